@@ -1,0 +1,60 @@
+"""Everything that can go wrong for a user, one class per cause, one exit code per family.
+
+Owns the exit codes. Errors are raised where the cause is known and turned into an exit code in `cli.py` only.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller."""
+
+    OK = 0
+    POLICY_NOT_MET = 1
+    BAD_INPUT = 2
+    MEASURING_FAILED = 3
+    INCOMPARABLE = 4
+    GITHUB = 5
+    INTERRUPTED = 130
+
+
+class CiBenchError(Exception):
+    """The root of what is reported to a user without a traceback."""
+
+    exit_code: ExitCode
+
+
+class BadInput(CiBenchError):
+    """A flag, a configuration or a document is wrong; nothing was measured or overwritten."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class BadConfig(BadInput):
+    """The configuration breaks its schema. The message lists every fault, one per line."""
+
+
+class BadDocument(BadInput):
+    """A results or comparison document cannot be read. The message lists every fault by its JSON path."""
+
+
+class UnknownSuite(BadInput):
+    """A suite is named that neither ci-bench nor an installed plugin provides."""
+
+
+class CannotWrite(BadInput):
+    """The output folder cannot be written."""
+
+
+class MeasuringFailed(CiBenchError):
+    """No case could be measured, or this machine cannot run the engine at all."""
+
+    exit_code = ExitCode.MEASURING_FAILED
+
+
+class EngineMissing(MeasuringFailed):
+    """torch, transformers, datasets or evaluate is not installed here."""
+
+
+class LauncherFailed(MeasuringFailed):
+    """The process that starts the workers could not be started, or died."""

@@ -1,0 +1,208 @@
+"""What was planned and what was measured for one case.
+
+Owns the raw evidence: samples, checks, loss traces. Statistics and verdicts are derived elsewhere (`judge`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """How a planned case ended. Every planned case has exactly one."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    CRASHED = "crashed"
+    SKIPPED = "skipped"
+    NOT_RUN = "not_run"
+
+
+class Unit(StrEnum):
+    """The unit of a metric's samples."""
+
+    SECONDS = "s"
+    BYTES = "bytes"
+    COUNT = "count"
+    PER_SECOND = "1/s"
+
+
+class Better(StrEnum):
+    """Which direction of a metric is an improvement."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Lane(StrEnum):
+    """The clock a metric was read from."""
+
+    WALL = "wall"
+    DEVICE = "device"
+    COUNTERS = "counters"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One item of a suite with its parameters.
+
+    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case of another run is the same
+    case when its id is the same. `arms` are the ways of running it; `reference` is one of them.
+    """
+
+    id: str
+    suite: str
+    name: str
+    params: Mapping[str, Any]
+    arms: tuple[str, ...]
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """The samples that one launch took, in the order taken; warm-ups apart.
+
+    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty where samples were not interleaved.
+    `steady` says whether warm-up ended in a steady state; `None` where no warm-up applies.
+    """
+
+    launch: int
+    values: tuple[float, ...]
+    warmup: tuple[float, ...] = ()
+    blocks: tuple[int, ...] = ()
+    steady: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """A named series of samples with unit and direction, for one arm, grouped by launch.
+
+    A single number (a peak, a count) is a series of one value per launch. `calls` is the number of calls timed together in
+    one sample; the values are already divided by it.
+    """
+
+    name: str
+    arm: str
+    unit: Unit
+    better: Better
+    lane: Lane
+    launches: tuple[Launch, ...]
+    calls: int = 1
+
+
+class Outcome(StrEnum):
+    """The answer of a check."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """A yes/no/unknown about one arm of a case, with what was seen."""
+
+    name: str
+    arm: str
+    outcome: Outcome
+    detail: str
+
+
+class Role(StrEnum):
+    """What a training run is for in the parity evidence."""
+
+    REFERENCE = "reference"
+    CANDIDATE = "candidate"
+    PERTURBED = "perturbed"
+    OTHER_MASKS = "other_masks"
+
+
+class Masks(StrEnum):
+    """Whether the candidate's dropout masks match the reference's, as found by a probe."""
+
+    NO_DROPOUT = "no_dropout"
+    ALIGNED = "aligned"
+    DIFFER = "differ"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NonFinite:
+    """A step whose value is not a number; the series holds `None` there. `value` is nan, inf or -inf."""
+
+    signal: str
+    step: int
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """One training run: loss and global gradient norm of every step, from step 0.
+
+    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the batches seen.
+    `accuracy` is a share in 0..1, `None` where evaluation is off.
+    `disagreements` are (reference right and this wrong, reference wrong and this right) over the evaluation rows.
+    """
+
+    arm: str
+    role: Role
+    seed: int
+    loss: tuple[float | None, ...]
+    grad_norm: tuple[float | None, ...]
+    start: str
+    data: str
+    index: int = 0
+    non_finite: tuple[NonFinite, ...] = ()
+    accuracy: float | None = None
+    disagreements: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmMasks:
+    """What the mask probe found for one candidate arm."""
+
+    arm: str
+    masks: Masks
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParityEvidence:
+    """All that loss parity is judged from.
+
+    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts.
+    """
+
+    precision: str
+    epsilon: float
+    steps_per_epoch: int
+    evaluation_rows: int
+    masks: tuple[ArmMasks, ...]
+    traces: tuple[Trace, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a case did not end `ok`: the stage, the arms it ran, what happened, and the end of its log."""
+
+    stage: str
+    arms: tuple[str, ...]
+    reason: str
+    signal: str | None = None
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseResult:
+    """The one row of the ledger for one planned case, with all evidence that was gathered before it ended."""
+
+    case: Case
+    status: Status
+    reproduce: str
+    failure: Failure | None = None
+    duration_s: float | None = None
+    metrics: tuple[Metric, ...] = ()
+    checks: tuple[Check, ...] = ()
+    parity: ParityEvidence | None = None

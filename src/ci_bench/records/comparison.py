@@ -1,0 +1,227 @@
+"""The comparison document: head against base, each pair judged, and what the policy makes of it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from ci_bench.records.case import Better, Check, Masks, Status, Unit
+from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.results import Environment, Fact, Run, Source
+
+
+class Verdict(StrEnum):
+    """The word for a metric, and for a case."""
+
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+    INCOMPARABLE = "incomparable"
+    NEW = "new"
+    REMOVED = "removed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Parity(StrEnum):
+    """The word for one candidate arm's training run against the reference's."""
+
+    BITWISE = "bitwise"
+    NUMERIC_PARITY = "numeric_parity"
+    EQUIVALENT = "equivalent"
+    DIFFERENT_MATH = "different_math"
+    DIFFERENT = "different"
+    NON_FINITE = "non_finite"
+    INCONCLUSIVE = "inconclusive"
+    INSUFFICIENT_DATA = "insufficient_data"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the candidate still learns the same."""
+        return self in {Parity.BITWISE, Parity.NUMERIC_PARITY, Parity.EQUIVALENT}
+
+    @property
+    def broken(self) -> bool:
+        """Whether the candidate learns something else."""
+        return self in {Parity.DIFFERENT_MATH, Parity.DIFFERENT, Parity.NON_FINITE}
+
+
+class Tier(StrEnum):
+    """The rule of parity that applied: step by step against the rounding envelope, or over seeds."""
+
+    NUMERIC = "numeric"
+    STATISTICAL = "statistical"
+
+
+class BaselineMode(StrEnum):
+    """Where the base side came from."""
+
+    NONE = "none"
+    FILE = "file"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A confidence interval at `level` (0.95 is ninety-five per cent)."""
+
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """One side of a pair: the median over all samples, in the metric's unit, and how many there are."""
+
+    median: float
+    samples: int
+    launches: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """One metric of one arm, base against head. `speedup` > 1 is better, whatever the direction of the metric."""
+
+    metric: str
+    arm: str
+    unit: Unit
+    better: Better
+    verdict: Verdict
+    reason: str
+    threshold: float
+    base: Summary | None = None
+    head: Summary | None = None
+    speedup: float | None = None
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmSpeedup:
+    """A candidate arm against the reference arm of the same run: reference / candidate, > 1 is better.
+
+    For memory this is the compression ratio. `head_change` is head's ratio over base's: did head change the speedup?
+    """
+
+    metric: str
+    arm: str
+    reference: str
+    speedup: float
+    interval: Interval | None
+    base_speedup: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedRule:
+    """The verdict that training_loss.py would have given: tail mean of window losses within +0.1. For information."""
+
+    passed: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccuracyParity:
+    """Evaluation accuracy of reference and candidate, as shares, and the exact test of their disagreements."""
+
+    reference: float
+    candidate: float
+    p_value: float | None
+    holds: bool
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParityFinding:
+    """Loss parity of one candidate arm.
+
+    Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where parity ends).
+    `difference` is the mean relative loss difference with its interval (statistical tier; `limit` is the margin).
+    """
+
+    arm: str
+    verdict: Parity
+    tier: Tier | None
+    masks: Masks | None
+    steps: int
+    detail: str
+    limit: float | None = None
+    loss_score: float | None = None
+    grad_norm_score: float | None = None
+    first_step: int | None = None
+    signal: str | None = None
+    difference: float | None = None
+    interval: Interval | None = None
+    accuracy: AccuracyParity | None = None
+    seed_rule: SeedRule | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseComparison:
+    """One case on both sides. A status is `None` where that side has no such case."""
+
+    id: str
+    suite: str
+    verdict: Verdict
+    reason: str
+    base_status: Status | None
+    head_status: Status | None
+    reproduce: str | None
+    log_tail: str = ""
+    pairs: tuple[Pair, ...] = ()
+    speedups: tuple[ArmSpeedup, ...] = ()
+    checks: tuple[Check, ...] = ()
+    parity: tuple[ParityFinding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """Which run stands on one side."""
+
+    run: Run
+    source: Source
+    environment: Environment
+    tool_version: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mismatch:
+    """A field of the identity that differs, so that the two runs cannot be compared."""
+
+    field: str
+    base: Fact
+    head: Fact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing the policy has a word on, with its coded rule. `case` is `None` for the run as a whole."""
+
+    rule: Rule
+    severity: Severity
+    message: str
+    case: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What the policy makes of a comparison: worst findings first, and the exit code that follows."""
+
+    passed: bool
+    exit_code: int
+    headline: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Head against base. `base` is `None` where there was no baseline; `absence` then says why."""
+
+    kind: Literal["comparison"] = "comparison"
+    schema_version: Literal[1] = 1
+    tool_version: str
+    mode: BaselineMode
+    head: Side
+    base: Side | None
+    absence: str | None
+    mismatches: tuple[Mismatch, ...]
+    cases: tuple[CaseComparison, ...]
+    judgement: Judgement

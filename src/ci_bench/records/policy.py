@@ -1,0 +1,101 @@
+"""The policy: practical thresholds, and what makes the job fail."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """What a finding does to the run: `fail` turns it red, `warn` is shown first, `note` is only listed."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    NOTE = "note"
+
+
+class Rule(StrEnum):
+    """Everything that a policy can give a severity to."""
+
+    REGRESSED = "regressed"
+    PARITY_BROKEN = "parity_broken"
+    PARITY_UNDECIDED = "parity_undecided"
+    ACCURACY_BROKEN = "accuracy_broken"
+    CHECK_FAILED = "check_failed"
+    CHECK_UNKNOWN = "check_unknown"
+    CASE_FAILED = "case_failed"
+    CASE_SKIPPED = "case_skipped"
+    CASE_NOT_RUN = "case_not_run"
+    CASE_REMOVED = "case_removed"
+    METRIC_REMOVED = "metric_removed"
+    CASE_NEW = "case_new"
+    INCONCLUSIVE = "inconclusive"
+    INCOMPARABLE = "incomparable"
+    BASELINE_MISSING = "baseline_missing"
+    BASELINE_FAILED = "baseline_failed"
+    EMPTY_RUN = "empty_run"
+    PARTIAL_RUN = "partial_run"
+
+
+DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
+    Rule.REGRESSED: Severity.FAIL,
+    Rule.PARITY_BROKEN: Severity.FAIL,
+    Rule.PARITY_UNDECIDED: Severity.FAIL,
+    Rule.ACCURACY_BROKEN: Severity.FAIL,
+    Rule.CHECK_FAILED: Severity.FAIL,
+    Rule.CHECK_UNKNOWN: Severity.WARN,
+    Rule.CASE_FAILED: Severity.FAIL,
+    Rule.CASE_SKIPPED: Severity.WARN,
+    Rule.CASE_NOT_RUN: Severity.FAIL,
+    Rule.CASE_REMOVED: Severity.FAIL,
+    Rule.METRIC_REMOVED: Severity.FAIL,
+    Rule.CASE_NEW: Severity.NOTE,
+    Rule.INCONCLUSIVE: Severity.NOTE,
+    Rule.INCOMPARABLE: Severity.FAIL,
+    Rule.BASELINE_MISSING: Severity.FAIL,
+    Rule.BASELINE_FAILED: Severity.WARN,
+    Rule.EMPTY_RUN: Severity.FAIL,
+    Rule.PARTIAL_RUN: Severity.FAIL,
+}
+
+DEFAULT_THRESHOLDS: Mapping[str, float] = {
+    "step_time": 0.05,
+    "compile_cold": 0.20,
+    "compile_warm": 0.20,
+    "peak_rss": 0.05,
+    "peak_allocated": 0.005,
+    "peak_reserved": 0.05,
+    "graphs": 0.0,
+    "graph_breaks": 0.0,
+    "recompiles": 0.0,
+}
+"""The smallest relative change that matters, by metric; any other metric takes `Policy.default_threshold`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuitePolicy:
+    """What one suite sets apart: it wins over the general policy."""
+
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    severities: Mapping[Rule, Severity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """Thresholds are relative (0.05 is five per cent); severities say what a finding does."""
+
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    severities: Mapping[Rule, Severity] = field(default_factory=dict)
+    suites: Mapping[str, SuitePolicy] = field(default_factory=dict)
+    default_threshold: float = 0.05
+
+    def threshold(self, *, suite: str, metric: str) -> float:
+        """The practical threshold of one metric: the suite's, the general one, the built-in one, the default."""
+        own = self.suites.get(suite, SuitePolicy()).thresholds
+        layers = (own, self.thresholds, DEFAULT_THRESHOLDS)
+        return next((layer[metric] for layer in layers if metric in layer), self.default_threshold)
+
+    def severity(self, rule: Rule, *, suite: str | None = None) -> Severity:
+        """What a finding under `rule` does: the suite's word, the general one, the built-in one."""
+        own = self.suites.get(suite or "", SuitePolicy()).severities
+        layers = (own, self.severities, DEFAULT_SEVERITIES)
+        return next(layer[rule] for layer in layers if rule in layer)
