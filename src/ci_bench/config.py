@@ -1,0 +1,142 @@
+"""ci-bench.yml and flags into one frozen `Config`.
+
+Owns how the configuration is found, checked and complained about. Each suite's own module makes cases of its options; their form
+is in `schemas/config.json` with everything else, so that all complaints come together.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ci_bench.config_yaml import Parsed, parse
+from ci_bench.errors import BadConfig
+from ci_bench.records.config import Config, RunOptions, SuiteEntry
+from ci_bench.records.documents import Fault, Kind, capped, schema, schema_faults, validate
+from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
+
+MAX_BYTES = 1_000_000
+BUILT_IN = "default.yml (built in)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overrides:
+    """What flags set in place of the file's `run`; `None` leaves the file's word."""
+
+    device: str | None = None
+    threads: int | None = None
+    launches: int | None = None
+    stage_timeout_s: float | None = None
+    budget_s: float | None = None
+
+
+def load_config(
+    path: Path | None, overrides: Overrides | None = None, *, more_suites: Mapping[str, Mapping[str, Any]] | None = None
+) -> Config:
+    """Read, check and apply flags. `None` reads the built-in configuration.
+
+    `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries. Raises `BadConfig` with every fault,
+    one on each line, as ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
+    """
+    given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
+    name = BUILT_IN if path is None else str(path)
+    parsed = parse(_read(path))
+    form = _with_suites(schema(Kind.CONFIG), more_suites or {})
+    complaints = [*_file_complaints(name, parsed, form), *_override_complaints(given)]
+    if complaints:
+        raise BadConfig(capped(complaints, indent=""))
+    return _convert(parsed.value, given)
+
+
+def _read(path: Path | None) -> str:
+    if path is None:
+        from importlib.resources import files
+
+        return files("ci_bench").joinpath("default.yml").read_text(encoding="utf-8")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadConfig(f"{path}: cannot be read: {reason}; check the path, or leave it out for the built-in one") from error
+    if len(content) > MAX_BYTES:
+        raise BadConfig(f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read")
+    if not text.strip():
+        raise BadConfig(f"{path}: the file is empty; remove it to get the built-in configuration")
+    return text
+
+
+def _with_suites(form: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Let plugins' suites be named wherever a suite can be."""
+    if not more:
+        return form
+    wider: dict[str, Any] = copy.deepcopy(dict(form))
+    known = wider["properties"]["suites"]["properties"]
+    policies = wider["$defs"]["policy"]["properties"]["suites"]["properties"]
+    for name, entry in more.items():
+        known[name] = {"type": "array", "minItems": 1, "maxItems": 100, "items": entry}
+        policies[name] = {"$ref": "#/$defs/suite_policy"}
+    return wider
+
+
+def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any]) -> Iterator[str]:
+    """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about."""
+    refused = {fault.path for fault in parsed.faults}
+    formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
+    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused)]
+    for line, fault in sorted(((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]):
+        place = fault.path.removeprefix("$").removeprefix(".")
+        yield f"{name}:{line}: {Fault(place, fault.message) if place else fault.message}"
+
+
+def _line(lines: Mapping[str, int], path: str) -> int:
+    """The line of a path, or of the nearest thing around it: what is missing has no line."""
+    while path not in lines and path:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return lines.get(path, 1)
+
+
+def _override_complaints(given: Mapping[str, Any]) -> Iterator[str]:
+    for fault in schema_faults(given, schema(Kind.CONFIG)["$defs"]["run"]):
+        yield f"flag for {fault.path.removeprefix('$.')}: {fault.message}"
+
+
+def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
+    import msgspec
+
+    suites: Mapping[str, list[dict[str, Any]]] = raw["suites"]
+    return Config(
+        entries=tuple(SuiteEntry(suite=suite, options=options) for suite, items in suites.items() for options in items),
+        run=msgspec.convert({**raw.get("run", {}), **given}, RunOptions),
+        policy=_policy(raw.get("policy", {})),
+    )
+
+
+def _policy(raw: Mapping[str, Any]) -> Policy:
+    return Policy(
+        thresholds=_thresholds(raw),
+        severities=_severities(raw),
+        suites={
+            suite: SuitePolicy(thresholds=_thresholds(own), severities=_severities(own))
+            for suite, own in raw.get("suites", {}).items()
+        },
+        default_threshold=_share(raw.get("default_threshold", Policy().default_threshold)),
+    )
+
+
+def _thresholds(raw: Mapping[str, Any]) -> dict[str, float]:
+    return {metric: _share(value) for metric, value in raw.get("thresholds", {}).items()}
+
+
+def _severities(raw: Mapping[str, Any]) -> dict[Rule, Severity]:
+    return {Rule(rule): Severity(word) for rule, word in raw.get("severities", {}).items()}
+
+
+def _share(value: float | str) -> float:
+    """``5%`` or 0.05 as 0.05. In decimals, because 0.7 / 100 is not 0.007 in binary."""
+    return float(Decimal(value[:-1]) / 100) if isinstance(value, str) else float(value)

@@ -1,0 +1,1 @@
+"""How it is measured: processes, clock, sampling, memory, compilation. Knows no suite by name."""

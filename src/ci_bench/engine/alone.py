@@ -1,0 +1,60 @@
+"""One arm by itself in a process: peak memory of steady steps, compile latency from a cold cache, what dynamo did.
+
+No other arm has ever lived in this process, so nothing of it is in the peak.
+"""
+
+import gc
+
+from ci_bench.engine.compilation import CompileCounter, CompileCounts
+from ci_bench.engine.device import synchronizer
+from ci_bench.engine.memory import read_peaks, reset_peaks
+from ci_bench.engine.sampling import compile_latency
+from ci_bench.engine.timing import time_calls
+from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.records.config import RunOptions
+from ci_bench.suites.base import Cache, Context, Evidence, Stage, Workload
+
+STEADY_CALLS = 5
+COMPILE_COLD = "compile_cold"
+
+
+def measure_alone(workload: Workload, stage: Stage, *, launch: int, options: RunOptions, context: Context) -> Evidence:
+    """Measure the stage's one arm. A cold stage tells compile latency; a shared-cache stage tells memory."""
+    (arm,) = stage.arms
+    synchronize = synchronizer(context.device)
+    counter = CompileCounter()
+    program = workload.open(arm)
+    first_call_s = time_calls(program.step, calls=1, synchronize=synchronize)
+    gc.collect()
+    program.step()
+    synchronize()
+    reset_peaks(context.device)
+    steady = [time_calls(program.step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
+    peaks = read_peaks(context.device).by_metric
+    context.progress(arm, 1, 1)
+    counts = counter.read()
+    if stage.cache is Cache.COLD:
+        cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=min(steady), launch=launch)
+        metrics = (cold, *_counts(arm, counts, launch))
+        return Evidence(metrics=metrics, checks=(_really_compiled(arm, counts), *program.finish()))
+    return Evidence(metrics=tuple(_counter(name, arm, Unit.BYTES, value, launch) for name, value in peaks.items()))
+
+
+def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:
+    named = {"graphs": counts.graphs, "graph_breaks": counts.graph_breaks, "recompiles": counts.recompiles}
+    return tuple(_counter(name, arm, Unit.COUNT, float(value), launch) for name, value in named.items())
+
+
+def _counter(name: str, arm: str, unit: Unit, value: float, launch: int) -> Metric:
+    taken = Launch(launch=launch, values=(value,))
+    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=(taken,))
+
+
+def _really_compiled(arm: str, counts: CompileCounts) -> Check:
+    """A candidate that ran without a single captured graph was never compiled."""
+    reasons = "; ".join(f"{reason} ({times}x)" for reason, times in sorted(counts.break_reasons.items()))
+    detail = f"{counts.graphs} graphs, {counts.graph_breaks} breaks, {counts.recompiles} recompiles"
+    if counts.graphs == 0:
+        detail = "no graph was captured: the step ran uncompiled"
+    outcome = Outcome.PASS if counts.graphs > 0 else Outcome.FAIL
+    return Check(name="compiled", arm=arm, outcome=outcome, detail=f"{detail}. {reasons}".rstrip(". ")[:1000])

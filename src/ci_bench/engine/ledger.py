@@ -1,0 +1,70 @@
+"""The ledger of a run: exactly one row per planned case, from the first moment on.
+
+A value with methods that return the next value; writing it to disk is the pipeline's business.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from ci_bench.records.case import Case, CaseResult, Failure, Metric, Status
+from ci_bench.suites.base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """Rows by case id, in the order of the plan."""
+
+    rows: Mapping[str, CaseResult]
+
+    @classmethod
+    def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
+        """A row for every planned case, all `not_run`."""
+        waiting = Failure(stage="plan", arms=(), reason="the run ended before this case was finished")
+        return cls(
+            rows={
+                case.id: CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id], failure=waiting)
+                for case in cases
+            }
+        )
+
+    def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float) -> "Ledger":
+        """Add what a stage found out."""
+        row = self.rows[case.id]
+        return self._with(
+            replace(
+                row,
+                duration_s=round((row.duration_s or 0.0) + duration_s, 3),
+                metrics=merge_metrics((*row.metrics, *evidence.metrics)),
+                checks=tuple({(check.name, check.arm): check for check in (*row.checks, *evidence.checks)}.values()),
+                parity=evidence.parity or row.parity,
+            )
+        )
+
+    def with_failure(self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0) -> "Ledger":
+        """End a case otherwise than well; what it measured before is kept."""
+        row = self.rows[case.id]
+        return self._with(
+            replace(row, status=status, failure=failure, duration_s=round((row.duration_s or 0.0) + duration_s, 3))
+        )
+
+    def with_success(self, case: Case) -> "Ledger":
+        """End a case well."""
+        return self._with(replace(self.rows[case.id], status=Status.OK, failure=None))
+
+    def is_open(self, case: Case) -> bool:
+        """Whether the case has not failed so far."""
+        return self.rows[case.id].status in {Status.NOT_RUN, Status.OK}
+
+    def _with(self, row: CaseResult) -> "Ledger":
+        return Ledger(rows={**self.rows, row.case.id: row})
+
+
+def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+    """One metric per name and arm, its launches joined in the order given."""
+
+    def key(metric: Metric) -> tuple[str, str]:
+        return metric.name, metric.arm
+
+    groups = (tuple(group) for _, group in groupby(sorted(metrics, key=key), key=key))
+    return tuple(replace(group[0], launches=tuple(x for metric in group for x in metric.launches)) for group in groups)

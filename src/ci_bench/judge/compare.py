@@ -1,0 +1,246 @@
+"""Head against base, case by case: pairs, arm speedups, parity and checks, each with a reason.
+
+Owns which case and metric stands against which, and when nothing can be compared. The word for one pair comes from `pairs`;
+what the policy makes of it all from `verdict`.
+"""
+
+from dataclasses import dataclass
+
+from ci_bench.judge.findings import Compared
+from ci_bench.judge.pairs import Ground, compare_metric, keyed, speedup_of
+from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.stats import Ratio
+from ci_bench.judge.verdict import judge
+from ci_bench.judge.wording import change_size, count_of, place
+from ci_bench.records.case import CaseResult, Metric, Status, Unit
+from ci_bench.records.comparison import (
+    ArmSpeedup,
+    BaselineMode,
+    CaseComparison,
+    Comparison,
+    Mismatch,
+    Pair,
+    ParityFinding,
+    Side,
+    Verdict,
+)
+from ci_bench.records.policy import Policy
+from ci_bench.records.results import Environment, Results
+
+WORST_FIRST = (
+    Verdict.FAILED,
+    Verdict.REGRESSED,
+    Verdict.REMOVED,
+    Verdict.INCOMPARABLE,
+    Verdict.INCONCLUSIVE,
+    Verdict.IMPROVED,
+    Verdict.UNCHANGED,
+    Verdict.NEW,
+    Verdict.SKIPPED,
+)
+"""A case takes the first of these that one of its pairs has.
+
+What was measured to be worse comes before what is gone, and that before what could not be decided, so that no better pair
+hides it. Improved comes before unchanged because one changed metric is the news; new comes last because a metric added to a
+case says nothing about the rest.
+"""
+
+NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """What is the same for all cases of a comparison. `barrier` names the fields in which the machines differ."""
+
+    policy: Policy
+    has_base: bool
+    barrier: str | None
+
+
+def compare(
+    *,
+    base: Results | None,
+    head: Results,
+    policy: Policy,
+    mode: BaselineMode,
+    absence: str | None,
+    tool_version: str,
+) -> Comparison:
+    """Compares two runs, or judges head alone where there is no base (`absence` then says why), under `policy`."""
+    mismatches = find_mismatches(base.environment, head.environment) if base else ()
+    context = Context(policy=policy, has_base=base is not None, barrier=_barrier(mismatches))
+    compared = Compared(
+        mode=mode,
+        head=_side(head),
+        base=_side(base) if base else None,
+        absence=None if base else (absence or "no baseline was given"),
+        mismatches=mismatches,
+        cases=_cases(base.cases if base else (), head.cases, context),
+    )
+    return Comparison(
+        tool_version=tool_version,
+        mode=compared.mode,
+        head=compared.head,
+        base=compared.base,
+        absence=compared.absence,
+        mismatches=compared.mismatches,
+        cases=compared.cases,
+        judgement=judge(compared, policy),
+    )
+
+
+def find_mismatches(base: Environment, head: Environment) -> tuple[Mismatch, ...]:
+    """Every field of either identity that differs, or that only one side recorded, by name."""
+    sides = (base.identity, head.identity)
+    facts = {field: [side.get(field, NOT_RECORDED) for side in sides] for field in sorted({*sides[0], *sides[1]})}
+    return tuple(Mismatch(field=field, base=one, head=two) for field, (one, two) in facts.items() if one != two)
+
+
+def _barrier(mismatches: tuple[Mismatch, ...]) -> str | None:
+    return f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
+
+
+def _side(results: Results) -> Side:
+    return Side(run=results.run, source=results.source, environment=results.environment, tool_version=results.tool_version)
+
+
+def _cases(base: tuple[CaseResult, ...], head: tuple[CaseResult, ...], context: Context) -> tuple[CaseComparison, ...]:
+    """Head's ledger in its order, then what only base has."""
+    before = {result.case.id: result for result in base}
+    planned = {result.case.id for result in head}
+    rows = [_case(before.get(result.case.id), result, context) for result in head]
+    return (*rows, *(_removed(result, context) for result in base if result.case.id not in planned))
+
+
+def _case(base: CaseResult | None, head: CaseResult, context: Context) -> CaseComparison:
+    usable_base = base if base and base.status is Status.OK else None
+    pairs = _pairs(usable_base, head, _ground(base, head, context), context)
+    verdict, reason = _case_verdict(base, head, pairs, context)
+    return CaseComparison(
+        id=head.case.id,
+        suite=head.case.suite,
+        verdict=verdict,
+        reason=reason,
+        base_status=base.status if base else None,
+        head_status=head.status,
+        reproduce=head.reproduce,
+        log_tail=head.failure.log_tail if head.failure else "",
+        pairs=pairs,
+        speedups=_arm_speedups(usable_base if context.barrier is None else None, head),
+        checks=head.checks,
+        parity=_parity(head),
+    )
+
+
+def _removed(base: CaseResult, context: Context) -> CaseComparison:
+    ground = Ground(missing_reason="the case is not in this run")
+    groups = keyed(base.metrics).values()
+    return CaseComparison(
+        id=base.case.id,
+        suite=base.case.suite,
+        verdict=Verdict.REMOVED,
+        reason="in the baseline, but not in this run",
+        base_status=base.status,
+        head_status=None,
+        reproduce=base.reproduce,
+        pairs=tuple(compare_metric(one, (), threshold=_threshold(one, base, context), ground=ground) for one in groups),
+    )
+
+
+def _pairs(base: CaseResult | None, head: CaseResult, ground: Ground, context: Context) -> tuple[Pair, ...]:
+    before, after = keyed(base.metrics if base else ()), keyed(head.metrics)
+    sides = [(before.get(key, ()), after.get(key, ())) for key in dict.fromkeys([*after, *before])]
+    return tuple(compare_metric(one, two, threshold=_threshold(two or one, head, context), ground=ground) for one, two in sides)
+
+
+def _threshold(metrics: tuple[Metric, ...], result: CaseResult, context: Context) -> float:
+    return context.policy.threshold(suite=result.case.suite, metric=metrics[0].name)
+
+
+def _ground(base: CaseResult | None, head: CaseResult, context: Context) -> Ground:
+    barrier = context.barrier if base and base.status is Status.OK else None
+    new_reason = _new_reason(base, context)
+    match head.status:
+        case Status.OK:
+            return Ground(barrier=barrier, new_reason=new_reason)
+        case Status.SKIPPED | Status.NOT_RUN:
+            return Ground(barrier=barrier, new_reason=new_reason, missing=Verdict.SKIPPED, missing_reason=_ending(head))
+        case _:
+            return Ground(barrier=barrier, new_reason=new_reason, missing=Verdict.FAILED, missing_reason=_ending(head))
+
+
+def _new_reason(base: CaseResult | None, context: Context) -> str:
+    if not context.has_base:
+        return "no baseline"
+    if base is None or base.status is Status.OK:
+        return "not in the baseline"
+    return f"the baseline's run of it ended {_ending(base)}"
+
+
+def _ending(result: CaseResult) -> str:
+    """How a case ended, in words: ``timeout in train (inductor): no answer for 1800 s``."""
+    word = result.status.value.replace("_", " ")
+    if result.failure is None:
+        return word
+    arms = f" ({', '.join(result.failure.arms)})" if result.failure.arms else ""
+    return f"{word} in {result.failure.stage}{arms}: {result.failure.reason}"
+
+
+def _case_verdict(base: CaseResult | None, head: CaseResult, pairs: tuple[Pair, ...], context: Context) -> tuple[Verdict, str]:
+    """A status other than ok speaks first, then the lack of a base, then the worst pair."""
+    if head.status in {Status.SKIPPED, Status.NOT_RUN}:
+        return Verdict.SKIPPED, _ending(head)
+    if head.status is not Status.OK:
+        return Verdict.FAILED, _ending(head)
+    if base is None or base.status is not Status.OK:
+        return Verdict.NEW, _new_reason(base, context)
+    if not pairs:
+        return Verdict.INCONCLUSIVE, "no metric on either side"
+    worst = min((pair.verdict for pair in pairs), key=WORST_FIRST.index)
+    return worst, _worst_reason([pair for pair in pairs if pair.verdict is worst])
+
+
+def _worst_reason(pairs: list[Pair]) -> str:
+    largest = max(pairs, key=change_size)
+    others = f"; {count_of(len(pairs) - 1, 'metric')} more {pairs[0].verdict.value}" if len(pairs) > 1 else ""
+    return f"{place(largest)}: {largest.reason}{others}"
+
+
+def _parity(head: CaseResult) -> tuple[ParityFinding, ...]:
+    if head.parity is None:
+        return ()
+    return parity_findings(head.parity, arms=tuple(arm for arm in head.case.arms if arm != head.case.reference))
+
+
+def _arm_speedups(base: CaseResult | None, head: CaseResult) -> tuple[ArmSpeedup, ...]:
+    """Every time, rate and peak that a candidate arm shares with the reference arm of head's own run."""
+    before, after = keyed(base.metrics if base else ()), keyed(head.metrics)
+    reference = head.case.reference
+    found = []
+    for (name, arm), metrics in after.items():
+        if arm == reference or metrics[0].unit is Unit.COUNT:
+            continue
+        ratio = _within(after.get((name, reference), ()), metrics)
+        earlier = _within(before.get((name, reference), ()), before.get((name, arm), ()))
+        if ratio is not None and ratio.value is not None:
+            found.append(
+                ArmSpeedup(
+                    metric=name,
+                    arm=arm,
+                    reference=reference,
+                    speedup=ratio.value,
+                    interval=ratio.interval,
+                    base_speedup=earlier.value if earlier else None,
+                )
+            )
+    return tuple(found)
+
+
+def _within(reference: tuple[Metric, ...], candidate: tuple[Metric, ...]) -> Ratio | None:
+    """The speedup of two arms of one run, which shared their launches."""
+    if len(reference) != 1 or len(candidate) != 1:
+        return None
+    one, two = reference[0], candidate[0]
+    if (one.unit, one.better, one.lane) != (two.unit, two.better, two.lane):
+        return None
+    return speedup_of(one, two, paired=True)

@@ -1,0 +1,165 @@
+"""What the policy has a word on, found in a comparison: each with its coded rule, its severity and a sentence.
+
+Owns which observation falls under which rule, and the order of findings. What follows for the run is decided in `verdict`.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ci_bench.judge.wording import change_size, count_of, place
+from ci_bench.records.case import Outcome, Status
+from ci_bench.records.comparison import (
+    BaselineMode,
+    CaseComparison,
+    Finding,
+    Mismatch,
+    Pair,
+    ParityFinding,
+    Side,
+    Verdict,
+)
+from ci_bench.records.policy import Policy, Rule, Severity
+from ci_bench.records.results import RunState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """A comparison that has not been judged yet; the fields are those of `Comparison`."""
+
+    mode: BaselineMode
+    head: Side
+    base: Side | None
+    absence: str | None
+    mismatches: tuple[Mismatch, ...]
+    cases: tuple[CaseComparison, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """A finding without severity. `size` orders those of one rule; `suite` is whose policy applies."""
+
+    rule: Rule
+    message: str
+    case: str | None = None
+    suite: str | None = None
+    size: float = 0.0
+
+
+_PAIR_RULES = {
+    Verdict.REGRESSED: Rule.REGRESSED,
+    Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE,
+    Verdict.INCOMPARABLE: Rule.INCOMPARABLE,
+    Verdict.REMOVED: Rule.METRIC_REMOVED,
+}
+_CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
+_STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
+
+
+def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
+    """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
+    severities, rules = list(Severity), list(Rule)
+    seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared)]
+    seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), -pair[0].size))
+    return tuple(Finding(rule=one.rule, severity=severity, message=one.message, case=one.case) for one, severity in seen)
+
+
+def measured(case: CaseComparison) -> bool:
+    """Whether head has any usable measurement of the case: a metric, or training steps."""
+    return any(pair.head for pair in case.pairs) or any(finding.steps for finding in case.parity)
+
+
+def _observations(compared: Compared) -> Iterator[Observation]:
+    yield from _of_run(compared)
+    for case in compared.cases:
+        yield from _of_case(case, compared)
+
+
+def _of_run(compared: Compared) -> Iterator[Observation]:
+    planned = [case for case in compared.cases if case.head_status is not None]
+    if not planned:
+        yield Observation(rule=Rule.EMPTY_RUN, message="no case was planned, so nothing was measured")
+    elif all(case.head_status is Status.SKIPPED for case in planned):
+        message = f"nothing was measured: {count_of(len(planned), 'case')} planned, and all were skipped"
+        yield Observation(rule=Rule.EMPTY_RUN, message=message)
+    if compared.head.run.state is RunState.PARTIAL:
+        yield Observation(rule=Rule.PARTIAL_RUN, message="the run did not come to its end: what follows is only a part of it")
+    yield from _of_baseline(compared)
+    yield from _of_machines(compared)
+
+
+def _of_baseline(compared: Compared) -> Iterator[Observation]:
+    """A baseline that was asked for and is missing, or that shares nothing with head, so that comparing compared nothing."""
+    if compared.base is None:
+        if compared.mode is not BaselineMode.NONE:
+            yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
+        return
+    if compared.base.run.state is RunState.PARTIAL:
+        yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
+    if not any(case.base_status is not None for case in compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no cases, so nothing was compared")
+    elif not any(case.base_status is not None and case.head_status is not None for case in compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no case of this run, so nothing was compared")
+    elif any(pair.head for case in compared.cases for pair in case.pairs) and not _any_compared(compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no metric of this run, so nothing was compared")
+
+
+def _any_compared(cases: tuple[CaseComparison, ...]) -> bool:
+    return any(pair.base and pair.head for case in cases for pair in case.pairs)
+
+
+def _of_machines(compared: Compared) -> Iterator[Observation]:
+    """One observation per suite, for the policy of each; a row per case would bury everything else."""
+    if not compared.mismatches:
+        return
+    fields = ", ".join(one.field for one in compared.mismatches)
+    hit = [case.suite for case in compared.cases if any(pair.verdict is Verdict.INCOMPARABLE for pair in case.pairs)]
+    for suite in dict.fromkeys(hit):
+        cases = count_of(hit.count(suite), "case")
+        message = f"{cases} of {suite} cannot be compared: the runs differ in {fields}"
+        yield Observation(rule=Rule.INCOMPARABLE, message=message, suite=suite)
+
+
+def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
+    for rule, message, size in (
+        *_of_status(case, has_base=compared.base is not None),
+        *(found for pair in case.pairs if (found := _of_pair(pair, case, compared))),
+        *(found for finding in case.parity for found in _of_parity(finding)),
+    ):
+        yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
+    for check in case.checks:
+        if rule_of_check := _CHECK_RULES.get(check.outcome):
+            message = f"{check.name} ({check.arm}): {check.detail}"
+            yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
+
+
+def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, str, float]]:
+    if case.head_status is None:
+        yield Rule.CASE_REMOVED, case.reason, 0.0
+    elif case.head_status is not Status.OK:
+        also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
+        yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also, 0.0
+    elif has_base and case.base_status is None:
+        yield Rule.CASE_NEW, case.reason, 0.0
+    elif case.base_status not in {None, Status.OK}:
+        yield Rule.BASELINE_FAILED, case.reason, 0.0
+
+
+def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
+    """The rule of a pair; none where the case or the run as a whole says it already."""
+    rule = _PAIR_RULES.get(pair.verdict)
+    if rule is None or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+        return None
+    return rule, f"{place(pair)}: {pair.reason}", change_size(pair)
+
+
+def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
+    size = max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))
+    message = f"{finding.arm}: {finding.verdict.value.replace('_', ' ')}: {finding.detail}"
+    if finding.verdict.broken:
+        yield Rule.PARITY_BROKEN, message, math.inf if finding.verdict == "non_finite" else size
+    elif not finding.verdict.holds:
+        yield Rule.PARITY_UNDECIDED, message, size
+    if finding.accuracy and not finding.accuracy.holds:
+        gap = abs(finding.accuracy.candidate - finding.accuracy.reference)
+        yield Rule.ACCURACY_BROKEN, f"{finding.arm}: accuracy {finding.accuracy.detail}", gap

@@ -1,0 +1,67 @@
+"""The words and figures of reasons and headlines. Owns no decision."""
+
+import math
+
+from ci_bench.records.case import Better, Unit
+from ci_bench.records.comparison import Interval, Pair
+
+_MIB = 1024**2
+_WORSE_BETTER = {Unit.SECONDS: ("slower", "faster"), Unit.BYTES: ("more", "less"), Unit.COUNT: ("more", "fewer")}
+_WHOLE, _PLAIN = 1.0, 1e6
+
+
+def percent(share: float) -> str:
+    """A share as text: 0.123 is ``12.3 %``."""
+    value = 100 * abs(share)
+    if value < _WHOLE:
+        return f"{value:.2g} %"
+    text = f"{value:.1f}".removesuffix(".0") if value < _PLAIN else f"{value:.3g}"
+    return f"{text} %"
+
+
+def quantity(value: float, unit: Unit) -> str:
+    """A value with its unit, in a size that reads well."""
+    match unit:
+        case Unit.SECONDS:
+            return f"{value:.4g} s" if value >= 1 else f"{1000 * value:.4g} ms"
+        case Unit.BYTES:
+            return f"{value / _MIB:.4g} MiB" if value >= _MIB else f"{value:.0f} bytes"
+        case Unit.COUNT:
+            return f"{value:.6g}"
+        case Unit.PER_SECOND:
+            return f"{value:.4g}/s"
+
+
+def change(speedup: float, unit: Unit, better: Better) -> str:
+    """How head stands to base: ``12.3 % slower``, ``3 % less``, ``5 % higher``."""
+    if speedup == 1:
+        return "no change"
+    if better is Better.HIGHER:
+        words, relative = ("lower", "higher"), speedup - 1
+    else:
+        words, relative = _WORSE_BETTER.get(unit, ("higher", "lower")), 1 / speedup - 1
+    return f"{percent(relative)} {words[speedup > 1]}"
+
+
+def interval_text(interval: Interval) -> str:
+    """An interval of a speedup with its level."""
+    return f"{percent(interval.level)} interval {interval.low:.3f} to {interval.high:.3f}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """``1 case``, ``3 cases``; nouns in -ch take -es."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def place(pair: Pair) -> str:
+    """The name of a pair: ``eager step_time``."""
+    return f"{pair.arm} {pair.metric}"
+
+
+def change_size(pair: Pair) -> float:
+    """How large a change is, either way, as the logarithm of its ratio; infinite where it starts or ends at zero."""
+    if pair.speedup is not None:
+        return abs(math.log(pair.speedup))
+    differs = pair.base is not None and pair.head is not None and pair.base.median != pair.head.median
+    return math.inf if differs else 0.0

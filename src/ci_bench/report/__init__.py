@@ -1,0 +1,1 @@
+"""What people read: values in, text out. No input or output, no judging."""

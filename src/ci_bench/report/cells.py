@@ -1,0 +1,149 @@
+"""The cells of the tables in a Markdown report: one value in, one escaped text out.
+
+Owns how each kind of value looks. Names, reasons and details come from outside and go through `code` or `plain`.
+"""
+
+from ci_bench.records.case import Check, Status
+from ci_bench.records.comparison import CaseComparison, Finding, Pair, ParityFinding, Verdict
+from ci_bench.records.policy import Severity
+from ci_bench.records.results import Fact
+from ci_bench.report import words
+from ci_bench.report.rows import Row
+from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, bytes_, code, count, plain, quantity
+from ci_bench.report.words import Mood
+
+ICONS = {Mood.BAD: "❌", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
+
+_MARKS = {Severity.FAIL: "- ❌", Severity.WARN: "- ⚠️", Severity.NOTE: "-"}
+_ID_CAP = 160
+
+
+def case_id(case: CaseComparison) -> str:
+    """The id of a case; it may be longer than other names."""
+    return code(case.id, cap=_ID_CAP)
+
+
+def fact(field: str, value: Fact) -> str:
+    """A property of a machine. Numbers are grouped, so that a long one is not taken for a commit."""
+    if value is None or isinstance(value, bool):
+        return {None: UNKNOWN, True: "yes", False: "no"}[value]
+    if isinstance(value, str):
+        return code(value)
+    return (
+        bytes_(value) if field.endswith("_bytes") else plain(f"{value:,}" if isinstance(value, int) else f"{value:,.6g}", cap=40)
+    )
+
+
+def finding(found: Finding) -> str:
+    """A finding as an item of a list."""
+    about = "" if found.case is None else f" · {code(found.case, cap=_ID_CAP)}"
+    return f"{_MARKS[found.severity]} **{found.rule.replace('_', ' ')}**: {plain(found.message)}{about}"
+
+
+def main(row: Row) -> tuple[str, ...]:
+    """The cells of the main table."""
+    return (
+        f"{ICONS[row.mood]} {row.word}",
+        case_id(row.case),
+        UNKNOWN if row.arm is None else code(row.arm),
+        _step_time(row.time),
+        _change(row.time),
+        UNKNOWN if row.speedup is None else f"{words.speedup(row.speedup)} ({code(row.speedup.reference)})",
+        UNKNOWN if row.parity is None else f"{ICONS[words.parity_mood(row.parity)]} {words.parity(row.parity)}",
+        _memory(row.memory),
+    )
+
+
+def unclear(case: CaseComparison) -> tuple[str, ...]:
+    """The cells of a case without a clear answer."""
+    return _verdict(case.verdict), case_id(case), _status(case.base_status), _status(case.head_status), plain(case.reason)
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"{ICONS[words.mood(verdict)]} {verdict}"
+
+
+def _status(status: Status | None) -> str:
+    return UNKNOWN if status is None else status.replace("_", " ")
+
+
+def _step_time(pair: Pair | None) -> str:
+    if pair is None:
+        return UNKNOWN
+    named = "" if pair.metric == "step_time" else f"{code(pair.metric)} "
+    return named + _unbroken(words.both_sides(pair))
+
+
+def _change(pair: Pair | None) -> str:
+    if pair is None or words.change(pair) == UNKNOWN:
+        return UNKNOWN
+    spread = words.change_interval(pair)
+    moved = _stressed(_unbroken(words.change(pair)), pair)
+    return moved if spread == UNKNOWN else f"{moved} ({_unbroken(spread)})"
+
+
+def _stressed(text: str, pair: Pair) -> str:
+    return f"**{text}**" if pair.verdict is Verdict.REGRESSED else text
+
+
+def _memory(pair: Pair | None) -> str:
+    figures = ", ".join(_unbroken(figure) for figure in words.peak(pair).split(", "))
+    return figures if pair is None else _stressed(figures, pair)
+
+
+def _unbroken(figures: str) -> str:
+    """Figures that a narrow column must not tear apart."""
+    return figures.replace(" ", NO_BREAK_SPACE)
+
+
+def metric(case: CaseComparison, pair: Pair) -> tuple[str, ...]:
+    """The cells of one metric."""
+    base, head = (quantity(side.median if side else None, pair.unit) for side in (pair.base, pair.head))
+    names = (case_id(case), code(pair.arm), code(pair.metric))
+    figures = (base, head, words.change(pair), words.change_interval(pair), words.samples(pair))
+    return (_verdict(pair.verdict), *names, *figures, plain(pair.reason))
+
+
+def parity(case: CaseComparison, found: ParityFinding) -> tuple[str, ...]:
+    """The cells on loss parity of one arm."""
+    return (
+        f"{ICONS[words.parity_mood(found)]} {words.parity(found)}",
+        case_id(case),
+        code(found.arm),
+        UNKNOWN if found.tier is None else str(found.tier),
+        UNKNOWN if found.masks is None else found.masks.replace("_", " "),
+        count(found.steps),
+        words.distance(found),
+        _first_step(found),
+        _accuracy(found),
+        _seed_rule(found),
+        plain(found.detail),
+    )
+
+
+def _first_step(found: ParityFinding) -> str:
+    if found.first_step is None:
+        return UNKNOWN
+    return count(found.first_step) + (f" ({code(found.signal)})" if found.signal else "")
+
+
+def _accuracy(found: ParityFinding) -> str:
+    if found.accuracy is None:
+        return UNKNOWN
+    both = f"{found.accuracy.reference * 100:.1f} → {found.accuracy.candidate * 100:.1f} %"
+    chance = "" if found.accuracy.p_value is None else f", p = {found.accuracy.p_value:.2g}"
+    return f"{ICONS[Mood.GOOD if found.accuracy.holds else Mood.BAD]} {both}{chance}"
+
+
+def _seed_rule(found: ParityFinding) -> str:
+    """What training_loss.py would have said: for information, never a verdict here."""
+    if found.seed_rule is None:
+        return UNKNOWN
+    answers: dict[bool | None, str] = {True: "passes", False: "fails", None: "unknown"}
+    return f"{answers[found.seed_rule.passed]}: {plain(found.seed_rule.detail, cap=120)}"
+
+
+def check(case: CaseComparison, found: Check) -> tuple[str, ...]:
+    """The cells of one check."""
+    outcome = f"{ICONS[words.check_mood(found)]} {found.outcome}"
+    return outcome, case_id(case), code(found.arm), code(found.name), plain(found.detail)

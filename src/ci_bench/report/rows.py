@@ -1,0 +1,133 @@
+"""The table a reviewer reads first, as values: one row per case and candidate arm, worst first.
+
+Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and terminal, draw these rows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ci_bench.records.case import Outcome, Status, Unit
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, Verdict
+from ci_bench.records.policy import Severity
+from ci_bench.report.words import WORST_FIRST, Mood, mood, parity_mood
+
+_MEMORY_METRICS = ("peak_allocated", "peak_reserved", "peak_rss")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One arm of one case. `arm` is `None` for a case that nothing was measured of."""
+
+    case: CaseComparison
+    arm: str | None
+    mood: Mood
+    word: str
+    time: Pair | None
+    memory: Pair | None
+    speedup: ArmSpeedup | None
+    parity: ParityFinding | None
+
+
+def outcome_mood(comparison: Comparison) -> Mood:
+    """How the run as a whole ended: a pass with warnings is not quite good."""
+    if not comparison.judgement.passed:
+        return Mood.BAD
+    warned = any(finding.severity is not Severity.NOTE for finding in comparison.judgement.findings)
+    return Mood.UNSURE if warned else Mood.GOOD
+
+
+def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
+    """Cases by their verdict, the worst first; equal ones keep their order."""
+    return sorted(cases, key=lambda case: WORST_FIRST.index(case.verdict))
+
+
+def worst_pairs(comparison: Comparison) -> list[tuple[CaseComparison, Pair]]:
+    """All metrics of all cases, the worst first."""
+    every = [(case, pair) for case in comparison.cases for pair in case.pairs]
+    return sorted(every, key=lambda item: _badness(item[1]))
+
+
+def main_rows(comparison: Comparison) -> tuple[Row, ...]:
+    """One row per case and candidate arm, worst first. A reference arm has a row where its own figures changed."""
+    rows = [_row(case, arm) for case in comparison.cases for arm in _arms(case)]
+    return tuple(sorted(rows, key=_row_badness))
+
+
+def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
+    """The cases without a comparison of figures on both sides, or without a clear answer; worst first."""
+    clear = {Verdict.UNCHANGED, Verdict.IMPROVED, Verdict.REGRESSED}
+    return worst_first(case for case in comparison.cases if case.verdict not in clear)
+
+
+def _row(case: CaseComparison, arm: str | None) -> Row:
+    pairs = [pair for pair in case.pairs if pair.arm == arm]
+    time = _time(pairs)
+    parity = next((finding for finding in case.parity if finding.arm == arm), None)
+    how, word = _verdict(case, arm, pairs, parity)
+    named = [found for found in case.speedups if found.arm == arm and time and found.metric == time.metric]
+    return Row(
+        case=case,
+        arm=arm,
+        mood=how,
+        word=word,
+        time=time,
+        memory=_memory(pairs),
+        speedup=next(iter(named), None),
+        parity=parity,
+    )
+
+
+def _arms(case: CaseComparison) -> list[str | None]:
+    """The candidate arms in their order, and a reference arm that got better or worse."""
+    references = {found.reference for found in case.speedups}
+    moved = {pair.arm for pair in case.pairs if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}}
+    seen = dict.fromkeys([*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)])
+    arms: list[str | None] = [arm for arm in seen if arm not in references or arm in moved]
+    return arms or [next(iter(seen), None)]
+
+
+def _time(pairs: list[Pair]) -> Pair | None:
+    """The step time; without one, the worst of the other durations and rates that are not about compilation."""
+    steps = [pair for pair in pairs if pair.metric == "step_time"]
+    timed = [pair for pair in pairs if pair.unit in {Unit.SECONDS, Unit.PER_SECOND} and not pair.metric.startswith("compile")]
+    return min(steps or timed, key=_badness, default=None)
+
+
+def _memory(pairs: list[Pair]) -> Pair | None:
+    """The first known peak that there is."""
+    named = {pair.metric: pair for pair in pairs}
+    return next((named[metric] for metric in _MEMORY_METRICS if metric in named), None)
+
+
+def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: ParityFinding | None) -> tuple[Mood, str]:
+    """The worst that is known of this arm: the case's verdict, then what it learns, then its checks."""
+    verdict = _arm_verdict(case, pairs)
+    if verdict is Verdict.FAILED and case.head_status not in {None, Status.OK, Status.FAILED}:
+        return Mood.BAD, str(case.head_status).replace("_", " ")
+    if mood(verdict) is Mood.BAD:
+        return Mood.BAD, str(verdict)
+    if parity is not None and parity_mood(parity) is Mood.BAD:
+        return Mood.BAD, "parity broken" if not parity.verdict.holds else "accuracy broken"
+    if any(check.outcome is Outcome.FAIL and check.arm == arm for check in case.checks):
+        return Mood.BAD, "check failed"
+    if parity is not None and parity_mood(parity) is Mood.UNSURE and mood(verdict) is not Mood.UNSURE:
+        return Mood.UNSURE, "too few steps" if parity.verdict is Parity.INSUFFICIENT_DATA else "parity unclear"
+    return mood(verdict), str(verdict)
+
+
+def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
+    """The case's verdict; of a case with several arms, the arm's own where the verdict is not about this arm."""
+    about_figures = {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
+    own = [pair.verdict for pair in pairs]
+    if not own or case.verdict in own or case.verdict not in about_figures:
+        return case.verdict
+    return min(own, key=WORST_FIRST.index)
+
+
+def _badness(pair: Pair) -> tuple[int, float]:
+    return WORST_FIRST.index(pair.verdict), 1.0 if pair.speedup is None else pair.speedup
+
+
+def _row_badness(row: Row) -> tuple[int, int, float]:
+    time = 1.0 if row.time is None or row.time.speedup is None else row.time.speedup
+    return row.mood, WORST_FIRST.index(row.case.verdict), time

@@ -1,0 +1,139 @@
+"""The verdict for a person at a terminal; the only module that prints.
+
+Owns the layout at 80 columns. Where the console is no terminal, rich leaves out colours and the text stays the same.
+Names and reasons go through `clean`, so that a document cannot send sequences to the terminal.
+"""
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ci_bench.records.comparison import CaseComparison, Comparison
+from ci_bench.records.policy import Severity
+from ci_bench.report.rows import Row, main_rows, outcome_mood, worst_first
+from ci_bench.report.text import UNKNOWN, clean
+from ci_bench.report.words import Mood, both_sides, change, change_interval, distance, parity, parity_mood, peak, speedup
+
+_MARKS = {Mood.BAD: "✘", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
+_STYLES = {Mood.BAD: "bold red", Mood.UNSURE: "yellow", Mood.NEW: "cyan", Mood.BETTER: "green", Mood.GOOD: "green"}
+_SEVERITY_MOODS = {Severity.FAIL: Mood.BAD, Severity.WARN: Mood.UNSURE}
+_COLUMNS = (("", 12), ("Step time", 16), ("Change", 17), ("Speedup", 9), ("Peak memory", 16))
+_SHOWN_CASES = 30
+_SHOWN_FINDINGS = 10
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print headline, cases, parity, findings and the next step, each worst first and at most a screen or two."""
+    how = outcome_mood(comparison)
+    console.print(_marked(how, clean(comparison.judgement.headline, cap=300), whole=True))
+    if comparison.base is None:
+        console.print(f"No baseline: {clean(comparison.absence or 'none was given', cap=300)}", markup=False, highlight=False)
+    _print_mismatches(comparison, console)
+    _print_cases(comparison, console)
+    _print_parity(comparison, console)
+    _print_findings(comparison, console)
+    _print_next_step(comparison, console)
+
+
+def _print_mismatches(comparison: Comparison, console: Console) -> None:
+    for found in comparison.mismatches:
+        text = f"{clean(found.field)}: {clean(str(found.base))} on base, {clean(str(found.head))} on head"
+        console.print(_item(Mood.UNSURE, text))
+
+
+def _print_cases(comparison: Comparison, console: Console) -> None:
+    """Each case is a line and a table under it; the columns of all tables stand below one another."""
+    grouped: dict[str, list[Row]] = {}
+    for row in main_rows(comparison):
+        grouped.setdefault(row.case.id, []).append(row)
+    for rows in list(grouped.values())[:_SHOWN_CASES]:
+        console.print()
+        console.print(_marked(rows[0].mood, f"{clean(rows[0].case.id, cap=160)}: {rows[0].word}"))
+        if any(row.time or row.memory for row in rows):
+            console.print(Padding(_arms_table(rows), (0, 0, 0, 2), expand=False))
+        elif rows[0].case.reason:
+            console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
+    _print_hidden(len(grouped) - _SHOWN_CASES, "cases", console)
+
+
+def _arms_table(rows: list[Row]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+    for name, width in _COLUMNS:
+        table.add_column(name, width=width, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style) for cell, style in _arm_cells(row)))
+    return table
+
+
+def _arm_cells(row: Row) -> list[tuple[str, str]]:
+    spread = change_interval(row.time) if row.time else UNKNOWN
+    moved = change(row.time) if row.time else UNKNOWN
+    against = "" if row.speedup is None else f"\nvs {clean(row.speedup.reference, cap=20)}"
+    return [
+        (clean(row.arm or UNKNOWN, cap=40) + against, ""),
+        (both_sides(row.time) if row.time else UNKNOWN, ""),
+        (moved if spread == UNKNOWN else f"{moved}\n{spread}", _STYLES[row.mood]),
+        (UNKNOWN if row.speedup is None else speedup(row.speedup).replace(", ", "\n"), ""),
+        (peak(row.memory).replace(", ", "\n"), ""),
+    ]
+
+
+def _print_parity(comparison: Comparison, console: Console) -> None:
+    found = sorted(((case, p) for case in comparison.cases for p in case.parity), key=lambda item: parity_mood(item[1]))
+    if found:
+        _print_title("Loss parity", console)
+    for case, finding in found[:_SHOWN_CASES]:
+        apart = "" if distance(finding) == UNKNOWN else f"; {distance(finding)}"
+        text = f"{parity(finding)} over {finding.steps:,} steps{apart} ({clean(finding.arm)} of {clean(case.id, cap=160)})"
+        console.print(_item(parity_mood(finding), text))
+    _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
+
+
+def _print_findings(comparison: Comparison, console: Console) -> None:
+    found = [finding for finding in comparison.judgement.findings if finding.severity in _SEVERITY_MOODS]
+    if found:
+        _print_title("Findings", console)
+    for finding in found[:_SHOWN_FINDINGS]:
+        about = "" if finding.case is None else f"{clean(finding.case, cap=160)}: "
+        console.print(_item(_SEVERITY_MOODS[finding.severity], f"{about}{clean(finding.message, cap=300)}"))
+    _print_hidden(len(found) - _SHOWN_FINDINGS, "findings", console)
+
+
+def _print_next_step(comparison: Comparison, console: Console) -> None:
+    if comparison.base is None:
+        _print_title("Next", console)
+        advice = "Measure the base branch with the same configuration, and give its results document as the baseline."
+        console.print(Padding(Text(advice), (0, 0, 0, 2), expand=False))
+    worst = _worst_reproducible(comparison)
+    if not comparison.judgement.passed and worst is not None:
+        _print_title("Run the worst case again", console)
+        console.print(Text(f"  {clean(worst.reproduce or '', cap=2000)}"), soft_wrap=True)
+
+
+def _worst_reproducible(comparison: Comparison) -> CaseComparison | None:
+    """The case of the first finding that has a command, else the worst case that has one."""
+    named = [finding.case for finding in comparison.judgement.findings if finding.case is not None]
+    ranked = sorted(worst_first(comparison.cases), key=lambda case: named.index(case.id) if case.id in named else len(named))
+    return next((case for case in ranked if case.reproduce), None)
+
+
+def _print_title(title: str, console: Console) -> None:
+    console.print()
+    console.print(Text(title, "bold"))
+
+
+def _print_hidden(number: int, what: str, console: Console) -> None:
+    if number > 0:
+        console.print(f"  … and {number:,} more {what}; report.md has them all.", highlight=False)
+
+
+def _marked(how: Mood, text: str, *, whole: bool = False) -> Text:
+    return Text.assemble((f"{_MARKS[how]} ", _STYLES[how]), (text, _STYLES[how] if whole else "bold"))
+
+
+def _item(how: Mood, text: str) -> Padding:
+    """An item of a list, its further lines indented."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row(Text(_MARKS[how], _STYLES[how]), Text(text, overflow="fold"))
+    return Padding(grid, (0, 0, 0, 2), expand=False)

@@ -1,0 +1,175 @@
+"""Escaping and formatting: untrusted text made harmless in GitHub's Markdown, numbers made readable.
+
+Owns every character that reaches a report from outside. It knows nothing of comparisons, and it does not decide which text is
+trusted: whatever comes out of a document is not.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from typing import TypeGuard
+
+from ci_bench.records.case import Unit
+from ci_bench.records.comparison import Interval
+
+UNKNOWN = "–"
+ZERO_WIDTH_SPACE = "\u200b"
+NO_BREAK_SPACE = "\u00a0"
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_LINKED = re.compile(r"(?i)@|#(?=\w)|gh-(?=\d)|:(?=//)|www(?=\.)|[0-9a-f]{6}(?=[0-9a-f])")
+_EMOJI = re.compile(r":(?=[\w+-]+:)")
+_MENTION = re.compile(r"(?<!\w)@")
+_MARKDOWN = re.compile(r"[\\`*_\[\]~#$]")
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"})
+
+
+def clean(text: str, *, cap: int = 80) -> str:
+    """One line of NFC text without terminal sequences, control, bidi or other invisible characters, `cap` characters at most."""
+    return _capped(" ".join(_visible(text).split()), cap)
+
+
+def code(text: str, *, cap: int = 80) -> str:
+    """Untrusted text as a code span: shown as it is, but nothing in it mentions, links or ends the span.
+
+    Inside a table the span must go through `row`, which escapes its bars.
+    """
+    body = _unlink(clean(text, cap=cap))
+    if not body:
+        return UNKNOWN
+    ticks = "`" * (_longest_run(body) + 1)
+    pad = " " if body[0] == "`" or body[-1] == "`" else ""
+    return f"{ticks}{pad}{body}{pad}{ticks}"
+
+
+def plain(text: str, *, cap: int = 300) -> str:
+    """Untrusted prose within a line of Markdown: no markup, no link, no mention, no emoji code and no cell border."""
+    body = _EMOJI.sub(rf":{ZERO_WIDTH_SPACE}", _unlink(clean(text, cap=cap)))
+    return _MARKDOWN.sub(r"\\\g<0>", body).translate(_ENTITIES) or UNKNOWN
+
+
+def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
+    """The last `lines` lines of an untrusted log as a fenced block, each of `cap` characters at most.
+
+    Nothing links inside a fence; mentions are broken all the same, because a reply by e-mail quotes the text without it.
+    ``name@digest`` stays whole, so that a command can be copied.
+    """
+    kept = [_log_line(line, cap) for line in text.splitlines()]
+    body = "\n".join(kept if lines is None else kept[-lines:])
+    ticks = "`" * max(3, _longest_run(body) + 1)
+    return f"{ticks}\n{body}\n{ticks}"
+
+
+def row(cells: Iterable[str]) -> str:
+    """One table row. Bars in the cells are escaped, also behind a backslash, and also within code spans."""
+    escaped = (re.sub(r"\\(?=\|)", rf"\\{ZERO_WIDTH_SPACE}", cell).replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in s, ms or µs, with three significant digits."""
+    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")), step=1000)
+
+
+def bytes_(value: float | None) -> str:
+    """A size in bytes or in a power of 1024, with three significant digits."""
+    if value is not None and abs(value) < 1000:
+        return f"{_digits(value, whole=True)} B"
+    return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")), step=1024)
+
+
+def count(value: float | None) -> str:
+    """A number of things; a median between two whole numbers keeps three significant digits."""
+    return UNKNOWN if not _known(value) else _digits(value, whole=True)
+
+
+def rate(value: float | None) -> str:
+    """Things per second, with three significant digits."""
+    return UNKNOWN if not _known(value) else f"{_digits(value)} /s"
+
+
+def quantity(value: float | None, unit: Unit) -> str:
+    """A value in its unit."""
+    forms = {Unit.SECONDS: seconds, Unit.BYTES: bytes_, Unit.COUNT: count, Unit.PER_SECOND: rate}
+    return forms[unit](value)
+
+
+def percent(share: float | None, *, signed: bool = False) -> str:
+    """A share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
+    if not _known(share):
+        return UNKNOWN
+    size = round(abs(share) * 100, 1)
+    sign = "" if size == 0 else "−" if share < 0 else "+" if signed else ""
+    return f"{sign}{size:.1f} %" if size < 10 else f"{sign}{size:,.0f} %"
+
+
+def ratio(value: float | None) -> str:
+    """A factor, three significant digits: ``1.08×``."""
+    return UNKNOWN if not _known(value) else f"{_digits(value)}×"
+
+
+def interval(bounds: Interval | None, form: Callable[[float], str] = ratio) -> str:
+    """Both ends of an interval: ``1.05 to 1.11×``."""
+    return UNKNOWN if bounds is None else joined(form(bounds.low), " to ", form(bounds.high))
+
+
+def joined(first: str, between: str, second: str) -> str:
+    """Two figures with their common unit named once: ``133 → 144 ms``."""
+    unit = re.search(r"\s*[^\d\s]+$", second)
+    same = unit and UNKNOWN not in (first, second) and first.endswith(unit[0]) and first[: -len(unit[0])][-1:].isdigit()
+    return f"{first.removesuffix(unit[0]) if unit and same else first}{between}{second}"
+
+
+def _visible(text: str) -> str:
+    """NFC text of visible characters; every kind of white space, line breaks included, is a space."""
+    if text.isascii() and text.isprintable():
+        return text
+    spaced = "".join(" " if char.isspace() else char for char in _TERMINAL_SEQUENCE.sub("", text))
+    return unicodedata.normalize("NFC", "".join(char for char in spaced if unicodedata.category(char) not in _INVISIBLE))
+
+
+def _capped(text: str, cap: int) -> str:
+    return text if len(text) <= cap else text[: cap - 1] + "…"
+
+
+def _unlink(text: str) -> str:
+    """Break what GitHub would turn into a mention or a link, with a space that has no width."""
+    return _LINKED.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", text)
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
+
+
+def _log_line(line: str, cap: int) -> str:
+    """A log line keeps its spaces: carets of a traceback point at columns."""
+    shown = _capped(_visible(line.expandtabs(4)).rstrip(), cap)
+    return _MENTION.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", shown)
+
+
+def _known(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int) -> str:
+    """The value in the largest of `units` that keeps it below 1,000 of the next one; `step` lies between neighbours."""
+    if not _known(value):
+        return UNKNOWN
+    rounded = abs(float(f"{value:.3g}"))
+    scale, unit = next((pair for pair in units if rounded >= pair[0] * 1000 / step), units[-1] if value else units[0])
+    return f"{_digits(value / scale)} {unit}"
+
+
+def _digits(value: float, *, whole: bool = False) -> str:
+    """Three significant digits, never an exponent; a zero and, if `whole`, an integer have no decimals."""
+    if value == 0 or (whole and value == int(value)):
+        return _minus(f"{value:,.0f}")
+    rounded = float(f"{value:.3g}")
+    decimals = max(0, 2 - math.floor(math.log10(abs(rounded))))
+    return _minus(f"{value:,.0f}" if decimals == 0 else f"{rounded:.{decimals}f}")
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,0 +1,154 @@
+"""The words for one result: change, speedup, parity and verdict, as plain text for any renderer.
+
+Owns the wording and what counts as worse. Numbers and our own words only: nothing here needs escaping.
+"""
+
+from enum import IntEnum
+
+from ci_bench.records.case import Check, Outcome, Unit
+from ci_bench.records.comparison import ArmSpeedup, Interval, Pair, Parity, ParityFinding, Verdict
+from ci_bench.report.text import UNKNOWN, count, interval, joined, percent, quantity, ratio
+
+
+class Mood(IntEnum):
+    """How a reader should feel about a result; the worst is the smallest."""
+
+    BAD = 0
+    UNSURE = 1
+    NEW = 2
+    BETTER = 3
+    GOOD = 4
+
+
+_MOODS = {
+    Verdict.FAILED: Mood.BAD,
+    Verdict.REGRESSED: Mood.BAD,
+    Verdict.REMOVED: Mood.UNSURE,
+    Verdict.INCOMPARABLE: Mood.UNSURE,
+    Verdict.INCONCLUSIVE: Mood.UNSURE,
+    Verdict.SKIPPED: Mood.UNSURE,
+    Verdict.NEW: Mood.NEW,
+    Verdict.IMPROVED: Mood.BETTER,
+    Verdict.UNCHANGED: Mood.GOOD,
+}
+WORST_FIRST = tuple(_MOODS)
+
+_DIRECTIONS = {
+    Unit.SECONDS: ("slower", "faster"),
+    Unit.BYTES: ("more", "less"),
+    Unit.COUNT: ("more", "fewer"),
+    Unit.PER_SECOND: ("faster", "slower"),
+}
+
+
+def mood(verdict: Verdict) -> Mood:
+    """How good or bad a verdict is."""
+    return _MOODS[verdict]
+
+
+def parity_mood(finding: ParityFinding) -> Mood:
+    """Parity that holds with an accuracy that does not is bad all the same."""
+    if finding.verdict.broken or (finding.accuracy is not None and not finding.accuracy.holds):
+        return Mood.BAD
+    return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
+
+
+def check_mood(check: Check) -> Mood:
+    """An unknown is not a pass."""
+    return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[check.outcome]
+
+
+def both_sides(pair: Pair) -> str:
+    """``133 → 144 ms``; one figure where only one side has it."""
+    base, head = (quantity(side.median, pair.unit) if side else None for side in (pair.base, pair.head))
+    if base and head:
+        return joined(base, " → ", head)
+    return head or base or UNKNOWN
+
+
+def change(pair: Pair) -> str:
+    """The change of the median in words: ``8.2 % slower``. Words only where the verdict says that it changed, else ``+0.3 %``."""
+    if pair.unit is Unit.COUNT and pair.base and pair.head:
+        return _count_change(pair.head.median - pair.base.median)
+    share = _growth(pair)
+    if share is None:
+        return UNKNOWN
+    if pair.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
+        return percent(share, signed=True)
+    up, down = _DIRECTIONS[pair.unit]
+    return f"{percent(abs(share))} {up if share > 0 else down}"
+
+
+def change_interval(pair: Pair) -> str:
+    """The interval of the change, from the interval of the speedup: ``+7.4 to +9.1 %``."""
+    bounds = pair.interval
+    if bounds is None or bounds.low <= 0 or bounds.high <= 0:
+        return UNKNOWN
+    ends = (bounds.low, bounds.high) if _grows_with_speedup(pair) else (1 / bounds.high, 1 / bounds.low)
+    growth = Interval(low=ends[0] - 1, high=ends[1] - 1, level=bounds.level)
+    return interval(growth, lambda share: percent(share, signed=True))
+
+
+def speedup(found: ArmSpeedup) -> str:
+    """``1.62×``, and what it was on base where that lies outside the interval."""
+    now, before, bounds = ratio(found.speedup), ratio(found.base_speedup), found.interval
+    if found.base_speedup is None or before == now or (bounds and bounds.low <= found.base_speedup <= bounds.high):
+        return now
+    return f"{now}, was {before}"
+
+
+def peak(pair: Pair | None) -> str:
+    """A peak of memory: both sides and the change where it changed, else head's figure alone."""
+    if pair is None:
+        return UNKNOWN
+    if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
+        return f"{both_sides(pair)}, {change(pair)}"
+    known = pair.head or pair.base
+    return quantity(known.median if known else None, pair.unit)
+
+
+def parity(finding: ParityFinding) -> str:
+    """``bitwise``, or ``different math from step 3``."""
+    if finding.verdict.holds and parity_mood(finding) is Mood.BAD:
+        return "accuracy differs"
+    word = "not finite" if finding.verdict is Parity.NON_FINITE else finding.verdict.replace("_", " ")
+    return word if finding.first_step is None or finding.verdict.holds else f"{word} from step {finding.first_step:,}"
+
+
+def distance(finding: ParityFinding) -> str:
+    """How far apart the two trainings are, beside how far they may be."""
+    limit = UNKNOWN if finding.limit is None else f"{finding.limit:.3g}"
+    if finding.difference is not None:
+        spread = "" if finding.interval is None else f" ({interval(finding.interval, _signed)})"
+        return f"{_signed(finding.difference)}{spread}, margin {percent(finding.limit)}"
+    scores = (("loss", finding.loss_score), ("gradient norm", finding.grad_norm_score))
+    parts = [f"{name} {score:.3g}" for name, score in scores if score is not None]
+    return f"{', '.join(parts)}, limit {limit}" if parts else UNKNOWN
+
+
+def samples(pair: Pair) -> str:
+    """Base and head: samples and launches."""
+    sides = [f"{count(side.samples)} in {count(side.launches)}" for side in (pair.base, pair.head) if side]
+    return " → ".join(dict.fromkeys(sides)) or UNKNOWN
+
+
+def _signed(share: float) -> str:
+    return percent(share, signed=True)
+
+
+def _count_change(difference: float) -> str:
+    if difference == 0:
+        return "same"
+    up, down = _DIRECTIONS[Unit.COUNT]
+    return f"{count(abs(difference))} {up if difference > 0 else down}"
+
+
+def _grows_with_speedup(pair: Pair) -> bool:
+    return pair.better == "higher"
+
+
+def _growth(pair: Pair) -> float | None:
+    """Head over base, less one, from the speedup: the figure that was judged, not the quotient of the medians."""
+    if pair.speedup is None or pair.speedup <= 0:
+        return None
+    return (pair.speedup if _grows_with_speedup(pair) else 1 / pair.speedup) - 1

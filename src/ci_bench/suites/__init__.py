@@ -1,0 +1,1 @@
+"""What is measured: one folder per suite. Planning needs no torch; the worker's half is imported in workers only."""

@@ -1,0 +1,130 @@
+"""The contract between suites and engine, and the registry of suites.
+
+A suite has two halves. `Suite.plan` turns options into cases without torch. Its worker module, named by `Suite.worker`, is
+imported in worker processes only and has one function, `open_workload(case, context) -> Workload`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from ci_bench.errors import UnknownSuite
+from ci_bench.records.case import Case, Check, Metric, ParityEvidence
+
+BUILT_IN = {"training_loss": "ci_bench.suites.training_loss.plan:SUITE"}
+PLUGIN_GROUP = "ci_bench.suites"
+
+
+class StageKind(StrEnum):
+    """What one worker process does for one case."""
+
+    PREPARE = "prepare"
+    """Fetch and tokenise once; the only stage that may use the network."""
+    VERIFY = "verify"
+    """Gather the suite's own evidence that the arms compute the same."""
+    TIME = "time"
+    """Time all arms in turns."""
+    ALONE = "alone"
+    """One arm by itself: peak memory and compile latency."""
+
+
+class Cache(StrEnum):
+    """The compiler cache a stage starts with."""
+
+    COLD = "cold"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch)."""
+
+    kind: StageKind
+    arms: tuple[str, ...]
+    launches: tuple[int, ...] | None = (0,)
+    cache: Cache = Cache.SHARED
+
+    def takes_place_in(self, launch: int) -> bool:
+        """Whether the stage belongs to a launch (counted from 0)."""
+        return self.launches is None or launch in self.launches
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """What the engine tells a workload. `device` is a torch device string; `scratch` is a folder shared by the case's stages."""
+
+    device: str
+    scratch: Path
+    progress: Callable[[str, int, int], None]
+    """Called with arm, done and total while a long stage goes on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What one stage found out."""
+
+    metrics: tuple[Metric, ...] = ()
+    checks: tuple[Check, ...] = ()
+    parity: ParityEvidence | None = None
+
+
+class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
+    """This combination cannot run on this machine. The message says why; the case is `skipped`."""
+
+
+class Program(Protocol):
+    """One arm, built and ready."""
+
+    def step(self) -> None:
+        """One call of what is measured, on the next prepared input. Does not synchronise."""
+
+    def finish(self) -> tuple[Check, ...]:
+        """Check what was timed, once the clock has stopped (finite? really updated?)."""
+
+
+class Workload(Protocol):
+    """One case in a worker process."""
+
+    def prepare(self) -> None:
+        """Fetch what is needed into caches and `Context.scratch`."""
+
+    def open(self, arm: str) -> Program:
+        """Build a fresh program for an arm; every arm starts from the same bytes."""
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Gather evidence that the arms compute the same."""
+
+
+class Suite(Protocol):
+    """The half of a suite that needs no torch."""
+
+    name: str
+    worker: str
+    preload: tuple[str, ...]
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """Turn one entry of the configuration into cases. Raises `BadConfig` where options contradict each other."""
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """The worker jobs of a case, in order."""
+
+    def needs_network(self, case: Case) -> bool:
+        """Whether preparing may have to download."""
+
+
+def find_suite(name: str) -> Suite:
+    """Load a built-in suite, or one that an installed plugin registers under the entry point group ``ci_bench.suites``."""
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        suite: Suite = getattr(import_module(module), attribute)
+        return suite
+    for entry in entry_points(group=PLUGIN_GROUP, name=name):
+        plugin: Suite = entry.load()
+        return plugin
+    known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=PLUGIN_GROUP))}))
+    message = f"there is no suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
+    raise UnknownSuite(message)

@@ -1,0 +1,90 @@
+"""The model and its optimizer: built from a seed, so that every arm starts from the same bytes.
+
+Also the perturbation that measures how far rounding alone carries a training.
+"""
+
+import hashlib
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ci_bench.suites.training_loss.corpus import DATA
+from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
+
+State = dict[str, Tensor]
+
+
+class BadOptimizer(Exception):
+    """`optimizer_options` does not fit the optimizer."""
+
+
+def build_model(options: Options, *, seed: int) -> nn.Module:
+    """The model on the CPU in fp32, its fresh parts initialised from `seed`."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(seed)
+    if options.model.path != EMBEDDED and options.model.pretrained:
+        loaded: nn.Module = AutoModelForSequenceClassification.from_pretrained(
+            options.model.path, revision=options.model.revision or "main", num_labels=options.dataset.num_labels
+        )
+        return loaded
+    path = str(DATA / "model") if options.model.path == EMBEDDED else options.model.path
+    config = AutoConfig.from_pretrained(path, num_labels=options.dataset.num_labels)
+    fresh: nn.Module = AutoModelForSequenceClassification.from_config(config)
+    return fresh
+
+
+def start_state(options: Options, *, seed: int) -> State:
+    """The initial weights and buffers, on the CPU."""
+    return {name: value.detach().clone() for name, value in build_model(options, seed=seed).state_dict().items()}
+
+
+def model_from(options: Options, state: State, device: str) -> nn.Module:
+    """A fresh model with the given weights, on the device, in the precision's type, in training mode."""
+    model = build_model(options, seed=0)
+    model.load_state_dict(state)
+    if options.precision is Precision.BF16:
+        model = model.to(torch.bfloat16)
+    return model.to(device).train()
+
+
+def perturbed(state: State, *, epsilon: float, seed: int) -> State:
+    """Every floating weight times (1 + epsilon xi), xi standard normal: one rounding's worth of difference."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def shake(value: Tensor) -> Tensor:
+        if not value.is_floating_point():
+            return value.clone()
+        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        return (value.double() * (1 + epsilon * noise)).to(value.dtype)
+
+    return {name: shake(value) for name, value in state.items()}
+
+
+def state_digest(state: State) -> str:
+    """A digest of names and bytes of a state."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(name.encode())
+        digest.update(state[name].detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.optim.Optimizer:
+    """The named optimizer over all parameters; capturable on CUDA where it can be, never on the CPU.
+
+    Raises:
+        BadOptimizer: an option that this optimizer does not have, or a value that it refuses.
+    """
+    optimizer_class = getattr(torch.optim, options.optimizer)
+    arguments: dict[str, Any] = {"lr": options.lr, **options.optimizer_options}
+    if device != "cpu" and "capturable" in inspect.signature(optimizer_class).parameters:
+        arguments.setdefault("capturable", True)
+    try:
+        built: torch.optim.Optimizer = optimizer_class(model.parameters(), **arguments)
+    except (TypeError, ValueError) as error:
+        message = f"optimizer_options: torch.optim.{options.optimizer} refuses {arguments}: {error}"
+        raise BadOptimizer(message) from error
+    return built

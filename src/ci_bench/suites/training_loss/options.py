@@ -1,0 +1,125 @@
+"""The options of `training_loss` as one frozen value, with their defaults. No torch here.
+
+The defaults name the embedded review dataset and model, which need no network.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+EMBEDDED = "embedded"
+REFERENCE_ARM = "eager"
+
+
+class Precision(StrEnum):
+    """How numbers are kept and multiplied.
+
+    `tf32` lets CUDA matmuls round to ten mantissa bits; `bf16` keeps weights in bfloat16; the `amp_` forms autocast.
+    """
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    AMP_BF16 = "amp_bf16"
+    AMP_FP16 = "amp_fp16"
+
+    @property
+    def epsilon(self) -> float:
+        """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
+        narrow = {Precision.TF32: 2.0**-11, Precision.AMP_FP16: 2.0**-11, Precision.BF16: 2.0**-9, Precision.AMP_BF16: 2.0**-9}
+        return narrow.get(self, 2.0**-24)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dataset:
+    """Where the rows come from: a hub id, a local folder, `files` per split, or the embedded reviews."""
+
+    path: str = EMBEDDED
+    subset: str | None = None
+    revision: str | None = None
+    train_split: str = "train"
+    test_split: str = "test"
+    text_column: str = "text"
+    label_column: str = "label"
+    num_labels: int = 5
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no hub is needed."""
+        return self.path == EMBEDDED or bool(self.files) or _looks_local(self.path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """Which model and tokenizer: a hub id, a local folder, or the embedded one; with its weights or from its configuration."""
+
+    path: str = EMBEDDED
+    revision: str | None = None
+    pretrained: bool = True
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no hub is needed."""
+        return self.path == EMBEDDED or _looks_local(self.path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses."""
+
+    name: str = "reviews"
+    backends: tuple[str, ...] = ("inductor",)
+    epochs: int = 3
+    num_samples: int = 1000
+    batch_size: int = 20
+    lr: float = 1e-3
+    optimizer: str = "Adam"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: bool = True
+    evaluation_rows: int = 1000
+    precision: Precision = Precision.FP32
+    seed: int = 0
+    seeds: int = 3
+    align_rng: bool = True
+    perturbations: int = 3
+    max_length: int = 64
+    dataset: Dataset = Dataset()
+    model: Model = Model()
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The reference first, then one arm per backend."""
+        return (REFERENCE_ARM, *(arm_name(backend) for backend in self.backends))
+
+    def as_params(self) -> dict[str, Any]:
+        """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
+        params: dict[str, Any] = asdict(self)
+        params["backend"] = list(params.pop("backends"))
+        params["precision"] = str(self.precision)
+        return params
+
+    def backend_of(self, arm: str) -> str | None:
+        """The dynamo backend of an arm; `None` for the reference, which is not compiled."""
+        return next((backend for backend in self.backends if arm_name(backend) == arm), None)
+
+
+def arm_name(backend: str) -> str:
+    """The arm that runs a backend; dynamo's own backend ``eager`` must not be mistaken for the reference."""
+    return "dynamo-eager" if backend == "eager" else backend
+
+
+def parse(params: Mapping[str, Any]) -> Options:
+    """Options from a case's parameters (or from one entry of the configuration, already validated by its schema)."""
+    values = dict(params)
+    backend = values.pop("backend", "inductor")
+    precision = values.pop("precision", Precision.FP32)
+    dataset = Dataset(**values.pop("dataset", {}))
+    model = Model(**values.pop("model", {}))
+    backends = (backend,) if isinstance(backend, str) else tuple(backend)
+    return Options(backends=backends, precision=Precision(precision), dataset=dataset, model=model, **values)
+
+
+def _looks_local(path: str) -> bool:
+    return path.startswith(("/", "./", "../", "~"))

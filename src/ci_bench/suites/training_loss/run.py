@@ -1,0 +1,109 @@
+"""The worker's half of `training_loss`: one case as a workload. Imports torch; never imported by the parent.
+
+Seed, precision and determinism: weights, data order and masks follow `options.seed`; TF32 is on only for precision `tf32`;
+torch's deterministic mode is off, since it changes what is timed.
+"""
+
+import math
+from itertools import cycle
+
+import torch
+from torch import Tensor
+
+from ci_bench.records.case import Case, Check, Outcome
+from ci_bench.suites.base import Context, Evidence, Program, Unsupported
+from ci_bench.suites.training_loss.corpus import Rows, batches, load_rows, prepare_rows
+from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
+from ci_bench.suites.training_loss.options import Options, Precision, parse
+from ci_bench.suites.training_loss.training import build_trainee, resolve_backend
+from ci_bench.suites.training_loss.verify import Verifier
+
+AMPERE = 8
+
+
+def open_workload(case: Case, context: Context) -> "TrainingWorkload":
+    """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
+    options = parse(case.params)
+    _require(options.precision, context.device)
+    tf32 = options.precision is Precision.TF32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    return TrainingWorkload(options, context)
+
+
+class TrainingWorkload:
+    """Trains one model on one dataset, in every arm."""
+
+    def __init__(self, options: Options, context: Context) -> None:
+        """Nothing is loaded yet."""
+        self._options = options
+        self._context = context
+
+    def prepare(self) -> None:
+        """Tokenise the rows, and find out early whether model, optimizer and backends exist."""
+        for backend in self._options.backends:
+            resolve_backend(backend)
+        prepare_rows(self._options, self._context.scratch)
+        build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), "cpu")
+
+    def open(self, arm: str) -> Program:
+        """A fresh trainee of the arm, on its first epoch's batches."""
+        return TimedTraining(arm, self._options, self._rows("train"), self._start(), self._context.device)
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Whole trainings of every arm, step by step."""
+        test = self._rows("test") if self._options.evaluation else None
+        verifier = Verifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
+        return Evidence(parity=verifier.gather(arms))
+
+    def _rows(self, split: str) -> Rows:
+        return load_rows(self._context.scratch, split).to(self._context.device)
+
+    def _start(self) -> dict[str, Tensor]:
+        return start_state(self._options, seed=self._options.seed)
+
+
+class TimedTraining:
+    """Training steps over the batches of one epoch, again and again, for the clock."""
+
+    def __init__(self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str) -> None:
+        """Build the trainee and put every batch of full size on the device."""
+        self._arm = arm
+        self._start = start
+        self._trainee = build_trainee(options, start, device=device, backend=options.backend_of(arm))
+        stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
+        full = [batch for indices, batch in stream if len(indices) == min(options.batch_size, len(rows))]
+        self._batches = cycle(full)
+        self._loss: Tensor | None = None
+        torch.manual_seed(options.seed)
+
+    def step(self) -> None:
+        """One training step on the next batch."""
+        self._loss = self._trainee.step(next(self._batches))
+
+    def finish(self) -> tuple[Check, ...]:
+        """The last loss is a number, and the weights have moved."""
+        loss = math.nan if self._loss is None else float(self._loss)
+        finite = Outcome.PASS if math.isfinite(loss) else Outcome.FAIL
+        moved = sum(
+            1
+            for name, value in self._trainee.model.state_dict().items()
+            if value.is_floating_point() and not torch.equal(value.cpu(), self._start[name].to(value.dtype))
+        )
+        updated = Outcome.PASS if moved else Outcome.FAIL
+        return (
+            Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {loss:.6g}"),
+            Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
+        )
+
+
+def _require(precision: Precision, device: str) -> None:
+    """Skip what the device has no units for."""
+    on_gpu = device.startswith("cuda")
+    modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
+    if precision is Precision.TF32 and not modern:
+        message = "precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
+        raise Unsupported(message)
+    if on_gpu and not modern and precision in {Precision.BF16, Precision.AMP_BF16}:
+        message = f"precision {precision} needs an NVIDIA GPU of compute capability 8.0 or newer"
+        raise Unsupported(message)

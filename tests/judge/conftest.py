@@ -1,0 +1,6 @@
+"""Makes the builders of this folder importable under every import mode of pytest."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

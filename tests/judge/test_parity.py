@@ -1,0 +1,358 @@
+"""Loss parity: every verdict reached, by runs that are right and by planted defects."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_builders import curve, evidence, numeric, perturbed, poisoned, statistical, trace
+
+from ci_bench.judge.parity import WORST_FIRST, parity_findings
+from ci_bench.judge.parity_numeric import envelope, ulp
+from ci_bench.judge.parity_statistical import pooled
+from ci_bench.judge.stats import t_quantile
+from ci_bench.records.case import Masks, Role
+from ci_bench.records.comparison import Parity, Tier
+
+
+def candidate(**fields):
+    return trace(Role.CANDIDATE, **fields)
+
+
+def only(evidence_, **options):
+    (finding,) = parity_findings(evidence_, **options)
+    return finding
+
+
+def bent(step, factor, *, signal="loss", steps=60):
+    """A candidate that leaves the reference at `step`."""
+    values = [x * (factor if at >= step else 1) for at, x in enumerate(curve(steps))]
+    return candidate(steps=steps, **{signal: values if signal == "loss" else [2 * x for x in values]})
+
+
+def test_equal_in_every_bit():
+    finding = only(numeric(candidate()))
+    assert (finding.verdict, finding.tier, finding.loss_score, finding.grad_norm_score) == (Parity.BITWISE, Tier.NUMERIC, 0, 0)
+    assert finding.steps == 60
+
+
+def test_bitwise_needs_no_perturbed_run():
+    assert only(evidence(trace(Role.REFERENCE), candidate())).verdict is Parity.BITWISE
+
+
+def test_a_late_difference_is_not_bitwise():
+    assert only(numeric(bent(55, 2.0))).verdict is Parity.NUMERIC_PARITY
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(1 + 9e-6, Parity.NUMERIC_PARITY), (1 + 12e-6, Parity.DIFFERENT_MATH)])
+def test_ten_envelopes_are_the_limit(scale, verdict):
+    finding = only(numeric(candidate(scale=scale)))
+    assert finding.verdict is verdict
+    assert finding.limit == 10
+
+
+@pytest.mark.parametrize("signal", ["loss", "grad_norm"])
+def test_different_math_names_the_first_step_and_signal(signal):
+    finding = only(numeric(bent(17, 1.01, signal=signal)))
+    assert (finding.verdict, finding.first_step, finding.signal) == (Parity.DIFFERENT_MATH, 17, signal)
+    assert signal in finding.detail
+    assert "step 17" in finding.detail
+
+
+def test_a_scaled_gradient_is_seen_though_the_loss_is_equal():
+    finding = only(numeric(candidate(grad_norm=[1.8 * x for x in curve(60)])))
+    assert (finding.signal, finding.loss_score) == ("grad_norm", 0)
+    assert finding.verdict is Parity.DIFFERENT_MATH
+
+
+def test_loss_wins_where_both_signals_leave_at_once():
+    assert only(numeric(candidate(scale=1.1))).signal == "loss"
+
+
+def test_score_by_hand():
+    flat = [1.0] * 20
+    runs = [
+        trace(Role.REFERENCE, loss=flat, grad_norm=flat),
+        trace(Role.PERTURBED, loss=[1.0] * 5 + [1.25] + [1.0] * 14, grad_norm=flat, start="elsewhere"),
+        candidate(loss=[1.0] * 6 + [2.0] * 14, grad_norm=flat),
+    ]
+    finding = only(evidence(*runs))
+    assert finding.loss_score == pytest.approx(1.0 / 0.25)
+    assert finding.grad_norm_score == 0
+    assert finding.verdict is Parity.NUMERIC_PARITY
+
+
+def test_envelope_floor_is_four_fp32_ulps_and_grows_only():
+    assert ulp(np.array([1.0, 1.9, 2.0, 0.0, -3.0])).tolist() == [2.0**-23, 2.0**-23, 2.0**-22, 2.0**-149, 2.0**-22]
+    reference = np.ones(4)
+    run = trace(Role.PERTURBED, loss=[1.0, 1.5, 1.0, 1.25], grad_norm=[1.0] * 4)
+    assert envelope(reference, (run,), "loss").tolist() == [4 * 2.0**-23, 0.5, 0.5, 0.5]
+    assert envelope(np.zeros(4), (run,), "grad_norm").tolist() == [4 * 2.0**-23] * 4
+
+
+def test_ulp_agrees_with_numpy():
+    values = np.abs(np.random.default_rng(1).normal(size=200)).astype(np.float32)
+    assert ulp(values.astype(np.float64)).tolist() == np.spacing(values).astype(np.float64).tolist()
+
+
+def test_the_widest_of_several_perturbed_runs_counts():
+    runs = (trace(Role.REFERENCE), perturbed(1e-9), perturbed(1e-4, index=1), candidate(scale=1 + 5e-4))
+    assert only(evidence(*runs)).verdict is Parity.NUMERIC_PARITY
+    assert only(evidence(*runs[:2], runs[3])).verdict is Parity.DIFFERENT_MATH
+
+
+def test_a_perturbed_run_counts_until_it_stops_being_finite():
+    wild = poisoned(perturbed(1e-4), 20)
+    wild = replace(wild, loss=(*wild.loss[:21], *[1e9] * 39))
+    assert only(numeric(candidate(scale=1 + 5e-4))).verdict is Parity.DIFFERENT_MATH
+    runs = (trace(Role.REFERENCE), wild)
+    assert only(evidence(*runs, candidate(scale=1 + 5e-4))).verdict is Parity.NUMERIC_PARITY
+    assert only(evidence(*runs, candidate(scale=1 + 5e-2))).verdict is Parity.DIFFERENT_MATH
+
+
+def test_short_perturbed_runs_bound_the_steps_judged():
+    runs = (trace(Role.REFERENCE, steps=300), perturbed(steps=30), candidate(steps=300, scale=1 + 1e-6))
+    assert only(evidence(*runs)).steps == 30
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [
+        perturbed(start="start-0"),
+        perturbed(data="other"),
+        perturbed(seed=1),
+        perturbed(arm="inductor"),
+        perturbed(steps=9),
+        poisoned(perturbed(), 3),
+    ],
+)
+def test_perturbed_runs_that_tell_nothing(useless):
+    finding = only(evidence(trace(Role.REFERENCE), useless, candidate(scale=1 + 1e-7)))
+    assert finding.verdict is Parity.INSUFFICIENT_DATA
+    assert "perturbed" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        (numeric(candidate(start="x")), "same state"),
+        (numeric(candidate(start="")), "same state"),
+        (numeric(candidate(data="x")), "same data"),
+        (numeric(candidate(steps=9), steps=9), "9 steps are too few"),
+        (numeric(candidate(loss=(), grad_norm=())), "0 steps are too few"),
+        (numeric(candidate(steps=40)), "40 (candidate) and 60 (reference)"),
+        (numeric(candidate(steps=80)), "80 (candidate) and 60 (reference)"),
+        (numeric(candidate(grad_norm=[2 * x for x in curve(60)[:30]])), "equally long"),
+        (numeric(candidate(seed=4)), "no reference run of seed 4"),
+        (numeric(candidate(), masks=None), "never probed"),
+        (evidence(trace(Role.REFERENCE), perturbed()), "never trained"),
+        (evidence(), "never trained"),
+    ],
+)
+def test_insufficient_data_says_why(runs, says):
+    finding = only(runs)
+    assert finding.verdict is Parity.INSUFFICIENT_DATA
+    assert says in finding.detail
+
+
+def test_an_arm_that_the_evidence_forgot_is_not_a_pass():
+    both = parity_findings(numeric(candidate()), arms=("inductor", "jit"))
+    assert [(f.arm, f.verdict) for f in both] == [("inductor", Parity.BITWISE), ("jit", Parity.INSUFFICIENT_DATA)]
+
+
+def test_a_short_candidate_that_differs_is_different():
+    assert only(numeric(candidate(steps=40, scale=1.1))).verdict is Parity.DIFFERENT_MATH
+
+
+@pytest.mark.parametrize("signal", ["loss", "grad_norm"])
+@pytest.mark.parametrize("masks", list(Masks))
+def test_not_finite_in_the_candidate_only(signal, masks):
+    finding = only(numeric(poisoned(candidate(), 7, signal, "inf"), masks=masks))
+    assert (finding.verdict, finding.first_step, finding.signal) == (Parity.NON_FINITE, 7, signal)
+    assert "inf at step 7" in finding.detail
+
+
+def test_a_loss_beyond_any_float32_counts_as_not_finite():
+    values = list(curve(60))
+    values[20] = 1e200
+    assert only(numeric(candidate(loss=values))).verdict is Parity.NON_FINITE
+
+
+def test_a_candidate_that_ends_where_it_stops_being_finite():
+    assert only(numeric(poisoned(candidate(steps=30), 29))).verdict is Parity.NON_FINITE
+
+
+def both_poisoned(step, later=0, **fields):
+    return evidence(poisoned(trace(Role.REFERENCE), step), perturbed(), poisoned(candidate(**fields), step + later))
+
+
+@pytest.mark.parametrize("later", [-1, 0, 1])
+def test_not_finite_in_both_is_reported_and_not_failed(later):
+    finding = only(both_poisoned(40, later, scale=1 + 1e-6))
+    assert finding.verdict is Parity.NUMERIC_PARITY
+    assert f"step {min(40, 40 + later)}" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("step", "fields", "verdict"), [(5, {}, Parity.INSUFFICIENT_DATA), (40, {"scale": 1.1}, Parity.DIFFERENT_MATH)]
+)
+def test_not_finite_in_both_still_judges_what_came_before(step, fields, verdict):
+    assert only(both_poisoned(step, **fields)).verdict is verdict
+
+
+@pytest.mark.parametrize(("later", "verdict"), [(-2, Parity.NON_FINITE), (2, Parity.INCONCLUSIVE)])
+def test_not_finite_at_different_steps_blames_the_first(later, verdict):
+    assert only(both_poisoned(40, later)).verdict is verdict
+
+
+@pytest.mark.parametrize("masks", list(Masks))
+def test_not_finite_in_the_reference_only_blames_the_reference(masks):
+    finding = only(evidence(poisoned(trace(Role.REFERENCE), 12), perturbed(), candidate(), masks=masks))
+    assert finding.verdict is Parity.INCONCLUSIVE
+    assert "the reference itself is not finite (loss at step 12)" in finding.detail
+
+
+def test_the_worst_seed_decides():
+    seeds = [run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed), perturbed(seed=seed))]
+    good, bad = candidate(seed=0, scale=1 + 1e-6), candidate(seed=1, scale=1.1)
+    finding = only(evidence(*seeds, good, bad))
+    assert finding.verdict is Parity.DIFFERENT_MATH
+    assert finding.detail.startswith("worst of 2 seeds, 1:")
+    assert only(evidence(*seeds[:3], good, candidate(seed=1, scale=1 + 1e-7))).verdict is Parity.INSUFFICIENT_DATA
+
+
+def test_zero_gradients_and_losses_do_not_divide_by_zero():
+    flat = (0.0,) * 20
+    runs = [trace(Role.REFERENCE, loss=flat, grad_norm=flat), perturbed(loss=flat, grad_norm=flat)]
+    assert only(evidence(*runs, candidate(loss=flat, grad_norm=(1e-30,) * 20))).verdict is Parity.DIFFERENT_MATH
+    finding = only(evidence(*runs, candidate(loss=(5.0,) * 20, grad_norm=flat)))
+    assert finding.loss_score == 1e9
+
+
+def test_pooled_estimate_by_hand():
+    estimate = pooled([1.0, 3.0], [2.0, -1.0])
+    assert (estimate.mean, estimate.freedom) == (2.0, 3.0)
+    assert estimate.error == pytest.approx(math.sqrt((4 + 1 + 2) / 3 / 2))
+    assert estimate.reach(0.95) == pytest.approx(t_quantile(0.95, 3) * estimate.error)
+
+
+def test_equivalent_over_seeds():
+    finding = only(statistical((0.0001, -0.0002, 0.0001)))
+    assert (finding.verdict, finding.tier) == (Parity.EQUIVALENT, Tier.STATISTICAL)
+    assert finding.difference == pytest.approx(0, abs=1e-9)
+    assert finding.interval.low < finding.difference < finding.interval.high
+    assert 0.0025 <= finding.limit <= 0.005
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_different_over_seeds(sign):
+    finding = only(statistical((sign * 0.02, sign * 0.021, sign * 0.019)))
+    assert finding.verdict is Parity.DIFFERENT
+    assert finding.difference == pytest.approx(sign * 0.02, rel=1e-6)
+
+
+def test_undecided_over_seeds():
+    assert only(statistical((0.02, -0.02, 0.004), nulls=(0.02, -0.02))).verdict is Parity.INCONCLUSIVE
+
+
+def test_a_well_measured_trifle_is_equivalent():
+    finding = only(statistical((0.0010, 0.0011, 0.0009), nulls=(1e-5, -1e-5, 1e-5)))
+    assert finding.verdict is Parity.EQUIVALENT
+    assert "inside the margin" in finding.detail
+
+
+def test_a_growing_difference_is_not_equivalent():
+    shift = (
+        [0.0] * 100
+        + [0.00006 * (step - 124.5) for step in range(100, 150)]
+        + [0.00006 * (step - 174.5) for step in range(150, 200)]
+    )
+    steady = statistical((0.0, 0.0, 0.0), nulls=(1e-6, -1e-6))
+    ramp = [0.00006 * (step - 174.5) for step in range(200)]
+
+    def with_shift(values):
+        runs = [
+            replace(run, loss=tuple(x * (1 + d) for x, d in zip(run.loss, values, strict=True)))
+            if run.role is Role.CANDIDATE
+            else run
+            for run in steady.traces
+        ]
+        return only(replace(steady, traces=tuple(runs)))
+
+    assert only(steady).verdict is Parity.EQUIVALENT
+    assert with_shift(ramp).verdict is Parity.INCONCLUSIVE
+    assert "still growing" in with_shift(ramp).detail
+    assert len(shift) == 200
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        (statistical((0.0,)), "1 seed is too few"),
+        (statistical((0.0, 0.0), steps=99), "99 steps are too few"),
+        (evidence(trace(Role.REFERENCE), candidate(start="x"), masks=Masks.DIFFER), "same state"),
+    ],
+)
+def test_too_little_over_seeds(runs, says):
+    finding = only(runs)
+    assert finding.verdict is Parity.INSUFFICIENT_DATA
+    assert says in finding.detail
+
+
+def test_repeats_of_one_seed_are_not_seeds():
+    runs = [trace(Role.REFERENCE, steps=200), *(candidate(steps=200, index=index) for index in range(3))]
+    assert only(evidence(*runs, masks=Masks.DIFFER)).verdict is Parity.INSUFFICIENT_DATA
+
+
+def test_a_seed_that_stopped_early_is_not_a_pass():
+    whole = statistical((0.0, 0.0, 0.0))
+    cut = [replace(run, loss=run.loss[:150]) if (run.role, run.seed) == (Role.CANDIDATE, 1) else run for run in whole.traces]
+    finding = only(replace(whole, traces=tuple(cut)))
+    assert finding.verdict is Parity.INSUFFICIENT_DATA
+    assert "seed 1" in finding.detail
+
+
+def test_a_loss_around_zero_has_no_relative_size():
+    runs = [
+        run for seed in (0, 1) for run in (trace(Role.REFERENCE, seed=seed, steps=150, scale=0), candidate(seed=seed, steps=150))
+    ]
+    assert only(evidence(*runs, masks=Masks.DIFFER)).verdict is Parity.INCONCLUSIVE
+
+
+def test_accuracy_and_the_seed_rule_come_along():
+    runs = [
+        trace(Role.REFERENCE, steps=125, accuracy=0.6),
+        perturbed(steps=125),
+        candidate(steps=125, accuracy=0.6, disagreements=(1, 1)),
+    ]
+    finding = only(evidence(*runs, rows=100))
+    assert finding.accuracy.holds
+    assert finding.seed_rule.passed
+
+
+def test_missing_accuracy_is_said():
+    assert "accuracy is missing" in only(numeric(candidate(), rows=100)).detail
+
+
+def test_every_verdict_has_a_rank():
+    assert set(WORST_FIRST) == set(Parity)
+
+
+floats = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
+histories = st.lists(floats, max_size=14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(reference=histories, norms=histories, other=histories, masks=st.sampled_from(list(Masks)))
+def test_garbage_never_crashes_and_a_pass_is_earned(reference, norms, other, masks):
+    runs = [
+        trace(Role.REFERENCE, loss=reference, grad_norm=norms),
+        trace(Role.PERTURBED, loss=other, grad_norm=norms, start="elsewhere"),
+        candidate(loss=other, grad_norm=reference),
+    ]
+    finding = only(evidence(*runs, masks=masks))
+    assert not finding.verdict.holds or finding.steps >= 10
+    for score in (finding.loss_score, finding.grad_norm_score):
+        assert score is None or math.isfinite(score)

@@ -1,0 +1,170 @@
+"""Ratios and their intervals: hand-computed values, coverage, symmetry, and input that carries no interval."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_builders import launches, sampled
+
+from ci_bench.judge import stats
+from ci_bench.records.case import Launch
+
+
+def test_t_quantile_agrees_with_the_printed_table():
+    assert stats.t_quantile(0.975, 2) == pytest.approx(4.3027, abs=1e-4)
+    assert stats.t_quantile(0.995, 10) == pytest.approx(3.1693, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "p"),
+    [(0, 0, 1.0), (0, 5, 2 / 32), (1, 6, 2 * 7 / 64), (5, 6, 2 * 7 / 64), (3, 6, 1.0), (0, 20, 2 / 2**20)],
+)
+def test_binomial_tail_is_exact(successes, trials, p):
+    assert stats.two_sided_binomial(successes, trials) == pytest.approx(p)
+
+
+def test_ratio_is_that_of_the_medians():
+    ratio = stats.ratio_interval(sampled(2.0), sampled(1.0))
+    assert ratio.value == pytest.approx(2.0)
+    assert ratio.interval.low < 2 < ratio.interval.high
+    assert ratio.interval.level == 0.95
+
+
+def test_interval_covers_differences_between_launches_and_not_only_within():
+    calm = stats.ratio_interval(sampled(1.0), sampled(1.0)).interval
+    jumping = launches(*([x * jump for x in (0.99, 1.0, 1.01)] for jump in (0.8, 1.0, 1.25)))
+    wide = stats.ratio_interval(jumping, sampled(1.0)).interval
+    assert wide.low < 0.82
+    assert wide.high > 1.2
+    assert calm.high - calm.low < 0.03
+
+
+def test_draws_use_each_launch_and_sample_as_often_as_chance_says():
+    counts = stats._draws((3, 5), 1, 2)
+    assert counts.shape == (8, stats.RESAMPLES // 2)
+    sizes = counts.sum(axis=0)
+    assert set(sizes.tolist()) == {6, 8, 10}
+    assert counts[:3].mean() == pytest.approx(1.0, abs=0.1)
+    assert counts[3:].mean() == pytest.approx(1.0, abs=0.1)
+
+
+def test_bootstrapped_medians_agree_with_a_plain_reference():
+    values = ((3.0, 1.0, 2.0), (10.0, 30.0, 20.0, 40.0))
+    flat = [x for one in values for x in one]
+    counts = stats._draws((3, 4), 1, 2)
+    medians = stats._medians(values, 1, 2)
+    for column in range(0, stats.RESAMPLES // 2, 97):
+        drawn = sorted(x for x, times in zip(flat, counts[:, column], strict=True) for _ in range(times))
+        middle = (drawn[(len(drawn) - 1) // 2] + drawn[len(drawn) // 2]) / 2
+        assert medians[column] == middle
+
+
+def test_same_samples_give_the_same_interval():
+    stats._draws.cache_clear()
+    first = stats.ratio_interval(sampled(1.1), sampled(1.0))
+    stats._draws.cache_clear()
+    assert stats.ratio_interval(sampled(1.1), sampled(1.0)) == first
+
+
+def test_interval_covers_the_truth_about_as_often_as_known_for_three_launches():
+    rng = random.Random(1)
+
+    def side():
+        shifts = [rng.gauss(0, 0.01) for _ in range(3)]
+        return launches(*([math.exp(shift + rng.gauss(0, 0.01)) for _ in range(12)] for shift in shifts))
+
+    covered = sum((r := stats.ratio_interval(side(), side()).interval).low <= 1 <= r.high for _ in range(200))
+    assert 0.82 <= covered / 200 <= 0.99
+
+
+def test_pairing_cancels_what_the_launches_share():
+    jumps = (0.8, 1.0, 1.25)
+    one, two = (launches(*([scale * jump * x for x in (0.99, 1.0, 1.01)] for jump in jumps)) for scale in (1.1, 1.0))
+    paired, apart = stats.ratio_interval(one, two, paired=True).interval, stats.ratio_interval(one, two).interval
+    assert paired.low > 1.05
+    assert apart.low < 0.9
+
+
+def test_pairing_needs_the_same_launches():
+    other = tuple(Launch(launch=one.launch + 7, values=one.values) for one in sampled(1.0))
+    assert stats.ratio_interval(sampled(1.1), other, paired=True) == stats.ratio_interval(sampled(1.1), other)
+
+
+def test_one_value_per_launch_takes_welchs_interval():
+    one, two = launches([1.0], [1.1], [1.2]), launches([2.0], [2.1])
+    logs = [[math.log(x) for x in side] for side in ((1.0, 1.1, 1.2), (2.0, 2.1))]
+    means = [sum(side) / len(side) for side in logs]
+    parts = [sum((x - mean) ** 2 for x in side) / (len(side) - 1) / len(side) for side, mean in zip(logs, means, strict=True)]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2)
+    half = stats.t_quantile(0.975, freedom) * math.sqrt(sum(parts))
+    ratio = stats.ratio_interval(one, two)
+    assert ratio.value == pytest.approx(1.1 / 2.05)
+    assert ratio.interval.high / ratio.value == pytest.approx(math.exp(half))
+
+
+def test_one_value_per_launch_paired_takes_differences():
+    ratio = stats.ratio_interval(launches([2.0], [4.0], [8.0]), launches([1.0], [2.0], [4.0]), paired=True)
+    assert (ratio.interval.low, ratio.interval.high) == (pytest.approx(2.0), pytest.approx(2.0))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "reason"),
+    [
+        (sampled(1.0, count=1), sampled(1.0), "1 launch of 3 samples is too little"),
+        (launches([1.0]), launches([1.0]), "at least 2 launches on each side"),
+        (launches([1, 2], [1, 2]), sampled(1.0), "0 launches of 3 samples"),
+        (launches([1, 2, 3], [1]), sampled(1.0), "1 launch of 3 samples"),
+        (launches([1], [2], [3]), sampled(1.0), "0 launches of 3 samples"),
+    ],
+)
+def test_too_few_samples_give_a_ratio_without_interval(one, two, reason):
+    ratio = stats.ratio_interval(one, two)
+    assert ratio.value is not None
+    assert ratio.interval is None
+    assert reason in ratio.reason
+
+
+@pytest.mark.parametrize(
+    ("series", "reason"),
+    [
+        ((), "no samples"),
+        (launches([], []), "no samples"),
+        (launches([1, math.nan, 1], [1, 1, 1]), "not a finite"),
+        (launches([1, math.inf, 1], [1, 1, 1]), "not a finite"),
+        (launches([1, 1e308, 1], [1, 1, 1]), "not a finite"),
+        (launches([1, 0, 1], [1, 1, 1]), "impossible sample 0"),
+        (launches([1, -1, 1], [1, 1, 1]), "impossible sample -1"),
+    ],
+)
+def test_malformed_series_give_nothing_but_a_reason(series, reason):
+    for ratio in (stats.ratio_interval(series, sampled(1.0)), stats.ratio_interval(sampled(1.0), series)):
+        assert ratio.value is None
+        assert ratio.interval is None
+        assert reason in ratio.reason
+
+
+def test_huge_series_are_thinned():
+    series = launches(*([1 + (i * 7 % 100) / 1000 for i in range(5000)] for _ in range(40)))
+    ratio = stats.ratio_interval(series, sampled(1.0))
+    assert ratio.interval.low <= ratio.value <= ratio.interval.high
+
+
+def test_extreme_ratios_stay_finite():
+    ratio = stats.ratio_interval(launches([1e299] * 3, [1e299] * 3), launches([5e-324] * 3, [5e-324] * 3))
+    assert 0 < ratio.interval.low <= ratio.value <= ratio.interval.high < math.inf
+
+
+samples = st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=5)
+series = st.lists(samples, min_size=2, max_size=3).map(lambda groups: launches(*groups))
+
+
+@settings(max_examples=40, deadline=None)
+@given(one=series, two=series, paired=st.booleans())
+def test_swapping_sides_inverts_the_interval(one, two, paired):
+    forth, back = stats.ratio_interval(one, two, paired=paired), stats.ratio_interval(two, one, paired=paired)
+    assert forth.interval.low <= forth.value <= forth.interval.high
+    assert forth.value == pytest.approx(1 / back.value)
+    assert forth.interval.low == pytest.approx(1 / back.interval.high)
+    assert forth.interval.high == pytest.approx(1 / back.interval.low)

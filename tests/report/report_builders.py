@@ -1,0 +1,325 @@
+"""Comparisons to render: small builders with sensible defaults, and one whole comparison for each kind of ending."""
+
+from dataclasses import replace
+from typing import Any
+
+from ci_bench.records.case import Better, Check, Masks, Outcome, Status, Unit
+from ci_bench.records.comparison import (
+    AccuracyParity,
+    ArmSpeedup,
+    BaselineMode,
+    CaseComparison,
+    Comparison,
+    Finding,
+    Interval,
+    Judgement,
+    Mismatch,
+    Pair,
+    Parity,
+    ParityFinding,
+    SeedRule,
+    Side,
+    Summary,
+    Tier,
+    Verdict,
+)
+from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.results import Environment, Fact, Run, RunState, Source
+
+GPU: dict[str, Fact] = {
+    "gpu": "NVIDIA H200",
+    "gpu_memory_bytes": 150_109_028_352,
+    "driver": "580.65.06",
+    "cuda": "13.0",
+    "cudnn": "9.13.0",
+    "torch": "2.13.0",
+    "triton": "3.5.0",
+    "python": "3.11.9",
+    "deterministic": False,
+}
+CONDITION: dict[str, Fact] = {
+    "temperature_c": 41,
+    "power_limit_w": 700,
+    "other_processes": 0,
+    "throttled": False,
+    "load_1m": None,
+}
+REVIEWS = "training_loss/reviews[backend=inductor,precision=fp32]"
+LSTM = "fastrnns/lstm[batch=64,hidden=512,layers=1,seq=100]"
+BERT = "transformers/bert-tiny[batch=8,precision=bf16,seq=128]"
+
+
+def pair(metric: str = "step_time", arm: str = "inductor", verdict: Verdict = Verdict.UNCHANGED, **fields: Any) -> Pair:
+    """A pair of medians; the speedup follows from them unless given."""
+    base, head = fields.pop("base", 0.133), fields.pop("head", 0.1331)
+    spread = fields.pop("spread", 0.008)
+    speedup = fields.pop("speedup", base / head if base and head else None)
+    bounds = Interval(low=speedup - spread, high=speedup + spread, level=0.95) if speedup and spread else None
+    return Pair(
+        metric=metric,
+        arm=arm,
+        unit=fields.pop("unit", Unit.SECONDS),
+        better=fields.pop("better", Better.LOWER),
+        verdict=verdict,
+        reason=fields.pop("reason", "within the threshold of 5 %"),
+        threshold=fields.pop("threshold", 0.05),
+        base=None if base is None else Summary(median=base, samples=24, launches=3),
+        head=None if head is None else Summary(median=head, samples=24, launches=3),
+        speedup=speedup,
+        interval=bounds,
+    )
+
+
+def memory(
+    verdict: Verdict = Verdict.UNCHANGED, arm: str = "inductor", base: float | None = 1.30e9, head: float | None = 1.30e9
+) -> Pair:
+    """Peak memory, compared exactly."""
+    reason = "the same in every launch"
+    return pair("peak_allocated", arm, verdict, base=base, head=head, unit=Unit.BYTES, spread=0, reason=reason, threshold=0.005)
+
+
+def graphs(arm: str = "inductor", base: float | None = 1, head: float | None = 1, verdict: Verdict = Verdict.UNCHANGED) -> Pair:
+    """A number of compiled graphs."""
+    return pair("graphs", arm, verdict, base=base, head=head, unit=Unit.COUNT, spread=0, reason="a count", threshold=0.0)
+
+
+def speedup(value: float = 1.62, base: float | None = 1.62, metric: str = "step_time", arm: str = "inductor") -> ArmSpeedup:
+    """The arm against eager."""
+    bounds = Interval(low=value - 0.02, high=value + 0.02, level=0.95)
+    return ArmSpeedup(metric=metric, arm=arm, reference="eager", speedup=value, interval=bounds, base_speedup=base)
+
+
+def parity(verdict: Parity = Parity.NUMERIC_PARITY, **fields: Any) -> ParityFinding:
+    """A training run within its rounding envelope, unless told otherwise."""
+    defaults: dict[str, Any] = {
+        "arm": "inductor",
+        "tier": Tier.NUMERIC,
+        "masks": Masks.ALIGNED,
+        "steps": 120,
+        "detail": "every step lies within the envelope",
+        "limit": 4.0,
+        "loss_score": 0.82,
+        "grad_norm_score": 1.31,
+        "accuracy": AccuracyParity(
+            reference=0.915, candidate=0.910, p_value=0.75, holds=True, detail="exact test of 3 against 4"
+        ),
+        "seed_rule": SeedRule(passed=True, detail="0.212 against 0.209 + 0.1"),
+    }
+    return ParityFinding(verdict=verdict, **(defaults | fields))
+
+
+def check(name: str = "really_compiled", outcome: Outcome = Outcome.PASS, detail: str = "1 graph, 0 breaks") -> Check:
+    """A check of the compiled arm."""
+    return Check(name=name, arm="inductor", outcome=outcome, detail=detail)
+
+
+def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any) -> CaseComparison:
+    """A case that ended well on both sides."""
+    defaults: dict[str, Any] = {
+        "suite": id.partition("/")[0],
+        "reason": "every metric within its threshold",
+        "base_status": Status.OK,
+        "head_status": Status.OK,
+        "reproduce": f"ci-bench run --only '{id}'",
+        "pairs": (pair(), memory(), graphs()),
+        "speedups": (speedup(),),
+        "checks": (check(),),
+    }
+    return CaseComparison(id=id, verdict=verdict, **(defaults | fields))
+
+
+def side(commit: str, branch: str, identity: dict[str, Fact] = GPU) -> Side:
+    """A complete run on the GPU."""
+    run = Run(
+        id="20260102T030405Z", started_at="2026-01-02T03:04:05Z", state=RunState.COMPLETE, config_digest="c0ffee", device="cuda"
+    )
+    environment = Environment(identity=identity, condition=CONDITION)
+    return Side(run=run, source=Source(commit=commit, branch=branch, dirty=False), environment=environment, tool_version="0.1.0")
+
+
+def comparison(*cases: CaseComparison, headline: str, findings: tuple[Finding, ...] = (), **fields: Any) -> Comparison:
+    """Head against base; it passes when no finding fails it."""
+    failing = any(finding.severity is Severity.FAIL for finding in findings)
+    defaults: dict[str, Any] = {
+        "tool_version": "0.1.0",
+        "mode": BaselineMode.FILE,
+        "head": side("4be1a7c09d2f5e6a8b3c1d0e9f7a6b5c4d3e2f10", "faster-loader"),
+        "base": side("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "main"),
+        "absence": None,
+        "mismatches": (),
+    }
+    judgement = Judgement(passed=not failing, exit_code=int(failing), headline=headline, findings=findings)
+    return Comparison(cases=cases, judgement=judgement, **(defaults | fields))
+
+
+def fail(rule: Rule, message: str, case: str | None = None) -> Finding:
+    """A finding that turns the run red."""
+    return Finding(rule=rule, severity=Severity.FAIL, message=message, case=case)
+
+
+def passed() -> Comparison:
+    """Nothing changed, one case is faster."""
+    faster = pair(verdict=Verdict.IMPROVED, base=0.0214, head=0.0198, reason="8 % faster, the threshold is 5 %")
+    return comparison(
+        case(REVIEWS, parity=(parity(),)),
+        case(
+            LSTM,
+            pairs=(pair(base=842e-6, head=841e-6, arm="cudnn"), memory(arm="cudnn")),
+            speedups=(speedup(2.31, 2.31, arm="cudnn"),),
+        ),
+        case(BERT, Verdict.IMPROVED, pairs=(faster, memory()), speedups=(speedup(1.48, 1.37),)),
+        headline="3 of 3 cases compared: 1 improved, 2 unchanged.",
+        findings=(
+            Finding(rule=Rule.INCONCLUSIVE, severity=Severity.NOTE, message="compile_cold needs more launches", case=BERT),
+        ),
+    )
+
+
+def regressed() -> Comparison:
+    """One case is slower and takes more memory, another is unclear."""
+    slower = pair(verdict=Verdict.REGRESSED, base=0.1328, head=0.1437, reason="8.2 % slower, the threshold is 5 %")
+    bigger = memory(Verdict.REGRESSED, base=1.30e9, head=1.45e9)
+    unclear = pair(verdict=Verdict.INCONCLUSIVE, base=0.0214, head=0.0219, spread=0.06, reason="could have seen 6 % or more")
+    return comparison(
+        case(
+            LSTM,
+            pairs=(pair(base=842e-6, head=841e-6, arm="cudnn"), memory(arm="cudnn")),
+            speedups=(speedup(2.31, 2.31, arm="cudnn"),),
+        ),
+        case(
+            REVIEWS,
+            Verdict.REGRESSED,
+            pairs=(pair(arm="eager", base=0.215, head=0.2152), slower, bigger, graphs(head=3, verdict=Verdict.REGRESSED)),
+            speedups=(speedup(1.50, 1.62),),
+            checks=(check(), check("numeric_accuracy", Outcome.UNKNOWN, "no reference output")),
+            parity=(parity(),),
+        ),
+        case(BERT, Verdict.INCONCLUSIVE, pairs=(unclear, memory()), speedups=(speedup(1.48, 1.49),), reason="step_time is open"),
+        headline="1 of 3 cases regressed: step time 8.2 % slower at worst.",
+        findings=(
+            fail(Rule.REGRESSED, "step_time of inductor is 8.2 % slower, the threshold is 5 %", REVIEWS),
+            fail(Rule.REGRESSED, "peak_allocated of inductor is 11.5 % more, the threshold is 0.5 %", REVIEWS),
+            fail(Rule.REGRESSED, "graphs of inductor went from 1 to 3", REVIEWS),
+            Finding(
+                rule=Rule.CHECK_UNKNOWN, severity=Severity.WARN, message="numeric_accuracy: no reference output", case=REVIEWS
+            ),
+            Finding(rule=Rule.INCONCLUSIVE, severity=Severity.NOTE, message="step_time could have hidden 6 % or less", case=BERT),
+        ),
+    )
+
+
+def no_baseline() -> Comparison:
+    """The first run of a repository."""
+    new = (pair(verdict=Verdict.NEW, base=None, reason="no baseline"), memory(Verdict.NEW, base=None))
+    alone = {"pairs": new, "speedups": (speedup(base=None),), "base_status": None, "reason": "there is no baseline"}
+    return comparison(
+        case(REVIEWS, Verdict.NEW, parity=(parity(),), **alone),
+        case(BERT, Verdict.NEW, **alone),
+        headline="There is no baseline: nothing could be compared.",
+        findings=(fail(Rule.BASELINE_MISSING, "no results document was given for the base side"),),
+        mode=BaselineMode.NONE,
+        base=None,
+        absence="no results document was given for the base side",
+    )
+
+
+def incomparable() -> Comparison:
+    """Base ran on another GPU and an older torch."""
+    other = GPU | {"gpu": "NVIDIA A100-SXM4-80GB", "torch": "2.11.0"}
+    pairs = (pair(verdict=Verdict.INCOMPARABLE, base=0.26, head=0.133, speedup=None, reason="other machine"),)
+    mismatches = tuple(Mismatch(field=field, base=other[field], head=GPU[field]) for field in ("gpu", "torch"))
+    return comparison(
+        case(REVIEWS, Verdict.INCOMPARABLE, pairs=pairs, reason="base and head ran on different machines", parity=(parity(),)),
+        headline="The two runs cannot be compared: gpu and torch differ.",
+        findings=(fail(Rule.INCOMPARABLE, "gpu and torch differ between base and head"),),
+        base=side("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "main", other),
+        mismatches=mismatches,
+    )
+
+
+def parity_broken() -> Comparison:
+    """Just as fast, but it learns something else; each word of parity once."""
+    broken = parity(
+        Parity.DIFFERENT_MATH,
+        loss_score=57.3,
+        grad_norm_score=212.0,
+        first_step=3,
+        signal="grad_norm",
+        detail="the gradient norm leaves the envelope at step 3",
+        seed_rule=SeedRule(passed=True, detail="0.245 against 0.209 + 0.1"),
+    )
+    spread = Interval(low=-0.001, high=0.004, level=0.90)
+    seeds: dict[str, Any] = {
+        "tier": Tier.STATISTICAL,
+        "masks": Masks.DIFFER,
+        "limit": 0.01,
+        "loss_score": None,
+        "grad_norm_score": None,
+    }
+    equivalent = parity(Parity.EQUIVALENT, difference=0.0012, interval=spread, detail="over 8 seeds", **seeds)
+    short = parity(Parity.INSUFFICIENT_DATA, steps=12, tier=None, masks=None, detail="12 steps, 40 are needed", limit=None)
+    nothing = replace(
+        short, loss_score=None, grad_norm_score=None, accuracy=None, seed_rule=SeedRule(passed=None, detail="no window")
+    )
+    wrong = AccuracyParity(reference=0.915, candidate=0.86, p_value=0.0021, holds=False, detail="exact test of 1 against 12")
+    return comparison(
+        case("training_loss/reviews[precision=bf16]", parity=(equivalent,)),
+        case("training_loss/reviews[precision=fp16]", parity=(nothing,)),
+        case("training_loss/reviews[dropout=0]", parity=(parity(Parity.BITWISE, accuracy=wrong),)),
+        case(REVIEWS, parity=(broken,), checks=(check(outcome=Outcome.FAIL, detail="no graph was compiled"),)),
+        headline="Loss parity is broken in 1 of 4 cases; no case is slower.",
+        findings=(
+            fail(Rule.PARITY_BROKEN, "inductor computes different math from step 3 (gradient norm)", REVIEWS),
+            fail(Rule.CHECK_FAILED, "really_compiled: no graph was compiled", REVIEWS),
+            fail(Rule.ACCURACY_BROKEN, "accuracy 91.5 % against 86.0 %, p = 0.0021", "training_loss/reviews[dropout=0]"),
+            fail(Rule.PARITY_UNDECIDED, "12 steps are too few", "training_loss/reviews[precision=fp16]"),
+        ),
+    )
+
+
+def failed_cases() -> Comparison:
+    """Every way of not ending well."""
+    gone: dict[str, Any] = {"pairs": (), "speedups": (), "checks": ()}
+    oom = (
+        'Traceback (most recent call last):\n  File "train.py", line 12, in <module>\n    loss.backward()\n    ~~~~~~~~~~~~~^^\n'
+    )
+    oom += "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n```\nreported by @nobody, see #12\n"
+    return comparison(
+        case(REVIEWS),
+        case(LSTM, Verdict.SKIPPED, head_status=Status.SKIPPED, reason="needs cuDNN", **gone),
+        case(BERT, Verdict.FAILED, head_status=Status.OUT_OF_MEMORY, reason="CUDA out of memory", log_tail=oom, **gone),
+        case(
+            "command/train",
+            Verdict.FAILED,
+            head_status=Status.CRASHED,
+            reason="ended by SIGSEGV",
+            log_tail="step 1\nstep 2\n",
+            **gone,
+        ),
+        case("command/export", Verdict.REMOVED, head_status=None, reproduce=None, reason="head has no such case", **gone),
+        case(
+            "command/serve",
+            Verdict.NEW,
+            base_status=None,
+            reason="base has no such case",
+            pairs=(pair(verdict=Verdict.NEW, base=None),),
+        ),
+        headline="2 of 6 cases failed and 1 is gone.",
+        findings=(
+            fail(Rule.CASE_FAILED, "out of memory while training eager", BERT),
+            fail(Rule.CASE_FAILED, "ended by SIGSEGV", "command/train"),
+            fail(Rule.CASE_REMOVED, "head has no such case", "command/export"),
+            Finding(rule=Rule.CASE_SKIPPED, severity=Severity.WARN, message="needs cuDNN", case=LSTM),
+            Finding(rule=Rule.CASE_NEW, severity=Severity.NOTE, message="base has no such case", case="command/serve"),
+        ),
+    )
+
+
+ENDINGS = {
+    "passed": passed,
+    "regressed": regressed,
+    "no_baseline": no_baseline,
+    "incomparable": incomparable,
+    "parity_broken": parity_broken,
+    "failed_cases": failed_cases,
+}

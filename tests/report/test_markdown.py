@@ -1,0 +1,151 @@
+"""The comment as a whole: golden files, GitHub's parser as the judge, and the budget."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rendered import faults, render
+from report_builders import (
+    ENDINGS,
+    LSTM,
+    case,
+    comparison,
+    fail,
+    failed_cases,
+    memory,
+    no_baseline,
+    pair,
+    parity,
+    passed,
+    regressed,
+)
+
+from ci_bench.records.comparison import Comparison, Verdict
+from ci_bench.records.policy import Rule
+from ci_bench.report.blocks import units
+from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.report.rows import main_rows
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MARKER = "<!-- ci-bench:v1 key=default -->"
+LIMIT = 60000
+
+
+def assert_golden(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("CI_BENCH_UPDATE_GOLDEN") == "1":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), f"{name} changed; on purpose? then run `make golden`"
+
+
+def many(number: int) -> Comparison:
+    """A run far larger than a comment; every hundredth case fails in some way, the worst of them last."""
+    ordinary = [case(f"fastrnns/net[number={n}]", parity=(parity(),), log_tail="x " * 90 + "\n" * 5) for n in range(number - 1)]
+    slower = (pair(verdict=Verdict.REGRESSED, base=0.1, head=0.1 + n / 1e5) for n in range(number))
+    mixed = [
+        replace(c, verdict=Verdict.REGRESSED, pairs=(next(slower), memory())) if n % 100 == 50 else c
+        for n, c in enumerate(ordinary)
+    ]
+    worst = case("fastrnns/worst", Verdict.REGRESSED, pairs=(pair(verdict=Verdict.REGRESSED, base=0.1, head=0.9), memory()))
+    findings = tuple(fail(Rule.REGRESSED, "step_time is slower", c.id) for c in [worst, *mixed] if c.verdict is Verdict.REGRESSED)
+    return comparison(*mixed, worst, headline="51 of 5,000 cases regressed.", findings=findings)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_comment_is_golden(ending: str) -> None:
+    assert_golden(f"comment_{ending}.md", render_comment(ENDINGS[ending](), marker=MARKER))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_github_renders_tables_and_nothing_else(ending: str) -> None:
+    value = ENDINGS[ending]()
+    comment = render_comment(value, marker=MARKER)
+    tree = render(comment)
+    assert faults(comment) == []
+    assert [text.strip() for text in tree.comments] == ["ci-bench:v1 key=default"]
+    main = next(table for table in tree.tables if table[0][:3] == ["Verdict", "Case", "Arm"])
+    assert [cells[1] for cells in main[1:]] == [row.case.id for row in main_rows(value)]
+    sizes = [
+        sum(len(c.pairs) for c in value.cases),
+        sum(len(c.parity) for c in value.cases),
+        sum(len(c.checks) for c in value.cases),
+    ]
+    heads = ["Metric", "Masks", "Check"]
+    assert [len(table) - 1 for head in heads for table in tree.tables if head in table[0]] == [size for size in sizes if size]
+
+
+def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
+    lines = render_comment(regressed(), marker=MARKER).splitlines()
+    assert lines[0] == MARKER
+    assert lines[2] == "### ❌ 1 of 3 cases regressed: step time 8.2 % slower at worst."
+    assert lines[4].startswith("- ❌ **regressed**: step\\_time of inductor is 8.2 % slower")
+    assert render_comment(passed()).startswith("### ✅ ")
+
+
+def test_a_pass_with_warnings_does_not_look_clean() -> None:
+    value = regressed()
+    warned = replace(value, judgement=replace(value.judgement, passed=True, findings=value.judgement.findings[3:]))
+    assert render_comment(warned).startswith("### ⚠️ ")
+
+
+def test_no_baseline_says_what_to_do() -> None:
+    comment = render_comment(no_baseline())
+    assert "**No baseline**: no results document was given for the base side" in comment
+    assert "Measure the base branch with the same configuration" in comment
+    assert "| Change |" not in comment
+
+
+def test_findings_are_counted_beyond_ten() -> None:
+    value = comparison(headline="x", findings=tuple(fail(Rule.CASE_FAILED, f"case {n}") for n in range(13)))
+    assert "- … and 3 more: 3 failing, 0 warnings" in render_comment(value)
+    assert render_report(value).count("- ❌") == 13
+
+
+def test_the_report_has_everything_and_whole_logs() -> None:
+    value = replace(failed_cases(), cases=(case(LSTM, Verdict.FAILED, log_tail="\n".join(map(str, range(100)))),))
+    assert "\n0\n1\n2\n" in render_report(value)
+    assert "\n79\n80\n" not in render_comment(value)
+    assert faults(render_report(value)) == []
+
+
+def test_an_empty_run_is_still_a_comment() -> None:
+    comment = render_comment(comparison(headline="Nothing was planned.", findings=(fail(Rule.EMPTY_RUN, "no cases"),)))
+    assert faults(comment) == []
+    assert render(comment).tables == [render(comment).tables[0]]
+
+
+def test_five_thousand_cases_fit_and_the_worst_survive() -> None:
+    value = many(5000)
+    comment = render_comment(value, marker=MARKER, limit=LIMIT)
+    tree = render(comment)
+    assert LIMIT * 0.8 < units(comment) <= LIMIT
+    assert faults(comment) == []
+    assert comment.startswith(f"{MARKER}\n\n### ❌ 51 of 5,000 cases regressed.")
+    main = next(table for table in tree.tables if "Peak memory" in table[0])
+    assert [cells[1] for cells in main[1:3]] == ["fastrnns/worst", "fastrnns/net[number=4950]"]
+    assert "✂️ Cut to fit: " in comment
+    assert "of 10,000 checks" not in comment
+    assert "The full text is in `report.md`." in comment
+    assert comment.rstrip().endswith("ci-bench `0.1.0`")
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Comparison:
+    return many(120)
+
+
+@settings(max_examples=25, deadline=None)
+@given(limit=st.integers(min_value=8000, max_value=LIMIT))
+def test_any_limit_cuts_whole_rows(crowd: Comparison, limit: int) -> None:
+    comment = render_comment(crowd, marker=MARKER, limit=limit)
+    whole = set(render_comment(crowd, marker=MARKER, limit=10**9).splitlines())
+    assert units(comment) <= limit
+    assert faults(comment) == []
+    assert [line for line in comment.splitlines() if line not in whole and not line.startswith("✂️")] == []
+
+
+def test_the_limit_counts_utf_16_units() -> None:
+    assert units("a🚀é") == 4

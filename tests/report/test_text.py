@@ -1,0 +1,174 @@
+"""Escaping and figures, in tables."""
+
+import html
+
+import pytest
+from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]  # it has no stubs
+from hypothesis import given
+from hypothesis import strategies as st
+from rendered import render
+
+from ci_bench.records.case import Unit
+from ci_bench.records.comparison import Interval
+from ci_bench.report import text
+
+Z = "\u200b"
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "`plain`"),
+        ("a`b``c", "```a`b``c```"),
+        ("`a", "`` `a ``"),
+        ("@user", f"`@{Z}user`"),
+        ("owner/repo#1", f"`owner/repo#{Z}1`"),
+        ("gh-12", f"`gh-{Z}12`"),
+        ("https://x.y", f"`https:{Z}//x.y`"),
+        ("www.x.y", f"`www{Z}.x.y`"),
+        ("0123456789abcdef", f"`012345{Z}6789ab{Z}cdef`"),
+        ("two\r\nlines\u2028more", "`two lines more`"),
+        ("a\x1b[31mred\x1b[0m\u202eb\x00", "`aredb`"),
+        ("lone \ud800 surrogate", "`lone surrogate`"),
+        ("e\u0301", "`é`"),
+        ("\u1fef", "`` ` ``"),
+        ("", "–"),
+        ("\u200b\u2066", "–"),
+    ],
+)
+def test_code_shows_text_and_nothing_else(raw: str, shown: str) -> None:
+    assert text.code(raw) == shown
+
+
+def test_code_is_capped() -> None:
+    assert text.code("x" * 81) == f"`{'x' * 79}…`"
+    assert text.code("x" * 80) == f"`{'x' * 80}`"
+
+
+@given(st.text())
+def test_code_renders_as_one_span_with_the_cleaned_text(raw: str) -> None:
+    tree = render(f"a {text.code(raw)} b")
+    cleaned = text.clean(raw)
+    if cleaned:
+        assert "".join(tree.code).replace(Z, "") == cleaned
+    assert "".join(tree.prose).strip() == ("a  b" if cleaned else "a – b")
+
+
+@given(st.text())
+def test_plain_renders_as_the_cleaned_text(raw: str) -> None:
+    rendered = github_flavored_markdown_to_html(f"a {text.plain(raw)} b")
+    assert html.unescape(rendered.replace(Z, "")) == f"<p>a {text.clean(raw, cap=300) or '–'} b</p>\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("a < b > c & d", "a &lt; b &gt; c &amp; d"),
+        ("x|y_z*", "x&#124;y\\_z\\*"),
+        ("see [a](b) :tada:", f"see \\[a\\](b) :{Z}tada:"),
+        ("at @user", f"at @{Z}user"),
+        ("x" * 301, "x" * 299 + "…"),
+    ],
+)
+def test_plain_escapes_markup(raw: str, shown: str) -> None:
+    assert text.plain(raw) == shown
+
+
+@pytest.mark.parametrize("raw", ["a|b", r"a\|b", r"a\\|b", "|", r"\|", "`|`", "a|b`c"])
+def test_bars_stay_within_their_cell(raw: str) -> None:
+    table = "\n".join(
+        [text.row(["h", "i"]), "| --- | --- |", text.row([text.code(raw), "last"]), text.row([text.plain(raw), "last"])]
+    )
+    for cells in render(table).tables[0][1:]:
+        assert [cell.replace(Z, "") for cell in cells] == [raw, "last"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("one\ntwo", "```\none\ntwo\n```"),
+        ("```\nx\n````", "`````\n```\nx\n````\n`````"),
+        ("hello @user, see a@sha256:1", f"```\nhello @{Z}user, see a@sha256:1\n```"),
+        ("\tx  = 1\n    ^^^", "```\n    x  = 1\n    ^^^\n```"),
+    ],
+)
+def test_a_fence_holds_the_log(raw: str, shown: str) -> None:
+    assert text.fence(raw) == shown
+
+
+def test_a_fence_keeps_the_last_lines() -> None:
+    assert text.fence("1\n2\n3", lines=2) == "```\n2\n3\n```"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (0.0, "0 s"),
+        (1e-7, "0.100 µs"),
+        (8.421e-4, "842 µs"),
+        (9.996e-4, "1.00 ms"),
+        (0.1328, "133 ms"),
+        (0.9999, "1.00 s"),
+        (1.5, "1.50 s"),
+        (1234.5, "1,234 s"),
+    ],
+)
+def test_seconds(value: float | None, shown: str) -> None:
+    assert text.seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (512, "512 B"),
+        (1000, "0.977 KiB"),
+        (1023 * 2**20, "0.999 GiB"),
+        (1.3e9, "1.21 GiB"),
+        (5e15, "4,547 TiB"),
+    ],
+)
+def test_bytes(value: float | None, shown: str) -> None:
+    assert text.bytes_(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "signed", "shown"),
+    [
+        (None, True, "–"),
+        (0.031, False, "3.1 %"),
+        (0.031, True, "+3.1 %"),
+        (-0.02, False, "−2.0 %"),
+        (0.0001, True, "0.0 %"),
+        (-0.0001, True, "0.0 %"),
+        (0.0996, True, "+10 %"),
+        (0.124, True, "+12 %"),
+        (12.0, False, "1,200 %"),
+    ],
+)
+def test_percent(share: float | None, signed: bool, shown: str) -> None:
+    assert text.percent(share, signed=signed) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "–"), (1.08, "1.08×"), (0.5231, "0.523×"), (12.34, "12.3×"), (float("inf"), "–")]
+)
+def test_ratio(value: float | None, shown: str) -> None:
+    assert text.ratio(value) == shown
+
+
+def test_an_interval_names_its_unit_once() -> None:
+    assert text.interval(Interval(low=1.051, high=1.112, level=0.95)) == "1.05 to 1.11×"
+    assert text.interval(Interval(low=0.0009, high=0.0011, level=0.95), text.seconds) == "900 µs to 1.10 ms"
+    assert text.interval(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"), [(Unit.SECONDS, "2.00 s"), (Unit.BYTES, "2 B"), (Unit.COUNT, "2"), (Unit.PER_SECOND, "2.00 /s")]
+)
+def test_every_unit_has_a_form(unit: Unit, shown: str) -> None:
+    assert text.quantity(2.0, unit) == shown
+    assert text.quantity(None, unit) == "–"

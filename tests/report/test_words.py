@@ -1,0 +1,129 @@
+"""Words for changes, speedups and parity, and the choice of rows."""
+
+from typing import Any
+
+import pytest
+from report_builders import REVIEWS, case, comparison, failed_cases, graphs, memory, pair, parity, passed, regressed, speedup
+
+from ci_bench.records.case import Better, Check, Outcome, Status, Unit
+from ci_bench.records.comparison import AccuracyParity, Interval, Parity, Verdict
+from ci_bench.report import words
+from ci_bench.report.rows import main_rows, outcome_mood
+from ci_bench.report.words import Mood
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"verdict": Verdict.REGRESSED, "base": 0.100, "head": 0.103}, "3.0 % slower"),
+        ({"verdict": Verdict.IMPROVED, "base": 0.100, "head": 0.098}, "2.0 % faster"),
+        ({"verdict": Verdict.UNCHANGED, "base": 0.100, "head": 0.1004}, "+0.4 %"),
+        ({"verdict": Verdict.INCONCLUSIVE, "base": 0.100, "head": 0.097}, "−3.0 %"),
+        ({"verdict": Verdict.REGRESSED, "unit": Unit.BYTES, "base": 1e9, "head": 1.2e9}, "20 % more"),
+        ({"verdict": Verdict.IMPROVED, "unit": Unit.BYTES, "base": 1e9, "head": 0.8e9}, "20 % less"),
+        ({"verdict": Verdict.REGRESSED, "unit": Unit.COUNT, "base": 0, "head": 2, "speedup": None}, "2 more"),
+        ({"verdict": Verdict.IMPROVED, "unit": Unit.COUNT, "base": 3, "head": 1}, "2 fewer"),
+        ({"unit": Unit.COUNT, "base": 3, "head": 3}, "same"),
+        ({"verdict": Verdict.REGRESSED, "unit": Unit.PER_SECOND, "better": Better.HIGHER, "speedup": 0.9}, "10 % slower"),
+        ({"verdict": Verdict.IMPROVED, "unit": Unit.PER_SECOND, "better": Better.HIGHER, "speedup": 1.1}, "10 % faster"),
+        ({"base": None}, "–"),
+        ({"speedup": 0.0}, "–"),
+    ],
+)
+def test_a_change_reads_as_words_where_the_verdict_says_so(fields: dict[str, Any], shown: str) -> None:
+    assert words.change(pair(**fields)) == shown
+
+
+def test_the_interval_of_a_change_has_the_sign_of_the_change() -> None:
+    assert words.change_interval(pair(speedup=0.92, spread=0.02)) == "+6.4 to +11 %"
+    assert words.change_interval(pair(speedup=0.92, spread=0.02, better=Better.HIGHER)) == "−10 to −6.0 %"
+    assert words.change_interval(pair(speedup=0.01, spread=0.02)) == "–"
+    assert words.change_interval(pair(base=None)) == "–"
+
+
+@pytest.mark.parametrize(("now", "base", "shown"), [(1.5, 1.62, "1.50×, was 1.62×"), (1.5, 1.51, "1.50×"), (1.5, None, "1.50×")])
+def test_a_speedup_tells_what_it_was_only_outside_its_interval(now: float, base: float | None, shown: str) -> None:
+    assert words.speedup(speedup(now, base)) == shown
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields", "shown", "how"),
+    [
+        (Parity.BITWISE, {}, "bitwise", Mood.GOOD),
+        (Parity.NUMERIC_PARITY, {"first_step": 4}, "numeric parity", Mood.GOOD),
+        (Parity.EQUIVALENT, {}, "equivalent", Mood.GOOD),
+        (Parity.DIFFERENT_MATH, {"first_step": 1234}, "different math from step 1,234", Mood.BAD),
+        (Parity.DIFFERENT, {}, "different", Mood.BAD),
+        (Parity.NON_FINITE, {"first_step": 7}, "not finite from step 7", Mood.BAD),
+        (Parity.INCONCLUSIVE, {}, "inconclusive", Mood.UNSURE),
+        (Parity.INSUFFICIENT_DATA, {}, "insufficient data", Mood.UNSURE),
+    ],
+)
+def test_every_word_of_parity(verdict: Parity, fields: dict[str, Any], shown: str, how: Mood) -> None:
+    assert (words.parity(parity(verdict, **fields)), words.parity_mood(parity(verdict, **fields))) == (shown, how)
+
+
+def test_parity_that_holds_does_not_hide_a_broken_accuracy() -> None:
+    wrong = AccuracyParity(reference=0.9, candidate=0.5, p_value=1e-9, holds=False, detail="")
+    found = parity(accuracy=wrong)
+    assert (words.parity(found), words.parity_mood(found)) == ("accuracy differs", Mood.BAD)
+
+
+def test_distance_stands_beside_its_limit() -> None:
+    assert words.distance(parity()) == "loss 0.82, gradient norm 1.31, limit 4"
+    spread = Interval(low=-0.001, high=0.004, level=0.9)
+    assert words.distance(parity(difference=0.0012, interval=spread, limit=0.01)) == "+0.1 % (−0.1 to +0.4 %), margin 1.0 %"
+    assert words.distance(parity(loss_score=None, grad_norm_score=None)) == "–"
+
+
+def test_every_verdict_has_a_mood() -> None:
+    assert set(words.WORST_FIRST) == set(Verdict)
+    assert [words.mood(verdict) for verdict in words.WORST_FIRST] == sorted(map(words.mood, Verdict))
+
+
+def test_rows_are_worst_first_and_leave_the_reference_out() -> None:
+    rows = main_rows(regressed())
+    assert [(row.word, row.arm) for row in rows] == [
+        ("regressed", "inductor"),
+        ("inconclusive", "inductor"),
+        ("unchanged", "cudnn"),
+    ]
+
+
+def test_a_reference_arm_that_regressed_has_a_row() -> None:
+    slower = pair(arm="eager", verdict=Verdict.REGRESSED, head=0.2)
+    rows = main_rows(comparison(case(verdict=Verdict.REGRESSED, pairs=(slower, pair())), headline="x"))
+    assert [(row.arm, row.word) for row in rows] == [("eager", "regressed"), ("inductor", "unchanged")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"parity": (parity(Parity.DIFFERENT),)}, "parity broken"),
+        ({"parity": (parity(Parity.INSUFFICIENT_DATA),)}, "too few steps"),
+        ({"parity": (parity(Parity.INCONCLUSIVE),)}, "parity unclear"),
+        ({"checks": (Check(name="finite", arm="inductor", outcome=Outcome.FAIL, detail=""),)}, "check failed"),
+        ({"verdict": Verdict.FAILED, "head_status": Status.TIMEOUT}, "timeout"),
+        ({"verdict": Verdict.FAILED, "head_status": Status.OK}, "failed"),
+        ({"pairs": (), "speedups": ()}, "unchanged"),
+    ],
+)
+def test_no_row_looks_better_than_the_worst_that_is_known(fields: dict[str, Any], word: str) -> None:
+    assert main_rows(comparison(case(**fields), headline="x"))[0].word == word
+
+
+def test_without_a_step_time_the_worst_duration_stands_for_the_case() -> None:
+    pairs = (pair("forward"), pair("backward", head=0.2, verdict=Verdict.REGRESSED), pair("compile_cold", head=9.0), graphs())
+    row = main_rows(comparison(case(REVIEWS, Verdict.REGRESSED, pairs=pairs, speedups=()), headline="x"))[0]
+    assert row.time is not None
+    assert row.time.metric == "backward"
+
+
+def test_memory_tells_both_sides_only_where_it_changed() -> None:
+    assert words.peak(memory()) == "1.21 GiB"
+    assert words.peak(memory(Verdict.REGRESSED, head=1.45e9)) == "1.21 → 1.35 GiB, 12 % more"
+    assert words.peak(None) == "–"
+
+
+def test_the_run_is_good_only_without_failures_and_warnings() -> None:
+    assert (outcome_mood(passed()), outcome_mood(failed_cases())) == (Mood.GOOD, Mood.BAD)
