@@ -3,6 +3,8 @@
 import math
 from dataclasses import replace
 
+from ci_bench.judge.compare import compare
+from ci_bench.judge.parity import parity_findings
 from ci_bench.records.case import (
     ArmMasks,
     Better,
@@ -25,10 +27,8 @@ from ci_bench.records.case import (
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.policy import Policy
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
-from ci_bench.judge.compare import compare
 
 NOISE = (-0.010, -0.004, 0.0, 0.003, 0.007, 0.011)
-MASKS_SEEDS = (0, 1, 2)
 
 
 def launches(*groups):
@@ -40,7 +40,7 @@ def sampled(centre, *, count=3, spread=1.0):
     return launches(*([centre * (1 + spread * noise + 0.001 * spread * launch) for noise in NOISE] for launch in range(count)))
 
 
-def metric(series, name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL):
+def metric(series, *, name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL):
     return Metric(name=name, arm=arm, unit=unit, better=better, lane=lane, launches=series)
 
 
@@ -125,7 +125,7 @@ def numeric(candidate, *, steps=60, size=1e-6, **fields):
 
 
 def statistical(shifts, *, nulls=(0.0002, -0.0002, 0.0001), steps=200, **fields):
-    """Evidence of the statistical tier: `shifts` are the candidate's relative differences by seed, `nulls` those of other masks."""
+    """Evidence of the statistical tier: the candidate's relative differences by seed, and those of other masks."""
     traces = [trace(Role.REFERENCE, seed=seed, steps=steps) for seed in range(max(len(shifts), len(nulls)))]
     traces += [trace(Role.CANDIDATE, seed=seed, steps=steps, scale=1 + shift) for seed, shift in enumerate(shifts)]
     traces += [trace(Role.OTHER_MASKS, seed=seed, steps=steps, scale=1 + null) for seed, null in enumerate(nulls)]
@@ -138,3 +138,12 @@ def poisoned(run, step, signal="loss", value="nan"):
     values[step] = None
     hole = NonFinite(signal=signal, step=step, value=value)
     return replace(run, **{signal: tuple(values)}, non_finite=(*run.non_finite, hole))
+
+
+def candidate(**fields):
+    return trace(Role.CANDIDATE, **fields)
+
+
+def only(evidence_, **options):
+    (finding,) = parity_findings(evidence_, **options)
+    return finding

@@ -117,7 +117,9 @@ MEASURED = CaseResult(
     parity=PARITY,
 )
 CRASHED = CaseResult(
-    case=Case(id="training_loss/own", suite="training_loss", name="own", params={}, arms=("eager", "aot_eager"), reference="eager"),
+    case=Case(
+        id="training_loss/own", suite="training_loss", name="own", params={}, arms=("eager", "aot_eager"), reference="eager"
+    ),
     status=Status.CRASHED,
     reproduce="ci-bench run --case training_loss/own",
     failure=Failure(stage="time", arms=("aot_eager",), reason="the worker died", signal="SIGSEGV", log_tail="line 1\nline 2"),
@@ -167,9 +169,7 @@ COMPARED = CaseComparison(
             interval=INTERVAL,
         ),
     ),
-    speedups=(
-        ArmSpeedup(metric="step_time", arm="inductor", reference="eager", speedup=1.5, interval=None, base_speedup=1.6),
-    ),
+    speedups=(ArmSpeedup(metric="step_time", arm="inductor", reference="eager", speedup=1.5, interval=None, base_speedup=1.6),),
     checks=MEASURED.checks,
     parity=(FINDING,),
 )

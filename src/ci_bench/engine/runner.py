@@ -14,28 +14,17 @@ from ci_bench.engine.compilation import cache_environment
 from ci_bench.engine.endings import explain
 from ci_bench.engine.launch import Ended, Launcher
 from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.task import Answer, Progress, Task
+from ci_bench.engine.task import Answer, Task
 from ci_bench.errors import MeasuringFailed
 from ci_bench.records.case import Case, Failure, Status
 from ci_bench.records.config import RunOptions
+from ci_bench.records.progress import Event
 from ci_bench.records.results import Environment
 from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
 
+Record = Callable[[Environment, Ledger], None]
+
 PROBE_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    """What the display is told: which stage of which case, how many of all stages are done, how far this one has come."""
-
-    case: str
-    stage: str
-    arms: tuple[str, ...]
-    launch: int
-    done: int
-    total: int
-    progress: Progress | None = None
-    ended: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,25 +32,23 @@ class Engine:
     """Everything measuring needs from outside, handed in.
 
     `environ` is the environment workers get (no token in it), `scratch` a private folder, `observe` the display,
-    `record` is called with the ledger whenever it changed, `clock` gives seconds.
+    `clock` gives seconds.
     """
 
     options: RunOptions
     environ: Mapping[str, str]
     scratch: Path
     observe: Callable[[Event], None]
-    record: Callable[[Environment, Ledger], None]
     clock: Callable[[], float] = time.monotonic
 
-    def measure(self, plan: tuple[tuple[Suite, Case], ...], ledger: Ledger) -> Ledger:
-        """Measure all cases in all launches.
+    def measure(self, plan: tuple[tuple[Suite, Case], ...], ledger: Ledger, record: Record) -> tuple[Environment, Ledger]:
+        """Measure all cases in all launches. `record` is called with machine and ledger whenever the ledger changed.
 
         Raises:
             MeasuringFailed: the machine cannot run the engine at all (no torch, no such device).
         """
-        jobs = _Jobs(engine=self, plan=plan, started=self.clock(), ledger=ledger)
-        jobs.run()
-        return jobs.ledger
+        jobs = _Jobs(engine=self, plan=plan, record=record, started=self.clock(), ledger=ledger)
+        return jobs.run(), jobs.ledger
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,13 +57,14 @@ class _Jobs:
 
     engine: Engine
     plan: tuple[tuple[Suite, Case], ...]
+    record: Record
     started: float
     ledger: Ledger
     environment: Environment | None = None
     done: int = 0
     total: int = 0
 
-    def run(self) -> None:
+    def run(self) -> Environment:
         self.total = sum(len(self._stages(suite, case, launch)) for launch in self._launches() for suite, case in self.plan)
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
         if online:
@@ -92,13 +80,16 @@ class _Jobs:
                     self._prepare(launcher, [pair for pair in self.plan if pair not in online])
                 for suite, case in self.plan:
                     self._measure_case(launcher, suite, case, launch)
+        assert self.environment is not None, "the first launch looks at the machine or raises"
+        return self.environment
 
     def _launches(self) -> range:
         return range(self.engine.options.launches)
 
     def _launcher(self, name: str, *, offline: bool) -> Launcher:
         preload = dict.fromkeys(module for suite, _ in self.plan for module in suite.preload)
-        environ = {**self.engine.environ, **(OFFLINE if offline else {})}
+        modules = {"HF_MODULES_CACHE": str(self.engine.scratch / "hf-modules")}
+        environ = {**self.engine.environ, **modules, **(OFFLINE if offline else {})}
         return Launcher(preload=tuple(preload), environ=environ, folder=self.engine.scratch / name)
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
@@ -117,7 +108,7 @@ class _Jobs:
             message = f"this machine cannot run the benchmarks: {reason}{tail}\nRun `ci-bench doctor` to see what is missing."
             raise MeasuringFailed(message)
         environment = Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
-        self.engine.record(environment, self.ledger)
+        self.record(environment, self.ledger)
         return environment
 
     def _prepare(self, launcher: Launcher, pairs: list[tuple[Suite, Case]]) -> None:
@@ -147,7 +138,13 @@ class _Jobs:
     def _do(self, launcher: Launcher, suite: Suite, case: Case, stage: Stage, launch: int) -> None:
         """One stage in one worker; the ledger takes what comes of it."""
         event = Event(
-            case=case.id, stage=stage.kind, arms=stage.arms, launch=launch, done=self.done, total=self.total
+            case=case.id,
+            stage=stage.kind,
+            arms=stage.arms,
+            launch=launch,
+            launches=self.engine.options.launches,
+            done=self.done,
+            total=self.total,
         )
         self.engine.observe(event)
         limit_s = self.engine.options.stage_timeout_s
@@ -200,7 +197,7 @@ class _Jobs:
 
     def _record(self) -> None:
         if self.environment is not None:
-            self.engine.record(self.environment, self.ledger)
+            self.record(self.environment, self.ledger)
 
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}

@@ -9,10 +9,8 @@ import msgspec
 
 from ci_bench.records.case import Case
 from ci_bench.records.config import RunOptions
+from ci_bench.records.progress import Progress
 from ci_bench.suites.base import Evidence, Stage
-
-ENVIRONMENT_STAGE = "environment"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
@@ -29,15 +27,6 @@ class Task:
     case: Case | None = None
     stage: Stage | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """How far a stage has come."""
-
-    arm: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,9 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
-from ci_bench.engine.task import Answer, Fault, Progress, Task, decode_task, encode
+from ci_bench.engine.task import Answer, Fault, Task, decode_task, encode
 from ci_bench.records.case import Status
+from ci_bench.records.progress import Progress
 from ci_bench.suites.base import Context, Evidence, StageKind, Unsupported, Workload
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")

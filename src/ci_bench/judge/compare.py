@@ -7,9 +7,9 @@ what the policy makes of it all from `verdict`.
 from dataclasses import dataclass
 
 from ci_bench.judge.findings import Compared
-from ci_bench.judge.pairs import Ground, compare_metric, keyed, speedup_of
+from ci_bench.judge.pairs import Ground, Keyed, compare_metric, keyed, oriented, speedup_of
 from ci_bench.judge.parity import parity_findings
-from ci_bench.judge.stats import Ratio
+from ci_bench.judge.stats import ratio_of_medians
 from ci_bench.judge.verdict import judge
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.case import CaseResult, Metric, Status, Unit
@@ -215,32 +215,30 @@ def _parity(head: CaseResult) -> tuple[ParityFinding, ...]:
 def _arm_speedups(base: CaseResult | None, head: CaseResult) -> tuple[ArmSpeedup, ...]:
     """Every time, rate and peak that a candidate arm shares with the reference arm of head's own run."""
     before, after = keyed(base.metrics if base else ()), keyed(head.metrics)
-    reference = head.case.reference
-    found = []
-    for (name, arm), metrics in after.items():
-        if arm == reference or metrics[0].unit is Unit.COUNT:
-            continue
-        ratio = _within(after.get((name, reference), ()), metrics)
-        earlier = _within(before.get((name, reference), ()), before.get((name, arm), ()))
-        if ratio is not None and ratio.value is not None:
-            found.append(
-                ArmSpeedup(
-                    metric=name,
-                    arm=arm,
-                    reference=reference,
-                    speedup=ratio.value,
-                    interval=ratio.interval,
-                    base_speedup=earlier.value if earlier else None,
-                )
-            )
-    return tuple(found)
+    found = (_arm_speedup(name, arm, head.case.reference, before, after) for name, arm in after)
+    return tuple(speedup for speedup in found if speedup)
 
 
-def _within(reference: tuple[Metric, ...], candidate: tuple[Metric, ...]) -> Ratio | None:
-    """The speedup of two arms of one run, which shared their launches."""
-    if len(reference) != 1 or len(candidate) != 1:
+def _arm_speedup(name: str, arm: str, reference: str, before: Keyed, after: Keyed) -> ArmSpeedup | None:
+    arms = _two_arms(after, name, arm, reference)
+    ratio = speedup_of(*arms, paired=True) if arms else None
+    if ratio is None or ratio.value is None:
         return None
-    one, two = reference[0], candidate[0]
-    if (one.unit, one.better, one.lane) != (two.unit, two.better, two.lane):
+    earlier = _two_arms(before, name, arm, reference)
+    return ArmSpeedup(
+        metric=name,
+        arm=arm,
+        reference=reference,
+        speedup=ratio.value,
+        interval=ratio.interval,
+        base_speedup=ratio_of_medians(*oriented(*earlier)) if earlier else None,
+    )
+
+
+def _two_arms(metrics: Keyed, name: str, arm: str, reference: str) -> tuple[Metric, Metric] | None:
+    """The metric of the reference arm and of another, where both have it once and it means the same; counts have no speedup."""
+    one, two = metrics.get((name, reference), ()), metrics.get((name, arm), ())
+    if arm == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:
         return None
-    return speedup_of(one, two, paired=True)
+    alike = (one[0].unit, one[0].better, one[0].lane) == (two[0].unit, two[0].better, two[0].lane)
+    return (one[0], two[0]) if alike else None

@@ -33,6 +33,7 @@ class Ground:
 
 
 Ruling = tuple[Verdict, str]
+Keyed = dict[tuple[str, str], tuple[Metric, ...]]
 
 
 def compare_metric(base: tuple[Metric, ...], head: tuple[Metric, ...], *, threshold: float, ground: Ground) -> Pair:
@@ -54,9 +55,14 @@ def compare_metric(base: tuple[Metric, ...], head: tuple[Metric, ...], *, thresh
 
 def speedup_of(base: Metric, head: Metric, *, paired: bool = False) -> stats.Ratio:
     """The speedup of head over base (> 1 is better) with its interval; `paired` where both ran in the same launches."""
+    return stats.ratio_interval(*oriented(base, head), paired=paired)
+
+
+def oriented(base: Metric, head: Metric) -> tuple[stats.Series, stats.Series]:
+    """Numerator and denominator of the speedup of head over base."""
     if head.better is Better.LOWER:
-        return stats.ratio_interval(base.launches, head.launches, paired=paired)
-    return stats.ratio_interval(head.launches, base.launches, paired=paired)
+        return base.launches, head.launches
+    return head.launches, base.launches
 
 
 def _undecided(base: tuple[Metric, ...], head: tuple[Metric, ...], threshold: float) -> Pair:
@@ -188,9 +194,9 @@ def _direction(before: float, after: float, better: Better) -> Verdict:
     return Verdict.IMPROVED if improved else Verdict.REGRESSED
 
 
-def keyed(metrics: Iterable[Metric]) -> dict[tuple[str, str], tuple[Metric, ...]]:
+def keyed(metrics: Iterable[Metric]) -> Keyed:
     """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
-    groups: dict[tuple[str, str], tuple[Metric, ...]] = {}
+    groups: Keyed = {}
     for metric in metrics:
         if stats.samples(metric.launches):
             key = (metric.name, metric.arm)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ci_bench.judge.parity_runs import Floats, Stopped, Twins, insufficient, match, series, stopped
 from ci_bench.judge.stats import LEVEL, t_quantile
-from ci_bench.judge.wording import percent
+from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.case import Masks, ParityEvidence, Role, Trace
 from ci_bench.records.comparison import Interval, Parity, ParityFinding, Tier
 
@@ -88,7 +88,9 @@ def _problem(stops: list[Stopped], twins: list[Twins]) -> Stopped | None:
         return min(stops, key=lambda stop: order.index(stop.verdict))
     steps = min((pair.steps for pair in twins), default=0)
     if len(twins) < LEAST_SEEDS:
-        return insufficient(f"dropout masks differ, and {len(twins)} seed is too few: it needs {LEAST_SEEDS}", steps)
+        return insufficient(
+            f"dropout masks differ, and {count_of(len(twins), 'seed')} cannot decide: it needs {LEAST_SEEDS}", steps
+        )
     for pair in twins:
         if pair.short:
             return insufficient(f"seed {pair.candidate.seed}: {pair.short}", steps)

@@ -94,19 +94,21 @@ def ratio_interval(numerator: Series, denominator: Series, *, paired: bool = Fal
     for name, series in (("the first series", numerator), ("the second series", denominator)):
         if wrong := fault(series, zero_allowed=False):
             return Ratio(value=None, reason=f"{name} {wrong}")
-    return _ratio(numerator, denominator, paired=paired)
-
-
-def _ratio(first: Series, second: Series, *, paired: bool) -> Ratio:
-    least = 1 if _single(first) and _single(second) else LEAST_SAMPLES
-    usable = [tuple(one for one in side if len(one.values) >= least) for side in (first, second)]
-    if min(map(len, usable)) < LEAST_LAUNCHES:
-        return Ratio(value=_exp(_log_ratio(first, second)), reason=_too_few(first, second, least))
-    one, two = usable
+    least = 1 if _single(numerator) and _single(denominator) else LEAST_SAMPLES
+    one, two = (tuple(launch for launch in side if len(launch.values) >= least) for side in (numerator, denominator))
+    centre = _log_ratio(numerator, denominator)
+    if min(len(one), len(two)) < LEAST_LAUNCHES:
+        return Ratio(value=_exp(centre), reason=_too_few(min(len(one), len(two)), least))
     paired = paired and _numbers(one) == _numbers(two)
-    centre = _log_ratio(one, two)
     low, high = _t_bounds(one, two, centre, paired=paired) if least == 1 else _bootstrap_bounds(one, two, paired=paired)
     return Ratio(value=_exp(centre), interval=Interval(low=_exp(min(low, centre)), high=_exp(max(high, centre)), level=LEVEL))
+
+
+def ratio_of_medians(numerator: Series, denominator: Series) -> float | None:
+    """The value of `ratio_interval` alone."""
+    if fault(numerator, zero_allowed=False) or fault(denominator, zero_allowed=False):
+        return None
+    return _exp(_log_ratio(numerator, denominator))
 
 
 def _single(series: Series) -> bool:
@@ -117,8 +119,7 @@ def _numbers(series: Series) -> tuple[int, ...]:
     return tuple(launch.launch for launch in series)
 
 
-def _too_few(first: Series, second: Series, least: int) -> str:
-    seen = min(sum(len(one.values) >= least for one in side) for side in (first, second))
+def _too_few(seen: int, least: int) -> str:
     of = f" of {least} samples" if least > 1 else ""
     have = f"{seen} launch{'' if seen == 1 else 'es'}{of}"
     return f"{have} is too little to tell noise from change: measure at least {LEAST_LAUNCHES} launches{of} on each side"
@@ -174,7 +175,9 @@ def _medians(launches: tuple[tuple[float, ...], ...], launch_seed: int, sample_s
     """The medians of all resamples: sorted once, each resample only says how often it drew each sample."""
     values = np.concatenate([np.asarray(one, dtype=np.float64) for one in launches])
     order = np.argsort(values, kind="stable")
-    drawn = _draws(tuple(map(len, launches)), launch_seed, sample_seed)[order].cumsum(axis=0, dtype=np.int16)
+    drawn = _draws(tuple(map(len, launches)), launch_seed, sample_seed)[order]
+    for row in range(1, len(drawn)):  # several times as fast as cumsum along the first axis
+        drawn[row] += drawn[row - 1]
     totals, ranked = drawn[-1], values[order]
     lower = (drawn < (totals + 1) // 2).sum(axis=0)
     upper = (drawn < totals // 2 + 1).sum(axis=0)

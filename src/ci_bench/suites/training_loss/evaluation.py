@@ -40,7 +40,7 @@ def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
     """The share of right predictions, 0..1."""
     import evaluate
 
-    metric = evaluate.load(str(DATA / "accuracy"), cache_dir=str(cache))
+    metric = evaluate.load(str(DATA / "accuracy"), cache_dir=str(cache), keep_in_memory=True)
     return float(metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"])
 
 

@@ -21,19 +21,25 @@ class BadOptimizer(Exception):
 
 
 def build_model(options: Options, *, seed: int) -> nn.Module:
-    """The model on the CPU in fp32, its fresh parts initialised from `seed`."""
+    """The model on the CPU in fp32, its fresh parts initialised from `seed`.
+
+    `problem_type` is given, since transformers' models otherwise set it in their first forward pass and dynamo compiles twice.
+    """
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    embedded = options.model.path == EMBEDDED
+    path = str(DATA / "model") if embedded else options.model.path
+    revision = options.model.revision or "main"
+    config = AutoConfig.from_pretrained(
+        path, revision=revision, num_labels=options.dataset.num_labels, problem_type="single_label_classification"
+    )
     torch.manual_seed(seed)
-    if options.model.path != EMBEDDED and options.model.pretrained:
-        loaded: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-            options.model.path, revision=options.model.revision or "main", num_labels=options.dataset.num_labels
-        )
-        return loaded
-    path = str(DATA / "model") if options.model.path == EMBEDDED else options.model.path
-    config = AutoConfig.from_pretrained(path, num_labels=options.dataset.num_labels)
-    fresh: nn.Module = AutoModelForSequenceClassification.from_config(config)
-    return fresh
+    built: nn.Module
+    if options.model.pretrained and not embedded:
+        built = AutoModelForSequenceClassification.from_pretrained(path, revision=revision, config=config)
+    else:
+        built = AutoModelForSequenceClassification.from_config(config)
+    return built
 
 
 def start_state(options: Options, *, seed: int) -> State:

@@ -72,8 +72,8 @@ class Options:
     name: str = "reviews"
     backends: tuple[str, ...] = ("inductor",)
     epochs: int = 3
-    num_samples: int = 1000
-    batch_size: int = 20
+    num_samples: int = 2000
+    batch_size: int = 16
     lr: float = 1e-3
     optimizer: str = "Adam"
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)

@@ -48,7 +48,7 @@ class Opinion:
 
 
 def compose_reviews(*, seed: int, count: int) -> tuple[Review, ...]:
-    """Return `count` reviews without a repeated text; every five consecutive rows hold each label once."""
+    """Return `count` reviews without a repeated text; each block of five rows holds each label once."""
     rng = Random(seed)
     unique: dict[str, Review] = {}
     for label in _label_sequence(rng, count):

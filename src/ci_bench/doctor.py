@@ -1,0 +1,165 @@
+"""What this machine has and lacks for measuring, in words a user can act on. The parent's half needs no torch.
+
+Torch is asked in a worker of its own, exactly as a run would.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ci_bench.engine.endings import explain
+from ci_bench.engine.environ import worker_environment
+from ci_bench.engine.launch import Launcher, make_folder
+from ci_bench.engine.task import Task
+from ci_bench.errors import EngineMissing, MeasuringFailed
+from ci_bench.records.config import RunOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PACKAGES = {"torch": (2, 11), "transformers": (5, 0), "datasets": (4, 0), "evaluate": (0, 4), "safetensors": (0, 5)}
+INSTALL = "pip install 'ci-bench[engine]'"
+MIN_FREE_BYTES = 5 << 30
+MIN_MEMORY_BYTES = 4 << 30
+BUSY_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing looked at. `usable` is False when nothing can be measured; `advice` says what to do, empty if nothing."""
+
+    name: str
+    found: str
+    advice: str = ""
+    usable: bool = True
+
+
+def require_engine() -> None:
+    """Raise `EngineMissing` with the command that helps, before anything is started."""
+    missing = [name for name in PACKAGES if _version(name) is None]
+    if missing:
+        message = f"measuring needs {', '.join(missing)}, which are not installed here; run: {INSTALL}"
+        raise EngineMissing(message)
+
+
+def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Look at everything a run depends on."""
+    return (*_packages(), *_machine(), *_compilers(environ), *_torch(environ))
+
+
+def render(findings: tuple[Finding, ...], console: "Console") -> None:
+    """Print the findings, and then what to do."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        mark = Text("✗", "red") if not finding.usable else Text("!", "yellow") if finding.advice else Text("✓", "green")
+        table.add_row(mark, Text(finding.name), Text(finding.found))
+        if finding.advice:
+            table.add_row("", "", Text(f"→ {finding.advice}", "bold"))
+    console.print(table)
+    usable = all(finding.usable for finding in findings)
+    console.print("This machine can measure." if usable else "This machine cannot measure yet: see the arrows.")
+
+
+def _packages() -> Iterator[Finding]:
+    yield Finding(name="python", found=f"{sys.version.split()[0]} at {sys.executable}")
+    for name, least in PACKAGES.items():
+        found = _version(name)
+        if found is None:
+            yield Finding(name=name, found="not installed", advice=INSTALL, usable=False)
+        elif _release(found) < least:
+            wanted = ".".join(map(str, least))
+            yield Finding(name=name, found=found, advice=f"needs {wanted} or newer: {INSTALL} --upgrade", usable=False)
+        else:
+            yield Finding(name=name, found=found)
+
+
+def _machine() -> Iterator[Finding]:
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    busy = load > BUSY_SHARE * cores
+    yield Finding(
+        name="cpu",
+        found=f"{cores} cores, load {load:.2f}",
+        advice="other work is running: timings will be noisy; stop it, or measure on a quiet machine" if busy else "",
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    small = "less than 4 GiB: the embedded suites may run out of memory" if memory < MIN_MEMORY_BYTES else ""
+    yield Finding(name="memory", found=f"{memory / 2**30:.1f} GiB", advice=small)
+    with make_folder() as folder:
+        free = shutil.disk_usage(folder).free
+        full = f"less than 5 GiB free at {Path(folder).parent}: set TMPDIR to a larger disk" if free < MIN_FREE_BYTES else ""
+        yield Finding(name="scratch", found=f"{free / 2**30:.1f} GiB free at {Path(folder).parent}", advice=full)
+
+
+def _compilers(environ: Mapping[str, str]) -> Iterator[Finding]:
+    compiler = environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    advice = "" if compiler else "inductor needs a C++ compiler: apt-get install g++ (or set CXX)"
+    yield Finding(name="c++ compiler", found=str(compiler or "none"), advice=advice)
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    missing = "" if header.exists() else "inductor and triton need Python's headers: apt-get install python3-dev"
+    yield Finding(name="python headers", found=str(header) if header.exists() else "none", advice=missing)
+
+
+def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What torch sees, from a worker."""
+    if _version("torch") is None:
+        return
+    with make_folder() as folder:
+        try:
+            identity = _probe(environ, Path(folder))
+        except MeasuringFailed as error:
+            yield Finding(name="worker", found="did not start", advice=str(error), usable=False)
+            return
+    yield Finding(name="worker", found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads")
+    if identity.get("device") == "cuda":
+        memory = identity.get("gpu_memory_bytes")
+        size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
+        yield Finding(name="gpu", found=f"{identity.get('gpu')}{size}, driver {identity.get('driver')}, CUDA {identity.get('cuda')}")
+    else:
+        yield _no_gpu(identity.get("cuda") is not None)
+
+
+def _no_gpu(built_with_cuda: bool) -> Finding:
+    if shutil.which("nvidia-smi") and not built_with_cuda:
+        advice = "there is an NVIDIA driver, but this torch is a CPU build: install a CUDA build of torch"
+    elif shutil.which("nvidia-smi"):
+        advice = "there is an NVIDIA driver, but torch cannot use it: is `--gpus all` missing, or the driver too old for this CUDA?"
+    else:
+        advice = ""
+    return Finding(name="gpu", found="none; measuring runs on the CPU", advice=advice)
+
+
+def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, str | int | float | bool | None]:
+    task = Task(launch=0, device="auto", options=RunOptions(), scratch=str(folder))
+    with Launcher(preload=("torch",), environ=worker_environment(environ), folder=folder / "probe") as launcher:
+        ended = launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)
+    told = next((answer.environment for answer in ended.answers if answer.environment), None)
+    if told is None:
+        _, reason = explain(ended, limit_s=120.0)
+        raise MeasuringFailed(reason)
+    return told["identity"]
+
+
+def _version(package: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def _release(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.split("+")[0].split("."):
+        digits = "".join(character for character in part if character.isdigit())
+        if not digits or not part[0].isdigit():
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)

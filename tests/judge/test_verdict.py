@@ -1,0 +1,284 @@
+"""What the policy makes of a comparison: every rule reached, every failing rule seen in the exit code, and the headline."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import (
+    check,
+    count,
+    evidence,
+    judged,
+    launches,
+    metric,
+    numeric,
+    peak,
+    perturbed,
+    result,
+    results,
+    sampled,
+    trace,
+)
+
+from ci_bench.errors import ExitCode
+from ci_bench.judge.findings import Compared
+from ci_bench.judge.verdict import judge
+from ci_bench.records.case import Better, Outcome, Role, Status
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.policy import DEFAULT_SEVERITIES, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.results import RunState
+
+TIME = metric(sampled(1.0))
+FINE = result(TIME)
+ALSO = result(TIME, id="s/also")
+NOISY = metric(launches(*([x * jump for x in (0.9, 1.0, 1.1)] for jump in (0.7, 1.0, 1.4))))
+
+
+def training(**fields):
+    return numeric(trace(Role.CANDIDATE, **fields))
+
+
+def evaluated(lost):
+    runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(), trace(Role.CANDIDATE, accuracy=0.5, disagreements=(lost, 0))]
+    return evidence(*runs, rows=1000)
+
+
+SCENES = {
+    Rule.REGRESSED: (results(result(metric(sampled(1.2)))), results(FINE)),
+    Rule.PARITY_BROKEN: (results(result(TIME, parity=training(scale=1.1))), results(FINE)),
+    Rule.PARITY_UNDECIDED: (results(result(TIME, parity=training(start="x"))), results(FINE)),
+    Rule.ACCURACY_BROKEN: (results(result(TIME, parity=evaluated(100))), results(FINE)),
+    Rule.CHECK_FAILED: (results(result(TIME, checks=(check(),))), results(FINE)),
+    Rule.CHECK_UNKNOWN: (results(result(TIME, checks=(check(Outcome.UNKNOWN),))), results(FINE)),
+    Rule.CASE_FAILED: (results(ALSO, result(status=Status.CRASHED)), results(ALSO, FINE)),
+    Rule.CASE_SKIPPED: (results(ALSO, result(status=Status.SKIPPED)), results(ALSO, FINE)),
+    Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),
+    Rule.CASE_REMOVED: (results(ALSO), results(ALSO, FINE)),
+    Rule.METRIC_REMOVED: (results(FINE), results(result(TIME, peak(1, 1)))),
+    Rule.CASE_NEW: (results(ALSO, FINE), results(ALSO)),
+    Rule.INCONCLUSIVE: (results(result(NOISY)), results(FINE)),
+    Rule.INCOMPARABLE: (results(FINE, identity={"gpu": "A", "driver": 1}), results(FINE, identity={"gpu": "B", "driver": 2})),
+    Rule.BASELINE_MISSING: (results(FINE), None),
+    Rule.BASELINE_FAILED: (results(ALSO, FINE), results(ALSO, result(status=Status.TIMEOUT))),
+    Rule.EMPTY_RUN: (results(result(status=Status.SKIPPED)), results(FINE)),
+    Rule.PARTIAL_RUN: (results(FINE, state=RunState.PARTIAL), results(FINE)),
+}
+
+
+def verdict(head, base=None, **options):
+    return judged(head, base, **options).judgement
+
+
+def rules(judgement, severity=None):
+    return {finding.rule for finding in judgement.findings if severity in {None, finding.severity}}
+
+
+def every(severity):
+    return Policy(severities=dict.fromkeys(Rule, severity))
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_every_rule_is_reached(rule):
+    assert rule in rules(verdict(*SCENES[rule]))
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_every_rule_that_fails_shows_in_the_exit_code(rule):
+    policy = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.FAIL})
+    judgement = verdict(*SCENES[rule], policy=policy)
+    assert not judgement.passed
+    assert judgement.exit_code == (ExitCode.INCOMPARABLE if rule is Rule.INCOMPARABLE else ExitCode.POLICY_NOT_MET)
+    assert judgement.headline.startswith("Failed: ")
+    assert rules(judgement, Severity.FAIL) == {rule}
+
+
+@pytest.mark.parametrize("severity", [Severity.WARN, Severity.NOTE])
+@pytest.mark.parametrize("rule", list(Rule))
+def test_every_rule_that_does_not_fail_passes(rule, severity):
+    judgement = verdict(*SCENES[rule], policy=every(severity))
+    assert judgement.passed
+    assert judgement.exit_code == 0
+    assert rules(judgement) == rules(judgement, severity)
+    assert judgement.headline.startswith("Passed: ")
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_built_in_severities_decide_where_the_policy_is_silent(rule):
+    failing = any(DEFAULT_SEVERITIES[one] is Severity.FAIL for one in rules(verdict(*SCENES[rule])))
+    assert verdict(*SCENES[rule]).passed is not failing
+
+
+def test_nothing_to_report_is_a_pass_without_findings():
+    judgement = verdict(results(FINE), results(FINE))
+    assert (judgement.passed, judgement.exit_code, judgement.findings) == (True, 0, ())
+    assert judgement.headline == "Passed: 1 case measured, nothing regressed."
+
+
+def test_improvements_never_fail():
+    head = result(metric(sampled(0.5)), count(0), peak(10**8, 10**8))
+    base = result(TIME, count(4), peak(10**9, 10**9))
+    judgement = verdict(results(head), results(base), policy=every(Severity.FAIL))
+    assert judgement.passed
+    assert judgement.headline == "Passed: 1 case measured, 3 metrics improved, nothing regressed."
+
+
+@pytest.mark.parametrize(
+    ("cases", "code"),
+    [
+        ((result(status=Status.FAILED), result(status=Status.SKIPPED)), ExitCode.MEASURING_FAILED),
+        ((result(status=Status.NOT_RUN),), ExitCode.MEASURING_FAILED),
+        ((result(),), ExitCode.MEASURING_FAILED),
+        ((result(metric(launches([float("nan")] * 3))),), ExitCode.MEASURING_FAILED),
+        ((result(status=Status.SKIPPED),), ExitCode.POLICY_NOT_MET),
+        ((), ExitCode.POLICY_NOT_MET),
+        ((result(parity=training()),), ExitCode.OK),
+        ((result(TIME, status=Status.FAILED),), ExitCode.POLICY_NOT_MET),
+        ((FINE,), ExitCode.OK),
+    ],
+)
+def test_measuring_failed_when_nothing_was_measured(cases, code):
+    assert verdict(results(*cases), mode=BaselineMode.NONE).exit_code == code
+
+
+def test_no_policy_allows_measuring_nothing():
+    judgement = verdict(results(result(status=Status.FAILED)), policy=every(Severity.NOTE))
+    assert not judgement.passed
+    assert judgement.exit_code == ExitCode.MEASURING_FAILED
+    assert judgement.headline == "Failed: none of 1 planned case could be measured."
+
+
+def test_incomparable_is_its_own_code_only_alone():
+    head, base = SCENES[Rule.INCOMPARABLE]
+    alone = verdict(head, base)
+    assert alone.exit_code == ExitCode.INCOMPARABLE
+    assert alone.headline == "Failed: the runs cannot be compared, they differ in driver, gpu."
+    broken = replace(head, cases=(result(TIME, checks=(check(),)),))
+    assert verdict(broken, base).exit_code == ExitCode.POLICY_NOT_MET
+
+
+def test_mismatch_is_one_finding_per_suite():
+    cases = [result(TIME, id=f"{suite}/{i}") for suite in ("s", "t") for i in range(3)]
+    pair = [results(*cases, identity={"gpu": gpu}) for gpu in "AB"]
+    lenient = Policy(suites={"t": SuitePolicy(severities={Rule.INCOMPARABLE: Severity.NOTE})})
+    judgement = verdict(*pair, policy=lenient)
+    assert [(f.severity, f.message) for f in judgement.findings] == [
+        (Severity.FAIL, "3 cases of s cannot be compared: the runs differ in gpu"),
+        (Severity.NOTE, "3 cases of t cannot be compared: the runs differ in gpu"),
+    ]
+
+
+def test_a_metric_that_changed_its_meaning_is_a_finding_of_its_case():
+    turned = result(metric(sampled(1.0), better=Better.HIGHER))
+    (finding,) = verdict(results(turned), results(FINE)).findings
+    assert (finding.rule, finding.case) == (Rule.INCOMPARABLE, "s/a")
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        (None, "there is no baseline: not found"),
+        (results(), "the baseline has no cases"),
+        (results(result(TIME, id="s/other")), "the baseline has no case of this run"),
+        (results(result(status=Status.FAILED)), "the baseline has no metric of this run"),
+        (results(result(count(1))), "the baseline has no metric of this run"),
+    ],
+)
+def test_comparing_with_nothing_is_not_a_pass(base, says):
+    judgement = verdict(results(FINE), base)
+    assert judgement.exit_code == ExitCode.POLICY_NOT_MET
+    assert says in next(f.message for f in judgement.findings if f.rule is Rule.BASELINE_MISSING)
+
+
+def test_no_baseline_is_fine_where_none_was_asked_for():
+    judgement = verdict(results(FINE), mode=BaselineMode.NONE)
+    assert judgement.passed
+    assert judgement.headline == "Passed: 1 case measured, no baseline to compare with."
+
+
+def test_a_baseline_that_did_not_end_is_said():
+    judgement = verdict(results(FINE), results(FINE, state=RunState.PARTIAL))
+    assert [(f.rule, f.case) for f in judgement.findings] == [(Rule.BASELINE_FAILED, None)]
+
+
+def test_a_removed_case_is_one_finding():
+    assert [f.rule for f in verdict(*SCENES[Rule.CASE_REMOVED]).findings] == [Rule.CASE_REMOVED]
+
+
+def test_a_suite_can_set_its_own_severity():
+    policy = Policy(suites={"s": SuitePolicy(severities={Rule.REGRESSED: Severity.WARN})})
+    slower = [result(metric(sampled(1.2)), id=id_) for id_ in ("s/a", "t/a")]
+    judgement = verdict(results(*slower), results(*(result(TIME, id=one.case.id) for one in slower)), policy=policy)
+    assert [(f.severity, f.case) for f in judgement.findings] == [(Severity.FAIL, "t/a"), (Severity.WARN, "s/a")]
+
+
+def test_findings_are_sorted_by_severity_rule_and_size():
+    ids = ("s/small", "s/large", "s/down")
+    head = [result(metric(sampled(x)), count(1), id=id_) for x, id_ in zip((1.1, 1.9, 1.4), ids, strict=True)]
+    skipped, failed = result(id="s/skip", status=Status.SKIPPED), result(id="s/fail", status=Status.TIMEOUT)
+    base = [result(TIME, count(1), id=id_) for id_ in (*ids, "s/skip", "s/fail")]
+    judgement = verdict(results(skipped, failed, *head), results(*base))
+    assert [(f.rule, f.case) for f in judgement.findings] == [
+        (Rule.REGRESSED, "s/large"),
+        (Rule.REGRESSED, "s/down"),
+        (Rule.REGRESSED, "s/small"),
+        (Rule.CASE_FAILED, "s/fail"),
+        (Rule.CASE_SKIPPED, "s/skip"),
+    ]
+
+
+def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
+    judgement = verdict(*SCENES[Rule.CASE_FAILED])
+    assert [f.rule for f in judgement.findings] == [Rule.CASE_FAILED]
+    both = verdict(results(ALSO, result(status=Status.CRASHED)), results(ALSO, result(status=Status.TIMEOUT)))
+    assert "in the baseline it ended timeout" in both.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "sentence"),
+    [
+        (
+            result(metric(sampled(1.123)), id="training_loss/reviews[backend=inductor]", parity=training(scale=1.1)),
+            result(TIME, id="training_loss/reviews[backend=inductor]"),
+            "Failed: training_loss/reviews is 12.3 % slower (eager step_time); loss parity broken in 1 case.",
+        ),
+        (
+            result(metric(sampled(2.0)), metric(sampled(1.2), arm="jit")),
+            result(TIME, metric(sampled(1.0), arm="jit")),
+            "Failed: s/a is 100 % slower (eager step_time), and 1 more regression.",
+        ),
+        (
+            result(peak(3 * 10**9, 3 * 10**9)),
+            result(peak(2 * 10**9, 2 * 10**9)),
+            "Failed: s/a takes 50 % more (eager peak_allocated).",
+        ),
+        (result(count(2)), result(count(0)), "Failed: s/a went from 0 to 2 (inductor graph_breaks)."),
+        (result(TIME, parity=training()), FINE, "Passed: 1 case measured, nothing regressed; loss parity holds."),
+        (result(NOISY), FINE, "Passed: 1 case measured, nothing regressed, 1 inconclusive."),
+        (
+            result(TIME, checks=(check(Outcome.UNKNOWN), check(Outcome.PASS))),
+            FINE,
+            "Passed: 1 case measured, nothing regressed; 1 warning.",
+        ),
+        (
+            result(metric(sampled(1.2)), parity=training(scale=1.1), checks=(check(),)),
+            result(TIME, peak(1, 1)),
+            "Failed: s/a is 20 % slower (eager step_time); loss parity broken in 1 case; 2 more kinds of failure.",
+        ),
+    ],
+)
+def test_headlines(head, base, sentence):
+    assert verdict(results(head), results(base)).headline == sentence
+
+
+def test_a_headline_does_not_hide_what_the_policy_lets_pass():
+    head = result(metric(sampled(1.2)), parity=training(scale=1.1))
+    judgement = verdict(results(head), results(FINE), policy=every(Severity.NOTE))
+    assert "1 metric worse, which the policy lets pass" in judgement.headline
+    assert "loss parity does not hold everywhere, which the policy lets pass" in judgement.headline
+
+
+def test_the_verdict_can_be_recomputed_from_the_comparison_alone():
+    for scene in SCENES.values():
+        comparison = judged(*scene)
+        fields = ("mode", "head", "base", "absence", "mismatches", "cases")
+        again = Compared(**{field: getattr(comparison, field) for field in fields})
+        assert judge(again, Policy()) == comparison.judgement
