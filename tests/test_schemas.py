@@ -15,6 +15,7 @@ from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.policy import DEFAULT_SEVERITIES, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Results
+from ci_bench.suites.training_loss.options import Dataset, Model, Options, Precision
 
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 ALWAYS_WRITTEN = {"kind", "schema_version"}
@@ -174,6 +175,22 @@ def test_the_configuration_knows_every_rule_with_its_default() -> None:
     defs = schema(Kind.CONFIG)["$defs"]
     assert {Rule(name): node["default"] for name, node in defs["severities"]["properties"].items()} == DEFAULT_SEVERITIES
     assert defs["severity"]["enum"] == [*Severity]
+
+
+@pytest.mark.parametrize(("name", "hint"), [("training_loss", Options), ("dataset", Dataset), ("model", Model)])
+def test_the_options_of_training_loss_are_those_of_its_dataclasses(name: str, hint: Any) -> None:
+    described = schema(Kind.CONFIG)["$defs"][name]["properties"]
+    fields = {{"backends": "backend"}.get(field.name, field.name): field for field in dataclasses.fields(hint)}
+    assert {*described} == {*fields}
+    scalars = {key: field.default for key, field in fields.items() if isinstance(field.default, str | int | float)}
+    assert {key: node["default"] for key, node in described.items() if key != "backend" and "default" in node} == scalars
+
+
+def test_the_precisions_and_the_backend_are_those_of_the_suite() -> None:
+    defs = schema(Kind.CONFIG)["$defs"]
+    assert defs["precision"]["enum"] == [*Precision]
+    assert (defs["training_loss"]["properties"]["backend"]["default"],) == Options().backends
+    assert defs["backend"]["maxLength"] == schema(Kind.RESULTS)["$defs"]["arm"]["maxLength"], "a backend's name is an arm's"
 
 
 def test_the_defaults_of_a_suites_options_are_allowed_by_the_schema() -> None:

@@ -96,7 +96,11 @@ def test_a_loss_around_zero_has_no_relative_size():
 def test_the_margin_is_half_of_what_another_seed_does_within_bounds():
     def limit(spread):
         scales = (1 - spread, 1.0, 1 + spread)
-        runs = [trace(role, seed=seed, loss=[scale] * 100) for role in PAIR for seed, scale in enumerate(scales)]
+        runs = [
+            trace(role, seed=seed, loss=[scale] * 100, grad_norm=[1.0] * 100)
+            for role in PAIR
+            for seed, scale in enumerate(scales)
+        ]
         return only(evidence(*runs, masks=Masks.DIFFER)).limit
 
     assert [limit(spread) for spread in (0.001, 0.008, 0.05)] == [0.0025, pytest.approx(0.004), 0.005]

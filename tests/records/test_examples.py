@@ -1,5 +1,6 @@
 """Every example in schemas/examples: the valid ones are read, and each invalid one is refused for the fault planted in it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from ci_bench.errors import BadDocument
 from ci_bench.records.documents import document_kind, read_comparison, read_results, to_json, write
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
-READERS = {"results": read_results, "comparison": read_comparison, "config": load_config}
+READERS: dict[str, Callable[[Path], object]] = {"results": read_results, "comparison": read_comparison, "config": load_config}
 
 FAULTS = [
     ("array.json", "$", "a list is not a mapping, and a results document is one"),

@@ -98,7 +98,12 @@ def write(document: Results | Comparison, path: Path) -> None:
     Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a question mark.
     Raises `CannotWrite`, and `BadDocument` where a number is not finite.
     """
-    content = _text(document).encode("utf-8", "replace")
+    write_text(_text(document), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write any text under the same promise as `write`. Raises `CannotWrite`."""
+    content = text.encode("utf-8", "replace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, content)
