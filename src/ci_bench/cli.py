@@ -298,10 +298,10 @@ def _read_baseline(path: Path | None) -> "Baseline":
     from ci_bench.records.comparison import BaselineMode
 
     if path is None:
-        return Baseline(mode=BaselineMode.NONE, absence="no baseline was asked for (--baseline PATH)")
+        return Baseline(mode=BaselineMode.FILE, absence="none was asked for (--baseline PATH)")
     file = _results_path(path)
     if not file.exists():
-        return Baseline(mode=BaselineMode.NONE, absence=f"there is no baseline at {file} yet")
+        return Baseline(mode=BaselineMode.FILE, absence=f"there is nothing at {file} yet")
     return Baseline(mode=BaselineMode.FILE, results=documents.read_results(file))
 
 

@@ -1,64 +1,66 @@
-"""Accuracy parity: exact test where masks match, shares where they don't, and nothing where nothing was evaluated."""
+"""Accuracy parity: against the spread of runs that rounding alone drives apart, and the same weights evaluated both ways."""
 
 import pytest
-from judge_builders import evidence, trace
+from judge_builders import evidence, perturbed, trace
 
-from ci_bench.judge.accuracy import accuracy_parity, mcnemar, two_proportions
+from ci_bench.judge.accuracy import accuracy_parity
+from ci_bench.judge.stats import t_quantile
 from ci_bench.records.case import Masks, Role
 
 
-def verdict(reference, candidate, disagreements=None, *, rows=1000, masks=Masks.ALIGNED, seeds=1):
-    runs = [trace(Role.REFERENCE, seed=seed, accuracy=reference) for seed in range(seeds)]
-    runs += [trace(Role.CANDIDATE, seed=seed, accuracy=candidate, disagreements=disagreements) for seed in range(seeds)]
-    return accuracy_parity(evidence(*runs, rows=rows, masks=masks), "inductor", masks)
+def verdict(candidate, peers=(0.60, 0.61, 0.59, 0.60), disagreements=None, *, rows=1000, seeds=1):
+    runs = []
+    for seed in range(seeds):
+        runs.append(trace(Role.REFERENCE, seed=seed, accuracy=peers[0]))
+        runs += [perturbed(seed=seed, index=index, accuracy=share) for index, share in enumerate(peers[1:])]
+        runs.append(trace(Role.CANDIDATE, seed=seed, accuracy=candidate, disagreements=disagreements))
+    return accuracy_parity(evidence(*runs, rows=rows, masks=Masks.ALIGNED), "inductor")
 
 
-def test_mcnemar_is_the_exact_binomial():
-    assert mcnemar(1, 9) == pytest.approx(2 * 11 / 1024)
-    assert mcnemar(0, 0) == 1.0
-
-
-def test_two_proportions_by_hand():
-    assert two_proportions(0.5, 0.6, 100) == pytest.approx(0.15522, abs=1e-4)
-    assert two_proportions(1.0, 1.0, 10) == 1.0
+def test_limit_by_hand():
+    """Four peers with standard deviation 0.00816: t(0.995, 3) = 5.841 times s sqrt(1 + 1/4)."""
+    found = verdict(0.60)
+    assert found.spread == pytest.approx(0.0081650, abs=1e-6)
+    assert found.limit == pytest.approx(5.8409 * 0.0081650 * 1.25**0.5, rel=1e-3)
+    assert found.reference == pytest.approx(0.60)
 
 
 @pytest.mark.parametrize(
-    ("reference", "candidate", "disagreements", "holds"),
+    ("candidate", "peers", "holds"),
     [
-        (0.60, 0.60, (0, 0), True),
-        (0.60, 0.55, (55, 5), False),
-        (0.55, 0.60, (5, 55), False),
-        (0.600, 0.595, (5, 0), True),
-        (0.60, 0.58, (120, 100), True),
-        (0.600, 0.592, (8, 0), True),
+        (0.60, (0.60, 0.60, 0.60, 0.60), True),
+        (0.609, (0.60, 0.60, 0.60, 0.60), True),
+        (0.589, (0.60, 0.60, 0.60, 0.60), False),
+        (0.611, (0.60, 0.60, 0.60, 0.60), False),
+        (0.56, (0.60, 0.61, 0.59, 0.60), True),
+        (0.53, (0.60, 0.61, 0.59, 0.60), False),
+        (0.20, (0.74, 0.71, 0.75, 0.73), False),
+        (0.708, (0.739, 0.72, 0.75, 0.715), True),
+        (0.58, (0.60,), False),
+        (0.595, (0.60,), True),
     ],
 )
-def test_broken_only_when_unlikely_and_large(reference, candidate, disagreements, holds):
-    assert verdict(reference, candidate, disagreements).holds is holds
+def test_broken_beyond_what_rounding_does(candidate, peers, holds):
+    assert verdict(candidate, peers).holds is holds
 
 
-def test_seeds_are_pooled():
-    single, pooled = verdict(0.60, 0.58, (30, 15)), verdict(0.60, 0.58, (30, 15), seeds=3)
-    assert single.holds
-    assert not pooled.holds
-    assert "90 rows lost, 45 won" in pooled.detail
+def test_more_seeds_narrow_the_limit():
+    one, three = verdict(0.57), verdict(0.57, seeds=3)
+    assert one.holds
+    assert not three.holds
+    assert three.limit == pytest.approx(max(0.01, t_quantile(0.995, 9) * three.spread * (3 * 1.25) ** 0.5 / 3))
 
 
-def test_differing_masks_compare_shares():
-    fine, broken = (verdict(0.6, share, (60, 10), masks=Masks.DIFFER) for share in (0.57, 0.50))
-    assert fine.holds
-    assert not broken.holds
-    assert "two-proportion" in fine.detail
-    assert fine.p_value == pytest.approx(two_proportions(0.6, 0.57, 1000))
+@pytest.mark.parametrize(("disagreements", "holds"), [((0, 0), True), ((3, 2), True), ((4, 2), False), ((0, 40), False)])
+def test_the_same_weights_must_evaluate_alike(disagreements, holds):
+    assert verdict(0.60, disagreements=disagreements).holds is holds
 
 
-def test_unknown_rows_leave_the_difference_to_decide():
-    assert verdict(0.60, 0.595, rows=0).p_value is None
-    assert verdict(0.60, 0.595, rows=0).holds
-    assert not verdict(0.60, 0.58, rows=0).holds
+def test_peers_of_other_data_do_not_count():
+    runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(accuracy=0.1, data="other"), trace(Role.CANDIDATE, accuracy=0.6)]
+    assert accuracy_parity(evidence(*runs, rows=1000), "inductor").spread is None
 
 
 @pytest.mark.parametrize(("reference", "candidate"), [(None, 0.5), (0.5, None), (0.5, float("nan")), (2.0, 0.5)])
 def test_nothing_without_both_accuracies(reference, candidate):
-    assert verdict(reference, candidate) is None
+    assert verdict(candidate, (reference, 0.5)) is None

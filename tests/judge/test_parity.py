@@ -226,7 +226,7 @@ def test_accuracy_and_the_seed_rule_come_along():
         perturbed(steps=125),
         candidate(steps=125, accuracy=0.6, disagreements=(1, 1)),
     ]
-    finding = only(evidence(*runs, rows=100))
+    finding = only(evidence(*runs, rows=1000))
     assert finding.accuracy.holds
     assert finding.seed_rule.passed
 

@@ -142,7 +142,7 @@ FINDING = ParityFinding(
     signal="loss",
     difference=0.02,
     interval=Interval(low=-0.01, high=0.05, level=0.9),
-    accuracy=AccuracyParity(reference=0.75, candidate=0.74, p_value=0.6, holds=True, detail="7 and 8 rows"),
+    accuracy=AccuracyParity(reference=0.75, candidate=0.74, spread=0.008, limit=0.05, holds=True, detail="7 and 8 rows"),
     seed_rule=SeedRule(passed=True, detail="within 0.1"),
 )
 COMPARED = CaseComparison(

@@ -101,7 +101,7 @@ def parity(verdict: Parity = Parity.NUMERIC_PARITY, **fields: Any) -> ParityFind
         "loss_score": 0.82,
         "grad_norm_score": 1.31,
         "accuracy": AccuracyParity(
-            reference=0.915, candidate=0.910, p_value=0.75, holds=True, detail="exact test of 3 against 4"
+            reference=0.915, candidate=0.910, spread=0.004, limit=0.026, holds=True, detail="-0.50 points, limit 2.60"
         ),
         "seed_rule": SeedRule(passed=True, detail="0.212 against 0.209 + 0.1"),
     }
@@ -261,7 +261,7 @@ def parity_broken() -> Comparison:
     nothing = replace(
         short, loss_score=None, grad_norm_score=None, accuracy=None, seed_rule=SeedRule(passed=None, detail="no window")
     )
-    wrong = AccuracyParity(reference=0.915, candidate=0.86, p_value=0.0021, holds=False, detail="exact test of 1 against 12")
+    wrong = AccuracyParity(reference=0.915, candidate=0.86, spread=0.004, limit=0.026, holds=False, detail="-5.50 points, limit 2.60")
     return comparison(
         case("training_loss/reviews[precision=bf16]", parity=(equivalent,)),
         case("training_loss/reviews[precision=fp16]", parity=(nothing,)),

@@ -64,7 +64,7 @@ def test_every_word_of_parity(verdict: Parity, fields: dict[str, Any], shown: st
 
 
 def test_parity_that_holds_does_not_hide_a_broken_accuracy() -> None:
-    wrong = AccuracyParity(reference=0.9, candidate=0.5, p_value=1e-9, holds=False, detail="")
+    wrong = AccuracyParity(reference=0.9, candidate=0.5, spread=0.01, limit=0.05, holds=False, detail="")
     found = parity(accuracy=wrong)
     assert (words.parity(found), words.parity_mood(found)) == ("accuracy differs", Mood.BAD)
 

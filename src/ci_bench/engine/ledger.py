@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ci_bench.records.case import Case, CaseResult, Failure, Metric, Status
+from ci_bench.records.case import Case, CaseResult, Check, Failure, Metric, Outcome, Status
 from ci_bench.suites.base import Evidence
 
 
@@ -36,7 +36,7 @@ class Ledger:
                 row,
                 duration_s=round((row.duration_s or 0.0) + duration_s, 3),
                 metrics=merge_metrics((*row.metrics, *evidence.metrics)),
-                checks=tuple({(check.name, check.arm): check for check in (*row.checks, *evidence.checks)}.values()),
+                checks=merge_checks((*row.checks, *evidence.checks)),
                 parity=evidence.parity or row.parity,
             )
         )
@@ -58,6 +58,17 @@ class Ledger:
 
     def _with(self, row: CaseResult) -> "Ledger":
         return Ledger(rows={**self.rows, row.case.id: row})
+
+
+def merge_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """One check per name and arm: the worst answer of any stage or launch, since a later pass does not undo a failure."""
+    order = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
+    worst: dict[tuple[str, str], Check] = {}
+    for check in checks:
+        key = (check.name, check.arm)
+        if key not in worst or order.index(check.outcome) > order.index(worst[key].outcome):
+            worst[key] = check
+    return tuple(worst.values())
 
 
 def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ci_bench.engine.device import synchronizer
 from ci_bench.engine.timing import find_calls, hold_garbage_collector, time_calls, warm_up
-from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Unit
+from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
 from ci_bench.records.config import RunOptions
 from ci_bench.suites.base import Context, Evidence, Program, Workload
 
@@ -63,7 +63,7 @@ def measure_in_turns(workload: Workload, arms: tuple[str, ...], *, launch: int, 
             context.progress("+".join(arms), (block + 1) * 2, options.blocks * 2)
     metrics = [_step_time(seat, launch=launch, calls=calls) for seat in seats]
     metrics += [_warm_compile(seat, launch=launch) for seat in seats[1:]]
-    checks: list[Check] = [check for seat in seats for check in seat.program.finish()]
+    checks: list[Check] = [check for seat in seats for check in (_steadiness(seat), *seat.program.finish())]
     return Evidence(metrics=tuple(metrics), checks=tuple(checks))
 
 
@@ -71,6 +71,15 @@ def _take_seat(workload: Workload, arm: str, synchronize: Callable[[], None]) ->
     program = workload.open(arm)
     first_call_s = time_calls(program.step, calls=1, synchronize=synchronize)
     return _Seat(arm=arm, program=program, step=program.step, first_call_s=first_call_s)
+
+
+def _steadiness(seat: _Seat) -> Check:
+    """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
+    calls = len(seat.warmup)
+    if seat.steady:
+        return Check(name="steady", arm=seat.arm, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
+    detail = f"not steady after {calls} warm-up samples ({sum(seat.warmup):.1f} s); raise run.warmup_s or quieten the machine"
+    return Check(name="steady", arm=seat.arm, outcome=Outcome.UNKNOWN, detail=detail)
 
 
 def _step_time(seat: _Seat, *, launch: int, calls: int) -> Metric:

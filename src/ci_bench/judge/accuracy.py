@@ -1,85 +1,100 @@
 """Does the candidate still answer as many evaluation rows rightly as the reference?
 
-Owns the accuracy test of one arm. Where the two runs saw the same dropout masks, the rows on which they disagree are tested
-exactly; where masks differ, two runs are two draws, and only their shares can be compared.
+Owns the accuracy test of one arm. Two questions, answered apart. Did training lead elsewhere? Small models amplify rounding
+over hundreds of steps, so the candidate's accuracy is held against the spread among runs that differ from the reference by
+rounding (or masks) alone. Does the compiled forward pass evaluate wrongly? The same weights, evaluated both ways, must agree.
 """
 
 import math
-
-from scipy.special import ndtr
+import statistics
 
 from ci_bench.judge.parity_runs import first_of
-from ci_bench.judge.stats import two_sided_binomial
-from ci_bench.records.case import Masks, ParityEvidence, Role, Trace
+from ci_bench.judge.stats import t_quantile
+from ci_bench.records.case import ParityEvidence, Role, Trace
 from ci_bench.records.comparison import AccuracyParity
 
-ALPHA = 0.01
+LEVEL = 0.995
 MARGIN = 0.01
-"""Accuracy is broken only when the difference is both unlikely (p < `ALPHA`) and larger than this share."""
+"""A difference up to this share never counts."""
+FLIPPED = 0.005
+"""The share of rows that may flip when the same weights are evaluated both ways: ties broken by rounding."""
+
+_PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 
 
-def accuracy_parity(evidence: ParityEvidence, arm: str, masks: Masks | None) -> AccuracyParity | None:
-    """Accuracy of candidate `arm` against the reference, seeds pooled; `None` where no seed was evaluated on both sides."""
-    runs = [trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm]
-    pairs = [(first_of(evidence, Role.REFERENCE, run.seed), run) for run in runs]
-    evaluated = [(ref, own) for ref, own in pairs if ref is not None and _evaluated(ref) and _evaluated(own)]
-    if not evaluated:
+def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None:
+    """Accuracy of candidate `arm` against its peers, seeds pooled; `None` where no seed was evaluated on both sides.
+
+    Per seed ``d = a_cand - mean(a_peers)``; the spread s is pooled over seeds from the peers (reference, perturbed and
+    other-mask runs), with f degrees of freedom. Broken if ``|mean d| > max(1 point, t(0.995, f) s sqrt(sum(1 + 1/n)) / S)``,
+    or if more than 0.5 % of rows flip between the two ways of evaluating the same weights.
+    """
+    runs = [trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm and _evaluated(trace)]
+    groups = [(run, peers) for run in runs if (peers := _peers(evidence, run.seed))]
+    if not groups:
         return None
-    reference, candidate = (_mean(side) for side in zip(*evaluated, strict=True))
-    p_value, test = _test(evidence, [own for _, own in evaluated], masks, (reference, candidate))
-    return _decide(reference, candidate, p_value, test)
-
-
-def mcnemar(lost: int, won: int) -> float:
-    """The exact two-sided p-value of McNemar's test: are rows lost as often as won?
-
-    https://en.wikipedia.org/wiki/McNemar%27s_test
-    """
-    return two_sided_binomial(lost, lost + won)
-
-
-def two_proportions(first: float, second: float, rows: int) -> float:
-    """The two-sided p-value of the pooled normal test of two shares over `rows` rows each.
-
-    https://en.wikipedia.org/wiki/Two-proportion_Z-test
-    """
-    pooled = (first + second) / 2
-    variance = 2 * pooled * (1 - pooled) / rows
-    if variance <= 0:
-        return 1.0
-    return float(2 * ndtr(-abs(first - second) / math.sqrt(variance)))
+    deviations = [_share(run) - statistics.fmean(peers) for run, peers in groups]
+    spread = _spread([peers for _, peers in groups])
+    limit = _limit([peers for _, peers in groups], spread)
+    flipped, rows = _flipped(evidence, [run for run, _ in groups])
+    difference = statistics.fmean(deviations)
+    return AccuracyParity(
+        reference=statistics.fmean(statistics.fmean(peers) for _, peers in groups),
+        candidate=statistics.fmean(_share(run) for run, _ in groups),
+        spread=spread,
+        limit=limit,
+        holds=abs(difference) <= limit and flipped <= max(1.0, FLIPPED * rows),
+        detail=_detail(difference, limit, spread, flipped, rows),
+    )
 
 
 def _evaluated(trace: Trace) -> bool:
     return trace.accuracy is not None and 0 <= trace.accuracy <= 1
 
 
-def _mean(traces: tuple[Trace, ...]) -> float:
-    return sum(trace.accuracy or 0.0 for trace in traces) / len(traces)
+def _share(trace: Trace) -> float:
+    return trace.accuracy or 0.0
 
 
-def _test(
-    evidence: ParityEvidence, candidates: list[Trace], masks: Masks | None, shares: tuple[float, float]
-) -> tuple[float | None, str]:
-    counted = [trace.disagreements for trace in candidates if trace.disagreements is not None]
-    if len(counted) == len(candidates) and masks in {Masks.NO_DROPOUT, Masks.ALIGNED}:
-        lost, won = (sum(pair[side] for pair in counted) for side in (0, 1))
-        if min(lost, won) >= 0:
-            return mcnemar(lost, won), f"{lost} rows lost, {won} won (exact McNemar test)"
-    rows = evidence.evaluation_rows * len(candidates)
-    if rows > 0:
-        return two_proportions(*shares, rows), f"{rows} rows (two-proportion test)"
-    return None, "the number of rows is unknown, so the difference alone decides"
+def _peers(evidence: ParityEvidence, seed: int) -> list[float]:
+    """Accuracies of all runs of a seed that differ from the reference by rounding or masks alone."""
+    reference = first_of(evidence, Role.REFERENCE, seed)
+    if reference is None or not _evaluated(reference):
+        return []
+    same = (reference.arm, seed, reference.data)
+    return [
+        _share(trace)
+        for trace in evidence.traces
+        if trace.role in _PEERS and (trace.arm, trace.seed, trace.data) == same and _evaluated(trace)
+    ]
 
 
-def _decide(reference: float, candidate: float, p_value: float | None, test: str) -> AccuracyParity:
-    difference = candidate - reference
-    unlikely = p_value is None or p_value < ALPHA
-    p_text = "" if p_value is None else f", p = {p_value:.2g}"
-    return AccuracyParity(
-        reference=reference,
-        candidate=candidate,
-        p_value=p_value,
-        holds=not (unlikely and abs(difference) > MARGIN),
-        detail=f"{100 * difference:+.2f} points over {test}{p_text}",
-    )
+def _spread(groups: list[list[float]]) -> float | None:
+    """The pooled standard deviation within seeds: https://en.wikipedia.org/wiki/Pooled_variance."""
+    freedom = _freedom(groups)
+    if freedom == 0:
+        return None
+    squares = sum((value - statistics.fmean(peers)) ** 2 for peers in groups for value in peers)
+    return math.sqrt(squares / freedom)
+
+
+def _freedom(groups: list[list[float]]) -> int:
+    return sum(len(peers) - 1 for peers in groups)
+
+
+def _limit(groups: list[list[float]], spread: float | None) -> float:
+    if spread is None:
+        return MARGIN
+    scale = math.sqrt(sum(1 + 1 / len(peers) for peers in groups)) / len(groups)
+    return min(1.0, max(MARGIN, t_quantile(LEVEL, _freedom(groups)) * spread * scale))
+
+
+def _flipped(evidence: ParityEvidence, runs: list[Trace]) -> tuple[float, int]:
+    counted = [run.disagreements for run in runs if run.disagreements is not None]
+    return float(sum(sum(map(abs, pair)) for pair in counted)), evidence.evaluation_rows * len(counted)
+
+
+def _detail(difference: float, limit: float, spread: float | None, flipped: float, rows: int) -> str:
+    noise = "rounding's own spread is unknown" if spread is None else f"rounding alone spreads runs by {100 * spread:.2f}"
+    flips = f"; {flipped:.0f} of {rows} rows flip when the same weights are evaluated both ways" if rows else ""
+    return f"{100 * difference:+.2f} points, limit {100 * limit:.2f} ({noise}){flips}"

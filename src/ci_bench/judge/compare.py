@@ -158,7 +158,7 @@ def _threshold(metrics: tuple[Metric, ...], result: CaseResult, context: Context
 
 
 def _ground(base: CaseResult | None, head: CaseResult, context: Context) -> Ground:
-    barrier = context.barrier if base and base.status is Status.OK else None
+    barrier = (context.barrier or _other_options(base, head)) if base and base.status is Status.OK else None
     new_reason = _new_reason(base, context)
     match head.status:
         case Status.OK:
@@ -167,6 +167,13 @@ def _ground(base: CaseResult | None, head: CaseResult, context: Context) -> Grou
             return Ground(barrier=barrier, new_reason=new_reason, missing=Verdict.SKIPPED, missing_reason=_ending(head))
         case _:
             return Ground(barrier=barrier, new_reason=new_reason, missing=Verdict.FAILED, missing_reason=_ending(head))
+
+
+def _other_options(base: CaseResult, head: CaseResult) -> str | None:
+    """Two cases of one id that were given other options are not the same measurement."""
+    fields = sorted({*base.case.params, *head.case.params})
+    differing = [field for field in fields if base.case.params.get(field) != head.case.params.get(field)]
+    return f"the case's options differ: {', '.join(differing)}" if differing else None
 
 
 def _new_reason(base: CaseResult | None, context: Context) -> str:

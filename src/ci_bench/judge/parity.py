@@ -36,7 +36,7 @@ def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:
     masks = next((entry.masks for entry in evidence.masks if entry.arm == arm), None)
     runs = tuple(trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm)
     finding = _judged(evidence, arm, masks, runs)
-    accuracy = accuracy_parity(evidence, arm, masks)
+    accuracy = accuracy_parity(evidence, arm)
     detail = finding.detail
     if accuracy is None and evidence.evaluation_rows > 0:
         detail += "; evaluation was on, but accuracy is missing"

@@ -141,9 +141,9 @@ class NonFinite:
 class Trace:
     """One training run: loss and global gradient norm of every step, from step 0.
 
-    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the batches seen.
+    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches seen.
     `accuracy` is a share in 0..1, `None` where evaluation is off.
-    `disagreements` are (reference right and this wrong, reference wrong and this right) over the evaluation rows.
+    `disagreements` counts evaluation rows that the trained weights get right (only in an eager forward pass, only in the arm's own).
     """
 
     arm: str

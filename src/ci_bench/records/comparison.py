@@ -99,7 +99,7 @@ class Pair:
 class ArmSpeedup:
     """A candidate arm against the reference arm of the same run: reference / candidate, > 1 is better.
 
-    For memory this is the compression ratio. `head_change` is head's ratio over base's: did head change the speedup?
+    For memory this is the compression ratio.
     """
 
     metric: str
@@ -120,11 +120,15 @@ class SeedRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyParity:
-    """Evaluation accuracy of reference and candidate, as shares, and the exact test of their disagreements."""
+    """Evaluation accuracy of reference-like runs (their mean) and of the candidate, as shares.
+
+    `spread` is the standard deviation among reference-like runs of one seed, `limit` how far the candidate may be off.
+    """
 
     reference: float
     candidate: float
-    p_value: float | None
+    spread: float | None
+    limit: float
     holds: bool
     detail: str
 

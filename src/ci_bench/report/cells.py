@@ -131,8 +131,7 @@ def _accuracy(found: ParityFinding) -> str:
     if found.accuracy is None:
         return UNKNOWN
     both = f"{found.accuracy.reference * 100:.1f} → {found.accuracy.candidate * 100:.1f} %"
-    chance = "" if found.accuracy.p_value is None else f", p = {found.accuracy.p_value:.2g}"
-    return f"{ICONS[Mood.GOOD if found.accuracy.holds else Mood.BAD]} {both}{chance}"
+    return f"{ICONS[Mood.GOOD if found.accuracy.holds else Mood.BAD]} {both}, limit ±{found.accuracy.limit * 100:.1f} points"
 
 
 def _seed_rule(found: ParityFinding) -> str:

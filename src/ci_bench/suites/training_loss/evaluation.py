@@ -13,10 +13,10 @@ from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows
 from ci_bench.suites.training_loss.training import Trainee
 
 
-def predict(trainee: Trainee, rows: Rows, *, batch_size: int) -> Tensor:
+def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
     """The predicted class of every row, int64 [rows], on the CPU.
 
-    The forward pass is compiled as the training step was. The last batch is filled up with repeated rows, so that one shape
+    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch is filled up with repeated rows, so that one shape
     serves all.
     """
     trainee.model.eval()
@@ -26,12 +26,12 @@ def predict(trainee: Trainee, rows: Rows, *, batch_size: int) -> Tensor:
             logits: Tensor = trainee.model(**batch).logits
         return logits
 
-    compiled: Callable[[Batch], Tensor] = trainee.compile(forward)
+    run: Callable[[Batch], Tensor] = trainee.compile(forward) if compiled else forward
     found = []
     with torch.no_grad():
         for indices in torch.arange(len(rows)).split(batch_size):
             filled = torch.cat([indices, indices[:1].expand(batch_size - len(indices))])
-            found.append(compiled(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu())
+            found.append(run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu())
     trainee.model.train()
     return torch.cat(found)
 
@@ -44,7 +44,7 @@ def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
     return float(metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"])
 
 
-def disagreements(reference: Tensor, candidate: Tensor, labels: Tensor) -> tuple[int, int]:
-    """How often only the reference was right, and how often only the candidate was."""
-    reference_right, candidate_right = reference == labels, candidate == labels
-    return int((reference_right & ~candidate_right).sum()), int((~reference_right & candidate_right).sum())
+def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int, int]:
+    """How many rows only the eager forward pass got right, and how many only the compiled one."""
+    eager_right, compiled_right = eager == labels, compiled == labels
+    return int((eager_right & ~compiled_right).sum()), int((~eager_right & compiled_right).sum())

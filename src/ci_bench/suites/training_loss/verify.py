@@ -1,7 +1,7 @@
 """Gathers the parity evidence: trains reference, perturbed references and candidates from the same bytes, step by step.
 
 Judging is done elsewhere (`ci_bench.judge.parity`), from the recorded traces alone. Envelope runs and the statistical tier:
-J = `perturbations` eager runs of `ENVELOPE_STEPS` steps from shaken weights; where masks differ, `seeds` whole trainings of
+J = `perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of
 reference, candidate, and reference under other masks.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
-from torch import Tensor
 
 from ci_bench.records.case import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
 from ci_bench.suites.base import Context
@@ -53,16 +52,14 @@ class Verifier:
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the candidates among `arms`."""
         seed = self.options.seed
-        reference, right = self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
-        traces = [reference, *self._envelope(seed)]
+        traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed)), *self._envelope(seed)]
         masks = []
         for arm in arms:
             if arm == REFERENCE_ARM:
                 continue
             found = self._probe(arm)
             masks.append(found)
-            candidate, predicted = self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed))
-            traces.append(self._with_disagreements(candidate, right, predicted))
+            traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if found.masks is Masks.DIFFER:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
         return ParityEvidence(
@@ -75,11 +72,13 @@ class Verifier:
         )
 
     def _envelope(self, seed: int) -> list[Trace]:
+        """Perturbed references: whole trainings where accuracy is judged too, else only as long as the envelope needs."""
+        steps = None if self.test is not None else ENVELOPE_STEPS
         recipes = [
-            Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=seed, index=index, steps=ENVELOPE_STEPS)
+            Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=seed, index=index, steps=steps)
             for index in range(self.options.perturbations)
         ]
-        return [self._run(recipe)[0] for recipe in recipes]
+        return [self._run(recipe) for recipe in recipes]
 
     def _more_seeds(self, arm: str, known: set[tuple[Role, str, int]]) -> list[Trace]:
         """The statistical tier's trainings that are not there yet."""
@@ -93,7 +92,7 @@ class Verifier:
                 Recipe(arm=REFERENCE_ARM, role=Role.OTHER_MASKS, seed=seed, mask_seed=OTHER_MASK_SEED),
             )
         ]
-        return [self._run(recipe)[0] for recipe in wanted if (recipe.role, recipe.arm, recipe.seed) not in known]
+        return [self._run(recipe) for recipe in wanted if (recipe.role, recipe.arm, recipe.seed) not in known]
 
     def _probe(self, arm: str) -> ArmMasks:
         backend = self.options.backend_of(arm)
@@ -105,8 +104,8 @@ class Verifier:
         with self._aligned():
             return probe_masks(arm, backend, device=self.context.device, random=random)
 
-    def _run(self, recipe: Recipe) -> tuple[Trace, Tensor | None]:
-        """Train by a recipe; the second value are the predictions of a whole training on the test rows."""
+    def _run(self, recipe: Recipe) -> Trace:
+        """Train by a recipe, and evaluate a whole training."""
         state = start_state(self.options, seed=recipe.seed)
         if recipe.role is Role.PERTURBED:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
@@ -114,16 +113,17 @@ class Verifier:
         with self._aligned():
             trainee = build_trainee(self.options, state, device=self.context.device, backend=backend)
             trace = record_training(trainee, recipe, state=state, verifier=self)
-            if self.test is None or recipe.steps is not None:
-                return trace, None
-            predicted = evaluation.predict(trainee, self.test, batch_size=self.options.batch_size)
-        share = evaluation.accuracy(predicted, self.test.labels.cpu(), cache=self.context.scratch / "evaluate")
-        return replace(trace, accuracy=share), predicted
+            return self._evaluated(trace, trainee, self.test) if self.test is not None else trace
 
-    def _with_disagreements(self, trace: Trace, right: Tensor | None, predicted: Tensor | None) -> Trace:
-        if right is None or predicted is None or self.test is None:
-            return trace
-        return replace(trace, disagreements=evaluation.disagreements(right, predicted, self.test.labels.cpu()))
+    def _evaluated(self, trace: Trace, trainee: Trainee, test: Rows) -> Trace:
+        """Accuracy in the arm's own forward pass, and for a candidate where an eager pass of the same weights disagrees."""
+        labels, size = test.labels.cpu(), self.options.batch_size
+        predicted = evaluation.predict(trainee, test, batch_size=size)
+        share = evaluation.accuracy(predicted, labels, cache=self.context.scratch / "evaluate")
+        if trace.role is not Role.CANDIDATE:
+            return replace(trace, accuracy=share)
+        eager = evaluation.predict(trainee, test, batch_size=size, compiled=False)
+        return replace(trace, accuracy=share, disagreements=evaluation.disagreements(eager, predicted, labels))
 
     def _aligned(self) -> AbstractContextManager[object]:
         """Ask inductor for eager's random numbers, if the options want that."""
@@ -148,7 +148,8 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
     for step, (indices, batch) in enumerate(islice(stream, total)):
         losses.append(float(trainee.step(batch)))
         norms.append(trainee.gradient_norm())
-        seen.update(indices.numpy().tobytes())
+        if step < ENVELOPE_STEPS:
+            seen.update(indices.numpy().tobytes())
         verifier.context.progress(f"{recipe.arm} ({recipe.role})", step + 1, total)
     return Trace(
         arm=recipe.arm,
