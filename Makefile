@@ -1,0 +1,52 @@
+# Everything a developer or a first-time user types. `make bench` and `make test` set up what they need.
+
+VENV  ?= .venv
+LIGHT ?= .venv-light
+PY    := $(VENV)/bin/python
+HOME_OF_RUNS := .ci-bench
+
+.DEFAULT_GOAL := help
+.PHONY: help bench test lint format golden data clean
+
+help:
+	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
+	@echo "make test     run all tests (no GPU, no network)"
+	@echo "make lint     ruff and mypy"
+	@echo "make format   let ruff format and fix"
+	@echo "make golden   rewrite the golden files of the reports, on purpose"
+	@echo "make data     regenerate the embedded reviews"
+	@echo "make clean    remove environments, caches and saved runs"
+
+bench: $(VENV)/.ready
+	$(VENV)/bin/ci-bench gate --config src/ci_bench/default.yml --output $(HOME_OF_RUNS)/results \
+	    --baseline $(HOME_OF_RUNS)/baseline --save-baseline --comment
+
+test: $(VENV)/.ready $(LIGHT)/.ready
+	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.ready
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.ready
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+golden: $(VENV)/.ready
+	CI_BENCH_UPDATE_GOLDEN=1 $(PY) -m pytest tests/report
+	git diff --stat -- tests/golden
+
+data: $(VENV)/.ready
+	$(PY) -m ci_bench.suites.training_loss.data.generate
+
+# The engine and the development tools, exactly as pinned.
+$(VENV)/.ready: pyproject.toml constraints.txt tools/setup.sh
+	tools/setup.sh $(VENV) engine dev
+
+# The package without the engine: what comparing and reporting must get by with.
+$(LIGHT)/.ready: pyproject.toml constraints.txt tools/setup.sh
+	tools/setup.sh $(LIGHT)
+
+clean:
+	rm -rf $(VENV) $(LIGHT) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
