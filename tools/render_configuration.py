@@ -1,0 +1,57 @@
+"""Renders docs/configuration.md from schemas/config.json, so that the two cannot differ.
+
+Run as ``python tools/render_configuration.py > docs/configuration.md``; a test compares the committed file with the output.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+INTRODUCTION = """# Configuration
+
+`ci-bench.yml` at the root of your repository, or any file given with `--config`. Without one the embedded default is used
+([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy). Every fault is reported at once, with file, line, field and
+the nearest spelling; `ci-bench validate ci-bench.yml` checks without measuring. Flags such as `--device` and `--launches` win over the file.
+
+This page is made from [schemas/config.json](../schemas/config.json), which editors can use to complete and check while you type.
+"""
+SECTIONS = {
+    "run": "`run`: how to measure",
+    "training_loss": "`suites.training_loss`: a list of entries, each with",
+    "dataset": "`dataset` of an entry",
+    "model": "`model` of an entry",
+    "policy": "`policy`: what makes the job fail",
+    "severities": "`policy.severities`: what a finding does, by rule",
+}
+
+
+def render() -> str:
+    """The whole page."""
+    schema = json.loads((ROOT / "schemas" / "config.json").read_text())
+    parts = [INTRODUCTION]
+    for name, title in SECTIONS.items():
+        rows = [_row(schema, field, form) for field, form in schema["$defs"][name]["properties"].items()]
+        parts.append("\n".join([f"## {title}", "", "| field | default | meaning |", "| --- | --- | --- |", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _row(schema: dict[str, Any], field: str, form: dict[str, Any]) -> str:
+    target = _resolve(schema, form)
+    meaning = form.get("description") or target.get("description", "")
+    choices = target.get("enum")
+    if choices and field not in schema["$defs"]["severities"]["properties"]:
+        meaning += " One of " + ", ".join(f"`{choice}`" for choice in choices) + "."
+    default = f"`{json.dumps(form['default'])}`" if "default" in form else "–"
+    return f"| `{field}` | {default} | {meaning} |"
+
+
+def _resolve(schema: dict[str, Any], form: dict[str, Any]) -> dict[str, Any]:
+    name = form.get("$ref", form.get("else", {}).get("$ref", ""))
+    target: dict[str, Any] = schema["$defs"].get(name.rpartition("/")[2], form)
+    return target
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
