@@ -7,14 +7,16 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from ci_bench.records.progress import Event
 
 DOING = {
     "prepare": "preparing data",
-    "verify": "checking loss parity",
-    "time": "timing in turns",
+    "verify": "verifying",
+    "time": "timing",
     "alone": "measuring alone",
 }
 
@@ -27,14 +29,15 @@ class ProgressDisplay:
         self._console = console
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=12),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
             TextColumn("left"),
-            TimeRemainingColumn(),
             console=console,
             transient=True,
+            expand=True,
+            speed_estimate_period=600,
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("starting: importing torch", total=None)
@@ -59,11 +62,12 @@ class ProgressDisplay:
 
 
 def _describe(event: Event) -> str:
-    from rich.markup import escape
-
-    name = event.case.partition("[")[0]
-    counted = f" {event.progress.arm} {event.progress.done}/{event.progress.total}" if event.progress else ""
-    return escape(f"{name} · launch {event.launch + 1}/{event.launches} · {_doing(event)}{counted}")
+    """Which case, which launch, doing what, which arm, how many samples or steps: short enough for 80 columns."""
+    doing = f"{DOING.get(event.stage, event.stage)} {'+'.join(event.arms)}"
+    if event.progress:
+        doing = f"{DOING.get(event.stage, event.stage)} {event.progress.arm} {event.progress.done}/{event.progress.total}"
+    name = event.case.partition("[")[0].rpartition("/")[2]
+    return escape(f"{name} {event.launch + 1}/{event.launches}: {doing}")
 
 
 def _doing(event: Event) -> str:

@@ -1,0 +1,96 @@
+"""The docs are true: commands parse, configurations load, links lead somewhere, generated pages are current."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ci_bench import cli
+from ci_bench.config import load_config
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(language):
+    return [(page.name, body) for page in PAGES for found, body in BLOCK.findall(page.read_text()) if found == language]
+
+
+def commands():
+    """Every `ci-bench …` command line in the pages and the example workflows."""
+    texts = [page.read_text() for page in PAGES] + [path.read_text() for path in ROOT.glob("examples/**/*.yml")]
+    found = re.findall(r"\bci-bench (?:run|gate|compare|report|validate|list|doctor)\b[^`\n|&]*", "\n".join(texts))
+    return sorted({line.strip() for line in found})
+
+
+@pytest.mark.parametrize("line", commands())
+def test_command_lines_parse(line):
+    arguments = shlex.split(line)[1:]
+
+    assert cli._parser().parse_args(arguments).command
+
+
+def test_there_are_commands_to_check():
+    assert len(commands()) >= 5
+
+
+@pytest.mark.parametrize(("page", "body"), [(page, body) for page, body in blocks("yaml") if "schema_version" in body])
+def test_configurations_in_the_pages_load(page, body, tmp_path):
+    path = tmp_path / "ci-bench.yml"
+    path.write_text(body)
+
+    assert load_config(path).entries
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.yml")), ids=lambda path: path.name)
+def test_example_configurations_load_and_plan(path, capsys):
+    assert cli.main(["list", "--config", str(path)]) == 0
+    assert "training_loss/" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("examples/workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")]), ids=lambda p: p.name)
+def test_workflows_grant_nothing_and_pin_every_action(path):
+    text = path.read_text()
+    workflow = yaml.safe_load(text)
+
+    assert workflow["permissions"] == {}
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", used) for used in re.findall(r"uses: (.*)", text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        if not target.startswith(("http://", "https://", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), f"{page.name} links to {target}"
+
+
+def test_the_configuration_page_is_made_from_the_schema():
+    rendered = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "render_configuration.py")], capture_output=True, text=True, check=True
+    )
+
+    assert (ROOT / "docs" / "configuration.md").read_text() == rendered.stdout
+
+
+def test_every_command_is_in_the_readme():
+    readme = (ROOT / "README.md").read_text()
+
+    assert all(f"`ci-bench {name}" in readme for name in ("doctor", "list", "run", "gate", "compare", "report", "validate"))
+
+
+def test_exit_codes_in_the_readme_are_the_codes():
+    from ci_bench.errors import ExitCode
+
+    rows = re.findall(r"^\| (\d) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    assert {int(code) for code in rows} == {int(code) for code in ExitCode if code is not ExitCode.INTERRUPTED}
+
+
+def test_nothing_unfinished_is_promised():
+    assert not [page.name for page in PAGES if re.search(r"\b(TODO|FIXME|TBD)\b", page.read_text())]
