@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ci_bench import cli
+from ci_bench.flags import make_parser
 from ci_bench.config import load_config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +34,7 @@ def commands():
 def test_command_lines_parse(line):
     arguments = shlex.split(line)[1:]
 
-    assert cli._parser().parse_args(arguments).command
+    assert make_parser(cli.COMMANDS).parse_args(arguments).command
 
 
 def test_there_are_commands_to_check():
@@ -54,7 +55,9 @@ def test_example_configurations_load_and_plan(path, capsys):
     assert "training_loss/" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", sorted([*ROOT.glob("examples/workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")]), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", sorted([*ROOT.glob("examples/workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")]), ids=lambda p: p.name
+)
 def test_workflows_grant_nothing_and_pin_every_action(path):
     text = path.read_text()
     workflow = yaml.safe_load(text)
@@ -89,7 +92,7 @@ def test_exit_codes_in_the_readme_are_the_codes():
 
     rows = re.findall(r"^\| (\d) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
 
-    assert {int(code) for code in rows} == {int(code) for code in ExitCode if code is not ExitCode.INTERRUPTED}
+    assert {int(code) for code in rows} == {int(code) for code in ExitCode if code < ExitCode.INTERRUPTED}
 
 
 def test_nothing_unfinished_is_promised():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+# ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Configuration
 
 `ci-bench.yml` at the root of your repository, or any file given with `--config`. Without one the embedded default is used

@@ -9,12 +9,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_bench import __version__
 from ci_bench.errors import BadInput, CiBenchError, ExitCode
+from ci_bench.flags import Command, make_parser
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,110 +26,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_OUTPUT = Path("ci-bench-results")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser(COMMANDS).parse_args(argv)
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
-    command: Callable[[argparse.Namespace], int] = arguments.command
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
-        return int(command(arguments))
+        return int(arguments.command(arguments))
     except CiBenchError as error:
         sys.stderr.write(f"ci-bench: {error}\n")
         return int(error.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("ci-bench: interrupted; what was measured so far is in results.json, marked partial\n")
+        sys.stderr.write("ci-bench: interrupted; results.json of a run holds what was measured so far, marked partial\n")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
-        return int(ExitCode.OK)
+        return int(ExitCode.BROKEN_PIPE)
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _terminate(number: int, frame: object) -> None:
+def _terminate(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ci-bench",
-        description="Gate pull requests on GPU performance and loss parity.",
-        epilog="Exit codes: 0 policy met, 1 not met, 2 bad input, 3 measuring failed, 4 not comparable, 5 GitHub unreachable.",
-    )
-    parser.add_argument("--version", action="version", version=f"ci-bench {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log what is done")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    run = commands.add_parser("run", help="measure, and write results.json")
-    _add_measuring(run)
-    run.set_defaults(command=_run)
-
-    gate = commands.add_parser("gate", help="measure, compare with a baseline, report, and exit by the policy")
-    _add_measuring(gate)
-    gate.add_argument("--baseline", type=Path, metavar="PATH", help="results.json of the base side, or the folder it is in")
-    gate.add_argument("--save-baseline", action="store_true", help="keep this run at --baseline for the next one, if the policy is met")
-    gate.add_argument("--comment", action="store_true", help="print the pull-request comment instead of the summary")
-    gate.set_defaults(command=_gate)
-
-    compare = commands.add_parser("compare", help="compare two results documents and exit by the policy; needs no torch")
-    compare.add_argument("base", type=Path, help="results.json of the base side")
-    compare.add_argument("head", type=Path, help="results.json of the head side")
-    _add_config(compare)
-    compare.add_argument("-o", "--output", type=Path, metavar="DIR", help="also write comparison.json and report.md here")
-    compare.add_argument("--comment", action="store_true", help="print the pull-request comment instead of the summary")
-    compare.set_defaults(command=_compare)
-
-    report = commands.add_parser("report", help="print the comment for a comparison.json, or for a results.json alone")
-    report.add_argument("document", type=Path, help="comparison.json or results.json")
-    report.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
-    report.set_defaults(command=_report)
-
-    validate = commands.add_parser("validate", help="check configurations and documents; names each fault by its path")
-    validate.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
-    validate.set_defaults(command=_validate)
-
-    listing = commands.add_parser("list", help="print the plan without measuring; needs no torch")
-    _add_config(listing)
-    _add_filter(listing)
-    listing.set_defaults(command=_list)
-
-    doctor = commands.add_parser("doctor", help="say what this machine has and lacks for measuring")
-    doctor.set_defaults(command=_doctor)
-    return parser
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="configuration (default: ci-bench.yml here, else the embedded one)"
-    )
-
-
-def _add_filter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-k", "--filter", action="append", default=[], metavar="TEXT", help="only cases whose id contains TEXT; repeatable"
-    )
-
-
-def _add_measuring(parser: argparse.ArgumentParser) -> None:
-    _add_config(parser)
-    _add_filter(parser)
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
-    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
-    parser.add_argument("--launches", type=int, metavar="N", help="fresh process sets to measure with")
-    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
-    parser.add_argument("--stage-timeout", type=float, metavar="S", help="end one worker after so many seconds")
-    parser.add_argument("--budget", type=float, metavar="S", help="start no further case after so many seconds")
-
-
-# ---- commands that measure
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    results = _measure(arguments, _load(arguments), _console())
+    results = _measure(arguments, _load(arguments))
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
         _tell(f"{row.status:<14}{row.case.id}{reason}")
@@ -146,7 +69,7 @@ def _gate(arguments: argparse.Namespace) -> int:
         raise BadInput(message)
     config = _load(arguments)
     baseline = _read_baseline(arguments.baseline)
-    results = _measure(arguments, config, _console())
+    results = _measure(arguments, config)
     comparison = pipeline.judge(results, baseline, policy=config.policy, folder=arguments.output)
     _show(comparison, comment=arguments.comment)
     _say_files(arguments.output)
@@ -155,7 +78,7 @@ def _gate(arguments: argparse.Namespace) -> int:
     return comparison.judgement.exit_code
 
 
-def _measure(arguments: argparse.Namespace, config: "Config", console: "Console") -> "Results":
+def _measure(arguments: argparse.Namespace, config: "Config") -> "Results":
     from ci_bench import pipeline
     from ci_bench.doctor import require_engine
     from ci_bench.engine.environ import worker_environment
@@ -169,14 +92,11 @@ def _measure(arguments: argparse.Namespace, config: "Config", console: "Console"
     run = _describe_run(config)
     prefix = _reproduce_prefix(arguments)
     reproduce = {case.id: f"{prefix} --filter {shlex.quote(case.id)}" for _, case in plan}
-    with make_folder() as scratch, ProgressDisplay(console) as display:
+    with make_folder() as scratch, ProgressDisplay(_console(stderr=True)) as display:
         engine = Engine(options=config.run, environ=worker_environment(os.environ), scratch=Path(scratch), observe=display)
         return pipeline.measure(
             plan, run=run, source=describe_source(Path.cwd()), reproduce=reproduce, engine=engine.measure, folder=arguments.output
         )
-
-
-# ---- commands that read
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -250,9 +170,6 @@ def _doctor(_: argparse.Namespace) -> int:
     findings = examine(os.environ)
     render(findings, _console())
     return int(ExitCode.OK if all(finding.usable for finding in findings) else ExitCode.MEASURING_FAILED)
-
-
-# ---- building the real objects
 
 
 def _load(arguments: argparse.Namespace) -> "Config":
@@ -340,14 +257,14 @@ def _say_files(folder: Path, *, results: bool = True) -> None:
 
 
 def _tell(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """Say what was done; on stderr, so that a comment or a report can be piped."""
+    sys.stderr.write(f"{line}\n")
 
 
-def _console() -> "Console":
+def _console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    return Console(stderr=False)
+    return Console(stderr=stderr)
 
 
 def _describe_run(config: "Config") -> "Run":
@@ -378,6 +295,16 @@ def _reproduce_prefix(arguments: argparse.Namespace) -> str:
         parts += ["--device", arguments.device]
     return shlex.join(parts)
 
+
+COMMANDS: Mapping[str, Command] = {
+    "run": _run,
+    "gate": _gate,
+    "compare": _compare,
+    "report": _report,
+    "validate": _validate,
+    "list": _list,
+    "doctor": _doctor,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

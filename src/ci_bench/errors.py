@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     INCOMPARABLE = 4
     GITHUB = 5
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 class CiBenchError(Exception):

@@ -1,0 +1,105 @@
+"""The command line's grammar: commands, flags and their help. Owns words, does nothing.
+
+`cli` gives it the functions to call, so that this module imports none of them.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ci_bench import __version__
+
+DEFAULT_OUTPUT = Path("ci-bench-results")
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """The parser; `commands` maps each command's name to its function, found as `command` in the parsed arguments."""
+    parser = argparse.ArgumentParser(
+        prog="ci-bench",
+        description="Gate pull requests on GPU performance and loss parity.",
+        epilog="Exit codes: 0 policy met, 1 not met, 2 bad input, 3 measuring failed, 4 not comparable, 5 GitHub unreachable.",
+    )
+    parser.add_argument("--version", action="version", version=f"ci-bench {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what is done")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, (summary, add_flags) in GRAMMAR.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        add_flags(subparser)
+        subparser.set_defaults(command=commands[name])
+    return parser
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    _measuring(parser)
+
+
+def _gate(parser: argparse.ArgumentParser) -> None:
+    _measuring(parser)
+    parser.add_argument("--baseline", type=Path, metavar="PATH", help="results.json of the base side, or the folder it is in")
+    save = "keep this run at --baseline for the next one, if the policy is met"
+    parser.add_argument("--save-baseline", action="store_true", help=save)
+    _comment(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("base", type=Path, help="results.json of the base side")
+    parser.add_argument("head", type=Path, help="results.json of the head side")
+    _config(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="also write comparison.json and report.md here")
+    _comment(parser)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", type=Path, help="comparison.json or results.json")
+    parser.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
+
+
+def _validate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", type=Path, nargs="+", help="ci-bench.yml, results.json, comparison.json")
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+    _filter(parser)
+
+
+def _doctor(_: argparse.ArgumentParser) -> None:
+    """No flags."""
+
+
+GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "run": ("measure, and write results.json", _run),
+    "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
+    "compare": ("compare two results documents and exit by the policy; needs no torch", _compare),
+    "report": ("print the comment for a comparison.json, or for a results.json alone", _report),
+    "validate": ("check configurations and documents; names each fault by its path", _validate),
+    "list": ("print the plan without measuring; needs no torch", _list),
+    "doctor": ("say what this machine has and lacks for measuring", _doctor),
+}
+
+
+def _config(parser: argparse.ArgumentParser) -> None:
+    default = "configuration (default: ci-bench.yml here, else the embedded one)"
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=default)
+
+
+def _filter(parser: argparse.ArgumentParser) -> None:
+    chosen = "only cases whose id contains TEXT; repeatable"
+    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
+
+
+def _comment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--comment", action="store_true", help="print the pull-request comment instead of the summary")
+
+
+def _measuring(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+    _filter(parser)
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+    parser.add_argument("--launches", type=int, metavar="N", help="fresh process sets to measure with")
+    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
+    parser.add_argument("--stage-timeout", type=float, metavar="S", help="end one worker after so many seconds")
+    parser.add_argument("--budget", type=float, metavar="S", help="start no further case after so many seconds")
