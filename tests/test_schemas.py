@@ -28,7 +28,7 @@ def resolve(root: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, An
     return node
 
 
-def differences(root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, path: str) -> Iterator[str]:
+def differences(root: Mapping[str, Any], node: Mapping[str, Any], hint: Any, path: str) -> Iterator[str]:  # noqa: C901, PLR0912 - a branch for each kind of type
     """Walk a type and a schema side by side, and name every place where they part."""
     node = resolve(root, node)
     if hint is Any:

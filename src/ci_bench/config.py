@@ -14,7 +14,8 @@ from typing import Any
 from ci_bench.config_yaml import Parsed, parse
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config, RunOptions, SuiteEntry
-from ci_bench.records.documents import Fault, Kind, capped, schema, schema_faults, validate
+from ci_bench.records.documents import Kind, schema, validate
+from ci_bench.records.faults import Fault, capped, schema_faults
 from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
 
 MAX_BYTES = 1_000_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ci_bench.records.documents import Fault, show, step
+from ci_bench.records.faults import Fault, show, step
 
 MAX_DEPTH = 30
 MAX_NODES = 20_000

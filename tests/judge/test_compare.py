@@ -101,8 +101,9 @@ def test_without_base_head_is_still_judged():
     assert (comparison.base, comparison.absence) == (None, "first run")
 
 
-def test_a_case_with_nothing_to_compare_is_inconclusive():
-    assert case_of(result(), result()).verdict is Verdict.INCONCLUSIVE
+def test_a_case_without_metrics_that_learnt_is_inconclusive_and_not_unchanged():
+    case = case_of(result(parity=numeric(trace(Role.CANDIDATE))), result())
+    assert (case.verdict, case.reason) == (Verdict.INCONCLUSIVE, "no metric on either side")
 
 
 @pytest.mark.parametrize(

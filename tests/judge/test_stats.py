@@ -41,9 +41,12 @@ def test_interval_covers_differences_between_launches_and_not_only_within():
     assert calm.high - calm.low < 0.03
 
 
+SEEDS = ((1, 2), (3, 4))
+
+
 def test_draws_use_each_launch_and_sample_as_often_as_chance_says():
-    counts = stats._draws((3, 5), 1, 2)
-    assert counts.shape == (8, stats.RESAMPLES // 2)
+    counts = stats._draws((3, 5), SEEDS)
+    assert counts.shape == (8, stats.RESAMPLES)
     sizes = counts.sum(axis=0)
     assert set(sizes.tolist()) == {6, 8, 10}
     assert counts[:3].mean() == pytest.approx(1.0, abs=0.1)
@@ -53,9 +56,9 @@ def test_draws_use_each_launch_and_sample_as_often_as_chance_says():
 def test_bootstrapped_medians_agree_with_a_plain_reference():
     values = ((3.0, 1.0, 2.0), (10.0, 30.0, 20.0, 40.0))
     flat = [x for one in values for x in one]
-    counts = stats._draws((3, 4), 1, 2)
-    medians = stats._medians(values, 1, 2)
-    for column in range(0, stats.RESAMPLES // 2, 97):
+    counts = stats._draws((3, 4), SEEDS)
+    medians = stats._medians(values, SEEDS)
+    for column in range(0, stats.RESAMPLES, 97):
         drawn = sorted(x for x, times in zip(flat, counts[:, column], strict=True) for _ in range(times))
         middle = (drawn[(len(drawn) - 1) // 2] + drawn[len(drawn) // 2]) / 2
         assert medians[column] == middle

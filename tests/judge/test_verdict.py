@@ -50,10 +50,11 @@ SCENES = {
     Rule.CHECK_FAILED: (results(result(TIME, checks=(check(),))), results(FINE)),
     Rule.CHECK_UNKNOWN: (results(result(TIME, checks=(check(Outcome.UNKNOWN),))), results(FINE)),
     Rule.CASE_FAILED: (results(ALSO, result(status=Status.CRASHED)), results(ALSO, FINE)),
-    Rule.CASE_SKIPPED: (results(ALSO, result(status=Status.SKIPPED)), results(ALSO, FINE)),
+    Rule.CASE_SKIPPED: (results(ALSO, result(status=Status.SKIPPED)), results(ALSO)),
     Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),
     Rule.CASE_REMOVED: (results(ALSO), results(ALSO, FINE)),
     Rule.METRIC_REMOVED: (results(FINE), results(result(TIME, peak(1, 1)))),
+    Rule.METRIC_MISSING: (results(result(TIME, arms=("eager", "jit"))), results(FINE)),
     Rule.CASE_NEW: (results(ALSO, FINE), results(ALSO)),
     Rule.INCONCLUSIVE: (results(result(NOISY)), results(FINE)),
     Rule.INCOMPARABLE: (results(FINE, identity={"gpu": "A", "driver": 1}), results(FINE, identity={"gpu": "B", "driver": 2})),
@@ -214,7 +215,7 @@ def test_findings_are_sorted_by_severity_rule_and_size():
     ids = ("s/small", "s/large", "s/down")
     head = [result(metric(sampled(x)), count(1), id=id_) for x, id_ in zip((1.1, 1.9, 1.4), ids, strict=True)]
     skipped, failed = result(id="s/skip", status=Status.SKIPPED), result(id="s/fail", status=Status.TIMEOUT)
-    base = [result(TIME, count(1), id=id_) for id_ in (*ids, "s/skip", "s/fail")]
+    base = [result(TIME, count(1), id=id_) for id_ in (*ids, "s/fail")]
     judgement = verdict(results(skipped, failed, *head), results(*base))
     assert [(f.rule, f.case) for f in judgement.findings] == [
         (Rule.REGRESSED, "s/large"),

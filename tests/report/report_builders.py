@@ -113,7 +113,7 @@ def check(name: str = "really_compiled", outcome: Outcome = Outcome.PASS, detail
     return Check(name=name, arm="inductor", outcome=outcome, detail=detail)
 
 
-def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any) -> CaseComparison:
+def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any) -> CaseComparison:  # noqa: A002 - the field's name
     """A case that ended well on both sides."""
     defaults: dict[str, Any] = {
         "suite": id.partition("/")[0],
@@ -261,7 +261,9 @@ def parity_broken() -> Comparison:
     nothing = replace(
         short, loss_score=None, grad_norm_score=None, accuracy=None, seed_rule=SeedRule(passed=None, detail="no window")
     )
-    wrong = AccuracyParity(reference=0.915, candidate=0.86, spread=0.004, limit=0.026, holds=False, detail="-5.50 points, limit 2.60")
+    wrong = AccuracyParity(
+        reference=0.915, candidate=0.86, spread=0.004, limit=0.026, holds=False, detail="-5.50 points, limit 2.60"
+    )
     return comparison(
         case("training_loss/reviews[precision=bf16]", parity=(equivalent,)),
         case("training_loss/reviews[precision=fp16]", parity=(nothing,)),

@@ -67,7 +67,7 @@ NASTY = [
         "\n| a | b |",
         "\n> x",
     ),
-    *("\u1fef", "\u037e", "＠user", "[^1]", "mailto:a@b.c", "xmpp:a@b.c", "🚀" * 50, "x" * 200),
+    *("\u1fef", "\u037e", "＠user", "[^1]", "mailto:a@b.c", "xmpp:a@b.c", "🚀" * 50, "x" * 200),  # noqa: RUF001 - a look-alike on purpose
 ]
 hostile = st.lists(st.sampled_from(NASTY) | st.text(max_size=4), max_size=8).map("".join)
 KEPT_KEYS = {"gpu", "torch", "cuda", "driver", "python"}

@@ -4,15 +4,16 @@ Owns which case and metric stands against which, and when nothing can be compare
 what the policy makes of it all from `verdict`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ci_bench.judge.findings import Compared
+from ci_bench.judge.missing import missing_checks, missing_metrics, missing_parity
 from ci_bench.judge.pairs import Ground, Keyed, compare_metric, keyed, oriented, speedup_of
 from ci_bench.judge.parity import parity_findings
 from ci_bench.judge.stats import ratio_of_medians
 from ci_bench.judge.verdict import judge
 from ci_bench.judge.wording import change_size, count_of, place
-from ci_bench.records.case import CaseResult, Metric, Status, Unit
+from ci_bench.records.case import CaseResult, Metric, Outcome, Role, Status, Unit
 from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
@@ -114,7 +115,10 @@ def _cases(base: tuple[CaseResult, ...], head: tuple[CaseResult, ...], context: 
 
 def _case(base: CaseResult | None, head: CaseResult, context: Context) -> CaseComparison:
     usable_base = base if base and base.status is Status.OK else None
-    pairs = _pairs(usable_base, head, _ground(base, head, context), context)
+    pairs = (
+        *_pairs(usable_base, head, _ground(base, head, context), context),
+        *missing_metrics(usable_base, head, lambda metric: context.policy.threshold(suite=head.case.suite, metric=metric)),
+    )
     verdict, reason = _case_verdict(base, head, pairs, context)
     return CaseComparison(
         id=head.case.id,
@@ -127,8 +131,9 @@ def _case(base: CaseResult | None, head: CaseResult, context: Context) -> CaseCo
         log_tail=head.failure.log_tail if head.failure else "",
         pairs=pairs,
         speedups=_arm_speedups(usable_base if context.barrier is None else None, head),
-        checks=head.checks,
-        parity=_parity(head),
+        checks=(*head.checks, *missing_checks(usable_base, head)),
+        parity=(*_parity(head), *missing_parity(usable_base, head)),
+        base_faults=_own_faults(usable_base) if usable_base else (),
     )
 
 
@@ -194,11 +199,14 @@ def _ending(result: CaseResult) -> str:
 
 
 def _case_verdict(base: CaseResult | None, head: CaseResult, pairs: tuple[Pair, ...], context: Context) -> tuple[Verdict, str]:
-    """A status other than ok speaks first, then the lack of a base, then the worst pair."""
-    if head.status in {Status.SKIPPED, Status.NOT_RUN}:
-        return Verdict.SKIPPED, _ending(head)
+    """A status other than ok speaks first, then what was never measured, then the lack of a base, then the worst pair."""
     if head.status is not Status.OK:
-        return Verdict.FAILED, _ending(head)
+        never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
+        return Verdict.SKIPPED if never_began else Verdict.FAILED, _ending(head)
+    if not pairs and head.parity is None:
+        return Verdict.FAILED, "it ended ok, but nothing was measured"
+    if gaps := [pair for pair in pairs if pair.verdict is Verdict.FAILED]:
+        return Verdict.FAILED, _worst_reason(gaps)
     if base is None or base.status is not Status.OK:
         return Verdict.NEW, _new_reason(base, context)
     if not pairs:
@@ -213,10 +221,24 @@ def _worst_reason(pairs: list[Pair]) -> str:
     return f"{place(largest)}: {largest.reason}{others}"
 
 
-def _parity(head: CaseResult) -> tuple[ParityFinding, ...]:
-    if head.parity is None:
+def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
+    """Loss parity of every candidate arm. What passes for a reference run, but is of another arm, is no evidence."""
+    if result.parity is None:
         return ()
-    return parity_findings(head.parity, arms=tuple(arm for arm in head.case.arms if arm != head.case.reference))
+    reference = result.case.reference
+    traces = tuple(trace for trace in result.parity.traces if trace.role is Role.CANDIDATE or trace.arm == reference)
+    candidates = tuple(arm for arm in result.case.arms if arm != reference)
+    return parity_findings(replace(result.parity, traces=traces), arms=candidates)
+
+
+def _own_faults(base: CaseResult) -> tuple[str, ...]:
+    """What is wrong with the baseline's own run: its figures may be those of another computation."""
+    failed = (check for check in base.checks if check.outcome is Outcome.FAIL)
+    apart = (found for found in _parity(base) if not found.verdict.holds)
+    return (
+        *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),
+        *(f"{found.arm}: loss parity {found.verdict.value.replace('_', ' ')}: {found.detail}" for found in apart),
+    )
 
 
 def _arm_speedups(base: CaseResult | None, head: CaseResult) -> tuple[ArmSpeedup, ...]:

@@ -51,6 +51,7 @@ _PAIR_RULES = {
     Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE,
     Verdict.INCOMPARABLE: Rule.INCOMPARABLE,
     Verdict.REMOVED: Rule.METRIC_REMOVED,
+    Verdict.FAILED: Rule.METRIC_MISSING,
 }
 _CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
 _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
@@ -136,6 +137,8 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
 def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, str, float]]:
     if case.head_status is None:
         yield Rule.CASE_REMOVED, case.reason, 0.0
+    elif case.head_status is Status.SKIPPED and case.base_status is Status.OK:
+        yield Rule.CASE_REMOVED, f"measured in the baseline, and {case.reason}", 0.0
     elif case.head_status is not Status.OK:
         also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
         yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also, 0.0
@@ -143,12 +146,18 @@ def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, 
         yield Rule.CASE_NEW, case.reason, 0.0
     elif case.base_status not in {None, Status.OK}:
         yield Rule.BASELINE_FAILED, case.reason, 0.0
+    if case.head_status is Status.OK and not case.pairs and not measured(case):
+        yield Rule.METRIC_MISSING, case.reason, 0.0
+    for fault in case.base_faults:
+        yield Rule.BASELINE_FAILED, f"the baseline's own run is in doubt: {fault}", 0.0
 
 
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
     """The rule of a pair; none where the case or the run as a whole says it already."""
     rule = _PAIR_RULES.get(pair.verdict)
     if rule is None or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+        return None
+    if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
         return None
     return rule, f"{place(pair)}: {pair.reason}", change_size(pair)
 

@@ -18,6 +18,7 @@ _ONE_AND_MANY = {
     Rule.CASE_NOT_RUN: "{} not run",
     Rule.CASE_REMOVED: "{} of the baseline missing",
     Rule.METRIC_REMOVED: "a metric of the baseline missing in {}",
+    Rule.METRIC_MISSING: "a metric missing in {}",
     Rule.CASE_NEW: "{} not in the baseline",
     Rule.INCONCLUSIVE: "{} inconclusive",
     Rule.BASELINE_FAILED: "the baseline failed in {}",

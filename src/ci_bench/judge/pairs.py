@@ -198,7 +198,7 @@ def keyed(metrics: Iterable[Metric]) -> Keyed:
     """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
     groups: Keyed = {}
     for metric in metrics:
-        if stats.samples(metric.launches):
+        if any(launch.values for launch in metric.launches):
             key = (metric.name, metric.arm)
             groups[key] = (*groups.get(key, ()), metric)
     return groups

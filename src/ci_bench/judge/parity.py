@@ -37,10 +37,11 @@ def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:
     runs = tuple(trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm)
     finding = _judged(evidence, arm, masks, runs)
     accuracy = accuracy_parity(evidence, arm)
-    detail = finding.detail
-    if accuracy is None and evidence.evaluation_rows > 0:
-        detail += "; evaluation was on, but accuracy is missing"
-    return replace(finding, detail=detail, accuracy=accuracy, seed_rule=seed_rule(evidence, arm))
+    finding = replace(finding, accuracy=accuracy, seed_rule=seed_rule(evidence, arm))
+    if accuracy is not None or evidence.evaluation_rows == 0:
+        return finding
+    verdict = Parity.INSUFFICIENT_DATA if finding.verdict.holds else finding.verdict
+    return replace(finding, verdict=verdict, detail=f"{finding.detail}; evaluation was on, but accuracy is missing")
 
 
 def _judged(evidence: ParityEvidence, arm: str, masks: Masks | None, runs: tuple[Trace, ...]) -> ParityFinding:

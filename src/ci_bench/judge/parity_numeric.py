@@ -16,6 +16,8 @@ STEPS = 50
 LEAST_STEPS = 10
 LIMIT = 10.0
 LARGEST_SCORE = 1e9
+LARGEST_EPSILON = 2.0**-8
+"""No precision in use rounds as coarsely: an envelope from larger perturbations would let anything pass."""
 
 _ULPS = 4.0
 _MANTISSA_BITS = 23
@@ -88,6 +90,8 @@ def _scaled(values: Floats, signal: str) -> Floats:
 
 def _usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough."""
+    if evidence.epsilon > LARGEST_EPSILON:
+        return ()
     return tuple(
         trace
         for trace in evidence.traces

@@ -96,7 +96,7 @@ class Metric:
 class Outcome(StrEnum):
     """The answer of a check."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105 - the answer of a check, no password
     FAIL = "fail"
     UNKNOWN = "unknown"
 
@@ -141,9 +141,9 @@ class NonFinite:
 class Trace:
     """One training run: loss and global gradient norm of every step, from step 0.
 
-    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches seen.
-    `accuracy` is a share in 0..1, `None` where evaluation is off.
-    `disagreements` counts evaluation rows that the trained weights get right (only in an eager forward pass, only in the arm's own).
+    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
+    seen. `accuracy` is a share in 0..1, `None` where evaluation is off. `disagreements` counts evaluation rows that the trained
+    weights get right (only in an eager forward pass, only in the arm's own).
     """
 
     arm: str

@@ -160,7 +160,10 @@ class ParityFinding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseComparison:
-    """One case on both sides. A status is `None` where that side has no such case."""
+    """One case on both sides. A status is `None` where that side has no such case.
+
+    `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
+    """
 
     id: str
     suite: str
@@ -174,6 +177,7 @@ class CaseComparison:
     speedups: tuple[ArmSpeedup, ...] = ()
     checks: tuple[Check, ...] = ()
     parity: tuple[ParityFinding, ...] = ()
+    base_faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,4 +41,4 @@ class Config:
 
     entries: tuple[SuiteEntry, ...]
     run: RunOptions = RunOptions()
-    policy: Policy = Policy()
+    policy: Policy = Policy()  # noqa: RUF009 - frozen, so it can be shared

@@ -27,6 +27,7 @@ class Rule(StrEnum):
     CASE_NOT_RUN = "case_not_run"
     CASE_REMOVED = "case_removed"
     METRIC_REMOVED = "metric_removed"
+    METRIC_MISSING = "metric_missing"
     CASE_NEW = "case_new"
     INCONCLUSIVE = "inconclusive"
     INCOMPARABLE = "incomparable"
@@ -48,6 +49,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASE_NOT_RUN: Severity.FAIL,
     Rule.CASE_REMOVED: Severity.FAIL,
     Rule.METRIC_REMOVED: Severity.FAIL,
+    Rule.METRIC_MISSING: Severity.FAIL,
     Rule.CASE_NEW: Severity.NOTE,
     Rule.INCONCLUSIVE: Severity.NOTE,
     Rule.INCOMPARABLE: Severity.FAIL,

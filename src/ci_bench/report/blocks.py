@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 from ci_bench.report.text import UNKNOWN, row
 
+_NAMES = 2
+"""The first columns of a table, which say what a row is about."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
@@ -27,7 +30,7 @@ class Block:
 
 def table(name: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Block:
     """A table without the columns that nothing is known about; the first two always stay."""
-    kept = [index for index in range(len(headers)) if index < 2 or any(cells[index] != UNKNOWN for cells in rows)]
+    kept = [index for index in range(len(headers)) if index < _NAMES or any(cells[index] != UNKNOWN for cells in rows)]
     head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
     return Block(name=name, head=head, rows=tuple(row(cells[index] for index in kept) for cells in rows))
 

@@ -17,6 +17,8 @@ UNKNOWN = "–"
 ZERO_WIDTH_SPACE = "\u200b"
 NO_BREAK_SPACE = "\u00a0"
 
+_THOUSAND, _TEN_PERCENT = 1000, 10
+
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _LINKED = re.compile(r"(?i)@|#(?=\w)|gh-(?=\d)|:(?=//)|www(?=\.)|[0-9a-f]{6}(?=[0-9a-f])")
@@ -75,7 +77,7 @@ def seconds(value: float | None) -> str:
 
 def bytes_(value: float | None) -> str:
     """A size in bytes or in a power of 1024, with three significant digits."""
-    if value is not None and abs(value) < 1000:
+    if value is not None and abs(value) < _THOUSAND:
         return f"{_digits(value, whole=True)} B"
     return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")), step=1024)
 
@@ -102,7 +104,7 @@ def percent(share: float | None, *, signed: bool = False) -> str:
         return UNKNOWN
     size = round(abs(share) * 100, 1)
     sign = "" if size == 0 else "−" if share < 0 else "+" if signed else ""
-    return f"{sign}{size:.1f} %" if size < 10 else f"{sign}{size:,.0f} %"
+    return f"{sign}{size:.1f} %" if size < _TEN_PERCENT else f"{sign}{size:,.0f} %"
 
 
 def ratio(value: float | None) -> str:

@@ -1,0 +1,86 @@
+"""What a case that ended well should have brought and did not: each gap becomes a row, never a silence.
+
+Owns what is expected of a case: what its suite always gathers, what its reference arm has, and what the baseline's run had.
+How bad a gap is, the policy decides.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ci_bench.judge.pairs import keyed
+from ci_bench.records.case import Better, CaseResult, Check, Outcome, Status, Unit
+from ci_bench.records.comparison import Pair, Parity, ParityFinding, Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Due:
+    """What every case of a suite brings: `checks` of each candidate arm, durations (`times`) of each arm, loss parity."""
+
+    checks: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    parity: bool = False
+
+
+DUE = {"training_loss": Due(checks=("compiled",), times=("step_time",), parity=True)}
+"""Suites that are not here owe what their reference arm and the baseline's run have."""
+
+
+def missing_metrics(base: CaseResult | None, head: CaseResult, threshold: Callable[[str], float]) -> tuple[Pair, ...]:
+    """A failed pair for every metric that an arm owes and neither side has; one that base has is `removed` already.
+
+    `threshold` gives that of a metric.
+    """
+    if head.status is not Status.OK:
+        return ()
+    there = {*keyed(head.metrics), *keyed(base.metrics if base else ())}
+    gaps = [pair for pair in _owed(head) if (pair.metric, pair.arm) not in there]
+    return tuple(replace(pair, threshold=threshold(pair.metric)) for pair in gaps)
+
+
+def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
+    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass."""
+    if head.status is not Status.OK:
+        return ()
+    owed = {(check.name, check.arm): "the baseline's run has one" for check in (base.checks if base else ())}
+    owed |= {(name, arm): "every candidate arm owes one" for name in _due(head).checks for arm in _candidates(head)}
+    answered = {(check.name, check.arm) for check in head.checks}
+    return tuple(
+        Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"there is no answer, and {why}")
+        for (name, arm), why in owed.items()
+        if (name, arm) not in answered and arm in head.case.arms
+    )
+
+
+def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFinding, ...]:
+    """A finding without data for every candidate arm, where parity is owed and there is no evidence at all."""
+    owed = _due(head).parity or (base is not None and base.parity is not None)
+    if head.status is not Status.OK or head.parity is not None or not owed:
+        return ()
+    detail = "no evidence on loss parity was gathered"
+    verdict = Parity.INSUFFICIENT_DATA
+    return tuple(
+        ParityFinding(arm=arm, verdict=verdict, tier=None, masks=None, steps=0, detail=detail) for arm in _candidates(head)
+    )
+
+
+def _due(head: CaseResult) -> Due:
+    return DUE.get(head.case.suite, Due())
+
+
+def _candidates(head: CaseResult) -> tuple[str, ...]:
+    return tuple(arm for arm in head.case.arms if arm != head.case.reference)
+
+
+def _owed(head: CaseResult) -> Iterator[Pair]:
+    """Every metric that an arm of the case has to have, as a pair that lacks both sides."""
+    for name in _due(head).times:
+        reason = "not measured, and every arm owes it"
+        yield from (_gap(name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
+    for (name, owner), (metric, *_) in keyed(head.metrics).items():
+        if owner == head.case.reference and name not in _due(head).times:
+            reason = f"not measured, though {owner} was"
+            yield from (_gap(name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))
+
+
+def _gap(name: str, arm: str, unit: Unit, better: Better, reason: str) -> Pair:
+    return Pair(metric=name, arm=arm, unit=unit, better=better, verdict=Verdict.FAILED, reason=reason, threshold=0.0)

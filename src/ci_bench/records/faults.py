@@ -1,0 +1,271 @@
+"""What can be wrong with a document, in words: faults with their paths, found by a schema or by what no schema can say.
+
+Pure: values in, faults out; reading and writing is the business of `documents`. A document may come from a stranger's pull
+request, so how much of it a message repeats is bounded. jsonschema is imported where it is used: it costs more time than a
+command that does not need it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, islice
+from typing import Any
+
+from ci_bench.records.case import CaseResult, Metric, Trace, Unit
+from ci_bench.records.comparison import Comparison
+from ci_bench.records.results import Results
+
+MAX_FAULTS = 50
+COUNTED_FAULTS = 1000
+"""Where counting ends: a hostile document can hold millions of faults."""
+MAX_LINE = 300
+MAX_PATH = 150
+MAX_VALUE = 60
+MAX_NAMES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with a document, and where: ``$.cases[0].status``."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        """The line of a message, `MAX_LINE` characters at most."""
+        line = f"{self.path}: {self.message}"
+        return line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
+
+
+def oddities(value: Any, path: str) -> Iterator[Fault]:
+    """What Python's JSON lets through: fields that come twice, NaN and infinities, half a surrogate pair."""
+    if isinstance(value, dict):
+        yield from (Fault(step(path, name), "the field comes twice") for name in getattr(value, "twice", ()))
+        for key, item in value.items():
+            yield from oddities(item, step(path, key))
+    elif isinstance(value, list | tuple) and not _all_finite(value):
+        for index, item in enumerate(value):
+            yield from oddities(item, step(path, index))
+    elif isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+        yield Fault(path, "holds half of a surrogate pair")
+    elif isinstance(value, float | int) and not _all_finite([value]):
+        yield Fault(path, f"{show(value)} is not a finite number; an unknown value is null")
+
+
+def _all_finite(values: Sequence[Any]) -> bool:
+    try:
+        return all(map(math.isfinite, values))
+    except (TypeError, OverflowError):
+        return False
+
+
+def ordered(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """Sort by path, `cases[2]` before `cases[10]`, and drop what is said twice. Takes `COUNTED_FAULTS` at most."""
+    return tuple(sorted(set(islice(faults, COUNTED_FAULTS)), key=_natural))
+
+
+def _natural(fault: Fault) -> list[str | int]:
+    return [int(part) if odd % 2 else part for odd, part in enumerate(re.split("([0-9]+)", str(fault)))]
+
+
+def capped(lines: Iterable[object], indent: str = "  ") -> str:
+    """One line for each fault, and how many were left out."""
+    texts = [f"{indent}{line}" for line in lines]
+    more = len(texts) - MAX_FAULTS
+    atleast = "at least " if len(texts) >= COUNTED_FAULTS else ""
+    return "\n".join(texts[:MAX_FAULTS] + ([f"{indent}and {atleast}{more} more"] if more > 0 else []))
+
+
+def step(path: str, part: str | int) -> str:
+    """Extend a JSON path by a field or an index; what is not a plain name is quoted, and no path grows without bound."""
+    if isinstance(part, int):
+        return f"{path}[{part}]"[:MAX_PATH]
+    return (f"{path}.{part}" if re.fullmatch("[A-Za-z0-9_]{1,60}", part) else f"{path}[{part[:MAX_VALUE]!r}]")[:MAX_PATH]
+
+
+def show(value: Any) -> str:
+    """A value as it can be repeated in a message: short, on one line, with nothing invisible."""
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    text = repr(value[:MAX_VALUE] if isinstance(value, str) else value)
+    return text if len(text) <= MAX_VALUE + 2 else text[:MAX_VALUE] + "…"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The end of a sentence that suggests the nearest spelling, or else names what is known."""
+    known = list(words)
+    return _meant(word, known) or f"; known are {', '.join(known)}"
+
+
+def _meant(word: Any, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word[:MAX_VALUE], known, 1) if isinstance(word, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def form_faults(raw: Any, form: Mapping[str, Any]) -> tuple[Fault, ...]:
+    """What JSON or a schema forbids; of a value that JSON forbids, the schema's word adds nothing."""
+    odd = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
+    places = {fault.path for fault in odd}
+    return ordered(chain(odd, (fault for fault in schema_faults(raw, form) if fault.path not in places)))
+
+
+def schema_faults(raw: Any, schema: Mapping[str, Any]) -> Iterator[Fault]:
+    """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` where the value is nested too deep."""
+    return (fault for error in _validator()(schema).iter_errors(raw) for leaf in _leaves(error) for fault in _explain(leaf))
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator, validators
+
+    def items(validator: Any, schema: Any, instance: Any, parent: Any) -> Iterator[Any]:
+        if not _plain_numbers(schema, instance):
+            yield from Draft202012Validator.VALIDATORS["items"](validator, schema, instance, parent)
+
+    def pattern(validator: Any, form: str, instance: Any, parent: Any) -> Iterator[Any]:
+        # Python's `$` also matches before a last newline, which must not slip into an id.
+        yield from Draft202012Validator.VALIDATORS["pattern"](validator, re.sub(r"\$$", r"\\Z", form), instance, parent)
+
+    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    extend: Any = validators.extend
+    return extend(Draft202012Validator, {"items": items, "pattern": pattern}, type_checker=types)
+
+
+_NUMBERS: Mapping[str, set[type]] = {"number": {float, int}, "integer": {int}, "null": {type(None)}}
+
+
+def _plain_numbers(schema: Any, values: Any) -> bool:
+    """Whether a list of samples is sound, seen in one pass: item by item takes jsonschema far longer."""
+    if not (isinstance(values, list) and isinstance(schema, dict) and "type" in schema and schema.keys() <= {"type", "minimum"}):
+        return False
+    names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    if not {*map(type, values)} <= set().union(*(_NUMBERS.get(name, set()) for name in names)):
+        return False
+    least = schema.get("minimum", -math.inf)
+    return all(value is None or value >= least for value in values)
+
+
+def _leaves(error: Any) -> Iterator[Any]:
+    """Where a schema says this-or-null, what matters is why it is not this."""
+    if error.validator != "anyOf":
+        yield error
+    for child in error.context:
+        if child.relative_schema_path[0] == 0:
+            yield from _leaves(child)
+
+
+def _explain(error: Any) -> Iterator[Fault]:
+    path = "$"
+    for part in error.absolute_path:
+        path = step(path, part)
+    value, limit = error.instance, error.validator_value
+    if error.validator == "additionalProperties":
+        known = error.schema.get("properties", {})
+        yield from (Fault(step(path, key), f"unknown field{nearest(key, known)}") for key in value if key not in known)
+    elif error.validator == "required":
+        yield from (Fault(step(path, key), "missing") for key in limit if key not in value)
+    elif error.validator != "pattern" or len(value) <= error.schema.get("maxLength", math.inf):
+        subject = "the name " if "propertyNames" in list(error.absolute_schema_path)[-2:] else ""
+        example = f"; for example {show(error.schema['examples'][0])}" if "examples" in error.schema else ""
+        sentence = _SENTENCES.get(error.validator, lambda v, _: f"{show(v)} is refused")
+        yield Fault(path, subject + sentence(value, limit) + example)
+
+
+_TYPES = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "a mapping",
+}
+
+
+def _one_of(value: Any, allowed: Sequence[Any]) -> str:
+    names = [str(name) for name in allowed]
+    rest = ", …" if len(names) > MAX_NAMES else ""
+    return f"{show(value)} is not one of {', '.join(names[:MAX_NAMES])}{rest}{_meant(value, names)}"
+
+
+_SENTENCES: Mapping[str | None, Callable[[Any, Any], str]] = {
+    "type": lambda v, want: f"{show(v)} is not {' or '.join(_TYPES[t] for t in ([want] if isinstance(want, str) else want))}",
+    "enum": _one_of,
+    "const": lambda v, want: f"{show(v)} is not {show(want)}",
+    "pattern": lambda v, want: f"{show(v)} does not have the form {want}",
+    "minimum": lambda v, least: f"{show(v)} is less than {least}",
+    "maximum": lambda v, most: f"{show(v)} is more than {most}",
+    "exclusiveMinimum": lambda v, bound: f"{show(v)} is not more than {bound}",
+    "exclusiveMaximum": lambda v, bound: f"{show(v)} is not less than {bound}",
+    "minLength": lambda v, least: f"{len(v)} of at least {least} characters",
+    "maxLength": lambda v, most: f"{len(v)} of at most {most} characters",
+    "minItems": lambda v, least: f"{len(v)} of at least {least} items",
+    "maxItems": lambda v, most: f"{len(v)} of at most {most} items",
+    "minProperties": lambda v, least: f"{len(v)} of at least {least} fields",
+    "maxProperties": lambda v, most: f"{len(v)} of at most {most} fields",
+    "uniqueItems": lambda _, __: "an item comes twice",
+}
+
+
+def _twice(path: str, keys: Iterable[Hashable]) -> Iterator[Fault]:
+    first: dict[Hashable, int] = {}
+    for index, key in enumerate(keys):
+        if first.setdefault(key, index) != index:
+            yield Fault(f"{path}[{index}]", f"{show(key)} is there already, as {path}[{first[key]}]")
+
+
+def results_faults(results: Results) -> Iterator[Fault]:
+    """What no schema can say: ids that come twice, arms that the case lacks, series that do not fit together."""
+    yield from _twice("$.cases", [row.case.id for row in results.cases])
+    for index, row in enumerate(results.cases):
+        yield from _row_faults(f"$.cases[{index}]", row)
+
+
+def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
+    traces = row.parity.traces if row.parity else ()
+    arms = [(f"{path}.case.reference", row.case.reference)]
+    arms += [(f"{path}.metrics[{i}].arm", metric.arm) for i, metric in enumerate(row.metrics)]
+    arms += [(f"{path}.checks[{i}].arm", check.arm) for i, check in enumerate(row.checks)]
+    arms += [(f"{path}.parity.traces[{i}].arm", trace.arm) for i, trace in enumerate(traces)]
+    yield from (Fault(where, f"{arm!r} is not one of the case's arms") for where, arm in arms if arm not in row.case.arms)
+    yield from _twice(f"{path}.case.arms", row.case.arms)
+    yield from _twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])
+    for index, metric in enumerate(row.metrics):
+        yield from _metric_faults(f"{path}.metrics[{index}]", metric)
+    for index, trace in enumerate(traces):
+        yield from _trace_faults(f"{path}.parity.traces[{index}]", trace)
+
+
+def _metric_faults(path: str, metric: Metric) -> Iterator[Fault]:
+    yield from _twice(f"{path}.launches", [launch.launch for launch in metric.launches])
+    for index, launch in enumerate(metric.launches):
+        if launch.blocks and len(launch.blocks) != len(launch.values):
+            yield Fault(f"{path}.launches[{index}].blocks", f"{len(launch.blocks)} blocks for {len(launch.values)} values")
+        if metric.unit in {Unit.SECONDS, Unit.PER_SECOND} and 0 in launch.values:
+            yield Fault(f"{path}.launches[{index}].values", "0 is not a time; a sample that is unknown is left out")
+
+
+def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
+    if len(trace.loss) != len(trace.grad_norm):
+        yield Fault(path, f"{len(trace.loss)} steps of loss, and {len(trace.grad_norm)} of grad_norm")
+    named = {(entry.signal, entry.step) for entry in trace.non_finite}
+    series = {"loss": trace.loss, "grad_norm": trace.grad_norm}
+    holes = {(name, step) for name, values in series.items() for step, value in enumerate(values) if value is None}
+    yield from (Fault(f"{path}.{name}[{index}]", "null without an entry in non_finite") for name, index in holes - named)
+    yield from (Fault(f"{path}.non_finite", f"{name}[{index}] is not null in its series") for name, index in named - holes)
+
+
+def comparison_faults(comparison: Comparison) -> Iterator[Fault]:
+    """What no schema can say: ids that come twice, and an absence beside a base."""
+    yield from _twice("$.cases", [case.id for case in comparison.cases])
+    if (comparison.base is None) == (comparison.absence is None):
+        yield Fault("$.absence", "text where base is null, and null where it is not")
+    for index, case in enumerate(comparison.cases):
+        yield from _twice(f"$.cases[{index}].pairs", [(pair.metric, pair.arm) for pair in case.pairs])

@@ -1,0 +1,167 @@
+"""What a case that ended ok did not bring: every gap is a named finding that fails by default, with and without a baseline."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import check, count, evidence, judged, metric, numeric, peak, perturbed, result, results, sampled, trace
+
+from ci_bench.judge.missing import DUE
+from ci_bench.records.case import Check, Outcome, Role, Status
+from ci_bench.records.comparison import BaselineMode, Parity, Verdict
+from ci_bench.records.policy import Rule, Severity
+
+ARMS = ("eager", "inductor")
+TIMES = tuple(metric(sampled(1.0), arm=arm) for arm in ARMS)
+COMPILED = Check(name="compiled", arm="inductor", outcome=Outcome.PASS, detail="1 graphs")
+ID = "training_loss/reviews"
+
+
+def learning():
+    return numeric(trace(Role.CANDIDATE))
+
+
+def whole(*more, **fields):
+    """A case of training_loss that lacks nothing."""
+    return result(*TIMES, *more, **{"id": ID, "arms": ARMS, "checks": (COMPILED,), "parity": learning(), **fields})
+
+
+def failures(head, base=None):
+    """Failing rules of one case, with the messages, beside a case that is in order on both sides."""
+    fine = result(metric(sampled(1.0)), id="s/fine")
+    mode = BaselineMode.FILE if base else BaselineMode.NONE
+    judgement = judged(results(fine, head), base and results(fine, base), mode=mode).judgement
+    assert judgement.passed is not any(finding.severity is Severity.FAIL for finding in judgement.findings)
+    return [(finding.rule, finding.message) for finding in judgement.findings if finding.severity is Severity.FAIL]
+
+
+@pytest.mark.parametrize("base", [None, whole()], ids=["alone", "with_base"])
+def test_a_whole_case_passes(base):
+    assert failures(whole(), base) == []
+
+
+def test_no_evidence_on_parity_is_not_a_pass():
+    assert failures(whole(parity=None)) == [
+        (Rule.PARITY_UNDECIDED, "inductor: insufficient data: no evidence on loss parity was gathered")
+    ]
+
+
+def test_a_suite_of_which_nothing_is_known_owes_the_parity_that_its_baseline_has():
+    head, base = (result(*TIMES, arms=ARMS, parity=parity) for parity in (None, learning()))
+    assert failures(head) == []
+    assert [rule for rule, _ in failures(head, base)] == [Rule.PARITY_UNDECIDED]
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
+def test_a_case_that_did_not_end_well_owes_nothing_more(status):
+    head = result(id=ID, arms=ARMS, status=status)
+    (case,) = judged(results(head), results(whole())).cases
+    assert (case.checks, case.parity) == ((), ())
+    assert {pair.verdict for pair in case.pairs} <= {Verdict.FAILED, Verdict.SKIPPED}
+    assert len(failures(head, whole())) <= 1
+
+
+def test_a_case_that_ended_ok_without_a_metric_has_failed():
+    assert failures(result()) == [(Rule.METRIC_MISSING, "it ended ok, but nothing was measured")]
+    (case,) = judged(results(result()), results(result())).cases
+    assert (case.verdict, case.head_status) == (Verdict.FAILED, Status.OK)
+
+
+def test_a_case_of_training_loss_without_a_metric_names_every_arm():
+    assert failures(replace(whole(), metrics=())) == [
+        (Rule.METRIC_MISSING, f"{arm} step_time: not measured, and every arm owes it") for arm in ARMS
+    ]
+
+
+@pytest.mark.parametrize("lost", ARMS)
+def test_an_arm_without_its_step_time_is_seen_without_a_baseline(lost):
+    kept = tuple(one for one in TIMES if one.arm != lost)
+    assert failures(replace(whole(), metrics=kept)) == [
+        (Rule.METRIC_MISSING, f"{lost} step_time: not measured, and every arm owes it")
+    ]
+
+
+def test_what_the_reference_has_a_candidate_owes():
+    head = result(*TIMES, peak(5, 5), arms=ARMS)
+    (case,) = judged(results(head), mode=BaselineMode.NONE).cases
+    assert (case.verdict, case.reason) == (Verdict.FAILED, "inductor peak_allocated: not measured, though eager was")
+    assert failures(head) == [(Rule.METRIC_MISSING, "inductor peak_allocated: not measured, though eager was")]
+
+
+def test_what_only_a_candidate_has_the_reference_does_not_owe():
+    assert failures(whole(count(1))) == []
+
+
+def test_a_gap_that_both_sides_have_is_still_a_gap():
+    both = replace(whole(), metrics=TIMES[:1])
+    assert [rule for rule, _ in failures(both, both)] == [Rule.METRIC_MISSING]
+
+
+def test_a_metric_that_the_baseline_has_is_removed_and_not_missing_as_well():
+    assert [rule for rule, _ in failures(replace(whole(), metrics=TIMES[:1]), whole())] == [Rule.METRIC_REMOVED]
+
+
+def test_a_candidate_without_the_check_that_it_compiled_fails_it():
+    assert failures(whole(checks=())) == [
+        (Rule.CHECK_FAILED, "compiled (inductor): there is no answer, and every candidate arm owes one")
+    ]
+    assert failures(whole(checks=(replace(COMPILED, outcome=Outcome.FAIL),)))[0][0] is Rule.CHECK_FAILED
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_check_that_the_baseline_has_and_head_does_not_has_failed(outcome):
+    base = result(*TIMES, arms=ARMS, checks=(check(outcome),))
+    assert failures(result(*TIMES, arms=ARMS), base) == [
+        (Rule.CHECK_FAILED, "really compiled (inductor): there is no answer, and the baseline's run has one")
+    ]
+
+
+def test_a_case_that_was_measured_and_is_skipped_now_is_gone():
+    head = result(id=ID, arms=ARMS, status=Status.SKIPPED)
+    assert failures(head, whole()) == [(Rule.CASE_REMOVED, "measured in the baseline, and skipped in train (inductor): it broke")]
+    assert failures(head) == []
+
+
+def test_accuracy_that_was_to_be_evaluated_and_is_missing_is_not_a_pass():
+    runs = (trace(Role.REFERENCE, accuracy=0.6), perturbed(), trace(Role.CANDIDATE))
+    (case,) = judged(results(whole(parity=evidence(*runs, rows=100)))).cases
+    assert case.parity[0].verdict is Parity.INSUFFICIENT_DATA
+    assert "accuracy is missing" in case.parity[0].detail
+
+
+def test_missing_accuracy_does_not_soften_what_is_broken():
+    runs = (trace(Role.REFERENCE), perturbed(), trace(Role.CANDIDATE, scale=1.1))
+    (case,) = judged(results(whole(parity=evidence(*runs, rows=100)))).cases
+    assert case.parity[0].verdict is Parity.DIFFERENT_MATH
+
+
+def test_a_candidate_cannot_be_its_own_reference():
+    runs = (trace(Role.REFERENCE, arm="inductor"), trace(Role.CANDIDATE))
+    assert failures(whole(parity=evidence(*runs))) == [
+        (Rule.PARITY_UNDECIDED, "inductor: insufficient data: there is no reference run of seed 0")
+    ]
+
+
+def test_perturbations_larger_than_any_rounding_are_no_envelope():
+    wide = evidence(trace(Role.REFERENCE), perturbed(0.5), trace(Role.CANDIDATE, scale=1.1))
+    assert failures(whole(parity=wide)) == []
+    assert [rule for rule, _ in failures(whole(parity=replace(wide, epsilon=0.5)))] == [Rule.PARITY_UNDECIDED]
+
+
+@pytest.mark.parametrize(
+    ("doubt", "says"),
+    [
+        ({"parity": numeric(trace(Role.CANDIDATE, scale=1.1))}, "inductor: loss parity different math"),
+        ({"parity": numeric(trace(Role.CANDIDATE, start="x"))}, "inductor: loss parity insufficient data"),
+        ({"checks": (replace(COMPILED, outcome=Outcome.FAIL, detail="0 graphs"),)}, "compiled (inductor) failed: 0 graphs"),
+    ],
+)
+def test_a_baseline_that_was_broken_itself_is_said(doubt, says):
+    comparison = judged(results(whole()), results(whole(**doubt)))
+    (finding,) = comparison.judgement.findings
+    assert (finding.rule, finding.severity) == (Rule.BASELINE_FAILED, Severity.WARN)
+    assert finding.message.startswith(f"the baseline's own run is in doubt: {says}")
+    assert comparison.cases[0].base_faults
+
+
+def test_every_suite_that_owes_something_owes_it_of_an_arm_at_least():
+    assert all(due.checks or due.times or due.parity for due in DUE.values())

@@ -1,0 +1,285 @@
+"""Who may import whom, what stays pure, how large things get: read from the source, and shown to see what is planted."""
+
+import ast
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ci_bench import errors
+from ci_bench.errors import CiBenchError, ExitCode
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 300
+
+BOTTOM = {"records", "errors"}
+MAY_IMPORT = {
+    "records": {"errors"},
+    "errors": set(),
+    "config": BOTTOM,
+    "suites": BOTTOM,
+    "engine": {*BOTTOM, "suites"},
+    "judge": BOTTOM,
+    "report": BOTTOM,
+    "formats": BOTTOM,
+    "history": {*BOTTOM, "judge"},
+    "github": {"errors"},
+    "doctor": {*BOTTOM, "engine"},
+    "flags": set(),
+}
+"""By part of the package: what else of ours it may import; parts that are not here may import all but `cli`."""
+
+HEAVY = {"torch", "transformers", "datasets", "evaluate", "safetensors", "pynvml", "triton"}
+"""Modules of the extra `engine`; triton comes with torch."""
+EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", "sys", "urllib", "http", "logging", "asyncio"}
+EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
+PURE = {"judge", "report"}
+TORCH_FREE_OF_A_SUITE = {"plan", "options"}
+
+
+def part(module: str) -> str:
+    """The part of the package that a module is in: `config_yaml` belongs to `config`."""
+    name = module.split(".")[1] if "." in module else ""
+    return "config" if name.startswith("config") else name
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Every module imported, and whether that happens where the module is loaded (not in a function, not for types only)."""
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_for_types(node)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) not in lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path"
+            yield from ((f"{node.module}.{alias.name}", id(node) not in lazy) for alias in node.names)
+        elif isinstance(node, ast.Call) and called(node) in {"import_module", "__import__"}:
+            named = (argument.value for argument in node.args if isinstance(argument, ast.Constant))
+            yield from ((str(name), id(node) not in lazy) for name in named)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def astray(module: str, source: str) -> list[str]:
+    """Imports that the layout forbids."""
+    own = part(module)
+    found = []
+    for name, on_load in imports(ast.parse(source)):
+        top, where = name.partition(".")[0], part(name)
+        if top == "ci_bench":
+            inside = where == own or where in {"", "__version__"}
+            forbidden = where == "cli" or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
+            found += [f"{module} imports {name}"] if forbidden else []
+        if top in HEAVY and own not in {"suites", "engine"}:
+            found.append(f"{module} imports {top}")
+        if top in HEAVY and own == "engine" and on_load:
+            found.append(f"{module} imports {top} when it is loaded")
+        if top == "requests" and own != "github":
+            found.append(f"{module} imports {top}")
+    return found
+
+
+def impure(module: str, source: str) -> list[str]:
+    """Input and output in a part that has none."""
+    tree = ast.parse(source)
+    if part(module) not in PURE:
+        return []
+    found = [f"{module} imports {name}" for name, _ in imports(tree) if name.partition(".")[0] in EFFECTS]
+    calls = (called(node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return found + [f"{module} calls {name}" for name in calls if name in EFFECT_CALLS]
+
+
+def printing(module: str, source: str) -> list[str]:
+    """Calls of `print`; those of a console that was handed in are none."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    prints = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
+    return [f"{module} prints in line {node.lineno}" for node in prints if module != "ci_bench.report.terminal"]
+
+
+def oversized(module: str, source: str) -> list[str]:
+    """Files and functions beyond the limits."""
+    lines = len(source.splitlines())
+    found = [f"{module} has {lines} lines"] if lines > MOST_FILE_LINES else []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            found += [f"{module}.{node.name} has {length} lines"] if length > MOST_FUNCTION_LINES else []
+    return found
+
+
+def undocumented(module: str, source: str) -> list[str]:
+    """A module without a docstring."""
+    return [] if ast.get_docstring(ast.parse(source)) else [f"{module} has no docstring"]
+
+
+@pytest.mark.parametrize("rule", [astray, impure, printing, oversized, undocumented])
+def test_the_source_keeps_to_the_layout(rule) -> None:
+    assert len(MODULES) > 40
+    assert [complaint for module, path in MODULES.items() for complaint in rule(module, path.read_text())] == []
+
+
+def test_every_part_is_known() -> None:
+    """A new part has to be given its place above, or it could import everything."""
+    free = {"", "__version__", "cli", "pipeline"}
+    assert {part(module) for module in MODULES} <= {*MAY_IMPORT, *free}
+
+
+PLANTED = [
+    (astray, "ci_bench.records.case", "from ci_bench.config import load_config", "imports ci_bench.config.load_config"),
+    (astray, "ci_bench.records.case", "def f():\n    import ci_bench.judge.stats", "imports ci_bench.judge.stats"),
+    (astray, "ci_bench.config_yaml", "from ci_bench.engine import runner", "imports ci_bench.engine.runner"),
+    (astray, "ci_bench.suites.base", "from ci_bench.engine.device import x", "imports ci_bench.engine.device.x"),
+    (astray, "ci_bench.engine.launch", "from ci_bench.judge import stats", "imports ci_bench.judge.stats"),
+    (astray, "ci_bench.judge.stats", "from ci_bench.report.text import plain", "imports ci_bench.report.text.plain"),
+    (astray, "ci_bench.judge.stats", "from ci_bench import report", "imports ci_bench.report"),
+    (astray, "ci_bench.report.text", "class A:\n    from ci_bench import judge", "imports ci_bench.judge"),
+    (astray, "ci_bench.pipeline", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
+    (astray, "ci_bench.doctor", "from ci_bench import cli", "imports ci_bench.cli"),
+    (astray, "ci_bench.github.client", "from ci_bench.records.case import Case", "imports ci_bench.records.case.Case"),
+    (astray, "ci_bench.doctor", "def f():\n    import torch.cuda", "imports torch"),
+    (astray, "ci_bench.pipeline", 'def f():\n    import_module("transformers")', "imports transformers"),
+    (astray, "ci_bench.engine.probe", "import pynvml", "imports pynvml when it is loaded"),
+    (astray, "ci_bench.engine.probe", "try:\n    from torch import cuda\nexcept ImportError:\n    pass", "imports torch when"),
+    (astray, "ci_bench.suites.base", "import requests", "imports requests"),
+    (impure, "ci_bench.judge.stats", "import os.path", "imports os.path"),
+    (impure, "ci_bench.report.markdown", "from pathlib import Path", "imports pathlib.Path"),
+    (impure, "ci_bench.judge.compare", 'def f():\n    return open("x")', "calls open"),
+    (impure, "ci_bench.report.progress", 'def f(path):\n    path.write_text("x")', "calls write_text"),
+    (printing, "ci_bench.engine.worker", 'def f():\n    print("x")', "prints in line 2"),
+    (oversized, "ci_bench.cli", "\n" * 301, "has 301 lines"),
+    (oversized, "ci_bench.cli", "class A:\n    def f(self):\n" + "        self\n" * 60, "ci_bench.cli.f has 61 lines"),
+    (undocumented, "ci_bench.cli", "import os", "has no docstring"),
+]
+
+
+@pytest.mark.parametrize(("rule", "module", "source", "complaint"), PLANTED)
+def test_what_is_planted_is_seen(rule, module: str, source: str, complaint: str) -> None:
+    (found,) = rule(module, source)
+    assert complaint in found
+
+
+ALLOWED = [
+    (astray, "ci_bench.records.documents", "from ci_bench.errors import BadDocument"),
+    (astray, "ci_bench.config", "from ci_bench.config_yaml import parse"),
+    (astray, "ci_bench.engine.worker", "from ci_bench.suites.base import Context"),
+    (astray, "ci_bench.engine.probe", "def f():\n    import torch"),
+    (astray, "ci_bench.engine.probe", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+    (astray, "ci_bench.suites.training_loss.run", "import torch"),
+    (astray, "ci_bench.doctor", "from ci_bench.engine.launch import Launcher"),
+    (astray, "ci_bench.pipeline", "from ci_bench import __version__"),
+    (astray, "ci_bench.cli", "from ci_bench.pipeline import judge"),
+    (astray, "ci_bench.github.client", "import requests"),
+    (impure, "ci_bench.pipeline", "import os"),
+    (printing, "ci_bench.report.terminal", "def f(console):\n    console.print()"),
+]
+
+
+@pytest.mark.parametrize(("rule", "module", "source"), ALLOWED)
+def test_what_is_allowed_is_let_be(rule, module: str, source: str) -> None:
+    assert rule(module, source) == []
+
+
+def is_torch_free(module: str) -> bool:
+    inside = module.removeprefix("ci_bench.suites.").split(".")
+    return not module.startswith("ci_bench.suites.") or len(inside) == 1 or inside[1] in TORCH_FREE_OF_A_SUITE
+
+
+def test_nothing_but_the_workers_half_of_a_suite_needs_torch() -> None:
+    wanted = [module for module in MODULES if is_torch_free(module)]
+    assert "ci_bench.suites.training_loss.plan" in wanted
+    assert "ci_bench.suites.training_loss.run" not in wanted
+    code = "import sys, importlib; [importlib.import_module(name) for name in sys.argv[2:]]; "
+    code += "print(*sorted({name.partition('.')[0] for name in sys.modules} & {*sys.argv[1].split()}))"
+    done = subprocess.run([sys.executable, "-c", code, " ".join(HEAVY), *wanted], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("\n", "")
+
+
+# Exit codes
+
+SIGNALLED = 128
+
+
+def families() -> list[type[CiBenchError]]:
+    return CiBenchError.__subclasses__()
+
+
+def causes(family: type[CiBenchError]) -> list[type[CiBenchError]]:
+    return [family, *(below for child in family.__subclasses__() for below in causes(child))]
+
+
+def test_the_exit_codes_are_those_that_callers_know() -> None:
+    outcomes = {code.name: code.value for code in ExitCode if code < SIGNALLED}
+    assert outcomes == {"OK": 0, "POLICY_NOT_MET": 1, "BAD_INPUT": 2, "MEASURING_FAILED": 3, "INCOMPARABLE": 4, "GITHUB": 5}
+    ended_by = {"INTERRUPTED": signal.SIGINT, "BROKEN_PIPE": signal.SIGPIPE}
+    rest = {code.name: code.value - SIGNALLED for code in ExitCode if code >= SIGNALLED}
+    assert rest == {name: ended_by[name] for name in rest}, "as shells count: 128 and the signal's number"
+
+
+def test_each_family_of_errors_has_its_own_exit_code() -> None:
+    codes = [family.__dict__["exit_code"] for family in families()]
+    assert sorted(set(codes)) == sorted(codes)
+    assert {*codes} <= {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED, ExitCode.GITHUB}, "0, 1 and 4 are verdicts, no errors"
+
+
+def test_each_error_belongs_to_one_family_and_keeps_its_code() -> None:
+    every = [error for family in families() for error in causes(family)]
+    assert len(set(every)) == len(every)
+    assert [error for error in every if "exit_code" in error.__dict__] == families()
+    ours = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, CiBenchError)}
+    assert ours - {CiBenchError} <= {*every}
+
+
+def test_errors_are_defined_in_one_module() -> None:
+    """Elsewhere a class could miss its family; what never reaches a user is no `CiBenchError`."""
+    defined = {
+        f"{module}.{node.name}": {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    known = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, CiBenchError)}
+    assert [name for name, bases in defined.items() if bases & known and not name.startswith("ci_bench.errors.")] == []
+
+
+# Dependencies
+
+DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
+COMES_WITH = {"triton"}
+LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
+"""Declared before the part that imports it is here."""
+
+
+def third_party() -> set[str]:
+    tops = {name.partition(".")[0] for path in MODULES.values() for name, _ in imports(ast.parse(path.read_text()))}
+    return {DISTRIBUTIONS.get(top, top) for top in tops - {"ci_bench"} - COMES_WITH if top not in sys.stdlib_module_names}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    base, extra = (
+        {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in listed}
+        for listed in (project["dependencies"], project["optional-dependencies"]["engine"])
+    )
+    heavy = {DISTRIBUTIONS.get(top, top) for top in HEAVY - COMES_WITH}
+    assert base == third_party() - heavy | LATER
+    assert extra == third_party() & heavy == heavy

@@ -1,0 +1,90 @@
+"""What is written in two places says the same in both: schemas, code, metadata, help."""
+
+import ast
+import dataclasses
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ci_bench import doctor, flags
+from ci_bench.config import Overrides
+from ci_bench.engine.alone import COMPILE_COLD
+from ci_bench.engine.sampling import COMPILE_WARM, STEP_TIME
+from ci_bench.errors import ExitCode
+from ci_bench.judge.missing import DUE
+from ci_bench.records.config import RunOptions
+from ci_bench.records.documents import Kind, schema
+from ci_bench.records.policy import DEFAULT_THRESHOLDS
+from ci_bench.report.progress import DOING
+from ci_bench.suites.base import BUILT_IN, StageKind
+
+ROOT = Path(__file__).parents[1]
+ENGINE = ROOT / "src" / "ci_bench" / "engine"
+
+
+def texts(module: str) -> set[str]:
+    """Every text literal of a module of the engine."""
+    tree = ast.parse((ENGINE / module).read_text())
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_a_judgement_has_an_exit_code_that_judging_can_have() -> None:
+    listed = schema(Kind.COMPARISON)["$defs"]["judgement"]["properties"]["exit_code"]["enum"]
+    assert listed == [ExitCode.OK, ExitCode.POLICY_NOT_MET, ExitCode.MEASURING_FAILED, ExitCode.INCOMPARABLE]
+
+
+def test_results_and_comparison_describe_what_they_share_alike() -> None:
+    results, comparison = (schema(kind)["$defs"] for kind in (Kind.RESULTS, Kind.COMPARISON))
+    shared = results.keys() & comparison.keys()
+    assert {"arm", "case_id", "check", "environment", "run", "source", "status"} <= shared
+    assert [name for name in shared if results[name] != comparison[name]] == []
+
+
+def test_the_help_names_every_exit_code() -> None:
+    epilog = flags.make_parser(dict.fromkeys(flags.GRAMMAR, lambda _: 0)).epilog or ""
+    named = {int(number) for number in re.findall(r"\b([0-9]+) ", epilog)}
+    assert named == {code.value for code in ExitCode if code <= ExitCode.GITHUB}
+
+
+def test_flags_override_fields_of_the_run() -> None:
+    run = {field.name: field.type for field in dataclasses.fields(RunOptions)}
+    assert {field.name for field in dataclasses.fields(Overrides)} <= run.keys()
+
+
+def test_every_built_in_suite_can_be_configured_and_has_a_policy() -> None:
+    config = schema(Kind.CONFIG)
+    assert {*config["properties"]["suites"]["properties"]} == {*BUILT_IN}
+    assert {*config["$defs"]["policy"]["properties"]["suites"]["properties"]} == {*BUILT_IN}
+    assert {*DUE} <= {*BUILT_IN}
+
+
+def test_every_stage_has_words_for_the_display() -> None:
+    assert {*DOING} == {*StageKind}
+
+
+def test_thresholds_are_of_metrics_that_the_engine_measures() -> None:
+    peaks = {text for text in texts("memory.py") if re.fullmatch("peak_[a-z]+", text)}
+    counts = {text for text in texts("alone.py") if re.fullmatch("graphs|graph_breaks|recompiles", text)}
+    assert {*DEFAULT_THRESHOLDS} == {STEP_TIME, COMPILE_COLD, COMPILE_WARM, *peaks, *counts}
+
+
+def test_what_a_suite_owes_is_what_the_engine_gathers() -> None:
+    for due in DUE.values():
+        assert {*due.times} <= {STEP_TIME}
+        assert {*due.checks} <= texts("alone.py")
+
+
+def test_the_doctor_asks_for_the_versions_that_the_package_declares() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["engine"]
+    declared = dict(requirement.split(">=") for requirement in extra)
+    asked = {name: ".".join(map(str, version)) for name, version in doctor.PACKAGES.items()}
+    assert [name for name, version in asked.items() if not declared[name].startswith(version)] == []
+
+
+@pytest.mark.engine
+def test_every_optimizer_of_the_schema_is_torchs() -> None:
+    optim = pytest.importorskip("torch").optim
+    names = schema(Kind.CONFIG)["$defs"]["training_loss"]["properties"]["optimizer"]["enum"]
+    assert [name for name in names if not issubclass(getattr(optim, name), optim.Optimizer)] == []
