@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "github": {"errors"},
     "doctor": {*BOTTOM, "engine"},
     "flags": set(),
+    "planning": {*BOTTOM, "suites"},
 }
 """By part of the package: what else of ours it may import; parts that are not here may import all but `cli`."""
 

@@ -19,10 +19,10 @@ from ci_bench.flags import Command, make_parser
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ci_bench.pipeline import Baseline, Plan
+    from ci_bench.pipeline import Baseline
     from ci_bench.records.comparison import Comparison
     from ci_bench.records.config import Config
-    from ci_bench.records.results import Results, Run
+    from ci_bench.records.results import Results
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _gate(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace, config: "Config") -> "Results":
-    from ci_bench import pipeline
+    from ci_bench import pipeline, planning
     from ci_bench.doctor import require_engine
     from ci_bench.engine.environ import worker_environment
     from ci_bench.engine.launch import make_folder
@@ -87,15 +87,19 @@ def _measure(arguments: argparse.Namespace, config: "Config") -> "Results":
     from ci_bench.engine.source import describe_source
     from ci_bench.report.progress import ProgressDisplay
 
-    plan = _plan(config, arguments.filter)
+    plan = planning.plan(config, arguments.filter)
     require_engine()
-    run = _describe_run(config)
     prefix = _reproduce_prefix(arguments)
     reproduce = {case.id: f"{prefix} --filter {shlex.quote(case.id)}" for _, case in plan}
     with make_folder() as scratch, ProgressDisplay(_console(stderr=True)) as display:
         engine = Engine(options=config.run, environ=worker_environment(os.environ), scratch=Path(scratch), observe=display)
         return pipeline.measure(
-            plan, run=run, source=describe_source(Path.cwd()), reproduce=reproduce, engine=engine.measure, folder=arguments.output
+            plan,
+            run=planning.start(config),
+            source=describe_source(Path.cwd()),
+            reproduce=reproduce,
+            engine=engine.measure,
+            folder=arguments.output,
         )
 
 
@@ -155,8 +159,10 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from ci_bench import planning
+
     config = _load(arguments)
-    plan = _plan(config, arguments.filter)
+    plan = planning.plan(config, arguments.filter)
     for suite, case in plan:
         stages = sum(stage.takes_place_in(launch) for launch in range(config.run.launches) for stage in suite.stages(case))
         sys.stdout.write(f"{case.id}\n    arms: {', '.join(case.arms)} (reference: {case.reference}); {stages} worker stages\n")
@@ -185,27 +191,6 @@ def _load(arguments: argparse.Namespace) -> "Config":
         budget_s=getattr(arguments, "budget", None),
     )
     return load_config(path, overrides)
-
-
-def _plan(config: "Config", filters: Sequence[str]) -> "Plan":
-    """All cases of the configuration that pass the filters, each id once."""
-    from ci_bench.errors import BadConfig
-    from ci_bench.suites.base import find_suite
-
-    plan = []
-    for entry in config.entries:
-        suite = find_suite(entry.suite)
-        plan += [(suite, case) for case in suite.plan(entry.options)]
-    ids = [case.id for _, case in plan]
-    twice = sorted({name for name in ids if ids.count(name) > 1})
-    if twice:
-        message = f"two entries make the same case {twice[0]}; give one of them another `name`"
-        raise BadConfig(message)
-    chosen = tuple((suite, case) for suite, case in plan if not filters or any(text in case.id for text in filters))
-    if ids and not chosen:
-        message = f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all {len(ids)} ids"
-        raise BadInput(message)
-    return chosen
 
 
 def _read_baseline(path: Path | None) -> "Baseline":
@@ -265,26 +250,6 @@ def _console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr)
-
-
-def _describe_run(config: "Config") -> "Run":
-    import hashlib
-    import json
-    import uuid
-    from datetime import UTC, datetime
-
-    import msgspec
-
-    from ci_bench.records.results import Run, RunState
-
-    canonical = json.dumps(msgspec.to_builtins(config), sort_keys=True)
-    return Run(
-        id=uuid.uuid4().hex,
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        state=RunState.PARTIAL,
-        config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
-        device=config.run.device,
-    )
 
 
 def _reproduce_prefix(arguments: argparse.Namespace) -> str:

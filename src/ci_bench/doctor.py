@@ -123,16 +123,17 @@ def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
     if identity.get("device") == "cuda":
         memory = identity.get("gpu_memory_bytes")
         size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
-        yield Finding(name="gpu", found=f"{identity.get('gpu')}{size}, driver {identity.get('driver')}, CUDA {identity.get('cuda')}")
+        found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}, CUDA {identity.get('cuda')}"
+        yield Finding(name="gpu", found=found)
     else:
-        yield _no_gpu(identity.get("cuda") is not None)
+        yield _no_gpu(built_with_cuda=identity.get("cuda") is not None)
 
 
-def _no_gpu(built_with_cuda: bool) -> Finding:
+def _no_gpu(*, built_with_cuda: bool) -> Finding:
     if shutil.which("nvidia-smi") and not built_with_cuda:
         advice = "there is an NVIDIA driver, but this torch is a CPU build: install a CUDA build of torch"
     elif shutil.which("nvidia-smi"):
-        advice = "there is an NVIDIA driver, but torch cannot use it: is `--gpus all` missing, or the driver too old for this CUDA?"
+        advice = "there is an NVIDIA driver, but torch cannot use it: is `--gpus all` missing, or the driver too old?"
     else:
         advice = ""
     return Finding(name="gpu", found="none; measuring runs on the CPU", advice=advice)
@@ -157,7 +158,7 @@ def _version(package: str) -> str | None:
 
 def _release(text: str) -> tuple[int, ...]:
     numbers = []
-    for part in text.split("+")[0].split("."):
+    for part in text.partition("+")[0].split("."):
         digits = "".join(character for character in part if character.isdigit())
         if not digits or not part[0].isdigit():
             break

@@ -25,7 +25,7 @@ class CiBenchError(Exception):
     exit_code: ExitCode
 
 
-class BadInput(CiBenchError):
+class BadInput(CiBenchError):  # noqa: N818 - errors read as sentences
     """A flag, a configuration or a document is wrong; nothing was measured or overwritten."""
 
     exit_code = ExitCode.BAD_INPUT
@@ -47,7 +47,7 @@ class CannotWrite(BadInput):
     """The output folder cannot be written."""
 
 
-class MeasuringFailed(CiBenchError):
+class MeasuringFailed(CiBenchError):  # noqa: N818 - errors read as sentences
     """No case could be measured, or this machine cannot run the engine at all."""
 
     exit_code = ExitCode.MEASURING_FAILED

@@ -12,18 +12,20 @@ from typing import Protocol
 from ci_bench import __version__
 from ci_bench.engine.ledger import Ledger
 from ci_bench.judge.compare import compare
+from ci_bench.planning import Plan
 from ci_bench.records import documents
-from ci_bench.records.case import Case
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.policy import Policy
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
 from ci_bench.report.markdown import render_report
-from ci_bench.suites.base import Suite
 
-Plan = tuple[tuple[Suite, Case], ...]
 Record = Callable[[Environment, Ledger], None]
 
 RESULTS, COMPARISON, REPORT = "results.json", "comparison.json", "report.md"
+
+
+UNSEEN = Environment(identity={}, condition={})
+"""The machine, before a worker has looked at it."""
 
 
 class Measure(Protocol):
@@ -42,15 +44,15 @@ class Baseline:
     absence: str | None = None
 
 
-def measure(
-    plan: Plan, *, run: Run, source: Source, reproduce: Mapping[str, str], engine: Measure, folder: Path
-) -> Results:
-    """Measure a plan and keep `results.json` on disk true at every moment. Returns the complete results."""
+def measure(plan: Plan, *, run: Run, source: Source, reproduce: Mapping[str, str], engine: Measure, folder: Path) -> Results:
+    """Measure a plan and keep `results.json` on disk true from the first moment on. Returns the complete results."""
 
     def record(environment: Environment, ledger: Ledger) -> None:
         documents.write(_results(run, source, environment, ledger), folder / RESULTS)
 
-    environment, ledger = engine(plan, Ledger.open([case for _, case in plan], reproduce=reproduce), record)
+    planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
+    record(UNSEEN, planned)
+    environment, ledger = engine(plan, planned, record)
     ended = replace(run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
     results = _results(ended, source, environment, ledger)
     documents.write(results, folder / RESULTS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rendered import faults, render
 from report_builders import (
     ENDINGS,
-    LSTM,
+    SMALL,
     case,
     comparison,
     fail,
@@ -70,10 +70,11 @@ def test_github_renders_tables_and_nothing_else(ending: str) -> None:
     assert [cells[1] for cells in main[1:]] == [row.case.id for row in main_rows(value)]
     sizes = [
         sum(len(c.pairs) for c in value.cases),
+        sum(len(c.speedups) for c in value.cases),
         sum(len(c.parity) for c in value.cases),
         sum(len(c.checks) for c in value.cases),
     ]
-    heads = ["Metric", "Masks", "Check"]
+    heads = ["Samples", "Reference", "Masks", "Check"]
     assert [len(table) - 1 for head in heads for table in tree.tables if head in table[0]] == [size for size in sizes if size]
 
 
@@ -105,7 +106,7 @@ def test_findings_are_counted_beyond_ten() -> None:
 
 
 def test_the_report_has_everything_and_whole_logs() -> None:
-    value = replace(failed_cases(), cases=(case(LSTM, Verdict.FAILED, log_tail="\n".join(map(str, range(100)))),))
+    value = replace(failed_cases(), cases=(case(SMALL, Verdict.FAILED, log_tail="\n".join(map(str, range(100)))),))
     assert "\n0\n1\n2\n" in render_report(value)
     assert "\n79\n80\n" not in render_comment(value)
     assert faults(render_report(value)) == []

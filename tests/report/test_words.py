@@ -70,7 +70,7 @@ def test_parity_that_holds_does_not_hide_a_broken_accuracy() -> None:
 
 
 def test_distance_stands_beside_its_limit() -> None:
-    assert words.distance(parity()) == "loss 0.82, gradient norm 1.31, limit 4"
+    assert words.distance(parity()) == "loss 0.82, gradient norm 1.31, limit 10"
     spread = Interval(low=-0.001, high=0.004, level=0.9)
     assert words.distance(parity(difference=0.0012, interval=spread, limit=0.01)) == "+0.1 % (−0.1 to +0.4 %), margin 1.0 %"
     assert words.distance(parity(loss_score=None, grad_norm_score=None)) == "–"
@@ -86,7 +86,7 @@ def test_rows_are_worst_first_and_leave_the_reference_out() -> None:
     assert [(row.word, row.arm) for row in rows] == [
         ("regressed", "inductor"),
         ("inconclusive", "inductor"),
-        ("unchanged", "cudnn"),
+        ("unchanged", "aot_eager"),
     ]
 
 

@@ -91,8 +91,13 @@ def compare(
 
 
 def find_mismatches(base: Environment, head: Environment) -> tuple[Mismatch, ...]:
-    """Every field of either identity that differs, or that only one side recorded, by name."""
+    """Every field of either identity that differs, or that only one side recorded, by name.
+
+    Two machines of which nothing is known are not the same machine.
+    """
     sides = (base.identity, head.identity)
+    if not sides[0] and not sides[1]:
+        return (Mismatch(field="identity", base=NOT_RECORDED, head=NOT_RECORDED),)
     facts = {field: [side.get(field, NOT_RECORDED) for side in sides] for field in sorted({*sides[0], *sides[1]})}
     return tuple(Mismatch(field=field, base=one, head=two) for field, (one, two) in facts.items() if one != two)
 

@@ -72,8 +72,8 @@ def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
     used = slice(0, blocks * per_block)
     differences = np.mean(head[..., used].reshape(shape) - base[..., used].reshape(shape), axis=-1)
     enough = np.sum(np.isfinite(differences), axis=-1) > 1
-    centre = _nan_median(differences, axis=-1)
-    spread = NORMAL_MAD * _nan_median(np.abs(differences - centre[..., None]), axis=-1)
+    centre = nan_median(differences, axis=-1)
+    spread = NORMAL_MAD * nan_median(np.abs(differences - centre[..., None]), axis=-1)
     return np.where(enough, spread, np.nan)
 
 
@@ -88,7 +88,7 @@ def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
     energy = np.sum(share * np.nan_to_num(past, nan=0.0, posinf=0.0, neginf=0.0) ** 2, axis=-1)
     spread = np.sqrt(np.divide(energy, total, out=np.full(total.shape, np.nan), where=total > 0))
     freedom = np.divide(total**2, squares, out=np.zeros(total.shape), where=squares > 0)
-    return Learned(spread=np.maximum(spread, LEAST_SPREAD), freedom=freedom, within=_nan_median(within, axis=-1))
+    return Learned(spread=np.maximum(spread, LEAST_SPREAD), freedom=freedom, within=nan_median(within, axis=-1))
 
 
 def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:
@@ -125,13 +125,40 @@ def trigamma_inverse(value: Floats) -> Floats:
     return np.asarray(x, dtype=np.float64)
 
 
-def _nan_median(values: Floats, axis: int) -> Floats:
-    """`numpy.nanmedian` without its warning, and several times as fast: NaN sort to the end."""
-    ordered = np.sort(np.moveaxis(np.where(np.isfinite(values), values, np.nan), axis, -1), axis=-1)
-    count = np.sum(np.isfinite(ordered), axis=-1, keepdims=True)
-    last = max(ordered.shape[-1] - 1, 0)
+def inflation(d: Floats, within: Floats, learned: Learned) -> Floats:
+    """How much noisier today is than what was learned: ``phi >= 1``, one for all cases [..., 1].
+
+    The larger of two factors. First, how much samples scatter inside launches: ``median_c(median_i w_ci / w0_c)``. Second,
+    from `LEAST_CASES` cases on, how much launches do, as the least of three robust scales: of first launches around zero, of
+    first launches around their median, and of successive launches of one case around each other (`_launch_scale`).
+    """
+    launches = _launch_scale(d, learned.spread) if d.shape[-2] >= LEAST_CASES else np.ones(d.shape[:-2])
+    samples = nan_median(nan_median(within, axis=-1) / learned.within, axis=-1)
+    return np.fmax(np.fmax(launches, samples), 1.0)[..., None]
+
+
+def _launch_scale(d: Floats, spread: Floats) -> Floats:
+    """The scale of launches against the learned spread, [...]; NaN where nothing was learned or measured.
+
+    Only the last of the three is blind to true changes, and only the first two to which cases went on; a change common to
+    all cases must not pass for noise, or no gate would ever see it. So the least counts.
+    """
+    first = d[..., 0]
+    around_zero = nan_median(np.abs(first) / spread, axis=-1)
+    around_common = nan_median(np.abs(first - nan_median(first, axis=-1)[..., None]) / spread, axis=-1)
+    steps = np.abs(np.diff(d, axis=-1)) / (np.sqrt(2.0) * spread[..., None])
+    steps = steps.reshape(*d.shape[:-2], -1)
+    enough = np.sum(np.isfinite(steps), axis=-1) >= LEAST_CASES
+    around_each_other = np.where(enough, nan_median(steps, axis=-1), np.inf)
+    return np.asarray(NORMAL_MAD * np.fmin(np.fmin(around_zero, around_common), around_each_other), dtype=np.float64)
+
+
+def nan_median(values: Floats, axis: int) -> Floats:
+    """`numpy.nanmedian` without its warning, and several times as fast: NaN sort to the end; NaN where there is nothing."""
+    ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
     if not ordered.shape[-1]:
         return np.full(ordered.shape[:-1], np.nan)
-    low = np.take_along_axis(ordered, np.clip((count - 1) // 2, 0, last), axis=-1)
-    high = np.take_along_axis(ordered, np.clip(count // 2, 0, last), axis=-1)
+    count = np.sum(~np.isnan(ordered), axis=-1, keepdims=True)
+    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
+    high = np.take_along_axis(ordered, np.minimum(count // 2, ordered.shape[-1] - 1), axis=-1)
     return np.asarray(((low + high) / 2.0)[..., 0], dtype=np.float64)

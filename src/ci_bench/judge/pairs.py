@@ -77,6 +77,7 @@ def _undecided(base: tuple[Metric, ...], head: tuple[Metric, ...], threshold: fl
         threshold=max(0.0, threshold),
         base=stats.summary(base[0].launches) if len(base) == 1 else None,
         head=stats.summary(head[0].launches) if len(head) == 1 else None,
+        items=metric.items,
     )
 
 

@@ -81,7 +81,8 @@ class Metric:
     """A named series of samples with unit and direction, for one arm, grouped by launch.
 
     A single number (a peak, a count) is a series of one value per launch. `calls` is the number of calls timed together in
-    one sample; the values are already divided by it.
+    one sample; the values are already divided by it. `items` is how many rows, images or tokens one call processes, so that
+    throughput is items / value; `None` where that means nothing.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Metric:
     lane: Lane
     launches: tuple[Launch, ...]
     calls: int = 1
+    items: int | None = None
 
 
 class Outcome(StrEnum):

@@ -80,7 +80,10 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """One metric of one arm, base against head. `speedup` > 1 is better, whatever the direction of the metric."""
+    """One metric of one arm, base against head. `speedup` > 1 is better, whatever the direction of the metric.
+
+    `items` is what one call of head's (else of base's) processes: items / median duration is the throughput.
+    """
 
     metric: str
     arm: str
@@ -93,6 +96,7 @@ class Pair:
     head: Summary | None = None
     speedup: float | None = None
     interval: Interval | None = None
+    items: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

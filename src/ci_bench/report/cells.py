@@ -3,13 +3,13 @@
 Owns how each kind of value looks. Names, reasons and details come from outside and go through `code` or `plain`.
 """
 
-from ci_bench.records.case import Check, Status
-from ci_bench.records.comparison import CaseComparison, Finding, Pair, ParityFinding, Verdict
+from ci_bench.records.case import Check, Status, Unit
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Finding, Pair, ParityFinding, Summary, Verdict
 from ci_bench.records.policy import Severity
 from ci_bench.records.results import Fact
 from ci_bench.report import words
 from ci_bench.report.rows import Row
-from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, bytes_, code, count, plain, quantity
+from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, bytes_, code, count, interval, plain, quantity, rate, ratio
 from ci_bench.report.words import Mood
 
 ICONS = {Mood.BAD: "❌", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
@@ -98,10 +98,25 @@ def _unbroken(figures: str) -> str:
 
 def metric(case: CaseComparison, pair: Pair) -> tuple[str, ...]:
     """The cells of one metric."""
-    base, head = (quantity(side.median if side else None, pair.unit) for side in (pair.base, pair.head))
+    base, head = (_side(side, pair) for side in (pair.base, pair.head))
     names = (case_id(case), code(pair.arm), code(pair.metric))
     figures = (base, head, words.change(pair), words.change_interval(pair), words.samples(pair))
     return (_verdict(pair.verdict), *names, *figures, plain(pair.reason))
+
+
+def _side(side: Summary | None, pair: Pair) -> str:
+    """The median of one side; of a duration with items also the throughput."""
+    median = quantity(side.median if side else None, pair.unit)
+    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.median <= 0:
+        return median
+    return f"{median} ({rate(pair.items / side.median)})"
+
+
+def arm(case: CaseComparison, found: ArmSpeedup) -> tuple[str, ...]:
+    """The cells of one arm against its reference: a speedup for durations, a compression ratio for memory."""
+    earlier = UNKNOWN if found.base_speedup is None else ratio(found.base_speedup)
+    names = (case_id(case), code(found.arm), code(found.reference), code(found.metric))
+    return (*names, ratio(found.speedup), interval(found.interval), earlier)
 
 
 def parity(case: CaseComparison, found: ParityFinding) -> tuple[str, ...]:

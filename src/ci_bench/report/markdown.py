@@ -52,6 +52,7 @@ def _blocks(comparison: Comparison, *, full: bool) -> list[Block]:
         more,
         sections.unclear(comparison),
         sections.metrics(comparison),
+        sections.arms(comparison),
         sections.parities(comparison),
         sections.checks(comparison),
         sections.notes(comparison),

@@ -17,6 +17,7 @@ from ci_bench.report.words import check_mood, parity_mood
 
 _MAIN_HEADERS = ("Verdict", "Case", "Arm", "Step time", "Change", "Speedup over reference", "Loss parity", "Peak memory")
 _METRIC_HEADERS = ("Verdict", "Case", "Arm", "Metric", "Base", "Head", "Change", "Interval", "Samples", "Reason")
+_ARM_HEADERS = ("Case", "Arm", "Reference", "Metric", "Reference ÷ arm", "Interval", "Base")
 _PARITY_HEADERS = (
     *("Verdict", "Case", "Arm", "Tier", "Masks", "Steps", "Distance", "First step out"),
     *("Accuracy", "`training_loss.py` rule", "Detail"),
@@ -61,6 +62,12 @@ def metrics(comparison: Comparison) -> Block:
     """Every metric of every arm."""
     rows = [cells.metric(case, pair) for case, pair in worst_pairs(comparison)]
     return _details("metrics", "All metrics", _METRIC_HEADERS, rows)
+
+
+def arms(comparison: Comparison) -> Block:
+    """Every arm against the reference arm of its own run: speedups and compression ratios."""
+    rows = [cells.arm(case, found) for case in worst_first(comparison.cases) for found in case.speedups]
+    return _details("arms", "Arms against their reference", _ARM_HEADERS, rows)
 
 
 def parities(comparison: Comparison) -> Block:
