@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,12 +17,13 @@ from torch import Tensor
 from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options
 
 DATA = Path(str(files("ci_bench.suites.training_loss") / "data"))
-BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "text"}
+BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+COLUMNS = {"text_column": str, "label_column": int}
 
 Batch = dict[str, Tensor]
 
 
-class BadData(Exception):
+class BadData(Exception):  # noqa: N818 - named like BadConfig
     """The dataset does not fit the options. The message names the option."""
 
 
@@ -57,7 +59,7 @@ def prepare_rows(options: Options, folder: Path) -> None:
     """Load, select, tokenise and store the rows of both splits in `folder`. May use the network for hub data.
 
     Raises:
-        BadData: a column is missing, a label is out of range, or a split is empty.
+        BadData: a column is missing or holds something else, a label is out of range, or a split is empty.
     """
     for split, rows in (("train", options.num_samples), ("test", options.evaluation_rows)):
         if split == "test" and not options.evaluation:
@@ -82,64 +84,90 @@ def epoch_order(rows: int, *, seed: int, epoch: int) -> Tensor:
 def batches(rows: Rows, *, batch_size: int, seed: int, epochs: int) -> Iterator[tuple[Tensor, Batch]]:
     """The indices and inputs of every batch of a training, the smaller last one of each epoch included."""
     for epoch in range(epochs):
-        for indices in epoch_order(len(rows), seed=seed, epoch=epoch).split(batch_size):
+        for indices in epoch_order(len(rows), seed=seed, epoch=epoch).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
             yield indices, rows.batch(indices.to(rows.labels.device))
+
+
+def expanded(path: str) -> str:
+    """A path with its ``~`` replaced by the home folder; hub ids and other paths as they are."""
+    return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
 def _tokenise(options: Options, split: str, count: int, folder: Path) -> Rows:
     from transformers import AutoTokenizer
 
-    dataset = options.dataset
-    selected = _load_split(dataset, split, count, folder)
-    missing = {dataset.text_column, dataset.label_column} - set(selected.column_names)
-    if missing:
-        message = f"dataset.text_column/label_column: no column {sorted(missing)} in {dataset.path}; it has {selected.column_names}"
-        raise BadData(message)
-    path = str(DATA / "tokenizer") if options.model.path == EMBEDDED else options.model.path
+    texts, labels = _columns(options.dataset, split, _load_split(options.dataset, split, count, folder))
+    path = str(DATA / "tokenizer") if options.model.path == EMBEDDED else expanded(options.model.path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
     encoded = tokenizer(
-        list(selected[dataset.text_column]),
+        texts,
         padding="max_length",
         truncation=True,
         max_length=options.max_length,
         return_tensors="pt",
     )
-    labels = torch.tensor(list(selected[dataset.label_column]), dtype=torch.int64)
-    _check_labels(labels, dataset, split)
-    return Rows(inputs={name: values.contiguous() for name, values in encoded.items()}, labels=labels)
+    return Rows(inputs={name: values.contiguous() for name, values in encoded.items()}, labels=torch.tensor(labels))
+
+
+def _columns(dataset: Dataset, split: str, selected) -> tuple[list[str], list[int]]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
+    """Texts and labels. What is neither text nor a class number is refused, not converted."""
+    source = _source(dataset, split)
+    if len(selected) == 0:
+        message = f"dataset: {source} has no rows"
+        raise BadData(message)
+    texts, labels = (_column(dataset, option, kind, selected, source) for option, kind in COLUMNS.items())
+    low, high = min(labels), max(labels)
+    if low < 0 or high >= dataset.num_labels:
+        message = f"dataset.num_labels: labels run from {low} to {high} in {source}, but num_labels is {dataset.num_labels}"
+        raise BadData(message)
+    return texts, labels
+
+
+def _column(dataset: Dataset, option: str, kind: type, selected, source: str) -> list[Any]:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
+    column = getattr(dataset, option)
+    if column not in selected.column_names:
+        message = f"dataset.{option}: no column {column!r} in {source}; it has {', '.join(selected.column_names)}"
+        raise BadData(message)
+    values = list(selected[column])
+    for row, value in enumerate(values):
+        if not isinstance(value, kind):
+            found = f"{column!r} holds {value!r:.80} in row {row} of {source}"
+            message = f"dataset.{option}: {found}, where {kind.__name__} is needed"
+            raise BadData(message)
+    return values
 
 
 def _load_split(dataset: Dataset, split: str, count: int, folder: Path):  # type: ignore[no-untyped-def] # noqa: ANN202 - datasets ships no types
     from datasets import load_dataset
 
-    name = dataset.train_split if split == "train" else dataset.test_split
-    data_files = _embedded_files() if dataset.path == EMBEDDED else dict(dataset.files)
-    if data_files:
-        if split not in data_files:
-            message = f"dataset.files.{split}: no file is given for this split; add one, or set evaluation: false"
-            raise BadData(message)
-        path = Path(data_files[split])
-        builder = BUILDERS.get(path.suffix)
-        if builder is None:
-            message = f"dataset.files.{split}: {path.name} is not one of {', '.join(BUILDERS)}"
-            raise BadData(message)
-        loaded = load_dataset(builder, data_files={split: str(path)}, split=split, cache_dir=str(folder / "datasets"))
-    else:
-        loaded = load_dataset(dataset.path, dataset.subset, revision=dataset.revision, split=name)
+    try:
+        loaded = load_dataset(**_request(dataset, split), cache_dir=str(folder / "datasets") if dataset.is_local else None)
+    except ValueError as error:
+        message = f"dataset: {_source(dataset, split)} cannot be read: {error}"
+        raise BadData(message) from error
     return loaded.select(range(min(count, len(loaded))))
+
+
+def _request(dataset: Dataset, split: str) -> dict[str, Any]:
+    """What to ask `datasets.load_dataset` for: files win over a path."""
+    data_files = dict(dataset.files) or (_embedded_files() if dataset.path == EMBEDDED else {})
+    if not data_files:
+        name = dataset.train_split if split == "train" else dataset.test_split
+        return {"path": expanded(dataset.path), "name": dataset.subset, "revision": dataset.revision, "split": name}
+    if split not in data_files:
+        message = f"dataset.files.{split}: no file is given for this split; add one, or set evaluation: false"
+        raise BadData(message)
+    path = Path(expanded(data_files[split]))
+    builder = BUILDERS.get(path.suffix)
+    if builder is None:
+        message = f"dataset.files.{split}: {path.name} is not one of {', '.join(BUILDERS)}"
+        raise BadData(message)
+    return {"path": builder, "data_files": {split: str(path)}, "split": split}
+
+
+def _source(dataset: Dataset, split: str) -> str:
+    return f"the {split} split of {dataset.files.get(split, dataset.path)}"
 
 
 def _embedded_files() -> dict[str, str]:
     return {split: str(DATA / "reviews" / f"{split}.jsonl") for split in ("train", "test")}
-
-
-def _check_labels(labels: Tensor, dataset: Dataset, split: str) -> None:
-    if len(labels) == 0:
-        message = f"dataset: the {split} split of {dataset.path} has no rows"
-        raise BadData(message)
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= dataset.num_labels:
-        message = f"dataset.num_labels: labels run from {low} to {high}, but num_labels is {dataset.num_labels}"
-        raise BadData(message)
-
-

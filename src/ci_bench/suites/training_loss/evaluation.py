@@ -16,8 +16,8 @@ from ci_bench.suites.training_loss.training import Trainee
 def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
     """The predicted class of every row, int64 [rows], on the CPU.
 
-    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch is filled up with repeated rows, so that one shape
-    serves all.
+    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch is filled up with repeated
+    rows, so that one shape serves all.
     """
     trainee.model.eval()
 
@@ -29,7 +29,7 @@ def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = T
     run: Callable[[Batch], Tensor] = trainee.compile(forward) if compiled else forward
     found = []
     with torch.no_grad():
-        for indices in torch.arange(len(rows)).split(batch_size):
+        for indices in torch.arange(len(rows)).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
             filled = torch.cat([indices, indices[:1].expand(batch_size - len(indices))])
             found.append(run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu())
     trainee.model.train()

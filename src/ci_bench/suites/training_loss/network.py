@@ -3,6 +3,7 @@
 Also the perturbation that measures how far rounding alone carries a training.
 """
 
+import difflib
 import hashlib
 import inspect
 from typing import Any
@@ -10,14 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.training_loss.corpus import DATA
+from ci_bench.suites.training_loss.corpus import DATA, expanded
 from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
 
 State = dict[str, Tensor]
 
 
-class BadOptimizer(Exception):
-    """`optimizer_options` does not fit the optimizer."""
+OWN_OPTIONS = ("params", "lr")
+"""What an optimizer's constructor takes, but not from `optimizer_options`."""
+
+
+class BadOptimizer(Exception):  # noqa: N818 - named like BadData and BadConfig
+    """`optimizer_options` does not fit the optimizer. The message names the option."""
 
 
 def build_model(options: Options, *, seed: int) -> nn.Module:
@@ -28,7 +33,7 @@ def build_model(options: Options, *, seed: int) -> nn.Module:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     embedded = options.model.path == EMBEDDED
-    path = str(DATA / "model") if embedded else options.model.path
+    path = str(DATA / "model") if embedded else expanded(options.model.path)
     revision = options.model.revision or "main"
     config = AutoConfig.from_pretrained(
         path, revision=revision, num_labels=options.dataset.num_labels, problem_type="single_label_classification"
@@ -38,7 +43,7 @@ def build_model(options: Options, *, seed: int) -> nn.Module:
     if options.model.pretrained and not embedded:
         built = AutoModelForSequenceClassification.from_pretrained(path, revision=revision, config=config)
     else:
-        built = AutoModelForSequenceClassification.from_config(config)
+        built = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call] # likewise in transformers
     return built
 
 
@@ -74,7 +79,7 @@ def state_digest(state: State) -> str:
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())
-        digest.update(state[name].detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(state[name].detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -85,12 +90,27 @@ def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.op
         BadOptimizer: an option that this optimizer does not have, or a value that it refuses.
     """
     optimizer_class = getattr(torch.optim, options.optimizer)
-    arguments: dict[str, Any] = {"lr": options.lr, **options.optimizer_options}
-    if device != "cpu" and "capturable" in inspect.signature(optimizer_class).parameters:
+    known = [name for name in inspect.signature(optimizer_class).parameters if name not in OWN_OPTIONS]
+    arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in options.optimizer_options.items()}
+    _check_options(options.optimizer, arguments, known, device)
+    if device != "cpu" and "capturable" in known:
         arguments.setdefault("capturable", True)
     try:
-        built: torch.optim.Optimizer = optimizer_class(model.parameters(), **arguments)
-    except (TypeError, ValueError) as error:
-        message = f"optimizer_options: torch.optim.{options.optimizer} refuses {arguments}: {error}"
+        built: torch.optim.Optimizer = optimizer_class(model.parameters(), lr=options.lr, **arguments)
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        message = f"optimizer_options: torch.optim.{options.optimizer} refuses {arguments} with lr {options.lr}: {error}"
         raise BadOptimizer(message) from error
     return built
+
+
+def _check_options(optimizer: str, arguments: dict[str, Any], known: list[str], device: str) -> None:
+    """Refuse what the constructor would not name, or would only stumble over in the first step."""
+    for name in arguments:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(known)}"
+            message = f"optimizer_options.{name}: torch.optim.{optimizer} does not take this option here ({hint})"
+            raise BadOptimizer(message)
+    if device == "cpu" and arguments.get("capturable"):
+        message = "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it is on where it can be"
+        raise BadOptimizer(message)

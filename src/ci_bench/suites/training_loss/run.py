@@ -19,6 +19,8 @@ from ci_bench.suites.training_loss.training import build_trainee, resolve_backen
 from ci_bench.suites.training_loss.verify import Verifier
 
 AMPERE = 8
+RECOMPILES_PER_ARM = 8
+"""Dynamo's own default of `recompile_limit`."""
 
 
 def open_workload(case: Case, context: Context) -> "TrainingWorkload":
@@ -28,6 +30,7 @@ def open_workload(case: Case, context: Context) -> "TrainingWorkload":
     tf32 = options.precision is Precision.TF32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
+    _allow_compilations(len(options.backends))
     return TrainingWorkload(options, context)
 
 
@@ -44,7 +47,7 @@ class TrainingWorkload:
         for backend in self._options.backends:
             resolve_backend(backend)
         prepare_rows(self._options, self._context.scratch)
-        build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), "cpu")
+        build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), self._context.device)
 
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""
@@ -95,6 +98,16 @@ class TimedTraining:
             Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {loss:.6g}"),
             Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
         )
+
+
+def _allow_compilations(arms: int) -> None:
+    """Each compiled arm its own share of dynamo's limit per code object, as all arms that are open at once run the same code.
+
+    Beyond the limit dynamo runs eagerly, and an arm would be timed as something that it is not.
+    """
+    from torch._dynamo import config
+
+    config.recompile_limit = max(config.recompile_limit, RECOMPILES_PER_ARM * arms)
 
 
 def _require(precision: Precision, device: str) -> None:

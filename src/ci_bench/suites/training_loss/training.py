@@ -28,6 +28,7 @@ class Trainee:
     """A model with its optimizer and its step, compiled or not."""
 
     model: nn.Module
+    optimizer: torch.optim.Optimizer
     step: Step
     autocast: Callable[[], AbstractContextManager[object]]
     compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
@@ -56,7 +57,7 @@ def build_trainee(options: Options, state: State, *, device: str, backend: str |
     def run(batch: Batch) -> Tensor:
         return step(model, optimizer, autocast, scaler, batch)
 
-    return Trainee(model=model, step=compiler(run), autocast=autocast, compile=compiler)
+    return Trainee(model=model, optimizer=optimizer, step=compiler(run), autocast=autocast, compile=compiler)
 
 
 def make_compiler(backend: str | None) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
@@ -73,13 +74,15 @@ def resolve_backend(backend: str) -> str | Callable[..., object]:
     Raises:
         LookupError: no such backend; the message lists the registered ones.
     """
-    import torch._dynamo
-
     module, colon, attribute = backend.partition(":")
     if colon:
-        function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
+        try:
+            function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            message = f"backend: {backend!r} cannot be imported: {error}"
+            raise LookupError(message) from error
         return function
-    known = torch._dynamo.list_backends(exclude_tags=())
+    known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
         message = f"backend: {backend!r} is not registered with torch {torch.__version__} (registered: {', '.join(known)})"
         raise LookupError(message)

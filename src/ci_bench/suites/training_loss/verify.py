@@ -7,7 +7,6 @@ reference, candidate, and reference under other masks.
 
 import hashlib
 import math
-
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -96,16 +95,19 @@ class Verifier:
 
     def _probe(self, arm: str) -> ArmMasks:
         backend = self.options.backend_of(arm)
-        assert backend is not None, f"{arm} is a candidate, so it has a backend"
-        trainee = build_trainee(
-            self.options, start_state(self.options, seed=0), device=self.context.device, backend=None
-        )
+        assert backend is not None, f"{arm} is a candidate, so it has a backend"  # noqa: S101 - our own bug if not
+        trainee = build_trainee(self.options, start_state(self.options, seed=0), device=self.context.device, backend=None)
         random = model_is_random(trainee, self.train.batch(torch.arange(min(2, len(self.train)))))
         with self._aligned():
             return probe_masks(arm, backend, device=self.context.device, random=random)
 
     def _run(self, recipe: Recipe) -> Trace:
-        """Train by a recipe, and evaluate a whole training."""
+        """Train by a recipe, and evaluate a whole training.
+
+        Dynamo is reset first: it counts compilations per code object, and all trainings share the step's. From the ninth on
+        (`recompile_limit`) it would run a candidate eagerly without a word.
+        """
+        torch.compiler.reset()
         state = start_state(self.options, seed=recipe.seed)
         if recipe.role is Role.PERTURBED:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
@@ -172,5 +174,3 @@ def _non_finite(signal: str, values: list[float]) -> tuple[NonFinite, ...]:
     return tuple(
         NonFinite(signal=signal, step=step, value=str(value)) for step, value in enumerate(values) if not math.isfinite(value)
     )
-
-
