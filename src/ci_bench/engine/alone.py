@@ -11,18 +11,37 @@ from ci_bench.engine.memory import read_peaks, reset_peaks
 from ci_bench.engine.sampling import compile_latency
 from ci_bench.engine.timing import time_calls
 from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
-from ci_bench.records.config import RunOptions
-from ci_bench.suites.base import Cache, Context, Evidence, Stage, Workload
+from ci_bench.suites.base import Cache, Context, Evidence, Program, Stage, Workload
 
 STEADY_CALLS = 5
 COMPILE_COLD = "compile_cold"
 
 
-def measure_alone(workload: Workload, stage: Stage, *, launch: int, options: RunOptions, context: Context) -> Evidence:
+def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context) -> Evidence:
     """Measure the stage's one arm. A cold stage tells compile latency; a shared-cache stage tells memory."""
     (arm,) = stage.arms
-    synchronize = synchronizer(context.device)
+    if stage.cache is Cache.COLD:
+        return _compile_from_cold(workload, arm, launch=launch, context=context)
+    return _take_peaks(workload, arm, launch=launch, context=context)
+
+
+def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
     counter = CompileCounter()
+    program, first_call_s, steady_s = _settle(workload, arm, context)
+    counts = counter.read()
+    cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch)
+    return Evidence(metrics=(*cold, *_counts(arm, counts, launch)), checks=(_really_compiled(arm, counts), *program.finish()))
+
+
+def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
+    _settle(workload, arm, context)
+    peaks = read_peaks(context.device).by_metric
+    return Evidence(metrics=tuple(_counter(name, arm, Unit.BYTES, value, launch) for name, value in peaks.items()))
+
+
+def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, float, float]:
+    """The program after steady calls, its first call and its fastest steady call (s). Peaks count from the steady calls on."""
+    synchronize = synchronizer(context.device)
     program = workload.open(arm)
     first_call_s = time_calls(program.step, calls=1, synchronize=synchronize)
     gc.collect()
@@ -30,14 +49,8 @@ def measure_alone(workload: Workload, stage: Stage, *, launch: int, options: Run
     synchronize()
     reset_peaks(context.device)
     steady = [time_calls(program.step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
-    peaks = read_peaks(context.device).by_metric
     context.progress(arm, 1, 1)
-    counts = counter.read()
-    if stage.cache is Cache.COLD:
-        cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=min(steady), launch=launch)
-        metrics = (cold, *_counts(arm, counts, launch))
-        return Evidence(metrics=metrics, checks=(_really_compiled(arm, counts), *program.finish()))
-    return Evidence(metrics=tuple(_counter(name, arm, Unit.BYTES, value, launch) for name, value in peaks.items()))
+    return program, first_call_s, min(steady)
 
 
 def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:

@@ -4,6 +4,7 @@ Read from torch's own counters. A frame that is compiled again shows as a second
 https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class CompileCounter:
         from torch._dynamo.callback import on_compile_start
         from torch._dynamo.utils import counters
 
-        torch._dynamo.reset()
+        torch._dynamo.reset()  # noqa: SLF001 - torch's own documentation names it so; there is no other door
         counters.clear()
         self._compilations: set[str] = set()
         on_compile_start(self._on_start)
@@ -40,7 +41,7 @@ class CompileCounter:
         """The counts so far."""
         from torch._dynamo.utils import counters
 
-        breaks = {str(reason).strip().splitlines()[0]: int(count) for reason, count in counters["graph_break"].items()}
+        breaks = _by_first_line(counters["graph_break"])
         return CompileCounts(
             graphs=int(counters["stats"]["unique_graphs"]),
             graph_breaks=sum(breaks.values()),
@@ -54,9 +55,15 @@ def cache_environment(folder: Path) -> dict[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
+def _by_first_line(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Reasons that differ only in the stack that follows their first line are one reason."""
+    breaks: Counter[str] = Counter()
+    for reason, count in reasons.items():
+        breaks[str(reason).strip().partition("\n")[0] or "no reason given"] += int(count)
+    return dict(breaks)
+
+
 def _is_recompile(compile_id: str) -> bool:
     """Whether an id such as ``[!0/]3/1`` or ``3/1_2`` is a second or later compilation of its frame."""
     attempt = compile_id.rpartition("/")[2].partition("_")[0]
     return attempt.isdigit() and int(attempt) > 0
-
-

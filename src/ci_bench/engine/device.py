@@ -1,10 +1,20 @@
-"""The device of a worker: choosing it, fixing its threads, waiting for it. Imports torch inside functions only."""
+"""The device of a worker: choosing it, fixing its threads, waiting for it.
 
+A suite that computes with torch names it among the modules to preload. Where no suite of a plan does, nothing here imports it: a
+worker then starts in milliseconds, and `auto` means the CPU.
+"""
+
+import sys
 from collections.abc import Callable
 
 
-class NoSuchDevice(Exception):
+class NoSuchDevice(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
     """The configured device is not on this machine."""
+
+
+def torch_is_loaded() -> bool:
+    """Whether the suites of this plan compute with torch."""
+    return "torch" in sys.modules
 
 
 def select_device(wanted: str, *, threads: int | None) -> str:
@@ -13,6 +23,8 @@ def select_device(wanted: str, *, threads: int | None) -> str:
     Raises:
         NoSuchDevice: the machine has no such GPU, or torch was built without CUDA.
     """
+    if not wanted.startswith("cuda") and not torch_is_loaded():
+        return "cpu"
     import torch
 
     if threads is not None:

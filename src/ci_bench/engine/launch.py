@@ -20,53 +20,55 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
-from ci_bench.engine.task import Answer, Task, decode_answer, encode
+from ci_bench.engine.answers import Answers
+from ci_bench.engine.task import Answer, Task, encode
 from ci_bench.errors import LauncherFailed
 
+SERVER = "ci_bench.engine.forkserver"
 LOG_TAIL_BYTES = 4000
-MAX_ANSWER_BYTES = 256 << 20
 START_TIMEOUT_S = 180.0
 GRACE_S = 5.0
+LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a worker ended. `code` is its exit code, negative for a signal, `None` if the whole launch died.
+    """How a worker ended. `code` is its exit code, negative for a signal.
 
-    `answers` are the lines it sent; `garbled` counts those that were not answers.
+    `answers` are the lines it sent, progress left out; `garbled` counts those that were not answers. `flooded` says that it was
+    ended because it sent too much.
     """
 
-    code: int | None
+    code: int
     timed_out: bool
     answers: tuple[Answer, ...]
-    garbled: int
-    log_tail: str
-    duration_s: float
+    garbled: int = 0
+    flooded: bool = False
+    log_tail: str = ""
+    duration_s: float = 0.0
 
 
 class Launcher:
     """One launch: a context manager around one forkserver. Not for use from several threads."""
 
     def __init__(self, *, preload: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
-        """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks."""
+        """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks.
+
+        Raises:
+            LauncherFailed: no process can be started.
+        """
         self._folder = folder
         self._count = 0
         self._buffer = b""
         folder.mkdir(parents=True, exist_ok=True)
-        self._connection, theirs = socket.socketpair()
         self._log = folder / "server.log"
-        with theirs, self._log.open("ab") as log:
-            self._server = subprocess.Popen(
-                [sys.executable, "-m", "ci_bench.engine.forkserver", str(theirs.fileno()), *preload],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=_launch_environment(environ),
-                start_new_session=True,
-            )
+        self._connection, theirs = socket.socketpair()
+        try:
+            with theirs, self._log.open("ab") as log:
+                self._server = _start_server(theirs.fileno(), preload, _launch_environment(environ), log.fileno())
+        except OSError as error:
+            self._connection.close()
+            raise _failure(str(error), self._log) from error
 
     def __enter__(self) -> Self:
         """Wait until the server has imported what it preloads."""
@@ -87,28 +89,25 @@ class Launcher:
         try:
             self._server.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            _kill_group(self._server.pid)
+            _kill(self._server.pid)
             self._server.wait()
 
     def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
-        """Run one task in a fresh child and wait for its end, at most `timeout_s` seconds."""
+        """Run one task in a fresh child and wait for its end, at most `timeout_s` seconds.
+
+        Raises:
+            LauncherFailed: the server died, or a worker could not be ended.
+        """
         self._count += 1
         log = self._folder / f"{self._count:03d}.log"
         path = self._folder / f"{self._count:03d}.task.json"
         path.write_bytes(encode(task))
+        answers = Answers(on_answer)
         started = time.monotonic()
         reader, writer = os.pipe()
         try:
-            request = json.dumps({"task": str(path), "log": str(log)}).encode()
-            try:
-                socket.send_fds(self._connection, [request], [writer])
-            finally:
-                os.close(writer)
-            pid = self._expect("started", started + START_TIMEOUT_S)
-            answers = _Answers(on_answer)
+            pid = self._start_worker({"task": str(path), "log": str(log)}, writer)
             code, timed_out = self._watch(pid, reader, answers, started + timeout_s)
-        except OSError as error:
-            raise self._broken(str(error)) from error
         finally:
             os.close(reader)
         return Ended(
@@ -116,32 +115,57 @@ class Launcher:
             timed_out=timed_out,
             answers=tuple(answers.kept),
             garbled=answers.garbled,
+            flooded=answers.flooded,
             log_tail=_tail(log),
             duration_s=time.monotonic() - started,
         )
 
-    def _watch(self, pid: int, reader: int, answers: "_Answers", deadline: float) -> tuple[int | None, bool]:
-        """Read answers until the server reports the child's end; kill its session at the deadline."""
-        os.set_blocking(reader, False)
-        timed_out = False
+    def _start_worker(self, request: Mapping[str, str], writer: int) -> int:
+        """Ask for a child that answers on `writer`, which is closed here. Returns the child's process id."""
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(reader, selectors.EVENT_READ)
-                selector.register(self._connection, selectors.EVENT_READ)
-                while True:
-                    ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
-                    if reader in ready and not _drain(reader, answers):
-                        selector.unregister(reader)
-                    if self._connection in ready:
-                        break
-                    if answers.too_many or (not timed_out and time.monotonic() >= deadline):
-                        timed_out, deadline = True, time.monotonic() + GRACE_S
-                        _kill_group(pid)
-            code = self._expect("ended", time.monotonic() + GRACE_S, value="code")
-            _drain(reader, answers)
+            socket.send_fds(self._connection, [json.dumps(request).encode()], [writer])
+        except OSError as error:
+            raise self._broken(str(error)) from error
         finally:
-            _kill_group(pid)
+            os.close(writer)
+        return self._expect("started", time.monotonic() + START_TIMEOUT_S)
+
+    def _watch(self, pid: int, reader: int, answers: Answers, deadline: float) -> tuple[int, bool]:
+        """Read answers until the server reports the child's end. Returns its exit code and whether it ran out of time."""
+        os.set_blocking(reader, False)
+        try:
+            timed_out = self._await_end(pid, reader, answers, deadline)
+            code = self._expect("ended", time.monotonic() + GRACE_S, value="code")
+        except BaseException:
+            _kill(pid)
+            raise
+        answers.drain(reader)
+        answers.finish()
         return code, timed_out
+
+    def _await_end(self, pid: int, reader: int, answers: Answers, deadline: float) -> bool:
+        """Wait for the server's word, and kill the child's session at the deadline. Returns whether it came to that.
+
+        The pipe's end is no sign of the child's: it may close the pipe early, and something it started may hold it open. A quick
+        end comes together with the word that the child started, so that it is in the buffer already.
+        """
+        timed_out = killed = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(reader, selectors.EVENT_READ)
+            selector.register(self._connection, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
+                if reader in ready and not answers.drain(reader):
+                    selector.unregister(reader)
+                if self._connection in ready:
+                    break
+                late = time.monotonic() >= deadline
+                if late and killed:
+                    raise self._broken(f"worker {pid} was killed, but no word came that it ended")
+                if not killed and (late or answers.flooded):
+                    timed_out, killed, deadline = late, True, time.monotonic() + GRACE_S
+                    _kill(pid)
+        return timed_out
 
     def _expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
         """The next message of the server, which must have `key`."""
@@ -152,6 +176,7 @@ class Launcher:
         raise self._broken(f"no {key!r} message came")
 
     def _lines(self, deadline: float) -> Iterator[bytes]:
+        """The server's messages; ends with the deadline or with the server."""
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
@@ -161,7 +186,7 @@ class Launcher:
             self._connection.settimeout(max(0.001, deadline - time.monotonic()))
             try:
                 data = self._connection.recv(65536)
-            except TimeoutError:
+            except OSError:
                 return
             finally:
                 self._connection.settimeout(None)
@@ -170,54 +195,30 @@ class Launcher:
             self._buffer += data
 
     def _broken(self, what: str) -> LauncherFailed:
-        return LauncherFailed(
-            f"the process that starts the workers stopped answering ({what}). Its last words:\n{_tail(self._log) or '(none)'}\n"
-            "Run `ci-bench doctor` to see whether torch can be imported here."
-        )
+        """Give a dying server the time to say why."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(LAST_WORDS_S)
+        return _failure(what, self._log)
 
 
-class _Answers:
-    """Collects the answers of one worker; a worker cannot make it grow without bound."""
-
-    def __init__(self, on_answer: Callable[[Answer], None]) -> None:
-        self.kept: list[Answer] = []
-        self.garbled = 0
-        self.too_many = False
-        self._on_answer = on_answer
-        self._buffer = bytearray()
-        self._seen = 0
-
-    def feed(self, data: bytes) -> None:
-        self._seen += len(data)
-        self.too_many = self._seen > MAX_ANSWER_BYTES
-        self._buffer += data
-        *lines, rest = self._buffer.split(b"\n")
-        self._buffer = bytearray(rest)
-        for line in lines:
-            self._take(bytes(line))
-
-    def _take(self, line: bytes) -> None:
-        try:
-            answer = decode_answer(line)
-        except (ValueError, msgspec.ValidationError, RecursionError):
-            self.garbled += 1
-            return
-        if answer.progress is None:
-            self.kept.append(answer)
-        self._on_answer(answer)
+def _failure(what: str, log: Path) -> LauncherFailed:
+    return LauncherFailed(
+        f"the process that starts the workers stopped answering ({what}). Its last words:\n{_tail(log) or '(none)'}\n"
+        "Run `ci-bench doctor` to see whether torch can be imported here."
+    )
 
 
-def _drain(reader: int, answers: _Answers) -> bool:
-    """Take what is there; False at the end of the stream."""
-    while not answers.too_many:
-        try:
-            data = os.read(reader, 1 << 16)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        answers.feed(data)
-    return False
+def _start_server(connection: int, preload: Sequence[str], environ: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
+    """Unbuffered (-u), so that what a worker printed before it crashed is in its log."""
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", SERVER, str(connection), *preload],
+        pass_fds=[connection],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environ,
+        start_new_session=True,
+    )
 
 
 def _launch_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -238,9 +239,11 @@ def _tail(log: Path) -> str:
     return ""
 
 
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def _kill(pid: int) -> None:
+    """End a process and its session; the process alone where it has not had the time to open one."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
 
 
 def make_folder() -> tempfile.TemporaryDirectory[str]:

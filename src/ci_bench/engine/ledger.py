@@ -34,7 +34,7 @@ class Ledger:
         return self._with(
             replace(
                 row,
-                duration_s=round((row.duration_s or 0.0) + duration_s, 3),
+                duration_s=_longer(row, duration_s),
                 metrics=merge_metrics((*row.metrics, *evidence.metrics)),
                 checks=merge_checks((*row.checks, *evidence.checks)),
                 parity=evidence.parity or row.parity,
@@ -44,9 +44,7 @@ class Ledger:
     def with_failure(self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0) -> "Ledger":
         """End a case otherwise than well; what it measured before is kept."""
         row = self.rows[case.id]
-        return self._with(
-            replace(row, status=status, failure=failure, duration_s=round((row.duration_s or 0.0) + duration_s, 3))
-        )
+        return self._with(replace(row, status=status, failure=failure, duration_s=_longer(row, duration_s)))
 
     def with_success(self, case: Case) -> "Ledger":
         """End a case well."""
@@ -58,6 +56,11 @@ class Ledger:
 
     def _with(self, row: CaseResult) -> "Ledger":
         return Ledger(rows={**self.rows, row.case.id: row})
+
+
+def _longer(row: CaseResult, duration_s: float) -> float | None:
+    """`None` as long as nothing of the case has run: zero would be a guess."""
+    return round((row.duration_s or 0.0) + duration_s, 6) or None
 
 
 def merge_checks(checks: Iterable[Check]) -> tuple[Check, ...]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ci_bench.engine.device import torch_is_loaded
 from ci_bench.records.results import Fact
 
 Facts = dict[str, Fact]
@@ -19,6 +20,8 @@ Facts = dict[str, Fact]
 def probe_environment(device: str) -> dict[str, Facts]:
     """Identity and condition of this machine for one device string."""
     identity, condition = _identity(), _condition()
+    if torch_is_loaded():
+        identity |= _torch_identity()
     if device.startswith("cuda"):
         gpu_identity, gpu_condition = _gpu(device)
         identity |= gpu_identity
@@ -27,21 +30,27 @@ def probe_environment(device: str) -> dict[str, Facts]:
 
 
 def _identity() -> Facts:
-    import torch
-
     return {
         "device": "cpu",
         "cpu": _cpu_model(),
         "cpu_cores": len(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
         "python": platform.python_version(),
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "cpp_compiler": _cpp_compiler(),
+        "image_digest": os.environ.get("CI_BENCH_IMAGE_DIGEST") or None,
+    }
+
+
+def _torch_identity() -> Facts:
+    import torch
+
+    return {
         "torch": str(torch.__version__),
         "torch_git": torch.version.git_version,
         "cuda": torch.version.cuda,
-        "triton": _version("triton"),
-        "cpp_compiler": _cpp_compiler(),
+        "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "image_digest": os.environ.get("CI_BENCH_IMAGE_DIGEST") or None,
     }
 
 
@@ -68,7 +77,7 @@ def _gpu(device: str) -> tuple[Facts, Facts]:
         "gpu_memory_bytes": properties.total_memory,
         "gpu_multiprocessors": properties.multi_processor_count,
         "gpu_capability": f"{properties.major}.{properties.minor}",
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call] # torch leaves it unannotated
     }
     nvml_identity, condition = _nvml(str(getattr(properties, "uuid", "")))
     return identity | nvml_identity, condition

@@ -4,18 +4,18 @@ The parent never imports torch and never touches the GPU.
 """
 
 import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ci_bench.engine.compilation import cache_environment
-from ci_bench.engine.endings import explain
+from ci_bench.engine.endings import explain, signal_name
+from ci_bench.engine.evidence import refuse_row
 from ci_bench.engine.launch import Ended, Launcher
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.task import Answer, Task
-from ci_bench.errors import MeasuringFailed
+from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.case import Case, Failure, Status
 from ci_bench.records.config import RunOptions
 from ci_bench.records.progress import Event
@@ -53,7 +53,7 @@ class Engine:
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan; the only mutable thing is the ledger and the count of finished stages."""
+    """One walk through the plan. `measured` are the ids of cases whose first launch is complete; `done` counts stages."""
 
     engine: Engine
     plan: tuple[tuple[Suite, Case], ...]
@@ -61,27 +61,45 @@ class _Jobs:
     started: float
     ledger: Ledger
     environment: Environment | None = None
+    measured: set[str] = field(default_factory=set)
     done: int = 0
     total: int = 0
 
     def run(self) -> Environment:
         self.total = sum(len(self._stages(suite, case, launch)) for launch in self._launches() for suite, case in self.plan)
+        try:
+            self._prepare_online()
+            for launch in self._launches():
+                if launch and self._out_of_budget():
+                    break
+                self._launch(launch)
+            self._close_rows()
+        finally:
+            self._record()
+        assert self.environment is not None, "the first launch looks at the machine or raises"  # noqa: S101 - for our own bugs
+        return self.environment
+
+    def _launch(self, launch: int) -> None:
+        with self._launcher(f"launch-{launch}", offline=True) as launcher:
+            if self.environment is None:
+                self.environment = self._look_at_machine(launcher)
+                self._record()
+            if launch == 0:
+                self._prepare(launcher, [(suite, case) for suite, case in self.plan if not suite.needs_network(case)])
+            for suite, case in self.plan:
+                self._measure_case(launcher, suite, case, launch)
+
+    def _prepare_online(self) -> None:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
         if online:
             with self._launcher("online", offline=False) as launcher:
                 self._prepare(launcher, online)
-        for launch in self._launches():
-            if launch and self._out_of_budget():
-                break
-            with self._launcher(f"launch-{launch}", offline=True) as launcher:
-                if self.environment is None:
-                    self.environment = self._look_at_machine(launcher)
-                if launch == 0:
-                    self._prepare(launcher, [pair for pair in self.plan if pair not in online])
-                for suite, case in self.plan:
-                    self._measure_case(launcher, suite, case, launch)
-        assert self.environment is not None, "the first launch looks at the machine or raises"
-        return self.environment
+
+    def _close_rows(self) -> None:
+        """What the first launch measured in full is a result, also where the budget left no time for more launches."""
+        for _, case in self.plan:
+            if self.ledger.is_open(case) and case.id in self.measured:
+                self.ledger = self.ledger.with_success(case)
 
     def _launches(self) -> range:
         return range(self.engine.options.launches)
@@ -104,35 +122,33 @@ class _Jobs:
         told = next((answer.environment for answer in ended.answers if answer.environment), None)
         if told is None:
             _, reason = explain(ended, limit_s=PROBE_TIMEOUT_S)
-            tail = f"\n{ended.log_tail}" if ended.log_tail else ""
+            tail = f"\n{ended.log_tail}" if ended.log_tail and not ended.answers else ""
             message = f"this machine cannot run the benchmarks: {reason}{tail}\nRun `ci-bench doctor` to see what is missing."
             raise MeasuringFailed(message)
-        environment = Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
-        self.record(environment, self.ledger)
-        return environment
+        return Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
 
     def _prepare(self, launcher: Launcher, pairs: list[tuple[Suite, Case]]) -> None:
         for suite, case in pairs:
             for stage in self._stages(suite, case, 0):
-                if stage.kind is StageKind.PREPARE:
+                if stage.kind is StageKind.PREPARE and not self._out_of_budget():
                     self._do(launcher, suite, case, stage, 0)
 
     def _measure_case(self, launcher: Launcher, suite: Suite, case: Case, launch: int) -> None:
+        """The case's stages of one launch, until one fails. A case that was begun before the budget ended is finished later."""
         for stage in self._stages(suite, case, launch):
             if stage.kind is StageKind.PREPARE:
                 continue
             if not self.ledger.is_open(case):
                 self.done += 1
                 continue
-            if self._out_of_budget() and launch == 0:
+            if launch == 0 and self._out_of_budget():
                 reason = f"the budget of {self.engine.options.budget_s:g} s was spent before this stage; raise run.budget_s"
                 failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason)
                 self.ledger = self.ledger.with_failure(case, Status.NOT_RUN, failure)
                 break
             self._do(launcher, suite, case, stage, launch)
         else:
-            if self.ledger.is_open(case) and launch == self.engine.options.launches - 1:
-                self.ledger = self.ledger.with_success(case)
+            self.measured.add(case.id)
         self._record()
 
     def _do(self, launcher: Launcher, suite: Suite, case: Case, stage: Stage, launch: int) -> None:
@@ -147,26 +163,34 @@ class _Jobs:
             total=self.total,
         )
         self.engine.observe(event)
-        limit_s = self.engine.options.stage_timeout_s
-        ended = launcher.run(
-            self._task(launch, suite=suite, case=case, stage=stage),
-            timeout_s=limit_s,
-            on_answer=lambda answer: self._show(event, answer),
-        )
-        self._settle(case, stage, ended, limit_s)
+        self._settle(case, stage, self._run(launcher, event, self._task(launch, suite=suite, case=case, stage=stage), case))
         self.done += 1
         status = self.ledger.rows[case.id].status
         self.engine.observe(replace(event, done=self.done, ended="ok" if self.ledger.is_open(case) else status))
 
-    def _settle(self, case: Case, stage: Stage, ended: Ended, limit_s: float) -> None:
-        evidence = next((answer.evidence for answer in ended.answers if answer.evidence), None)
-        status, reason = explain(ended, limit_s=limit_s)
+    def _run(self, launcher: Launcher, event: Event, task: Task, case: Case) -> Ended:
+        """Where the launch dies with the worker, the case that was under way says so."""
+        timeout_s = self.engine.options.stage_timeout_s
+        try:
+            return launcher.run(task, timeout_s=timeout_s, on_answer=lambda answer: self._show(event, answer))
+        except LauncherFailed:
+            reason = "the process that starts the workers died during this stage, and the run with it"
+            failure = Failure(stage=event.stage, arms=event.arms, reason=reason)
+            self.ledger = self.ledger.with_failure(case, Status.CRASHED, failure)
+            raise
+
+    def _settle(self, case: Case, stage: Stage, ended: Ended) -> None:
+        """Enter what came of a stage. Evidence that would make the results unreadable is refused."""
+        status, reason = explain(ended, limit_s=self.engine.options.stage_timeout_s)
         if status is Status.OK:
-            self.ledger = self.ledger.with_evidence(case, evidence or Evidence(), duration_s=ended.duration_s)
-            return
-        failure = Failure(
-            stage=stage.kind, arms=stage.arms, reason=reason, signal=_signal_name(ended), log_tail=ended.log_tail
-        )
+            evidence = next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
+            richer = self.ledger.with_evidence(case, evidence, duration_s=ended.duration_s)
+            reason = refuse_row(richer.rows[case.id])
+            if not reason:
+                self.ledger = richer
+                return
+            status = Status.FAILED
+        failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason, signal=signal_name(ended), log_tail=ended.log_tail)
         self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s)
 
     def _show(self, event: Event, answer: Answer) -> None:
@@ -202,12 +226,3 @@ class _Jobs:
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
 """Nothing is downloaded while measuring."""
-
-
-def _signal_name(ended: Ended) -> str | None:
-    if ended.code is None or ended.code >= 0 or ended.timed_out:
-        return None
-    try:
-        return signal.Signals(-ended.code).name
-    except ValueError:
-        return str(-ended.code)

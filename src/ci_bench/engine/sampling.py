@@ -42,7 +42,9 @@ def plan_turns(arms: int, blocks: int, coin: random.Random) -> list[list[int]]:
     return turns
 
 
-def measure_in_turns(workload: Workload, arms: tuple[str, ...], *, launch: int, options: RunOptions, context: Context) -> Evidence:
+def measure_in_turns(
+    workload: Workload, arms: tuple[str, ...], *, launch: int, options: RunOptions, context: Context
+) -> Evidence:
     """Open every arm, warm each up until steady, then sample them in turns.
 
     The number of calls per sample is found on the first arm (the reference) and used for all.
@@ -62,7 +64,7 @@ def measure_in_turns(workload: Workload, arms: tuple[str, ...], *, launch: int, 
                 seat.blocks.append(block)
             context.progress("+".join(arms), (block + 1) * 2, options.blocks * 2)
     metrics = [_step_time(seat, launch=launch, calls=calls) for seat in seats]
-    metrics += [_warm_compile(seat, launch=launch) for seat in seats[1:]]
+    metrics += [metric for seat in seats[1:] for metric in _warm_compile(seat, launch=launch)]
     checks: list[Check] = [check for seat in seats for check in (_steadiness(seat), *seat.program.finish())]
     return Evidence(metrics=tuple(metrics), checks=tuple(checks))
 
@@ -83,26 +85,22 @@ def _steadiness(seat: _Seat) -> Check:
 
 
 def _step_time(seat: _Seat, *, launch: int, calls: int) -> Metric:
-    taken = Launch(
-        launch=launch, values=tuple(seat.values), warmup=seat.warmup, blocks=tuple(seat.blocks), steady=seat.steady
-    )
+    taken = Launch(launch=launch, values=tuple(seat.values), warmup=seat.warmup, blocks=tuple(seat.blocks), steady=seat.steady)
     return Metric(
         name=STEP_TIME, arm=seat.arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,), calls=calls
     )
 
 
-def _warm_compile(seat: _Seat, *, launch: int) -> Metric:
+def _warm_compile(seat: _Seat, *, launch: int) -> tuple[Metric, ...]:
     return compile_latency(COMPILE_WARM, seat.arm, first_call_s=seat.first_call_s, steady_s=min(seat.values), launch=launch)
 
 
-def compile_latency(name: str, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> Metric:
-    """Compile latency in seconds: the synchronised first call minus a synchronised steady call, never below zero."""
-    value = max(0.0, first_call_s - steady_s)
-    return Metric(
-        name=name,
-        arm=arm,
-        unit=Unit.SECONDS,
-        better=Better.LOWER,
-        lane=Lane.WALL,
-        launches=(Launch(launch=launch, values=(value,)),),
-    )
+def compile_latency(name: str, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> tuple[Metric, ...]:
+    """Compile latency in seconds: the synchronised first call minus a synchronised steady call.
+
+    Nothing where the first call took no longer: such a latency is unknown, and zero would be a guess.
+    """
+    if first_call_s <= steady_s:
+        return ()
+    taken = Launch(launch=launch, values=(first_call_s - steady_s,))
+    return (Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,)),)

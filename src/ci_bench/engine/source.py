@@ -22,7 +22,11 @@ def describe_source(folder: Path) -> Source:
 def _git(folder: Path, *arguments: str) -> str | None:
     with suppress(OSError, subprocess.SubprocessError):
         told = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
         )
         return told.stdout.strip()
     return None

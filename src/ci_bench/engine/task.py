@@ -1,9 +1,10 @@
 """The message that tells a worker what to do, and the lines it answers with. Plain JSON in both directions."""
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Never
 
 import msgspec
 
@@ -11,6 +12,7 @@ from ci_bench.records.case import Case
 from ci_bench.records.config import RunOptions
 from ci_bench.records.progress import Progress
 from ci_bench.suites.base import Evidence, Stage
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
@@ -47,8 +49,11 @@ class Answer:
     environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
 
 
+ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
+
+
 def encode(message: Task | Answer) -> bytes:
-    """One line of JSON. Raises ValueError for a number that is not finite."""
+    """One line of JSON. Raises ValueError for a number that is not finite, TypeError for what JSON cannot hold."""
     return json.dumps(msgspec.to_builtins(message), allow_nan=False).encode() + b"\n"
 
 
@@ -59,9 +64,19 @@ def decode_task(line: bytes) -> Task:
 
 def decode_answer(line: bytes) -> Answer:
     """Read one line of a worker. Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else."""
-    return msgspec.convert(json.loads(line, parse_constant=_refuse), Answer)
+    raw = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+    if not isinstance(raw, dict) or not raw.keys() <= ANSWER_FIELDS or sum(raw[name] is not None for name in raw) != 1:
+        message = "an answer is a mapping with exactly one of its fields set"
+        raise ValueError(message)
+    return msgspec.convert(raw, Answer)
 
 
-def _refuse(name: str) -> Any:
+def _finite(text: str) -> float:
+    """Python reads 1e999 as infinity."""
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text[:20])
+
+
+def _refuse(name: str) -> Never:
     message = f"{name} is not a number that JSON knows"
     raise ValueError(message)

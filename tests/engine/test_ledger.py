@@ -1,0 +1,105 @@
+"""One row for each planned case, whatever happens."""
+
+import random
+
+import pytest
+from fake_suite import SUITE
+
+from ci_bench.engine.evidence import refuse_row
+from ci_bench.engine.ledger import Ledger, merge_checks, merge_metrics
+from ci_bench.records.case import Better, Check, Failure, Lane, Launch, Metric, Outcome, Status, Unit
+from ci_bench.suites.base import Evidence
+
+CASES = tuple(case for name in ("a", "b", "c") for case in SUITE.plan({"name": name}))
+
+
+def _open() -> Ledger:
+    return Ledger.open(CASES, reproduce={case.id: f"run {case.id}" for case in CASES})
+
+
+def _metric(launch: int, *, name: str = "step_time", arm: str = "plain") -> Metric:
+    taken = Launch(launch=launch, values=(float(launch + 1),))
+    return Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,))
+
+
+def _check(outcome: Outcome, *, name: str = "steady", arm: str = "plain") -> Check:
+    return Check(name=name, arm=arm, outcome=outcome, detail=str(outcome))
+
+
+def _failure() -> Failure:
+    return Failure(stage="time", arms=("plain",), reason="because")
+
+
+def test_a_new_ledger_says_of_each_case_that_it_was_not_run() -> None:
+    rows = list(_open().rows.values())
+    assert [(row.case, row.status, row.reproduce) for row in rows] == [(case, Status.NOT_RUN, f"run {case.id}") for case in CASES]
+    assert all(row.failure and row.duration_s is None for row in rows)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_sequence_of_events_adds_or_loses_a_row_or_makes_it_unreadable(seed: int) -> None:
+    coin, ledger = random.Random(seed), _open()
+    for launch in range(20):
+        case = coin.choice(CASES)
+        ledger = coin.choice(
+            [
+                lambda one, case=case: one.with_success(case),
+                lambda one, case=case: one.with_failure(
+                    case, coin.choice(list(Status)), _failure(), duration_s=coin.choice([0, 2])
+                ),
+                lambda one, case=case, launch=launch: one.with_evidence(
+                    case, Evidence(metrics=(_metric(launch),), checks=(_check(coin.choice(list(Outcome))),)), duration_s=0.1
+                ),
+            ]
+        )(ledger)
+    assert list(ledger.rows) == [case.id for case in CASES]
+    assert [refuse_row(row) for row in ledger.rows.values()] == ["", "", ""]
+
+
+def test_a_failure_keeps_the_evidence_and_closes_the_case() -> None:
+    case = CASES[0]
+    ledger = _open().with_evidence(case, Evidence(metrics=(_metric(0),)), duration_s=1.5)
+    ledger = ledger.with_failure(case, Status.TIMEOUT, _failure(), duration_s=0.25)
+    row = ledger.rows[case.id]
+    assert (row.status, row.metrics, row.duration_s) == (Status.TIMEOUT, (_metric(0),), 1.75)
+    assert not ledger.is_open(case)
+    assert ledger.is_open(CASES[1])
+
+
+def test_a_case_of_which_nothing_ran_has_no_duration() -> None:
+    row = _open().with_failure(CASES[0], Status.NOT_RUN, _failure()).rows[CASES[0].id]
+    assert (row.duration_s, refuse_row(row)) == (None, "")
+
+
+def test_success_removes_the_reason_for_not_being_run() -> None:
+    row = _open().with_success(CASES[0]).rows[CASES[0].id]
+    assert (row.status, row.failure) == (Status.OK, None)
+
+
+def test_launches_of_one_metric_and_arm_are_joined_in_order() -> None:
+    merged = merge_metrics((_metric(0), _metric(0, arm="other"), _metric(1), _metric(0, name="peak_rss"), _metric(2)))
+    assert {(one.name, one.arm): [taken.launch for taken in one.launches] for one in merged} == {
+        ("step_time", "plain"): [0, 1, 2], ("step_time", "other"): [0], ("peak_rss", "plain"): [0],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "worst"),
+    [
+        ([Outcome.PASS, Outcome.PASS], Outcome.PASS),
+        ([Outcome.PASS, Outcome.FAIL, Outcome.PASS], Outcome.FAIL),
+        ([Outcome.UNKNOWN, Outcome.PASS], Outcome.UNKNOWN),
+        ([Outcome.UNKNOWN, Outcome.FAIL], Outcome.FAIL),
+        ([Outcome.FAIL, Outcome.UNKNOWN], Outcome.FAIL),
+    ],
+)
+def test_a_later_pass_does_not_undo_a_failure(outcomes, worst) -> None:
+    merged = merge_checks([*(_check(outcome) for outcome in outcomes), _check(Outcome.PASS, arm="other")])
+    assert [(check.arm, check.outcome) for check in merged] == [("plain", worst), ("other", Outcome.PASS)]
+
+
+def test_a_row_that_no_results_document_can_hold_is_refused_with_the_place() -> None:
+    row = _open().with_evidence(CASES[0], Evidence(metrics=(_metric(0, arm="other"), _metric(0, name="Odd Name"))), duration_s=1)
+    reason = refuse_row(row.rows[CASES[0].id])
+    assert "$.cases[0].metrics" in reason
+    assert "Odd Name" in reason

@@ -1,0 +1,154 @@
+"""What the doctor finds, and what it says to do."""
+
+import io
+import os
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from ci_bench import doctor
+from ci_bench.doctor import Finding
+from ci_bench.errors import EngineMissing, LauncherFailed
+
+GOOD = {"torch": "2.13.0+cu130", "transformers": "5.1.0", "datasets": "4.0.0", "evaluate": "0.4.6", "safetensors": "0.5.0"}
+CPU = {"device": "cpu", "torch": "2.13.0", "threads": 2, "cuda": None}
+GPU = {
+    "device": "cuda", "torch": "2.13.0", "threads": 8, "cuda": "13.0", "gpu": "NVIDIA H200", "gpu_memory_bytes": 150 << 30, "driver": "580",
+}  # fmt: skip
+
+
+def _versions(monkeypatch, **changed: str | None) -> None:
+    monkeypatch.setattr(doctor, "_version", {**GOOD, **changed}.get)
+
+
+@pytest.mark.parametrize(
+    ("package", "found", "usable", "advice"),
+    [
+        ("torch", "2.11.0", True, ""),
+        ("torch", "2.13.0a0+gitabc", True, ""),
+        ("torch", "3.0.0", True, ""),
+        ("torch", "2.9.1", False, "needs 2.11 or newer: pip install 'ci-bench[engine]' --upgrade"),
+        ("transformers", "4.57.0", False, "needs 5.0 or newer"),
+        ("transformers", "5.0.0rc1", True, ""),
+        ("evaluate", "0.3.9", False, "needs 0.4 or newer"),
+        ("datasets", None, False, "pip install 'ci-bench[engine]'"),
+    ],
+)
+def test_packages(monkeypatch, package, found, usable, advice) -> None:
+    _versions(monkeypatch, **{package: found})
+    findings = {finding.name: finding for finding in doctor._packages()}
+    assert set(findings) == {"python", *GOOD}
+    assert (findings[package].usable, findings[package].found) == (usable, found or "not installed")
+    assert findings[package].advice.startswith(advice)
+    assert bool(findings[package].advice) is not usable
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "memory", "free", "advised"),
+    [
+        (0.1, 4, 64 << 30, 50 << 30, set()),
+        (2.1, 4, 64 << 30, 50 << 30, {"cpu"}),
+        (0.1, 4, 3 << 30, 50 << 30, {"memory"}),
+        (0.1, 4, 64 << 30, 4 << 30, {"scratch"}),
+        (2.1, 2, 1 << 30, 1 << 30, {"cpu", "memory", "scratch"}),
+    ],
+)
+def test_a_busy_or_small_machine_is_advised_but_usable(  # noqa: PLR0917 - by name
+    monkeypatch, load, cores, memory, free, advised
+) -> None:
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (load, 0, 0))
+    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(doctor.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else memory // 4096)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    findings = list(doctor._machine())
+    assert {finding.name for finding in findings if finding.advice} == advised
+    assert all(finding.usable for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("environ", "installed", "found"),
+    [({"CXX": "/opt/c++"}, {}, "/opt/c++"), ({}, {"clang++": "/bin/clang++"}, "/bin/clang++"), ({}, {}, "none")],
+)
+def test_compilers(monkeypatch, tmp_path, environ, installed, found) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", installed.get)
+    monkeypatch.setattr(doctor.sysconfig, "get_path", lambda _: str(tmp_path))
+    compiler, headers = doctor._compilers(environ)
+    assert (compiler.found, "apt-get install g++" in compiler.advice) == (found, found == "none")
+    assert "apt-get install python3-dev" in headers.advice
+    (tmp_path / "Python.h").touch()
+    assert list(doctor._compilers(environ))[1].advice == ""
+
+
+@pytest.mark.parametrize(
+    ("identity", "driver", "found", "advice"),
+    [
+        (GPU, True, "NVIDIA H200, 150 GiB, driver 580, CUDA 13.0", ""),
+        (CPU, False, "none; measuring runs on the CPU", ""),
+        (CPU, True, "none; measuring runs on the CPU", "this torch is a CPU build"),
+        ({**CPU, "cuda": "13.0"}, True, "none; measuring runs on the CPU", "is `--gpus all` missing"),
+    ],
+)
+def test_what_torch_sees(monkeypatch, identity, driver, found, advice) -> None:
+    _versions(monkeypatch)
+    monkeypatch.setattr(doctor, "_probe", lambda *_: identity)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/bin/x" if driver else None)
+    worker, gpu = doctor._torch({})
+    assert worker.found == f"torch 2.13.0 starts, {identity['threads']} threads"
+    assert (gpu.found, gpu.usable) == (found, True)
+    assert advice in gpu.advice
+    assert bool(gpu.advice) is bool(advice)
+
+
+def test_a_worker_that_does_not_start_makes_the_machine_unusable(monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise LauncherFailed("its last words")
+
+    _versions(monkeypatch)
+    monkeypatch.setattr(doctor, "_probe", fail)
+    assert list(doctor._torch({})) == [Finding(name="worker", found="did not start", advice="its last words", usable=False)]
+
+
+def test_torch_is_not_asked_where_it_is_not_installed(monkeypatch) -> None:
+    _versions(monkeypatch, torch=None)
+    monkeypatch.setattr(doctor, "_probe", lambda *_: pytest.fail("there is nothing to ask"))
+    assert list(doctor._torch({})) == []
+
+
+def test_everything_missing_is_named_at_once(monkeypatch) -> None:
+    _versions(monkeypatch, torch=None, evaluate=None)
+    with pytest.raises(EngineMissing, match=r"needs torch, evaluate, which .* run: pip install 'ci-bench\[engine\]'"):
+        doctor.require_engine()
+    _versions(monkeypatch)
+    doctor.require_engine()
+
+
+def test_findings_are_a_table_with_arrows_and_a_conclusion() -> None:
+    findings = (
+        Finding(name="torch", found="2.13.0"),
+        Finding(name="cpu", found="2 cores", advice="stop the other work"),
+        Finding(name="evaluate", found="not [red]installed", advice="pip install 'ci-bench[engine]'", usable=False),
+    )
+    assert [line.rstrip() for line in _rendered(findings).splitlines()] == [
+        "✓  torch     2.13.0",
+        "!  cpu       2 cores",
+        "             → stop the other work",
+        "✗  evaluate  not [red]installed",
+        "             → pip install 'ci-bench[engine]'",
+        "This machine cannot measure yet: see the arrows.",
+    ]
+    assert _rendered(findings[:2]).endswith("This machine can measure.\n")
+
+
+def _rendered(findings: tuple[Finding, ...]) -> str:
+    stream = io.StringIO()
+    doctor.render(findings, Console(file=stream, width=80))
+    return stream.getvalue()
+
+
+@pytest.mark.engine
+def test_this_machine_is_examined_as_a_whole() -> None:
+    pytest.importorskip("torch")
+    findings = {finding.name: finding for finding in doctor.examine(os.environ)}
+    assert {"python", *GOOD, "cpu", "memory", "scratch", "c++ compiler", "python headers", "worker", "gpu"} == set(findings)
+    assert findings["worker"].usable
