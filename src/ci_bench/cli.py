@@ -137,8 +137,9 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from ci_bench.config import Overrides, load_config
+    from ci_bench.config import load_config
     from ci_bench.records import documents
+    from ci_bench.suites.base import plugin_forms
 
     code = ExitCode.OK
     for path in arguments.files:
@@ -146,7 +147,7 @@ def _validate(arguments: argparse.Namespace) -> int:
             kind = documents.document_kind(path)
             match kind:
                 case documents.Kind.CONFIG:
-                    load_config(path, Overrides())
+                    load_config(path, more_suites=plugin_forms())
                 case documents.Kind.RESULTS:
                     documents.read_results(path)
                 case documents.Kind.COMPARISON:
@@ -180,6 +181,7 @@ def _doctor(_: argparse.Namespace) -> int:
 
 def _load(arguments: argparse.Namespace) -> "Config":
     from ci_bench.config import Overrides, load_config
+    from ci_bench.suites.base import plugin_forms
 
     here = Path("ci-bench.yml")
     path = arguments.config or (here if here.exists() else None)
@@ -190,7 +192,7 @@ def _load(arguments: argparse.Namespace) -> "Config":
         stage_timeout_s=getattr(arguments, "stage_timeout", None),
         budget_s=getattr(arguments, "budget", None),
     )
-    return load_config(path, overrides)
+    return load_config(path, overrides, more_suites=plugin_forms())
 
 
 def _read_baseline(path: Path | None) -> "Baseline":

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from fake_suite import FIXTURES
 
-from ci_bench import cli, config, doctor
+from ci_bench import cli, doctor
 
 
 @pytest.fixture
@@ -18,7 +18,6 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = fake_suite_cli.install(tmp_path / "site")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), str(FIXTURES)]))
-    monkeypatch.setattr(config, "load_config", fake_suite_cli.load_config())
     monkeypatch.setattr(doctor, "_version", lambda _: "99.0")
     monkeypatch.setenv("FAKE_STEP_S", "0.004")
     monkeypatch.chdir(tmp_path)

@@ -46,6 +46,8 @@ class Workload:
         return self.Program(self, arm)
 
     class Program:
+        items = 8
+
         def __init__(self, workload: "Workload", arm: str) -> None:
             self.workload, self.arm, self.first = workload, arm, True
 
@@ -67,6 +69,7 @@ def test_samples_of_all_arms_come_with_their_blocks_checks_and_compile_latency(m
     assert list(metrics) == [("step_time", "a"), ("step_time", "b"), ("compile_warm", "b")]
     taken = metrics["step_time", "b"].launches[0]
     assert (taken.launch, taken.values, taken.blocks, taken.steady) == (4, (2.0,) * 6, (0, 0, 1, 1, 2, 2), True)
+    assert metrics["step_time", "b"].items == 8
     assert metrics["compile_warm", "b"].launches[0].values == (5.0,)
     assert [(check.name, check.arm) for check in evidence.checks] == [
         ("steady", "a"), ("finished", "a"), ("steady", "b"), ("finished", "b"),

@@ -87,7 +87,14 @@ def _steadiness(seat: _Seat) -> Check:
 def _step_time(seat: _Seat, *, launch: int, calls: int) -> Metric:
     taken = Launch(launch=launch, values=tuple(seat.values), warmup=seat.warmup, blocks=tuple(seat.blocks), steady=seat.steady)
     return Metric(
-        name=STEP_TIME, arm=seat.arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,), calls=calls
+        name=STEP_TIME,
+        arm=seat.arm,
+        unit=Unit.SECONDS,
+        better=Better.LOWER,
+        lane=Lane.WALL,
+        launches=(taken,),
+        calls=calls,
+        items=seat.program.items,
     )
 
 

@@ -25,8 +25,8 @@ LEAST_SPREAD = 1e-5
 LEAST_HISTORY = 4.0
 """Below this many effective launches a history counts as none."""
 
-LEAST_CASES = 10
-"""With fewer cases their common noise cannot be told from a change of one."""
+LEAST_LAUNCHES = 10
+"""From fewer standardised launches their common scale cannot be told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,13 +47,17 @@ def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:
 
     ``floor(share n)`` values go at each end, as in `scipy.stats.trim_mean`; NaN are no values.
     """
-    ordered = np.sort(samples, axis=-1)
-    count = np.sum(np.isfinite(ordered), axis=-1, keepdims=True)
-    cut = np.floor(share * count)
-    rank = np.arange(ordered.shape[-1])
-    kept = (rank >= cut) & (rank < count - cut)
-    total = np.sum(ordered, axis=-1, where=kept)
-    number = np.sum(kept, axis=-1)
+    there = np.isfinite(samples)
+    size = samples.shape[-1]
+    if size and there.all():  # nothing missing, as nearly always: several times as fast
+        cut = int(share * size)
+        kept_only = np.sort(samples, axis=-1)[..., cut : size - cut]
+        return np.asarray(np.einsum("...i->...", kept_only) / (size - 2 * cut), dtype=np.float64)
+    ordered = np.sort(np.where(there, samples, np.nan), axis=-1)
+    count = there.sum(axis=-1, keepdims=True)
+    margin = np.floor(share * count)
+    kept = (np.arange(size) >= margin) & (np.arange(size) < count - margin)
+    total, number = np.sum(ordered, axis=-1, where=kept), np.sum(kept, axis=-1)
     return np.asarray(np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0), dtype=np.float64)
 
 
@@ -68,12 +72,13 @@ def within_spread(base: Floats, head: Floats, *, per_block: int = 2) -> Floats:
     `per_block` samples of an arm in a row belong to one ABBA block. NaN where a launch has fewer than two blocks.
     """
     blocks = base.shape[-1] // per_block
-    shape = (*base.shape[:-1], blocks, per_block)
-    used = slice(0, blocks * per_block)
-    differences = np.mean(head[..., used].reshape(shape) - base[..., used].reshape(shape), axis=-1)
-    enough = np.sum(np.isfinite(differences), axis=-1) > 1
+    there = np.isfinite(base) & np.isfinite(head)
+    pairs = np.subtract(head, base, out=np.full(there.shape, np.nan), where=there)
+    used = pairs[..., : blocks * per_block].reshape(*base.shape[:-1], blocks, per_block)
+    differences = np.einsum("...i->...", used) / per_block
     centre = nan_median(differences, axis=-1)
     spread = NORMAL_MAD * nan_median(np.abs(differences - centre[..., None]), axis=-1)
+    enough = np.sum(np.isfinite(differences), axis=-1) > 1
     return np.where(enough, spread, np.nan)
 
 
@@ -128,37 +133,43 @@ def trigamma_inverse(value: Floats) -> Floats:
 def inflation(d: Floats, within: Floats, learned: Learned) -> Floats:
     """How much noisier today is than what was learned: ``phi >= 1``, one for all cases [..., 1].
 
-    The larger of two factors. First, how much samples scatter inside launches: ``median_c(median_i w_ci / w0_c)``. Second,
-    from `LEAST_CASES` cases on, how much launches do, as the least of three robust scales: of first launches around zero, of
-    first launches around their median, and of successive launches of one case around each other (`_launch_scale`).
+    The larger of two factors: how much samples scatter inside launches, ``median_c(median_i w_ci / w0_c)``, and how much
+    launches do (`_launch_scale`), if that can be told. Only cases with a history count.
     """
-    launches = _launch_scale(d, learned.spread) if d.shape[-2] >= LEAST_CASES else np.ones(d.shape[:-2])
     samples = nan_median(nan_median(within, axis=-1) / learned.within, axis=-1)
-    return np.fmax(np.fmax(launches, samples), 1.0)[..., None]
+    return np.fmax(np.fmax(_launch_scale(d, learned.spread), samples), 1.0)[..., None]
 
 
 def _launch_scale(d: Floats, spread: Floats) -> Floats:
-    """The scale of launches against the learned spread, [...]; NaN where nothing was learned or measured.
+    """The robust scale of launches against the learned spread, [...]: the least of three.
 
-    Only the last of the three is blind to true changes, and only the first two to which cases went on; a change common to
-    all cases must not pass for noise, or no gate would ever see it. So the least counts.
+    Of first launches around zero, of first launches around their common median, and of successive launches of each case
+    around each other. Only the last is blind to true changes, and only the first two to which cases went on; a change common
+    to many cases must not pass for noise, or no gate would ever see it.
     """
     first = d[..., 0]
-    around_zero = nan_median(np.abs(first) / spread, axis=-1)
-    around_common = nan_median(np.abs(first - nan_median(first, axis=-1)[..., None]) / spread, axis=-1)
-    steps = np.abs(np.diff(d, axis=-1)) / (np.sqrt(2.0) * spread[..., None])
-    steps = steps.reshape(*d.shape[:-2], -1)
-    enough = np.sum(np.isfinite(steps), axis=-1) >= LEAST_CASES
-    around_each_other = np.where(enough, nan_median(steps, axis=-1), np.inf)
-    return np.asarray(NORMAL_MAD * np.fmin(np.fmin(around_zero, around_common), around_each_other), dtype=np.float64)
+    around_zero = _scale(first / spread)
+    around_common = _scale((first - nan_median(first, axis=-1)[..., None]) / spread)
+    steps = np.diff(d, axis=-1) / (np.sqrt(2.0) * spread[..., None])
+    around_each_other = _scale(steps.reshape(*d.shape[:-2], -1))
+    return np.asarray(np.fmin(np.fmin(around_zero, around_common), around_each_other), dtype=np.float64)
+
+
+def _scale(standardised: Floats) -> Floats:
+    """``1.4826 median |z|`` over the last axis; NaN where fewer than `LEAST_LAUNCHES` are known."""
+    enough = np.sum(~np.isnan(standardised), axis=-1) >= LEAST_LAUNCHES
+    return np.where(enough, NORMAL_MAD * nan_median(np.abs(standardised), axis=-1), np.nan)
 
 
 def nan_median(values: Floats, axis: int) -> Floats:
     """`numpy.nanmedian` without its warning, and several times as fast: NaN sort to the end; NaN where there is nothing."""
     ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
-    if not ordered.shape[-1]:
+    size = ordered.shape[-1]
+    if not size:
         return np.full(ordered.shape[:-1], np.nan)
+    if not np.isnan(ordered[..., -1]).any():
+        return np.asarray((ordered[..., (size - 1) // 2] + ordered[..., size // 2]) / 2.0, dtype=np.float64)
     count = np.sum(~np.isnan(ordered), axis=-1, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
-    high = np.take_along_axis(ordered, np.minimum(count // 2, ordered.shape[-1] - 1), axis=-1)
+    high = np.take_along_axis(ordered, np.minimum(count // 2, size - 1), axis=-1)
     return np.asarray(((low + high) / 2.0)[..., 0], dtype=np.float64)

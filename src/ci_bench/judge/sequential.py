@@ -11,102 +11,25 @@ in seconds: above zero head is slower.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from ci_bench.judge.noise import LEAST_HISTORY, LEAST_SPREAD, Floats, Learned, inflation, moderated
-
-Codes = NDArray[np.int8]
-Counts = NDArray[np.intp]
-Truths = NDArray[np.bool_]
-
-POWER = 0.9
-"""The chance with which an effect of the size `Ruling.resolvable` would be found."""
+from ci_bench.judge.ruling import POWER, Code, Codes, Counts, Rule, Ruling, Truths
 
 _MOST_FREEDOM = 2000.0
 _GRAIN = 8.0
-
-
-class Code(IntEnum):
-    """The decision on one case; a case that is still `OPEN` after its last launch is inconclusive."""
-
-    IMPROVED = -1
-    OPEN = 0
-    REGRESSED = 1
-    UNCHANGED = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """The parameters of the decision.
-
-    `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without change is called regressed; it
-    is shared out over `looks` by `alpha_shares`, most of it late: regressions are rare, so that waiting with them costs
-    little, and late looks find more for the same share. `beta` bounds the chance of calling a change of `margin` unchanged,
-    in equal shares: the looks have most launches in common, so that far less than the bound is realised. `tau` is the
-    smallest change that is flagged; `recurrence` the level at which a change must show without its most extreme launch.
-    Cases without a history are decided from `cold_launches` on. Changes are natural logarithms of ratios.
-
-    Raises:
-        ValueError: shares that don't fit the looks, or looks out of order.
-    """
-
-    alpha: float = 0.01
-    beta: float = 0.1
-    looks: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
-    alpha_shares: tuple[float, ...] = (0.0, 0.01, 0.03, 0.06, 0.2, 0.7)
-    tau: float = math.log(1.01)
-    margin: float = math.log(1.02)
-    gating: int | None = None
-    recurrence: float = 0.99
-    level: float = 0.95
-    cold_launches: int = 5
-
-    def __post_init__(self) -> None:
-        """Refuses parameters under which `alpha` would not bound the false alarms."""
-        if len(self.alpha_shares) != len(self.looks) or min(self.alpha_shares) < 0 or sum(self.alpha_shares) > 1 + 1e-9:
-            raise ValueError("alpha_shares needs a share of at least 0 for each look, and a sum of at most 1")
-        if sorted(set(self.looks)) != list(self.looks) or self.looks[0] < 1:
-            raise ValueError("looks must be launch counts in rising order")
-
-
-def fixed(launches: int) -> Rule:
-    """The rule for a fixed number of launches: one look, which has all of alpha and beta = 5 %."""
-    return Rule(looks=(launches,), alpha_shares=(1.0,), beta=0.05)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ruling:
-    """What is known of each case at its decision, or by now: all [..., cases], NaN where nothing is.
-
-    `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
-    (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
-    in all to find a change of `Rule.margin` with `POWER`), `launches` (used), `next_look` (launches to have before asking
-    again, 0 where decided or out of looks), `inflation` (the noise guard's factor), `calibrated` (a history was there).
-    """
-
-    code: Codes
-    mean: Floats
-    error: Floats
-    freedom: Floats
-    low: Floats
-    high: Floats
-    resolvable: Floats
-    needed: Floats
-    launches: Counts
-    next_look: Counts
-    inflation: Floats
-    calibrated: Truths
+_LARGEST = 20.0
+"""A log-ratio beyond this (a factor of 5e8) is a fault of the document."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _State:
-    """The arrays that looks write into, [..., cases]; `stop` is the number of columns in use."""
+    """The arrays that looks write into, [..., cases]; `stop` is the number of columns in use, `active` who goes on."""
 
     code: Codes
+    active: Truths
     stop: Counts
     mean: Floats
     spread: Floats
@@ -132,10 +55,12 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
     ``s^2 = (nu0 s0^2 phi^2 + S) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``, ``se = s / sqrt(r)``.
     Suspicious: ``|m| > max(tau, t(1 - alpha share / N, nu) se)``. Regressed (or improved): suspicious, r >= 2, and the other
     launches still say so without the most extreme: ``m' > t(recurrence, nu) s / sqrt(r - 1)``. Unchanged: not suspicious and
-    ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. Pooling is Welch's and Smyth's idea of a prior that counts as
-    nu0 observations; the shares of alpha are Bonferroni over looks and cases, valid under any dependence between them.
+    ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more observations of the spread (Smyth
+    2004, https://doi.org/10.2202/1544-6115.1027); the shares of alpha are Bonferroni over looks and cases, valid under any
+    dependence between them. Ask when a look is complete, or when nothing more will run; a case without a usable launch stays
+    open, and so does one whose spread nobody knows.
     """
-    usable = np.where(np.isfinite(d), d, np.nan)
+    usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
     state = _start(usable.shape[:-1])
     for number, look in enumerate(rule.looks):
         going = _going(usable, state, rule.looks, number)
@@ -148,6 +73,7 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
         evidence = _weigh(masked, going, factor, learned, rule)
         _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
         state.code[going] = _decide(masked[going], evidence, rule, number, rule.gating or usable.shape[-2])
+        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, rule, look)
     return _ruling(state, usable, learned, rule)
 
 
@@ -161,12 +87,27 @@ def repeated_interval(ruling: Ruling, rule: Rule) -> tuple[Floats, Floats]:
     return ruling.mean - half, ruling.mean + half
 
 
+def _plausible(values: Floats) -> Floats:
+    """NaN in place of what no measurement gives."""
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _floored(learned: Learned) -> Learned:
+    """No spread below what a clock resolves, and no history that outweighs everything."""
+    return Learned(
+        spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
+        freedom=np.minimum(np.nan_to_num(learned.freedom, nan=0.0), _MOST_FREEDOM),
+        within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
+    )
+
+
 def _start(shape: tuple[int, ...]) -> _State:
     def unknown() -> Floats:
         return np.full(shape, np.nan)
 
     return _State(
         code=np.zeros(shape, dtype=np.int8),
+        active=np.ones(shape, dtype=np.bool_),
         stop=np.zeros(shape, dtype=np.intp),
         mean=unknown(),
         spread=unknown(),
@@ -177,10 +118,10 @@ def _start(shape: tuple[int, ...]) -> _State:
 
 
 def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Truths:
-    """The open cases with a launch since the look before."""
+    """The cases still in play with a launch since the look before."""
     before = looks[number - 1] if number else 0
     fresh = np.isfinite(d[..., before : looks[number]]).any(axis=-1)
-    return np.asarray(fresh & (state.code == Code.OPEN), dtype=np.bool_)
+    return np.asarray(fresh & state.active, dtype=np.bool_)
 
 
 def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule) -> _Evidence:
@@ -196,10 +137,9 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
         prior = np.where(cold, spread[..., None], prior)
         freedom = np.where(cold, equivalent[..., None], freedom)
     total = freedom + np.maximum(count - 1, 0)
-    pooled = np.sqrt(np.divide(freedom * prior**2 + squares, total, out=np.full(total.shape, np.nan), where=total > 0))
-    return _Evidence(
-        mean=mean[going], spread=np.maximum(pooled, LEAST_SPREAD)[going], freedom=total[going], count=count[going]
-    )
+    energy = np.where(freedom == 0, 0.0, freedom * prior**2) + squares
+    pooled = np.sqrt(np.divide(energy, total, out=np.full(total.shape, np.nan), where=total > 0))
+    return _Evidence(mean=mean[going], spread=np.maximum(pooled, LEAST_SPREAD)[going], freedom=total[going], count=count[going])
 
 
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
@@ -232,6 +172,18 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
     changed[suspicious] = _recurs(d[suspicious], _taken(evidence, suspicious), rule.recurrence)
     unchanged = ~suspicious & (size + lenient * error < rule.margin)
     return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
+
+
+def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
+    """Whether more launches may still decide an open case (see `Rule`); always where its spread isn't known yet."""
+    if look < rule.patience:
+        return np.ones(evidence.mean.shape, dtype=np.bool_)
+    error = evidence.spread / np.sqrt(evidence.count)
+    distance = rule.suspect if look < rule.regular else rule.suspect_late
+    suspect = np.abs(evidence.mean) > distance * error
+    lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
+    reachable = (look < rule.regular) & (lenient * evidence.spread / math.sqrt(rule.regular) < rule.margin)
+    return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
 
 
 def _taken(evidence: _Evidence, which: Truths) -> _Evidence:
@@ -284,7 +236,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
 def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:
     following = dict(_steps(looks))
     due = np.vectorize(following.__getitem__, otypes=[np.intp])(state.stop) if state.stop.size else state.stop
-    return np.where(state.code == Code.OPEN, due, 0)
+    return np.where(state.active, due, 0)
 
 
 def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,7 +77,9 @@ class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an err
 
 
 class Program(Protocol):
-    """One arm, built and ready."""
+    """One arm, built and ready. `items` is how many rows, images or tokens a step processes, `None` where that means nothing."""
+
+    items: int | None
 
     def step(self) -> None:
         """One call of what is measured, on the next prepared input. Does not synchronise."""
@@ -100,7 +102,11 @@ class Workload(Protocol):
 
 
 class Suite(Protocol):
-    """The half of a suite that needs no torch."""
+    """The half of a suite that needs no torch.
+
+    `worker` names the worker's module. `preload` are the modules that the process behind a launch imports once; a suite that
+    computes with torch names it here. A plugin's suite may have `options_schema`, the JSON Schema of one of its entries.
+    """
 
     name: str
     worker: str
@@ -123,8 +129,22 @@ def find_suite(name: str) -> Suite:
         suite: Suite = getattr(import_module(module), attribute)
         return suite
     for entry in entry_points(group=PLUGIN_GROUP, name=name):
-        plugin: Suite = entry.load()
-        return plugin
+        return _load(entry)
     known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=PLUGIN_GROUP))}))
     message = f"there is no suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
     raise UnknownSuite(message)
+
+
+def plugin_forms() -> dict[str, Mapping[str, Any]]:
+    """The JSON Schema of each plugin suite's entries, by suite; any mapping will do where a plugin gives none."""
+    plugins = {entry.name: _load(entry) for entry in entry_points(group=PLUGIN_GROUP)}
+    return {name: getattr(suite, "options_schema", {"type": "object"}) for name, suite in plugins.items()}
+
+
+def _load(entry: EntryPoint) -> Suite:
+    try:
+        plugin: Suite = entry.load()
+    except Exception as error:
+        message = f"the plugin behind suite {entry.name!r} ({entry.value}) cannot be imported: {error}; mend or uninstall it"
+        raise UnknownSuite(message) from error
+    return plugin

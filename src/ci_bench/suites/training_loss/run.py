@@ -71,11 +71,12 @@ class TimedTraining:
 
     def __init__(self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str) -> None:
         """Build the trainee and put every batch of full size on the device."""
+        self.items: int | None = min(options.batch_size, len(rows))
         self._arm = arm
         self._start = start
         self._trainee = build_trainee(options, start, device=device, backend=options.backend_of(arm))
         stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
-        full = [batch for indices, batch in stream if len(indices) == min(options.batch_size, len(rows))]
+        full = [batch for indices, batch in stream if len(indices) == self.items]
         self._batches = cycle(full)
         self._loss: Tensor | None = None
         torch.manual_seed(options.seed)

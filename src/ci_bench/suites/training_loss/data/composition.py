@@ -141,9 +141,7 @@ def _adjective(rng: Random, aspect: Aspect, grade: int) -> str:
 
 def _fill(rng: Random, template: str) -> str:
     """Replace each {slot} by a word of that slot; {adjective} is a common adjective of any grade."""
-    return "".join(
-        literal + (_slot_word(rng, slot) if slot else "") for literal, slot, _, _ in Formatter().parse(template)
-    )
+    return "".join(literal + (_slot_word(rng, slot) if slot else "") for literal, slot, _, _ in Formatter().parse(template))
 
 
 def _slot_word(rng: Random, slot: str) -> str:

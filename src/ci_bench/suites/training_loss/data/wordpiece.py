@@ -88,9 +88,7 @@ def _post_processor(ids: dict[str, int]) -> dict[str, Any]:
         "type": "TemplateProcessing",
         "single": single,
         "pair": [*single, _sequence("B", 1), _special("[SEP]", 1)],
-        "special_tokens": {
-            token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
-        },
+        "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")},
     }
 
 

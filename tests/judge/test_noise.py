@@ -1,0 +1,180 @@
+"""Estimators against hand-computed values and scipy; what is missing or malformed never becomes a figure."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.special import polygamma
+from scipy.stats import median_abs_deviation, trim_mean
+
+from ci_bench.judge import noise
+
+FINITE = st.floats(-5, 5, allow_nan=False)
+SAMPLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=25), elements=FINITE)
+
+
+def learned(past, within=None, weights=None):
+    past = np.atleast_2d(np.asarray(past, dtype=float))
+    within = np.ones_like(past) if within is None else np.atleast_2d(within)
+    return noise.learn(past, within, np.ones_like(past) if weights is None else np.atleast_2d(weights))
+
+
+class TestTrimmedMean:
+    def test_cuts_a_fifth_at_each_end(self):
+        assert noise.trimmed_mean(np.array([[100.0, 1, 2, 3, -100]])) == pytest.approx([2.0])
+
+    @given(SAMPLES)
+    def test_is_scipys(self, samples):
+        np.testing.assert_allclose(noise.trimmed_mean(samples), trim_mean(samples, 0.2, axis=-1), atol=1e-12)
+
+    @given(SAMPLES, st.integers(1, 5))
+    def test_what_is_missing_does_not_count(self, samples, missing):
+        padding = np.full((*samples.shape[:-1], missing), np.nan)
+        padded = np.concatenate([padding, samples], axis=-1)
+        np.testing.assert_allclose(noise.trimmed_mean(padded), noise.trimmed_mean(samples), atol=1e-12)
+
+    @pytest.mark.parametrize("empty", [np.full((1, 4), np.nan), np.empty((1, 0)), np.array([[np.inf, -np.inf]])])
+    def test_of_nothing_is_unknown(self, empty):
+        assert np.isnan(noise.trimmed_mean(empty)).all()
+
+    def test_infinities_are_no_samples(self):
+        assert noise.trimmed_mean(np.array([[np.inf, 1.0, -np.inf, 3.0]])) == pytest.approx([2.0])
+
+
+class TestLaunchRatio:
+    def test_twice_the_time_is_the_logarithm_of_two(self):
+        base = np.log([[1.0, 1.0, 1.0]])
+        assert noise.launch_ratio(base, base + np.log(2)) == pytest.approx([np.log(2)])
+
+    @given(SAMPLES, SAMPLES, st.floats(-3, 3))
+    def test_the_unit_of_time_does_not_matter(self, base, head, unit):
+        base, head = base.ravel()[None], head.ravel()[None]
+        np.testing.assert_allclose(noise.launch_ratio(base + unit, head + unit), noise.launch_ratio(base, head), atol=1e-9)
+
+    @given(SAMPLES, SAMPLES)
+    def test_swapping_the_sides_swaps_the_sign(self, base, head):
+        base, head = base.ravel()[None], head.ravel()[None]
+        assert noise.launch_ratio(base, head) == pytest.approx(-noise.launch_ratio(head, base))
+
+
+class TestWithinSpread:
+    def test_of_blocks_by_hand(self):
+        base = np.zeros((1, 6))
+        head = np.array([[0.0, 2, 2, 2, 4, 6]])  # blocks 1, 2, 5: median 2, deviations 1, 0, 3
+        assert noise.within_spread(base, head) == pytest.approx([1.4826 * 1])
+
+    @given(arrays(np.float64, (3, 20), elements=FINITE))
+    def test_is_scipys_median_absolute_deviation(self, head):
+        blocks = head.reshape(3, 10, 2).mean(axis=-1)
+        expected = 1.4826 * median_abs_deviation(blocks, axis=-1)
+        np.testing.assert_allclose(noise.within_spread(np.zeros_like(head), head), expected, atol=1e-12)
+
+    def test_a_block_with_a_hole_is_left_out(self):
+        base, head = np.zeros((1, 8)), np.array([[0.0, 2, 2, 2, np.nan, 6, 4, 6]])
+        assert noise.within_spread(base, head) == pytest.approx([1.4826])
+
+    @pytest.mark.parametrize("samples", [0, 1, 2, 3])
+    def test_one_block_has_none(self, samples):
+        assert np.isnan(noise.within_spread(np.zeros((1, samples)), np.ones((1, samples)))).all()
+
+
+class TestLearning:
+    def test_the_mean_square_around_zero(self):
+        got = learned([[0.3, -0.1, 0.2]])
+        assert got.spread == pytest.approx([np.sqrt(0.14 / 3)])
+        assert got.freedom == pytest.approx([3.0])
+
+    def test_weights_by_hand(self):
+        got = learned([[0.3, -0.1]], weights=[[1.0, 0.5]])
+        assert got.spread == pytest.approx([np.sqrt((0.09 + 0.005) / 1.5)])
+        assert got.freedom == pytest.approx([1.5**2 / 1.25])
+
+    def test_a_month_halves_the_weight(self):
+        assert noise.forgetting(np.array([0.0, 30, 60])) == pytest.approx([1, 0.5, 0.25])
+
+    def test_launches_that_were_not_run_teach_nothing(self):
+        got = learned([[0.3, np.nan, -0.1, np.inf, 0.2]])
+        assert got.spread == pytest.approx([np.sqrt(0.14 / 3)])
+        assert got.freedom == pytest.approx([3.0])
+
+    def test_no_history_is_unknown_not_zero(self):
+        got = noise.learn(np.empty((2, 0)), np.empty((2, 0)), np.empty(0))
+        assert np.isnan(got.spread).all()
+        assert (got.freedom == 0).all()
+
+    def test_identical_launches_are_not_believed_noiseless(self):
+        assert learned([[0.0, 0.0, 0.0]]).spread == pytest.approx([noise.LEAST_SPREAD])
+
+
+class TestModeration:
+    @pytest.mark.parametrize("x", [0.05, 0.5, 1.0, 3.0, 40.0, 1e4])
+    def test_the_inverse_of_trigamma(self, x):
+        assert noise.trigamma_inverse(polygamma(1, np.array([x]))) == pytest.approx([x], rel=1e-8)
+
+    def test_finds_the_prior_that_variances_were_drawn_from(self):
+        rng = np.random.default_rng(3)
+        truth = 0.02**2 * 10 / rng.chisquare(10, 20_000)
+        spread, freedom = noise.moderated(truth * rng.chisquare(4, 20_000) / 4, 4)
+        assert spread == pytest.approx(0.02, rel=0.02)
+        assert freedom == pytest.approx(10, rel=0.1)
+
+    def test_equal_variances_pool_without_limit(self):
+        rng = np.random.default_rng(3)
+        _, freedom = noise.moderated(rng.chisquare(50, 200) / 50, 4)
+        assert freedom == pytest.approx(1e6)
+
+    @pytest.mark.parametrize("variances", [[np.nan, np.nan], [1.0, np.nan], [0.0, 0.0]])
+    def test_needs_two_cases(self, variances):
+        spread, freedom = noise.moderated(np.array(variances), 4)
+        assert np.isnan(spread)
+        assert freedom == 0
+
+
+class TestInflation:
+    CASES = 40
+
+    def draw(self, rng, launches=4, scale=1.0):
+        spread = np.exp(rng.uniform(-7, -4, self.CASES))
+        d = scale * spread[:, None] * rng.standard_normal((self.CASES, launches))
+        within = np.full(d.shape, 0.01)
+        return d, within, noise.Learned(spread=spread, freedom=np.full(self.CASES, 20.0), within=np.full(self.CASES, 0.01))
+
+    def test_is_one_on_a_usual_day(self):
+        d, within, known = self.draw(np.random.default_rng(1))
+        assert 1.0 <= noise.inflation(d, within, known).item() < 1.25
+
+    def test_sees_launches_that_scatter_more(self):
+        d, within, known = self.draw(np.random.default_rng(1), scale=3.0)
+        assert 2.2 < noise.inflation(d, within, known).item() < 4.0
+
+    def test_sees_samples_that_scatter_more(self):
+        d, within, known = self.draw(np.random.default_rng(1))
+        assert noise.inflation(d, 2.5 * within, known).item() == pytest.approx(2.5)
+
+    def test_a_change_of_all_cases_is_not_noise(self):
+        rng = np.random.default_rng(1)
+        d, within, known = self.draw(rng)
+        slower = rng.uniform(0.02, 0.1, (self.CASES, 1))
+        assert noise.inflation(d + 0.05, within, known).item() < 1.25
+        assert noise.inflation(d + slower, within, known).item() < 1.25
+
+    def test_few_launches_tell_nothing(self):
+        d, within, known = self.draw(np.random.default_rng(1), scale=3.0)
+        few = noise.Learned(spread=known.spread[:9], freedom=known.freedom[:9], within=known.within[:9])
+        assert noise.inflation(d[:9, :1], within[:9, :1], few).item() == 1.0
+        assert noise.inflation(d[:9], within[:9], few).item() > 2.0
+
+    def test_nothing_known_is_no_inflation(self):
+        unknown = np.full(12, np.nan)
+        known = noise.Learned(spread=unknown, freedom=np.zeros(12), within=unknown)
+        assert noise.inflation(np.ones((12, 2)), np.ones((12, 2)), known).item() == 1.0
+
+
+@given(
+    arrays(np.float64, array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9), elements=st.one_of(FINITE, st.just(np.nan)))
+)
+@settings(max_examples=50)
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+def test_the_median_is_numpys(values):
+    np.testing.assert_allclose(noise.nan_median(values, axis=-1), np.nanmedian(values, axis=-1))

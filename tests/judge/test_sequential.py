@@ -1,0 +1,309 @@
+"""The rule by hand, its symmetries, and what must never lead to a verdict."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import t as student
+
+from ci_bench.judge import sequential
+from ci_bench.judge.noise import Learned
+from ci_bench.judge.ruling import Code, Rule, fixed
+
+RULE = Rule()
+CASES, LAUNCHES = 5, 16
+
+
+def history(spread=0.005, freedom=20.0, within=0.01, cases=1):
+    return Learned(
+        spread=np.broadcast_to(np.asarray(spread, dtype=float), (cases,)),
+        freedom=np.broadcast_to(np.asarray(freedom, dtype=float), (cases,)),
+        within=np.broadcast_to(np.asarray(within, dtype=float), (cases,)),
+    )
+
+
+def rule_on(d, learned=None, rule=RULE, within=0.01):
+    d = np.atleast_2d(np.asarray(d, dtype=float))
+    return sequential.replay(d, np.full(d.shape, within), learned or history(cases=len(d)), rule)
+
+
+NOT_RUN = st.just(math.nan)
+RATIO = st.one_of(st.floats(-0.2, 0.2), NOT_RUN)
+RATIOS = arrays(np.float64, (CASES, LAUNCHES), elements=st.floats(-0.2, 0.2))
+HOLED = arrays(np.float64, (CASES, LAUNCHES), elements=RATIO)
+SPREADS = arrays(np.float64, CASES, elements=st.floats(0.0005, 0.05))
+
+
+class TestByHand:
+    def test_pools_history_with_today(self):
+        got = rule_on([0.001, 0.003], rule=replace(RULE, looks=(2,), alpha_shares=(1.0,), patience=99))
+        spread = math.sqrt((20 * 0.005**2 + 2 * 0.001**2) / 21)
+        assert got.mean == pytest.approx([0.002])
+        assert got.freedom == pytest.approx([21])
+        assert got.error == pytest.approx([spread / math.sqrt(2)])
+
+    def test_the_interval_is_students(self):
+        got = rule_on([0.001, 0.003], rule=fixed(2))
+        half = student.ppf(0.975, 21) * got.error
+        assert got.low == pytest.approx(got.mean - half)
+        assert got.high == pytest.approx(got.mean + half)
+
+    def test_the_repeated_interval_is_bonferronis_over_looks(self):
+        got = rule_on([0.001])
+        low, high = sequential.repeated_interval(got, RULE)
+        half = student.ppf(1 - 0.05 / 16, 20) * 0.005
+        assert [low[0], high[0]] == pytest.approx([0.001 - half, 0.001 + half])
+
+    @pytest.mark.parametrize(("shift", "code"), [(-1e-5, Code.UNCHANGED), (1e-5, Code.OPEN)])
+    def test_unchanged_up_to_the_margin(self, shift, code):
+        edge = math.log(1.02) - student.ppf(1 - 0.05 / 8, 20) * 0.005
+        assert rule_on([edge + shift]).code == [code]
+
+    @pytest.mark.parametrize(("shift", "code"), [(-1e-5, Code.OPEN), (1e-5, Code.REGRESSED)])
+    def test_regressed_beyond_the_quantile_of_its_share(self, shift, code):
+        spread = math.sqrt(20 * 0.005**2 / 21)  # two equal launches add no deviations
+        edge = student.ppf(1 - 0.01 * 0.01, 21) * spread / math.sqrt(2)
+        assert rule_on([edge + shift] * 2).code == [code]
+
+    def test_a_change_below_tau_is_never_flagged(self):
+        quiet = history(spread=1e-5)
+        assert rule_on([0.0099] * 4, quiet).code == [Code.UNCHANGED]
+        assert rule_on([0.0199] * 4, quiet).code == [Code.REGRESSED]
+
+    def test_the_guard_widens_what_was_learned(self):
+        got = rule_on([0.001], within=0.03)
+        assert got.inflation == pytest.approx([3.0])
+        assert got.error == pytest.approx([0.015])
+
+    def test_resolvable_and_needed(self):
+        got = rule_on([0.05, -0.05, 0.05, -0.05, 0.05, -0.05], rule=replace(RULE, patience=99))
+        reach = (student.ppf(1 - 0.01 * 0.4, float(got.freedom[0])) + 1.2815515655) * float(got.error[0]) * math.sqrt(6)
+        assert got.resolvable == pytest.approx([reach / math.sqrt(6)])
+        assert got.needed == pytest.approx([math.ceil((reach / math.log(1.02)) ** 2)])
+
+    def test_more_gating_cases_ask_for_more(self):
+        edge = 0.017
+        assert rule_on([edge] * 2).code == [Code.REGRESSED]
+        assert rule_on([edge] * 2, rule=replace(RULE, gating=50)).code == [Code.OPEN]
+
+
+class TestRecurrence:
+    def test_one_launch_never_flags(self):
+        assert rule_on([1.0]).code == [Code.OPEN]
+
+    def test_a_single_accident_does_not_flag(self):
+        rule = replace(RULE, looks=(4,), alpha_shares=(1.0,))
+        assert rule_on([0.0, 0.0, 0.0, 0.5], history(freedom=1000.0), rule).code == [Code.OPEN]
+        assert rule_on([0.2, 0.1, 0.1, 0.1], history(freedom=1000.0), rule).code == [Code.REGRESSED]
+
+
+class TestGoingOn:
+    def test_a_decided_case_needs_no_more(self):
+        got = rule_on([[0.0] + [math.nan] * 3, [0.012] + [math.nan] * 3])
+        assert got.code.tolist() == [Code.UNCHANGED, Code.OPEN]
+        assert got.next_look.tolist() == [0, 2]
+
+    def test_launches_after_the_decision_do_not_count(self):
+        got = rule_on([0.0, 9.0, 9.0, 9.0])
+        assert got.code == [Code.UNCHANGED]
+        assert got.launches == [1]
+
+    def test_hopeless_cases_give_up_early(self):
+        noisy = history(spread=0.1)
+        assert rule_on([0.01, -0.01, 0.01], noisy).next_look == [4]
+        assert rule_on([0.01, -0.01, 0.01, -0.01], noisy).next_look == [0]
+
+    def test_suspects_go_on_beyond_the_regular_looks(self):
+        noisy = history(spread=0.03)
+        assert rule_on([0.027, 0.023] * 4, noisy).next_look == [12]
+        assert rule_on([0.02, 0.018] * 4, noisy).next_look == [0]
+
+    def test_a_slow_noisy_case_is_found_late(self):
+        got = rule_on([0.028, 0.024] * 8, history(spread=0.03))
+        assert got.code == [Code.REGRESSED]
+        assert got.launches == [12]
+
+    def test_nothing_measured_yet_waits_for_the_first_look(self):
+        got = rule_on(np.empty((2, 0)))
+        assert got.next_look.tolist() == [1, 1]
+        assert np.isnan(got.mean).all()
+
+    @given(RATIOS, SPREADS)
+    @settings(max_examples=50, deadline=None)
+    def test_live_and_replayed_answers_agree(self, d, spreads):
+        learned = history(spread=spreads, cases=CASES)
+        measured = np.full_like(d, np.nan)
+        got = sequential.replay(measured, np.full(d.shape, 0.01), learned, RULE)
+        while got.next_look.any():
+            for case, look in enumerate(got.next_look):
+                measured[case, :look] = d[case, :look]
+            before, got = got, sequential.replay(measured, np.full(d.shape, 0.01), learned, RULE)
+            decided = before.code != Code.OPEN
+            assert (got.code[decided] == before.code[decided]).all()
+        whole = sequential.replay(d, np.full(d.shape, 0.01), learned, RULE)
+        np.testing.assert_array_equal(whole.code, got.code)
+        np.testing.assert_array_equal(whole.launches, got.launches)
+        np.testing.assert_array_equal(whole.low, got.low)
+
+
+class TestSymmetries:
+    @given(HOLED, SPREADS)
+    @settings(deadline=None)
+    def test_swapping_the_sides_swaps_the_verdicts(self, d, spreads):
+        learned = history(spread=spreads, cases=CASES)
+        one, other = rule_on(d, learned), rule_on(-d, learned)
+        mirrored = np.where(one.code == Code.UNCHANGED, Code.UNCHANGED, -one.code)
+        np.testing.assert_array_equal(other.code, mirrored)
+        np.testing.assert_allclose(other.low, -one.high)
+
+    @given(HOLED, SPREADS, st.permutations(range(CASES)))
+    @settings(deadline=None)
+    def test_the_order_of_cases_does_not_matter(self, d, spreads, order):
+        one = rule_on(d, history(spread=spreads, cases=CASES))
+        other = rule_on(d[order], history(spread=spreads[order], cases=CASES))
+        np.testing.assert_array_equal(other.code, one.code[order])
+        np.testing.assert_array_equal(other.launches, one.launches[order])
+
+    @given(RATIOS, SPREADS, st.sampled_from([0.25, 0.5, 2.0]))
+    @settings(deadline=None)
+    def test_all_scaled_alike_decides_alike(self, d, spreads, factor):
+        one = rule_on(d, history(spread=spreads, cases=CASES))
+        scaled = replace(RULE, tau=factor * RULE.tau, margin=factor * RULE.margin)
+        other = rule_on(factor * d, history(spread=factor * spreads, cases=CASES), scaled)
+        np.testing.assert_array_equal(other.code, one.code)
+
+    @given(arrays(np.float64, (3, CASES, LAUNCHES), elements=RATIO), SPREADS)
+    @settings(max_examples=30, deadline=None)
+    def test_runs_side_by_side_are_judged_apart(self, d, spreads):
+        learned = history(spread=spreads, cases=CASES)
+        stacked = Learned(**{name: np.stack([getattr(learned, name)] * 3) for name in Learned.__slots__})
+        together = sequential.replay(d, np.full(d.shape, 0.01), stacked, RULE)
+        for run in range(3):
+            np.testing.assert_array_equal(together.code[run], rule_on(d[run], learned).code)
+
+
+class TestMoreNoise:
+    @given(RATIOS, SPREADS, st.floats(1.0, 5.0))
+    @settings(deadline=None)
+    def test_never_turns_an_open_case_into_a_verdict(self, d, spreads, factor):
+        rule = replace(RULE, patience=99, suspect_late=0.0)
+        calm = rule_on(d, history(spread=spreads, cases=CASES), rule)
+        noisy = rule_on(d, history(spread=factor * spreads, cases=CASES), rule)
+        inside = rule_on(d, history(spread=spreads, cases=CASES), rule, within=factor * 0.01)
+        still_open = calm.code == Code.OPEN
+        assert (noisy.code[still_open] == Code.OPEN).all()
+        assert (inside.code[still_open] == Code.OPEN).all()
+
+    @given(st.floats(-0.2, 0.2), st.floats(0.001, 0.02), st.floats(1.0, 4.0))
+    @settings(deadline=None)
+    def test_never_narrows_an_interval(self, mean, spread, factor):
+        calm, noisy = (rule_on([mean], history(spread=one)) for one in (spread, factor * spread))
+        assert noisy.high - noisy.low >= calm.high - calm.low
+
+
+class TestMalformed:
+    @pytest.mark.parametrize(
+        "d",
+        [
+            [[math.nan] * 8],
+            [[math.inf] * 8],
+            [[-math.inf] * 8],
+            [[1e300] * 8],
+            [[0.5] + [math.nan] * 7],
+            [[math.nan] * 7 + [0.5]],
+            [[0.5] + [math.inf] * 7],
+        ],
+        ids=["nothing", "infinite", "minus infinite", "huge", "one launch", "one late launch", "one and infinities"],
+    )
+    def test_never_regressed_or_improved(self, d):
+        assert rule_on(d).code == [Code.OPEN]
+
+    @pytest.mark.parametrize(
+        "learned",
+        [
+            history(spread=math.nan),
+            history(freedom=math.nan),
+            history(freedom=0.0),
+            history(spread=math.inf),
+            history(freedom=3.9),
+        ],
+        ids=["no spread", "no freedom", "no launches", "infinite spread", "three launches"],
+    )
+    def test_two_launches_without_a_history_decide_nothing(self, learned):
+        got = rule_on([0.5, 0.5], learned)
+        assert got.code == [Code.OPEN]
+        assert got.next_look == [3]
+        assert not got.calibrated
+
+    @given(arrays(np.float64, (CASES, LAUNCHES), elements=st.floats(allow_nan=True, allow_infinity=True)), SPREADS)
+    @settings(deadline=None)
+    def test_anything_gets_an_answer(self, d, spreads):
+        got = rule_on(d, history(spread=spreads, cases=CASES))
+        assert set(got.code.tolist()) <= set(Code)
+        assert (got.code[got.launches < 2] % 2 == 0).all()
+
+    def test_a_spread_of_zero_is_not_believed(self):
+        got = rule_on([0.0, 0.0], history(spread=0.0, within=0.0))
+        assert got.error > [0.0]
+
+    @pytest.mark.parametrize("within", [math.nan, math.inf])
+    def test_unknown_inner_spread_leaves_the_guard_at_one(self, within):
+        assert rule_on([0.001], within=within).inflation == [1.0]
+
+
+class TestColdStart:
+    def test_decides_from_the_first_look_after_five_launches(self):
+        rng = np.random.default_rng(4)
+        d = 0.002 * rng.standard_normal((20, 6))
+        d[0] += 0.05
+        unknown = history(spread=math.nan, freedom=0.0, within=math.nan, cases=20)
+        assert (rule_on(d[:, :4], unknown).code == Code.OPEN).all()
+        got = rule_on(d, unknown)
+        assert got.code.tolist() == [Code.REGRESSED] + [Code.UNCHANGED] * 19
+        assert (got.launches == 6).all()
+
+    def test_a_lone_case_falls_back_to_its_own_spread(self):
+        d = [0.049, 0.051, 0.05, 0.0505, 0.0495, 0.05]
+        got = rule_on(d, history(spread=math.nan, freedom=0.0))
+        assert got.freedom == pytest.approx([5.0])
+        assert got.error == pytest.approx([np.std(d, ddof=1) / math.sqrt(6)])
+        assert got.code == [Code.REGRESSED]
+
+
+class TestParameters:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"alpha_shares": (1.0,)},
+            {"looks": (2, 1), "alpha_shares": (0.5, 0.5)},
+            {"looks": (0, 1), "alpha_shares": (0.5, 0.5)},
+            {"looks": (1, 2), "alpha_shares": (0.6, 0.5)},
+            {"looks": (1, 2), "alpha_shares": (-0.1, 0.5)},
+        ],
+    )
+    def test_that_would_not_bound_false_alarms_are_refused(self, wrong):
+        with pytest.raises(ValueError, match="look"):
+            replace(RULE, **wrong)
+
+    def test_the_shares_of_the_default_use_all_of_alpha(self):
+        assert sum(RULE.alpha_shares) == pytest.approx(1.0)
+        assert RULE.alpha_shares[0] == 0
+
+
+def test_false_alarms_stay_within_alpha():
+    rng = np.random.default_rng(7)
+    runs, cases = 400, 20
+    spread = np.exp(rng.uniform(-6, -3.5, (runs, cases)))
+    d = spread[..., None] * rng.standard_normal((runs, cases, 16))
+    past = spread[..., None] * rng.standard_normal((runs, cases, 20))
+    learned = Learned(
+        spread=np.sqrt((past**2).mean(axis=-1)), freedom=np.full((runs, cases), 20.0), within=np.full((runs, cases), 0.01)
+    )
+    got = sequential.replay(d, np.full(d.shape, 0.01), learned, RULE)
+    assert (got.code == Code.REGRESSED).any(axis=-1).sum() <= 6
+    naive = replace(RULE, alpha=0.5, gating=1, recurrence=0.5, tau=0.0)
+    assert (sequential.replay(d, np.full(d.shape, 0.01), learned, naive).code == Code.REGRESSED).any(axis=-1).sum() > 100
