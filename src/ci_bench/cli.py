@@ -52,7 +52,7 @@ def _terminate(_number: int, _frame: object) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    results = _measure(arguments, _load(arguments))
+    results = _measure(_load(arguments), arguments.filter, arguments.output, reproduce=_reproduce_prefix(arguments))
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
         _tell(f"{row.status:<14}{row.case.id}{reason}")
@@ -69,7 +69,7 @@ def _gate(arguments: argparse.Namespace) -> int:
         raise BadInput(message)
     config = _load(arguments)
     baseline = _read_baseline(arguments.baseline)
-    results = _measure(arguments, config)
+    results = _measure(config, arguments.filter, arguments.output, reproduce=_reproduce_prefix(arguments))
     comparison = pipeline.judge(results, baseline, policy=config.policy, folder=arguments.output)
     _show(comparison, comment=arguments.comment)
     _say_files(arguments.output)
@@ -78,7 +78,10 @@ def _gate(arguments: argparse.Namespace) -> int:
     return comparison.judgement.exit_code
 
 
-def _measure(arguments: argparse.Namespace, config: "Config") -> "Results":
+def _measure(
+    config: "Config", filters: Sequence[str], output: Path, *, reproduce: str, environ: Mapping[str, str] | None = None
+) -> "Results":
+    """Measure here. `reproduce` is the command without its filter, `environ` more variables for the workers."""
     from ci_bench import pipeline, planning
     from ci_bench.doctor import require_engine
     from ci_bench.engine.environ import worker_environment
@@ -87,19 +90,18 @@ def _measure(arguments: argparse.Namespace, config: "Config") -> "Results":
     from ci_bench.engine.source import describe_source
     from ci_bench.report.progress import ProgressDisplay
 
-    plan = planning.plan(config, arguments.filter)
+    plan = planning.plan(config, filters)
     require_engine()
-    prefix = _reproduce_prefix(arguments)
-    reproduce = {case.id: f"{prefix} --filter {shlex.quote(case.id)}" for _, case in plan}
+    visible = {**worker_environment(os.environ), **(environ or {})}
     with make_folder() as scratch, ProgressDisplay(_console(stderr=True)) as display:
-        engine = Engine(options=config.run, environ=worker_environment(os.environ), scratch=Path(scratch), observe=display)
+        engine = Engine(options=config.run, environ=visible, scratch=Path(scratch), observe=display)
         return pipeline.measure(
             plan,
             run=planning.start(config),
             source=describe_source(Path.cwd()),
-            reproduce=reproduce,
+            reproduce={case.id: f"{reproduce} --filter {shlex.quote(case.id)}" for _, case in plan},
             engine=engine.measure,
-            folder=arguments.output,
+            folder=output,
         )
 
 
@@ -169,6 +171,24 @@ def _list(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{case.id}\n    arms: {', '.join(case.arms)} (reference: {case.reference}); {stages} worker stages\n")
     sys.stdout.write(f"{len(plan)} case(s), {config.run.launches} launch(es), device {config.run.device}\n")
     return int(ExitCode.OK)
+
+
+def _selftest(arguments: argparse.Namespace) -> int:
+    from ci_bench.selftest import examine, selftest_config
+
+    config = selftest_config(arguments.device or "auto")
+
+    def measure(name: str, plants: str) -> "Results":
+        return _measure(config, (), arguments.output / name, reproduce="ci-bench selftest", environ={"CI_BENCH_PLANT": plants})
+
+    wrong = 0
+    for answer in examine(measure):
+        wrong += not answer.right
+        sys.stdout.write(f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n")
+        sys.stdout.flush()
+    verdict = f"{wrong} wrong answer(s): do not trust this gate on this machine" if wrong else "the gate goes red where it should"
+    sys.stdout.write(f"{verdict}\n")
+    return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
 
 
 def _doctor(_: argparse.Namespace) -> int:
@@ -270,6 +290,7 @@ COMMANDS: Mapping[str, Command] = {
     "report": _report,
     "validate": _validate,
     "list": _list,
+    "selftest": _selftest,
     "doctor": _doctor,
 }
 

@@ -65,6 +65,12 @@ def _list(parser: argparse.ArgumentParser) -> None:
     _filter(parser)
 
 
+def _selftest(parser: argparse.ArgumentParser) -> None:
+    output = DEFAULT_OUTPUT / "selftest"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
+    _device(parser)
+
+
 def _doctor(_: argparse.ArgumentParser) -> None:
     """No flags."""
 
@@ -76,6 +82,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("print the comment for a comparison.json, or for a results.json alone", _report),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),
+    "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
     "doctor": ("say what this machine has and lacks for measuring", _doctor),
 }
 
@@ -94,11 +101,15 @@ def _comment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--comment", action="store_true", help="print the pull-request comment instead of the summary")
 
 
+def _device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+
+
 def _measuring(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     _filter(parser)
     parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
-    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+    _device(parser)
     parser.add_argument("--launches", type=int, metavar="N", help="fresh process sets to measure with")
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
     parser.add_argument("--stage-timeout", type=float, metavar="S", help="end one worker after so many seconds")

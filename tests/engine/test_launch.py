@@ -76,7 +76,10 @@ def test_a_worker_without_torch_in_its_plan_never_imports_it(tmp_path: Path) -> 
     assert (run.environments[-1].identity["device"], "threads" in run.environments[-1].identity) == ("cpu", False)
 
 
-def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(tmp_path: Path) -> None:
+def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     stages = ["prepare", "verify"]
     rows = FakeRun(tmp_path).measure({"name": "local", "stages": stages}, {"name": "hub", "stages": stages, "network": True})
     assert {name: row.checks[0].detail for name, row in rows.items()} == {"local": "1", "hub": "online"}

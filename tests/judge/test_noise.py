@@ -107,6 +107,31 @@ class TestLearning:
         assert learned([[0.0, 0.0, 0.0]]).spread == pytest.approx([noise.LEAST_SPREAD])
 
 
+class TestRunShare:
+    RUNS = np.repeat(np.arange(50), 2)
+
+    def draw(self, share):
+        rng = np.random.default_rng(8)
+        own, common = rng.standard_normal((20, 100)), rng.standard_normal((20, 50)).repeat(2, axis=1)
+        return 0.01 * (np.sqrt(1 - share) * own + np.sqrt(share) * common)
+
+    def test_by_hand(self):
+        past = np.array([[0.01, 0.02, -0.01, -0.01]] * 4)
+        got = noise.run_share(past, np.full(4, 0.01), np.array([0, 0, 1, 1]))
+        assert got == pytest.approx([(2 + 1) / 2])
+
+    @pytest.mark.parametrize("share", [0.3, 0.6])
+    def test_finds_what_launches_of_a_run_share(self, share):
+        past = self.draw(share)
+        assert noise.run_share(past, np.full(20, 0.01), self.RUNS) == pytest.approx([share], abs=0.08)
+
+    def test_is_nothing_for_independent_launches(self):
+        assert noise.run_share(self.draw(0.0), np.full(20, 0.01), self.RUNS) == [0.0]
+
+    def test_one_launch_a_run_cannot_tell(self):
+        assert noise.run_share(self.draw(0.6), np.full(20, 0.01), np.arange(100)) == [0.0]
+
+
 class TestModeration:
     @pytest.mark.parametrize("x", [0.05, 0.5, 1.0, 3.0, 40.0, 1e4])
     def test_the_inverse_of_trigamma(self, x):

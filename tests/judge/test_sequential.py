@@ -91,6 +91,30 @@ class TestByHand:
         assert rule_on([edge] * 2, rule=replace(RULE, gating=50)).code == [Code.OPEN]
 
 
+class TestWhatLaunchesOfARunShare:
+    HALF = replace(history(), bound=0.5)
+
+    def test_is_not_averaged_away(self):
+        got = rule_on([0.001, 0.003], self.HALF, fixed(2))
+        spread = math.sqrt((20 * 0.005**2 + 2 * 0.001**2 / 0.5) / 21)
+        assert got.error == pytest.approx([spread * math.sqrt(0.5 / 2 + 0.5)])
+
+    def test_makes_some_changes_unresolvable(self):
+        d = [0.001, -0.001, 0.0, 0.0]
+        quiet, bound = rule_on(d), rule_on(d, replace(history(spread=0.02), bound=0.5))
+        assert np.isfinite(quiet.needed)
+        assert np.isinf(bound.needed)
+
+    @given(RATIOS, SPREADS, st.floats(0.0, 0.9))
+    @settings(deadline=None)
+    def test_never_adds_a_verdict_of_change_at_the_first_such_look(self, d, spreads, bound):
+        rule = replace(RULE, looks=(2,), alpha_shares=(1.0,))
+        pairs = np.repeat(d[:, :1], 2, axis=1)  # equal launches: the deviations say nothing
+        free = rule_on(pairs, history(spread=spreads, cases=CASES), rule)
+        tied = rule_on(pairs, replace(history(spread=spreads, cases=CASES), bound=bound), rule)
+        assert (tied.code[free.code == Code.OPEN] == Code.OPEN).all()
+
+
 class TestRecurrence:
     def test_one_launch_never_flags(self):
         assert rule_on([1.0]).code == [Code.OPEN]
@@ -180,7 +204,8 @@ class TestSymmetries:
     @settings(max_examples=30, deadline=None)
     def test_runs_side_by_side_are_judged_apart(self, d, spreads):
         learned = history(spread=spreads, cases=CASES)
-        stacked = Learned(**{name: np.stack([getattr(learned, name)] * 3) for name in Learned.__slots__})
+        names = ("spread", "freedom", "within")
+        stacked = Learned(**{name: np.stack([getattr(learned, name)] * 3) for name in names})
         together = sequential.replay(d, np.full(d.shape, 0.01), stacked, RULE)
         for run in range(3):
             np.testing.assert_array_equal(together.code[run], rule_on(d[run], learned).code)
@@ -307,3 +332,12 @@ def test_false_alarms_stay_within_alpha():
     assert (got.code == Code.REGRESSED).any(axis=-1).sum() <= 6
     naive = replace(RULE, alpha=0.5, gating=1, recurrence=0.5, tau=0.0)
     assert (sequential.replay(d, np.full(d.shape, 0.01), learned, naive).code == Code.REGRESSED).any(axis=-1).sum() > 100
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_change_of_many_cases_at_once_does_not_pass_for_noise(share):
+    rng = np.random.default_rng(9)
+    spread = np.full(40, 0.005)
+    slower = rng.uniform(0.03, 0.1, 40) * (np.arange(40) < 40 * share)
+    got = rule_on(slower[:, None] + spread[:, None] * rng.standard_normal((40, 16)), history(spread=spread, cases=40))
+    assert (got.code[slower > 0] == Code.REGRESSED).all()

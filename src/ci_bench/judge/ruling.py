@@ -62,7 +62,7 @@ class Rule:
     cold_launches: int = COLD_LAUNCHES
     patience: int = 4
     regular: int = 8
-    suspect: float = 1.0
+    suspect: float = 1.5
     suspect_late: float = 2.5
 
     def __post_init__(self) -> None:
@@ -84,7 +84,8 @@ class Ruling:
 
     `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
     (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
-    in all to find a change of `Rule.margin` with `POWER`), `launches` (used), `next_look` (launches to have before asking
+    in all to find a change of `Rule.margin` with `POWER`; infinite where
+    none would do), `launches` (used), `next_look` (launches to have before asking
     again, 0 where decided or given up), `inflation` (the noise guard's factor), `calibrated` (a history was there).
     """
 

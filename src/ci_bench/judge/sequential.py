@@ -8,9 +8,8 @@ Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run. Rati
 in seconds: above zero head is slower.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
@@ -20,6 +19,7 @@ from ci_bench.judge.ruling import POWER, Code, Codes, Counts, Rule, Ruling, Trut
 
 _MOST_FREEDOM = 2000.0
 _GRAIN = 8.0
+_MOST_BOUND = 0.9
 _LARGEST = 20.0
 """A log-ratio beyond this (a factor of 5e8) is a fault of the document."""
 
@@ -35,26 +35,40 @@ class _State:
     spread: Floats
     freedom: Floats
     count: Counts
+    bound: Floats
     inflation: Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Evidence:
-    """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches."""
+    """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
+
+    `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`).
+    """
 
     mean: Floats
     spread: Floats
     freedom: Floats
     count: Counts
+    bound: Floats
+
+    def error(self, launches: Counts | int) -> Floats:
+        """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound)``."""
+        return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound), dtype=np.float64)
+
+    def only(self, which: Truths) -> "_Evidence":
+        """The figures of some of the cases."""
+        return _Evidence(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
 
 def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
     """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
 
     Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from `noise.inflation`):
-    ``s^2 = (nu0 s0^2 phi^2 + S) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``, ``se = s / sqrt(r)``.
+    ``s^2 = (nu0 s0^2 phi^2 + S / (1 - b)) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``, ``se = s sqrt((1 - b) / r + b)``, where b
+    is the share that launches of one run have in common (mostly 0).
     Suspicious: ``|m| > max(tau, t(1 - alpha share / N, nu) se)``. Regressed (or improved): suspicious, r >= 2, and the other
-    launches still say so without the most extreme: ``m' > t(recurrence, nu) s / sqrt(r - 1)``. Unchanged: not suspicious and
+    launches still say so without the most extreme: ``m' > t(recurrence, nu) se'``. Unchanged: not suspicious and
     ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more observations of the spread (Smyth
     2004, https://doi.org/10.2202/1544-6115.1027); the shares of alpha are Bonferroni over looks and cases, valid under any
     dependence between them. Ask when a look is complete, or when nothing more will run; a case without a usable launch stays
@@ -98,6 +112,7 @@ def _floored(learned: Learned) -> Learned:
         spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
         freedom=np.minimum(np.nan_to_num(learned.freedom, nan=0.0), _MOST_FREEDOM),
         within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
+        bound=np.clip(np.nan_to_num(learned.bound, nan=0.0), 0.0, _MOST_BOUND),
     )
 
 
@@ -113,6 +128,7 @@ def _start(shape: tuple[int, ...]) -> _State:
         spread=unknown(),
         freedom=unknown(),
         count=np.zeros(shape, dtype=np.intp),
+        bound=np.zeros(shape),
         inflation=unknown(),
     )
 
@@ -127,6 +143,8 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
 def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule) -> _Evidence:
     """Mean and pooled spread of the cases that go on; cases without a history take the prior of all such cases today."""
     count, mean, squares = _moments(d)
+    bound = np.broadcast_to(learned.bound, count.shape)
+    squares = squares / (1 - bound)
     known = _known(learned)
     prior = np.where(known, learned.spread * factor, np.nan)
     freedom = np.where(known, learned.freedom, np.nan)
@@ -139,7 +157,8 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
     total = freedom + np.maximum(count - 1, 0)
     energy = np.where(freedom == 0, 0.0, freedom * prior**2) + squares
     pooled = np.sqrt(np.divide(energy, total, out=np.full(total.shape, np.nan), where=total > 0))
-    return _Evidence(mean=mean[going], spread=np.maximum(pooled, LEAST_SPREAD)[going], freedom=total[going], count=count[going])
+    pooled = np.maximum(pooled, LEAST_SPREAD)
+    return _Evidence(mean=mean, spread=pooled, freedom=total, count=count, bound=bound).only(going)
 
 
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
@@ -159,17 +178,18 @@ def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -
     state.spread[going] = evidence.spread
     state.freedom[going] = evidence.freedom
     state.count[going] = evidence.count
+    state.bound[going] = evidence.bound
     state.inflation[going] = factor
 
 
 def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int) -> Codes:
     """The codes of cases [cases] at look `number`; a figure that isn't a number leaves its case open."""
-    size, error = np.abs(evidence.mean), evidence.spread / np.sqrt(evidence.count)
+    size, error = np.abs(evidence.mean), evidence.error(evidence.count)
     strict = _quantile(1 - rule.alpha * rule.alpha_shares[number] / gating, evidence.freedom)
     lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
     suspicious = (size > strict * error) & (size > rule.tau)
     changed = suspicious.copy()
-    changed[suspicious] = _recurs(d[suspicious], _taken(evidence, suspicious), rule.recurrence)
+    changed[suspicious] = _recurs(d[suspicious], evidence.only(suspicious), rule.recurrence)
     unchanged = ~suspicious & (size + lenient * error < rule.margin)
     return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
 
@@ -178,21 +198,12 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
     """Whether more launches may still decide an open case (see `Rule`); always where its spread isn't known yet."""
     if look < rule.patience:
         return np.ones(evidence.mean.shape, dtype=np.bool_)
-    error = evidence.spread / np.sqrt(evidence.count)
+    error = evidence.error(evidence.count)
     distance = rule.suspect if look < rule.regular else rule.suspect_late
     suspect = np.abs(evidence.mean) > distance * error
     lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
-    reachable = (look < rule.regular) & (lenient * evidence.spread / math.sqrt(rule.regular) < rule.margin)
+    reachable = (look < rule.regular) & (lenient * evidence.error(rule.regular) < rule.margin)
     return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
-
-
-def _taken(evidence: _Evidence, which: Truths) -> _Evidence:
-    return _Evidence(
-        mean=evidence.mean[which],
-        spread=evidence.spread[which],
-        freedom=evidence.freedom[which],
-        count=evidence.count[which],
-    )
 
 
 def _recurs(d: Floats, evidence: _Evidence, level: float) -> Truths:
@@ -201,7 +212,7 @@ def _recurs(d: Floats, evidence: _Evidence, level: float) -> Truths:
     extreme = np.max(d * np.sign(evidence.mean)[:, None], axis=-1, where=np.isfinite(d), initial=-np.inf)
     divisor = np.maximum(others, 1)
     rest = (size * evidence.count - extreme) / divisor
-    limit = _quantile(level, evidence.freedom) * evidence.spread / np.sqrt(divisor)
+    limit = _quantile(level, evidence.freedom) * evidence.error(divisor)
     return np.asarray((others > 0) & (rest > limit), dtype=np.bool_)
 
 
@@ -213,7 +224,8 @@ def _quantile(level: float, freedom: Floats) -> Floats:
 
 
 def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
-    error = state.spread / np.sqrt(np.maximum(state.count, 1))
+    shrinking = (1 - state.bound) / np.maximum(state.count, 1) + state.bound
+    error = state.spread * np.sqrt(shrinking)
     half = _quantile((1 + rule.level) / 2, state.freedom) * error
     worst = _quantile(1 - rule.alpha * max(rule.alpha_shares) / (rule.gating or d.shape[-2]), state.freedom)
     reach = (worst + ndtri(POWER)) * state.spread
@@ -224,13 +236,20 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
         freedom=state.freedom,
         low=state.mean - half,
         high=state.mean + half,
-        resolvable=np.maximum(reach / np.sqrt(np.maximum(state.count, 1)), rule.tau),
-        needed=np.maximum(np.ceil((reach / rule.margin) ** 2), 2.0),
+        resolvable=np.maximum(reach * np.sqrt(shrinking), rule.tau),
+        needed=_needed(reach, state.bound, rule.margin),
         launches=state.count,
         next_look=_next_look(state, rule.looks),
         inflation=state.inflation,
         calibrated=_known(learned),
     )
+
+
+def _needed(reach: Floats, bound: Floats, margin: float) -> Floats:
+    """The least r with ``reach sqrt((1 - b) / r + b) <= margin``, at least 2; infinite where there is none."""
+    left = (margin / reach) ** 2 - bound
+    launches = np.divide(1 - bound, left, out=np.full(left.shape, np.inf), where=left > 0)
+    return np.where(np.isnan(reach), np.nan, np.maximum(np.ceil(launches), 2.0))
 
 
 def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:

@@ -1,0 +1,119 @@
+"""What is scored: our rule with more or less history, and the anchors, behind one face.
+
+Owns how each contender samples a simulated suite. A contender draws its samples once; changes are then planted into the same
+samples, so that rows differ by the plant alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.anchors import ANCHORS, Anchor
+from benchmarks.noise_models import Floats, Generator, Singles, Suite, draw_launches
+from ci_bench.judge import noise, sequential
+from ci_bench.judge.ruling import Code, Rule, fixed
+
+SAMPLES = 20
+"""Per arm and launch: ten ABBA blocks."""
+
+HISTORY = 20
+"""A/A launches that each case has behind it."""
+
+PER_RUN = 2
+"""Launches of one run of A/A; each run was another day."""
+
+_PER_CENT = 100.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The answers for a suite [runs, cases]; `covered` and `unchanged` are `None` for rules that give no such answer."""
+
+    regressed: NDArray[np.bool_]
+    improved: NDArray[np.bool_] | None
+    unchanged: NDArray[np.bool_] | None
+    covered: NDArray[np.bool_] | None
+    launches: NDArray[np.intp]
+
+
+Judge = Callable[[Floats], Outcome]
+"""Judges the drawn samples with a change planted: [runs, cases] in per cent of log time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """A rule to be scored: `enter` draws the samples of a suite and returns its judge; `samples` per arm and launch."""
+
+    name: str
+    samples: int
+    enter: Callable[[Generator, Suite], Judge]
+
+
+def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
+    """Our rule after `history` launches of A/A."""
+
+    def enter(rng: Generator, suite: Suite) -> Judge:
+        learned = _learn(rng, suite, history)
+        base, head = draw_launches(rng, suite, rule.looks[-1], SAMPLES)
+        d, within = _figures(base, head)
+        return lambda plant: _judge(d, within, learned, rule, plant / _PER_CENT)
+
+    return Contender(name=name, samples=SAMPLES, enter=enter)
+
+
+def _learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
+    base, head = draw_launches(rng, suite, history, SAMPLES, day=PER_RUN)
+    d, within = _figures(base, head)
+    learned = noise.learn(d, within, np.ones(history))
+    return replace(learned, bound=noise.run_share(d, learned.spread, np.arange(history) // PER_RUN))
+
+
+def _figures(base: Singles, head: Singles) -> tuple[Floats, Floats]:
+    """The log-ratio and the inner spread of each launch, as doubles; sums are taken of singles, which is twice as fast."""
+    ratio, within = noise.launch_ratio(base, head), noise.within_spread(base, head)  # type: ignore[arg-type]
+    return ratio / _PER_CENT, within / _PER_CENT
+
+
+def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, plant: Floats) -> Outcome:
+    ruling = sequential.replay(d + plant[..., None], within, learned, rule)
+    return Outcome(
+        regressed=ruling.code == Code.REGRESSED,
+        improved=ruling.code == Code.IMPROVED,
+        unchanged=ruling.code == Code.UNCHANGED,
+        covered=(ruling.low <= plant) & (plant <= ruling.high),
+        launches=ruling.launches,
+    )
+
+
+def peer(anchor: Anchor) -> Contender:
+    """An anchor as a contender."""
+
+    def enter(rng: Generator, suite: Suite) -> Judge:
+        base, head = draw_launches(rng, suite, anchor.launches, anchor.samples)
+
+        def judge(plant: Floats) -> Outcome:
+            regressed, launches = anchor.decide(base, head + plant[..., None, None].astype(np.float32))
+            return Outcome(regressed=regressed, improved=None, unchanged=None, covered=None, launches=launches)
+
+        return judge
+
+    return Contender(name=anchor.name, samples=anchor.samples, enter=enter)
+
+
+HPGS = Rule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0)
+"""The rule that ours grew from: equal shares of alpha for all looks, and nobody gives up before the eighth launch."""
+
+TO_EIGHT = Rule(looks=(1, 2, 3, 4, 6, 8), alpha_shares=(0, 0.01, 0.03, 0.06, 0.2, 0.7))
+"""Our rule without the looks at 12 and 16 launches."""
+
+OURS = ours("ci-bench", Rule())
+VARIANTS = (
+    ours("ci-bench, at most 8 launches", TO_EIGHT),
+    ours("ci-bench, equal shares, no giving up", HPGS),
+    ours("ci-bench, 3 launches fixed", fixed(3)),
+    ours("ci-bench, 4 launches learned", Rule(), history=4),
+    ours("ci-bench, nothing learned", Rule(), history=0),
+)
+PEERS = tuple(peer(anchor) for anchor in ANCHORS)

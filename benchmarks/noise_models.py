@@ -1,0 +1,270 @@
+"""Simulated timings: noise as GPU runs show it, both arms interleaved in ABBA turns.
+
+Owns the noise models and the samples drawn from them. It knows no rule: what is made of the samples is in `anchors` and
+`verdict_quality`. All sizes are in per cent of the time, and samples are logarithms in per cent: ``100 ln(seconds)``.
+The same seed gives the same samples; nothing here reads a clock.
+
+Models: per launch and arm a constant offset (normal, and a fixed one with a probability); per sample an AR(1) series, a state
+that is entered and left within the launch, spikes of exponential size; and what both arms share at the same instant: an
+Ornstein-Uhlenbeck drift, a warm-up ramp, clock steps, a state of the GPU that lasts for minutes.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Generator = np.random.Generator
+
+SLOT_S = 0.05
+"""Seconds that one sample takes."""
+
+CASE_SPREAD = 0.3
+"""Cases of one class differ: white and launch noise are scaled by ``exp(N(0, 0.3))``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """One class of cases. Shares are probabilities in 0..1, `*_s` seconds, all else per cent of the time.
+
+    `white`, `rho`: AR(1) noise of each sample. `launch`: sd of the offset of each launch and arm; with `mode_share` it is
+    `mode` higher. `sticky`: height of the in-launch state that is entered and left with `enter`, `leave` per sample.
+    `spike`: mean height, met with `spike_share` per sample. `drift`, `drift_s`: sd and time constant, shared by both arms.
+    """
+
+    name: str
+    share: float
+    white: float
+    rho: float
+    launch: float
+    spike_share: float
+    spike: float
+    drift: float
+    drift_s: float
+    mode_share: float = 0.0
+    mode: float = 0.0
+    enter: float = 0.0
+    leave: float = 1.0
+    sticky: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A set of classes, and what happens on top of them to all.
+
+    `today`: factor on white and launch noise (and its spread from day to day) of the judged launches against the history.
+    `ramp`, `ramp_s`: mean height and time constant of a warm-up that both arms share; each process has `ramp_own` of it alone.
+    `step`, `step_share`: sd of a clock step at a random instant of a launch, and how often one has it. `slow`, `dwell_s`:
+    height of a state of the GPU and the mean time in it, with noise `slow_noise` times as high. `stray_share`, `stray`:
+    launches of one arm that are displaced, and by how many sd of the launch noise. `bound`: the share of the launch variance
+    that is the same for all launches of a run, such as what autotuning chose for a build. `skewed`: the offsets of launches
+    have a long tail upwards (exponential). `creep`: sd of how far each process drifts by itself during a launch.
+    """
+
+    name: str
+    classes: tuple[Noise, ...]
+    today: float = 1.0
+    day_spread: float = 0.0
+    ramp: float = 0.0
+    ramp_s: float = 1.0
+    ramp_own: float = 0.0
+    step: float = 0.0
+    step_share: float = 0.0
+    slow: float = 0.0
+    dwell_s: float = 1.0
+    slow_noise: float = 1.0
+    stray_share: float = 0.0
+    stray: float = 0.0
+    bound: float = 0.0
+    skewed: bool = False
+    creep: float = 0.0
+
+
+QUIET = Noise(name="quiet", share=0.30, white=0.3, rho=0.3, launch=0.1, spike_share=0.002, spike=10, drift=0.1, drift_s=30)
+BOOST = Noise(name="boost", share=0.35, white=0.8, rho=0.5, launch=0.3, spike_share=0.01, spike=15, drift=0.7, drift_s=30)
+DISPATCH = Noise(name="dispatch", share=0.15, white=2.5, rho=0.5, launch=0.8, spike_share=0.03, spike=20, drift=1.0, drift_s=60)
+BIMODAL = Noise(
+    name="bimodal",
+    share=0.10,
+    white=0.8,
+    rho=0.5,
+    launch=0.3,
+    spike_share=0.01,
+    spike=15,
+    drift=0.5,
+    drift_s=30,
+    mode_share=0.2,
+    mode=3,
+    enter=0.02,
+    leave=0.05,
+    sticky=4,
+)
+HEAVY = Noise(name="heavy", share=0.10, white=1.0, rho=0.3, launch=0.4, spike_share=0.05, spike=30, drift=0.5, drift_s=30)
+
+CLASSES = (QUIET, BOOST, DISPATCH, BIMODAL, HEAVY)
+
+MIX = Setting(name="mix", classes=CLASSES)
+"""The five classes that the rule was shaped on, other seeds."""
+
+NOISIER = (
+    Setting(name="mix, noise x1.5", classes=CLASSES, today=1.5),
+    Setting(name="mix, noise x2", classes=CLASSES, today=2.0),
+)
+"""Today noisier than what was learned."""
+
+HELD_OUT = (
+    Setting(name="warm-up ramp", classes=CLASSES, ramp=4, ramp_s=1.5, ramp_own=0.1),
+    Setting(name="clock steps", classes=CLASSES, day_spread=0.25, step=3, step_share=0.2),
+    Setting(name="two-state GPU", classes=CLASSES, slow=8, dwell_s=120),
+    Setting(name="two-state GPU, noisy", classes=CLASSES, slow=8, dwell_s=120, slow_noise=2),
+    Setting(name="stray launches", classes=CLASSES, stray_share=0.05, stray=6),
+)
+"""Models on which nothing was chosen. After they were scored for the first time, `Rule.suspect` went from 1.0 to 1.5."""
+
+UNSEEN = (
+    Setting(name="skewed launches", classes=CLASSES, skewed=True),
+    Setting(name="creeping processes", classes=CLASSES, creep=1.0),
+)
+"""Models that were written after the last change of the rule."""
+
+BOUND = Setting(name="run-bound offsets", classes=CLASSES, bound=0.3)
+"""Launches of a run that are not independent: what `noise.run_share` was added for."""
+
+SETTINGS = (MIX, *NOISIER, *HELD_OUT, *UNSEEN, BOUND)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suite:
+    """The cases of many runs: `kind` is the index of the class and `scale` the case's own factor, both [runs, cases]."""
+
+    setting: Setting
+    kind: NDArray[np.intp]
+    scale: Floats
+
+
+def draw_suite(rng: Generator, setting: Setting, runs: int, cases: int) -> Suite:
+    """Cases of `runs` runs, each of a class by its share."""
+    shares = np.array([one.share for one in setting.classes])
+    kind = rng.choice(len(shares), size=(runs, cases), p=shares / shares.sum())
+    return Suite(setting=setting, kind=kind, scale=np.exp(CASE_SPREAD * rng.standard_normal((runs, cases))))
+
+
+def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, day: int = 0) -> tuple[Singles, Singles]:
+    """Samples of base and head, each [runs, cases, launches, samples], without any true change.
+
+    With `day`, history is drawn: so many launches in a row are of one run, each run of another day, at the noise that was
+    learned. Without, all launches are of today's run.
+    """
+    shape = (*suite.kind.shape, launches)
+    scale = suite.scale[..., None] * _day_factor(rng, suite.setting, shape, day)
+    rows = _Rows.of(suite, np.broadcast_to(scale, shape))
+    order = _turns(rng, rows.count, samples)
+    shared, noisier = _shared(rng, suite.setting, rows, 2 * samples)
+    sides = []
+    for arm in (0, 1):
+        at = order[:, arm]
+        own = _own(rng, rows, samples) * np.take_along_axis(noisier, at, axis=1)
+        own += _offsets(rng, suite.setting, rows, day or launches)[:, None] + np.take_along_axis(shared, at, axis=1)
+        if suite.setting.ramp:
+            height = rng.exponential(suite.setting.ramp * suite.setting.ramp_own, (rows.count, 1)).astype(np.float32)
+            own += height * np.exp(-SLOT_S / suite.setting.ramp_s * at).astype(np.float32)
+        if suite.setting.creep:
+            slope = suite.setting.creep * rng.standard_normal((rows.count, 1), dtype=np.float32)
+            own += slope * (at / (2 * samples)).astype(np.float32)
+        sides.append(own.reshape(*shape, samples))
+    return sides[0], sides[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rows:
+    """One row per case and launch: the fields of its `Noise` as columns."""
+
+    count: int
+    column: dict[str, Singles]
+
+    @classmethod
+    def of(cls, suite: Suite, scale: Floats) -> "_Rows":
+        kind = np.broadcast_to(suite.kind[..., None], scale.shape).ravel()
+        names = [field.name for field in fields(Noise) if field.name not in {"name", "share"}]
+        table = {name: np.array([getattr(one, name) for one in suite.setting.classes], dtype=np.float32) for name in names}
+        column = {name: values[kind] for name, values in table.items()}
+        factor = scale.ravel().astype(np.float32)
+        return cls(count=len(kind), column={**column, "white": column["white"] * factor, "launch": column["launch"] * factor})
+
+
+def _day_factor(rng: Generator, setting: Setting, shape: tuple[int, ...], day: int) -> Floats:
+    runs, _, launches = shape
+    days = rng.standard_normal((runs, 1, launches // day if day else 1))
+    return (1.0 if day else setting.today) * np.exp(setting.day_spread * np.repeat(days, day or 1, axis=-1))
+
+
+def _turns(rng: Generator, rows: int, samples: int) -> NDArray[np.intp]:
+    """The slots of each arm [rows, 2, samples]: blocks ABBA or BAAB by coin; a lone pair in random order."""
+    slots = np.arange(2 * samples)
+    first = np.isin(slots % 4, (0, 3)) if samples > 1 else slots == 0
+    both = np.stack([slots[first], slots[~first]])
+    return np.where(rng.random((rows, 1, 1)) < 0.5, both, both[::-1])  # noqa: PLR2004 - a coin
+
+
+def _own(rng: Generator, rows: _Rows, samples: int) -> Singles:
+    """What each sample of one arm has alone: AR(1) noise, spikes, the in-launch state."""
+    noise = rng.standard_normal((samples, rows.count), dtype=np.float32)
+    noise[1:] *= np.sqrt(1 - rows.column["rho"] ** 2)
+    for step in range(1, samples):
+        noise[step] += rows.column["rho"] * noise[step - 1]
+    noise *= rows.column["white"]
+    hit = np.nonzero(rng.random((samples, rows.count), dtype=np.float32) < rows.column["spike_share"])
+    noise[hit] += rows.column["spike"][hit[1]] * rng.standard_exponential(len(hit[0]), dtype=np.float32)
+    sticky = np.nonzero(rows.column["sticky"])[0]
+    enter, leave = rows.column["enter"][sticky], rows.column["leave"][sticky]
+    noise[:, sticky] += rows.column["sticky"][sticky] * _two_state(rng, enter, leave, samples)
+    return np.ascontiguousarray(noise.T)
+
+
+def _two_state(rng: Generator, enter: Singles, leave: Singles, steps: int) -> NDArray[np.bool_]:
+    """A stationary two-state Markov chain per column: [steps, columns]."""
+    draws = rng.random((steps, len(enter)), dtype=np.float32)
+    inside = np.empty(draws.shape, dtype=np.bool_)
+    inside[0] = draws[0] < enter / (enter + leave)
+    for step in range(1, steps):
+        inside[step] = np.where(inside[step - 1], draws[step] >= leave, draws[step] < enter)
+    return inside
+
+
+def _offsets(rng: Generator, setting: Setting, rows: _Rows, together: int) -> Singles:
+    """The constant of each launch of one arm; `together` launches in a row belong to one run."""
+    offset = rng.standard_exponential(rows.count, dtype=np.float32) - 1 if setting.skewed else rng.standard_normal(rows.count)
+    offset = offset.astype(np.float32)
+    if setting.bound:
+        common = np.repeat(rng.standard_normal(rows.count // together, dtype=np.float32), together)
+        offset = np.float32(np.sqrt(1 - setting.bound)) * offset + np.float32(np.sqrt(setting.bound)) * common
+    offset *= rows.column["launch"]
+    offset += rows.column["mode"] * (rng.random(rows.count, dtype=np.float32) < rows.column["mode_share"])
+    if setting.stray_share:
+        stray = rng.random(rows.count, dtype=np.float32) < setting.stray_share
+        offset += setting.stray * rows.column["launch"] * stray
+    return np.asarray(offset, dtype=np.float32)
+
+
+def _shared(rng: Generator, setting: Setting, rows: _Rows, slots: int) -> tuple[Singles, Singles]:
+    """What both arms meet at the same instant, and the factor on their own noise then: both [rows, slots]."""
+    decay = np.exp(-SLOT_S / rows.column["drift_s"])
+    path = rng.standard_normal((slots, rows.count), dtype=np.float32) * rows.column["drift"]
+    path[1:] *= np.sqrt(1 - decay**2)
+    for slot in range(1, slots):
+        path[slot] += decay * path[slot - 1]
+    factor = np.ones((1, 1), dtype=np.float32)
+    time_s = SLOT_S * np.arange(slots, dtype=np.float32)[:, None]
+    if setting.ramp:
+        path += rng.exponential(setting.ramp, rows.count).astype(np.float32) * np.exp(-time_s / setting.ramp_s)
+    if setting.step_share:
+        height = setting.step * rng.standard_normal(rows.count) * (rng.random(rows.count) < setting.step_share)
+        path += np.where(np.arange(slots)[:, None] >= rng.integers(slots, size=rows.count), height, 0).astype(np.float32)
+    if setting.slow:
+        chance = np.full(rows.count, SLOT_S / setting.dwell_s, dtype=np.float32)
+        slow = _two_state(rng, chance, chance, slots)
+        path += np.float32(setting.slow) * slow
+        factor = np.where(slow, np.float32(setting.slow_noise), np.float32(1))
+    return np.ascontiguousarray(path.T), np.ascontiguousarray(np.broadcast_to(factor, path.shape).T)

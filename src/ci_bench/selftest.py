@@ -1,0 +1,90 @@
+"""Does the gate go red here? Measures for real, with and without planted defects, and says what was caught.
+
+Owns the plants and what must come of each. The engine and the files come in through `measure`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ci_bench import __version__
+from ci_bench.judge.compare import compare
+from ci_bench.records.case import Better
+from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
+from ci_bench.records.config import Config, RunOptions, SuiteEntry
+from ci_bench.records.policy import Policy, Rule
+from ci_bench.records.results import Results
+
+QUICK = {
+    "backend": "ci_bench.suites.training_loss.planted:backend",
+    "num_samples": 320,
+    "epochs": 1,
+    "evaluation": False,
+}
+POLICY = Policy(
+    default_threshold=0.3, thresholds={"step_time": 0.3, "peak_rss": 0.1, "peak_allocated": 0.1, "peak_reserved": 0.1}
+)
+"""Wide enough for a busy machine: what is planted is much larger, and noise is not what is being tested."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One question to the gate, whether its answer was right, and what it said."""
+
+    question: str
+    right: bool
+    said: str
+
+
+def selftest_config(device: str) -> Config:
+    """Two cases, so that one can go missing; small and quick."""
+    entries = tuple(SuiteEntry(suite="training_loss", options={**QUICK, "name": name}) for name in ("first", "second"))
+    run = RunOptions(device=device, threads=1, launches=2, blocks=4, warmup_s=3.0, stage_timeout_s=300.0)
+    return Config(entries=entries, run=run, policy=POLICY)
+
+
+def examine(measure: Callable[[str, str], Results]) -> Iterator[Answer]:
+    """Ask the gate about a clean run and about every plant; answers come as soon as they are known.
+
+    `measure` runs the self-test's configuration under a name, with the plants listed in its second argument.
+    """
+    base, clean = measure("base", ""), measure("clean", "")
+    yield _clean(_compare(base, clean))
+    yield _missing(_compare(base, replace(clean, cases=clean.cases[:1])))
+    planted = _compare(base, measure("planted", "slow,leak,loss"))
+    yield _caught("a planted slowdown", planted, Rule.REGRESSED, lambda pair: pair.metric == "step_time")
+    yield _caught("a planted memory leak", planted, Rule.REGRESSED, lambda pair: pair.metric.startswith("peak_"))
+    yield _parity(planted)
+
+
+def _compare(base: Results, head: Results) -> Comparison:
+    return compare(base=base, head=head, policy=POLICY, mode=BaselineMode.FILE, absence=None, tool_version=__version__)
+
+
+def _clean(comparison: Comparison) -> Answer:
+    return Answer(question="the same code again passes", right=comparison.judgement.passed, said=comparison.judgement.headline)
+
+
+def _missing(comparison: Comparison) -> Answer:
+    found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.CASE_REMOVED]
+    right = bool(found) and not comparison.judgement.passed
+    return Answer(question="a missing case is caught", right=right, said=found[0] if found else comparison.judgement.headline)
+
+
+def _caught(what: str, comparison: Comparison, rule: Rule, concerns: Callable[[Pair], bool]) -> Answer:
+    worse = [
+        pair
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.verdict is Verdict.REGRESSED and pair.better is Better.LOWER and concerns(pair)
+    ]
+    named = any(finding.rule is rule for finding in comparison.judgement.findings)
+    right = bool(worse) and named and not comparison.judgement.passed
+    said = f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}" if worse else comparison.judgement.headline
+    return Answer(question=f"{what} is caught", right=right, said=said)
+
+
+def _parity(comparison: Comparison) -> Answer:
+    found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.PARITY_BROKEN]
+    right = bool(found) and not comparison.judgement.passed
+    said = found[0] if found else comparison.judgement.headline
+    return Answer(question="a planted loss defect is caught", right=right, said=said)

@@ -1,0 +1,39 @@
+"""A compiler backend that runs a graph as it is, with defects planted on request. For `ci-bench selftest` alone.
+
+The variable CI_BENCH_PLANT lists what to plant: `slow` sleeps, `leak` keeps memory, `loss` scales what gradients flow through.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SLEEP_S = 0.01
+LEAKED_FLOATS = 8 << 20
+MOST_LEAKS = 8
+SCALE = 1.01
+
+
+def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
+    """The graph's own forward, and around it what CI_BENCH_PLANT names; nothing where it names nothing."""
+    planted = set(filter(None, os.environ.get("CI_BENCH_PLANT", "").split(",")))
+    if not planted:
+        return graph.forward
+    kept: list[Tensor] = []
+
+    def run(*inputs: Any) -> Any:
+        if "slow" in planted:
+            time.sleep(SLEEP_S)
+        if "leak" in planted and len(kept) < MOST_LEAKS:
+            kept.append(torch.ones(LEAKED_FLOATS))
+        outputs = graph.forward(*inputs)
+        return tuple(map(_scaled, outputs)) if "loss" in planted else outputs
+
+    return run
+
+
+def _scaled(value: Any) -> Any:
+    return value * SCALE if isinstance(value, Tensor) and value.requires_grad else value

@@ -1,0 +1,74 @@
+"""The self-test asks the right questions, and a gate that stays green where it should go red is found out."""
+
+import pytest
+from judge_builders import metric, numeric, peak, result, results, sampled, trace
+
+from ci_bench.judge.compare import compare
+from ci_bench.records.case import Role
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.policy import Policy, Rule, Severity
+from ci_bench.selftest import POLICY, examine, selftest_config
+
+
+def run(*, slow=1.0, leak=0, drift=1.0, cases=("first", "second")):
+    parity = numeric(trace(Role.CANDIDATE, scale=drift))
+    rows = [
+        result(
+            metric(sampled(slow), arm="inductor"),
+            peak(4e8 + leak, 4e8 + leak, name="peak_rss", arm="inductor"),
+            id=f"s/{name}",
+            parity=parity,
+        )
+        for name in cases
+    ]
+    return results(*rows)
+
+
+def ask(planted, clean=None):
+    documents = {"base": run(), "clean": clean or run(), "planted": planted}
+    return {answer.question: answer for answer in examine(lambda name, plants: documents[name])}
+
+
+def test_every_plant_is_asked_about_and_caught():
+    answers = ask(run(slow=2.0, leak=2e8, drift=1.01))
+
+    assert len(answers) == 5
+    assert [question for question, answer in answers.items() if not answer.right] == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "missed"),
+    [
+        ({"leak": 2e8, "drift": 1.01}, "a planted slowdown is caught"),
+        ({"slow": 2.0, "drift": 1.01}, "a planted memory leak is caught"),
+        ({"slow": 2.0, "leak": 2e8}, "a planted loss defect is caught"),
+    ],
+)
+def test_a_plant_that_leaves_no_trace_is_a_wrong_answer(planted, missed):
+    answers = ask(run(**planted))
+
+    assert [question for question, answer in answers.items() if not answer.right] == [missed]
+
+
+def test_a_clean_run_that_fails_is_a_wrong_answer():
+    answers = ask(run(slow=2.0, leak=2e8, drift=1.01), clean=run(slow=3.0))
+
+    assert not answers["the same code again passes"].right
+
+
+def test_a_gate_that_lets_everything_pass_is_found_out(monkeypatch):
+    deaf = Policy(severities=dict.fromkeys(Rule, Severity.NOTE))
+    monkeypatch.setattr(
+        "ci_bench.selftest._compare",
+        lambda base, head: compare(base=base, head=head, policy=deaf, mode=BaselineMode.FILE, absence=None, tool_version="1"),
+    )
+    answers = ask(run(slow=2.0, leak=2e8, drift=1.01))
+
+    assert sum(not answer.right for answer in answers.values()) == 4
+
+
+def test_the_configuration_plans_two_cases():
+    from ci_bench import planning
+
+    assert len(planning.plan(selftest_config("cpu"), ())) == 2
+    assert POLICY.severity(Rule.REGRESSED) is Severity.FAIL
