@@ -1,0 +1,122 @@
+"""What the harness itself costs: the timing fence against a bare loop and torch's own timer, and a forked child against a fresh Python.
+
+Run as ``python -m benchmarks.overhead [--json FILE]``. CPU only; the work is a matrix product of about 20 ms on one thread.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.tables import publish, render
+from ci_bench.engine.device import synchronizer
+from ci_bench.engine.environ import worker_environment
+from ci_bench.engine.launch import Launcher
+from ci_bench.engine.task import Task
+from ci_bench.engine.timing import hold_garbage_collector, time_calls
+from ci_bench.records.config import RunOptions
+
+SIZE = 900
+ROUNDS = 60
+EMPTY_CALLS = 20000
+STARTS = 7
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    figures = {**fence(), **starts()}
+    rows = [{"what": name, "value": f"{value:.4g}"} for name, value in figures.items()]
+    publish(render("Overhead of the harness", rows), {"figures": figures}, arguments.json)
+    return 0
+
+
+def fence() -> dict[str, float]:
+    """Cost of an empty fence, and bias of a fenced sample, in turns with a bare loop and with `torch.utils.benchmark`."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    torch.set_num_threads(1)
+    one, two = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+
+    def work() -> None:
+        torch.mm(one, two)
+
+    synchronize = synchronizer("cpu")
+    timer = Timer("work()", globals={"work": work}, num_threads=1)
+    ways: dict[str, Callable[[], float]] = {
+        "fence": lambda: time_calls(work, calls=1, synchronize=synchronize),
+        "bare loop": lambda: _bare(work),
+        "torch.utils.benchmark": lambda: timer.timeit(1).mean,
+    }
+    samples = _in_turns(ways)
+    empty = statistics.median(time_calls(_nothing, calls=1, synchronize=synchronize) for _ in range(EMPTY_CALLS))
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    ratios = {
+        name: statistics.median(ours / theirs for ours, theirs in zip(samples["fence"], samples[name], strict=True))
+        for name in ("bare loop", "torch.utils.benchmark")
+    }
+    return {
+        "sample, fenced, median (ms)": medians["fence"] * 1e3,
+        "empty fence, median (us)": empty * 1e6,
+        "empty fence, share of a 20 ms sample (%)": empty / 0.02 * 100,
+        "bias against a bare loop (%)": (ratios["bare loop"] - 1) * 100,
+        "bias against torch.utils.benchmark (%)": (ratios["torch.utils.benchmark"] - 1) * 100,
+    }
+
+
+def starts() -> dict[str, float]:
+    """Seconds from asking for a case to its first line of work: forked from a preloaded server, and in a fresh interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = Task(launch=0, device="cpu", options=RunOptions(threads=1), scratch=folder)
+        environ = worker_environment({"PATH": "/usr/bin:/bin"})
+        with Launcher(preload=("torch", "transformers"), environ=environ, folder=Path(folder) / "launch") as launcher:
+            ends = [launcher.run(task, timeout_s=60, on_answer=lambda _: None).duration_s for _ in range(STARTS)]
+    command = [
+        sys.executable,
+        "-c",
+        "import torch, transformers; from ci_bench.engine.probe import probe_environment as p; p('cpu')",
+    ]
+    fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(STARTS)]
+    forked_s, fresh_s = statistics.median(ends), statistics.median(fresh)
+    return {
+        "a worker from the forkserver, with the machine probed (s)": forked_s,
+        "the same in a fresh interpreter (s)": fresh_s,
+        "share (%)": forked_s / fresh_s * 100,
+    }
+
+
+def _in_turns(ways: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    with hold_garbage_collector():
+        for number in range(ROUNDS):
+            order = list(ways)[:: 1 if number % 2 else -1]
+            for name in order:
+                samples[name].append(ways[name]())
+    return samples
+
+
+def _bare(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def _nothing() -> None:
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
