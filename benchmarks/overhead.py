@@ -1,4 +1,4 @@
-"""What the harness itself costs: the timing fence against a bare loop and torch's own timer, and a forked child against a fresh Python.
+"""What the harness costs: the timing fence against a bare loop and torch's own timer, a forked child against a fresh Python.
 
 Run as ``python -m benchmarks.overhead [--json FILE]``. CPU only; the work is a matrix product of about 20 ms on one thread.
 """

@@ -26,7 +26,7 @@ def blocks(language):
 def commands():
     """Every `ci-bench …` command line in the pages and the example workflows."""
     texts = [page.read_text() for page in PAGES] + [path.read_text() for path in ROOT.glob("examples/**/*.yml")]
-    found = re.findall(r"\bci-bench (?:run|gate|compare|report|validate|list|doctor)\b[^`\n|&]*", "\n".join(texts))
+    found = re.findall(r"\bci-bench (?:run|gate|compare|report|validate|list|doctor|selftest)\b[^`\n|&]*", "\n".join(texts))
     return sorted({line.strip() for line in found})
 
 
@@ -84,7 +84,9 @@ def test_the_configuration_page_is_made_from_the_schema():
 def test_every_command_is_in_the_readme():
     readme = (ROOT / "README.md").read_text()
 
-    assert all(f"`ci-bench {name}" in readme for name in ("doctor", "list", "run", "gate", "compare", "report", "validate"))
+    assert all(
+        f"`ci-bench {name}" in readme for name in ("doctor", "list", "run", "gate", "compare", "report", "validate", "selftest")
+    )
 
 
 def test_exit_codes_in_the_readme_are_the_codes():
