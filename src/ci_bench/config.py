@@ -127,6 +127,7 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
             for suite, own in raw.get("suites", {}).items()
         },
         default_threshold=_share(raw.get("default_threshold", Policy().default_threshold)),
+        drift=None if raw.get("drift") is None else _share(raw["drift"]),
     )
 
 

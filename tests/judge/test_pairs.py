@@ -5,11 +5,12 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_builders import count, launches, metric, peak, sampled
+from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
 from ci_bench.judge.pairs import Ground, compare_metric
 from ci_bench.records.case import Better, Lane, Unit
 from ci_bench.records.comparison import Verdict
+from ci_bench.records.policy import Policy
 
 MIB = 1024**2
 BROKEN = [(), launches([]), launches([math.nan] * 3, [1] * 3), launches([0] * 3, [0] * 3), launches([-1] * 3, [1] * 3)]
@@ -166,3 +167,46 @@ def test_swapping_sides_mirrors_the_verdict(base, head):
     mirror = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
     forth, back = pair_of(metric(base), metric(head)), pair_of(metric(head), metric(base))
     assert mirror.get(forth.verdict, forth.verdict) is back.verdict
+
+
+class TestDrift:
+    """Against a run of another moment, a time must have moved by more than moments do."""
+
+    @pytest.mark.parametrize(
+        ("slower", "drift", "verdict"),
+        [
+            (1.13, 0.0, Verdict.REGRESSED),
+            (1.13, 0.3, Verdict.INCONCLUSIVE),
+            (0.85, 0.3, Verdict.INCONCLUSIVE),
+            (1.35, 0.3, Verdict.REGRESSED),
+            (0.6, 0.3, Verdict.IMPROVED),
+            (1.0, 0.3, Verdict.UNCHANGED),
+        ],
+    )
+    def test_of_times(self, slower, drift, verdict):
+        pair = compare_metric((metric(sampled(1.0)),), (metric(sampled(slower)),), threshold=0.05, ground=Ground(drift=drift))
+
+        assert pair.verdict is verdict
+        assert ("policy.drift" in pair.reason) is (verdict is Verdict.INCONCLUSIVE)
+
+    def test_memory_and_counts_do_not_drift(self):
+        ground = Ground(drift=0.3)
+
+        assert (
+            compare_metric((peak(1e9, 1e9),), (peak(1.2e9, 1.2e9),), threshold=0.05, ground=ground).verdict is Verdict.REGRESSED
+        )
+        assert compare_metric((count(1.0),), (count(2.0),), threshold=0.0, ground=ground).verdict is Verdict.REGRESSED
+
+    @pytest.mark.parametrize(
+        ("device", "policy", "verdict"),
+        [
+            ("cpu", Policy(), Verdict.INCONCLUSIVE),
+            ("cuda", Policy(), Verdict.REGRESSED),
+            ("cpu", Policy(drift=0.0), Verdict.REGRESSED),
+            ("cuda", Policy(drift=0.5), Verdict.INCONCLUSIVE),
+        ],
+    )
+    def test_is_the_devices_unless_the_policy_says_otherwise(self, device, policy, verdict):
+        base, head = (results(result(metric(sampled(at))), identity={"device": device}) for at in (1.0, 1.13))
+
+        assert judged(head, base, policy=policy).cases[0].verdict is verdict

@@ -51,11 +51,15 @@ NOT_RECORDED = "not recorded"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What is the same for all cases of a comparison. `barrier` names the fields in which the machines differ."""
+    """What is the same for all cases of a comparison.
+
+    `barrier` names the fields in which the machines differ, `drift` is how far times move between the sides' moments.
+    """
 
     policy: Policy
     has_base: bool
     barrier: str | None
+    drift: float
 
 
 def compare(
@@ -69,7 +73,8 @@ def compare(
 ) -> Comparison:
     """Compares two runs, or judges head alone where there is no base (`absence` then says why), under `policy`."""
     mismatches = find_mismatches(base.environment, head.environment) if base else ()
-    context = Context(policy=policy, has_base=base is not None, barrier=_barrier(mismatches))
+    drift = policy.drift_of(head.environment.identity.get("device")) if mode is BaselineMode.FILE else 0.0
+    context = Context(policy=policy, has_base=base is not None, barrier=_barrier(mismatches), drift=drift)
     compared = Compared(
         mode=mode,
         head=_side(head),
@@ -172,7 +177,7 @@ def _ground(base: CaseResult | None, head: CaseResult, context: Context) -> Grou
     new_reason = _new_reason(base, context)
     match head.status:
         case Status.OK:
-            return Ground(barrier=barrier, new_reason=new_reason)
+            return Ground(barrier=barrier, new_reason=new_reason, drift=context.drift)
         case Status.SKIPPED | Status.NOT_RUN:
             return Ground(barrier=barrier, new_reason=new_reason, missing=Verdict.SKIPPED, missing_reason=_ending(head))
         case _:

@@ -16,6 +16,7 @@ LEAST_BYTES = 1024**2
 
 _RANGES = 2.0
 _FIELDS = ("unit", "better", "lane")
+_TIMES = {Unit.SECONDS, Unit.PER_SECOND}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,13 +24,15 @@ class Ground:
     """What the pairs of one case stand on.
 
     `missing` and `missing_reason` are the word for a metric that only base has, `new_reason` for one that only head has.
-    `barrier` says why nothing can be compared, where that is so.
+    `barrier` says why nothing can be compared, where that is so. `drift` is how far times move by themselves between the
+    moments at which the two sides were measured.
     """
 
     missing: Verdict = Verdict.REMOVED
     missing_reason: str = "was measured in the baseline and is missing now"
     new_reason: str = "not in the baseline"
     barrier: str | None = None
+    drift: float = 0.0
 
 
 Ruling = tuple[Verdict, str]
@@ -50,7 +53,7 @@ def compare_metric(base: tuple[Metric, ...], head: tuple[Metric, ...], *, thresh
         return _by_count(pair, base[0], head[0])
     if pair.unit is Unit.BYTES and _single(base[0]) and _single(head[0]):
         return _by_memory(pair, base[0], head[0])
-    return _by_ratio(pair, base[0], head[0])
+    return _by_ratio(pair, base[0], head[0], drift=ground.drift if pair.unit in _TIMES else 0.0)
 
 
 def speedup_of(base: Metric, head: Metric, *, paired: bool = False) -> stats.Ratio:
@@ -108,33 +111,47 @@ def _single(metric: Metric) -> bool:
     return metric.unit is Unit.COUNT or all(len(launch.values) <= 1 for launch in metric.launches)
 
 
-def _by_ratio(pair: Pair, base: Metric, head: Metric) -> Pair:
+def _by_ratio(pair: Pair, base: Metric, head: Metric, *, drift: float) -> Pair:
     ratio = speedup_of(base, head)
     pair = replace(pair, speedup=ratio.value, interval=ratio.interval)
     if ratio.value is None or ratio.interval is None:
         return replace(pair, reason=ratio.reason)
     margin = math.log1p(pair.threshold)
     logs = (math.log(ratio.interval.low), math.log(ratio.value), math.log(ratio.interval.high))
-    verdict = _ratio_verdict(logs, margin)
+    verdict = _ratio_verdict(logs, margin, math.log1p(max(pair.threshold, drift)))
     figures = f"speedup {ratio.value:.3f}, {wording.interval_text(ratio.interval)}"
     seen = f"{wording.change(ratio.value, pair.unit, pair.better)} ({figures})"
     limit = f"the threshold of {wording.percent(pair.threshold)}"
     if verdict is Verdict.INCONCLUSIVE:
-        return replace(pair, reason=f"{seen}; {_what_to_do(logs, margin, limit)}")
+        drifted = _ratio_verdict(logs, margin, margin) is not Verdict.INCONCLUSIVE
+        return replace(pair, reason=f"{seen}; {_drift_text(drift) if drifted else _what_to_do(logs, margin, limit)}")
     relation = "within" if verdict is Verdict.UNCHANGED else "beyond"
+    if drift > pair.threshold and verdict is not Verdict.UNCHANGED:
+        limit += f" and of what moves by itself between two moments ({wording.percent(drift)})"
     return replace(pair, verdict=verdict, reason=f"{seen}, {relation} {limit}")
 
 
-def _ratio_verdict(logs: tuple[float, float, float], margin: float) -> Verdict:
-    """Evidence (the interval excludes 1) and size (the ratio is beyond the margin), both, or it is not a change."""
+def _ratio_verdict(logs: tuple[float, float, float], margin: float, size: float) -> Verdict:
+    """Evidence (the interval excludes 1) and size (the ratio is beyond `size`), both, or it is not a change.
+
+    Unchanged needs the whole interval inside the margin.
+    """
     low, centre, high = logs
-    if high < 0 and centre < -margin:
+    if high < 0 and centre < -size:
         return Verdict.REGRESSED
-    if low > 0 and centre > margin:
+    if low > 0 and centre > size:
         return Verdict.IMPROVED
     if -margin <= low and high <= margin:
         return Verdict.UNCHANGED
     return Verdict.INCONCLUSIVE
+
+
+def _drift_text(drift: float) -> str:
+    """The samples are clear, but they are of two moments."""
+    return (
+        f"times of unchanged code move by up to {wording.percent(drift)} between runs at different moments (policy.drift), "
+        "so this may be the machine: measure both sides again, one right after the other"
+    )
 
 
 def _what_to_do(logs: tuple[float, float, float], margin: float, limit: str) -> str:

@@ -73,6 +73,10 @@ DEFAULT_THRESHOLDS: Mapping[str, float] = {
 """The smallest relative change that matters, by metric; any other metric takes `Policy.default_threshold`."""
 
 
+DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.30, "cuda": 0.10}
+"""How far times of unchanged code move between runs at different moments on one machine, by device (docs/adr/0008)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuitePolicy:
     """What one suite sets apart: it wins over the general policy."""
@@ -83,12 +87,16 @@ class SuitePolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """Thresholds are relative (0.05 is five per cent); severities say what a finding does."""
+    """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
+
+    `drift` is how far times may move between runs at different moments; `None` takes the device's `DEFAULT_DRIFT`.
+    """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
     severities: Mapping[Rule, Severity] = field(default_factory=dict)
     suites: Mapping[str, SuitePolicy] = field(default_factory=dict)
     default_threshold: float = 0.05
+    drift: float | None = None
 
     def threshold(self, *, suite: str, metric: str) -> float:
         """The practical threshold of one metric: the suite's, the general one, the built-in one, the default."""
@@ -101,3 +109,7 @@ class Policy:
         own = self.suites.get(suite or "", SuitePolicy()).severities
         layers = (own, self.severities, DEFAULT_SEVERITIES)
         return next(layer[rule] for layer in layers if rule in layer)
+
+    def drift_of(self, device: object) -> float:
+        """How far a time may move by itself between two runs on `device` (``cpu``, ``cuda``)."""
+        return DEFAULT_DRIFT.get(str(device), 0.0) if self.drift is None else self.drift
