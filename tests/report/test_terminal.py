@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from test_markdown import assert_golden
 
-from ci_bench.records.comparison import Comparison
+from ci_bench.records.comparison import Comparison, Mismatch
 from ci_bench.records.policy import Rule
 from ci_bench.report.terminal import print_comparison
 
@@ -54,3 +54,9 @@ def test_a_large_run_is_counted_not_printed() -> None:
 
 def test_markup_in_a_name_is_shown_as_it_is() -> None:
     assert "command/[red]x[/red]" in printed(comparison(case("command/[red]x[/red]"), headline="[bold]a[/bold]"))
+
+
+def test_a_fact_that_nobody_knows_is_unknown() -> None:
+    differing = (Mismatch(field="cuda", base="13.0", head=None),)
+    text = printed(comparison(case(), headline="x", mismatches=differing))
+    assert "cuda: 13.0 on base, unknown on head" in text

@@ -38,7 +38,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 def _print_mismatches(comparison: Comparison, console: Console) -> None:
     for found in comparison.mismatches:
-        text = f"{clean(found.field)}: {clean(str(found.base))} on base, {clean(str(found.head))} on head"
+        base, head = ("unknown" if fact is None else clean(str(fact)) for fact in (found.base, found.head))
+        text = f"{clean(found.field)}: {base} on base, {head} on head"
         console.print(_item(Mood.UNSURE, text))
 
 
