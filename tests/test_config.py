@@ -266,3 +266,27 @@ def test_no_values_raise_anything_but_bad_config(value: Any, tmp_path: Path) -> 
             load_config(path)
         except BadConfig as error:
             assert all(str(path) in line or line.startswith("and ") for line in str(error).splitlines())  # noqa: PT017 - it may be read as well
+
+
+def test_a_threshold_for_no_metric_is_refused_unless_a_plugin_may_have_it(tmp_path: Path) -> None:
+    path = tmp_path / "ci-bench.yml"
+    path.write_text(
+        "schema_version: 1\nsuites: {training_loss: [{name: a}]}\npolicy:\n  thresholds: {step_tme: 3%}\n"
+        "  suites: {training_loss: {thresholds: {graph_break: 0}}}\n"
+    )
+
+    with pytest.raises(BadConfig) as told:
+        load_config(path)
+    assert load_config(path, more_suites={"mine": {"type": "object"}}).policy.thresholds == {"step_tme": 0.03}
+    assert [line.partition(":")[2] for line in str(told.value).splitlines()] == [
+        "4: policy.thresholds.step_tme: no suite has a metric of this name; did you mean 'step_time'?",
+        "5: policy.suites.training_loss.thresholds.graph_break: no suite has a metric of this name; did you mean 'graph_breaks'?",
+    ]
+
+
+def test_every_metric_of_the_engine_may_have_a_threshold() -> None:
+    from ci_bench.engine.alone import COMPILE_COLD
+    from ci_bench.engine.sampling import COMPILE_WARM, STEP_TIME
+    from ci_bench.records.policy import DEFAULT_THRESHOLDS
+
+    assert {COMPILE_COLD, COMPILE_WARM, STEP_TIME} < set(DEFAULT_THRESHOLDS)

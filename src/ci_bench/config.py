@@ -5,7 +5,8 @@ is in `schemas/config.json` with everything else, so that all complaints come to
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,11 +16,13 @@ from ci_bench.config_yaml import Parsed, parse
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config, RunOptions, SuiteEntry
 from ci_bench.records.documents import Kind, schema, validate
-from ci_bench.records.faults import Fault, capped, schema_faults
-from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.faults import Fault, capped, nearest, schema_faults
+from ci_bench.records.policy import DEFAULT_THRESHOLDS, Policy, Rule, Severity, SuitePolicy
 
 MAX_BYTES = 1_000_000
 BUILT_IN = "default.yml (built in)"
+METRIC = re.compile(r"[a-z0-9_]{1,60}")
+"""The form of a metric's name; the schema complains about any other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +48,8 @@ def load_config(
     name = BUILT_IN if path is None else str(path)
     parsed = parse(_read(path))
     form = _with_suites(schema(Kind.CONFIG), more_suites or {})
-    complaints = [*_file_complaints(name, parsed, form), *_override_complaints(given)]
+    metrics = () if more_suites else tuple(DEFAULT_THRESHOLDS)
+    complaints = [*_file_complaints(name, parsed, form, metrics), *_override_complaints(given)]
     if complaints:
         raise BadConfig(capped(complaints, indent=""))
     return _convert(parsed.value, given)
@@ -85,14 +89,31 @@ def _with_suites(form: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]])
     return wider
 
 
-def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any]) -> Iterator[str]:
-    """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about."""
+def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[str]:
+    """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about.
+
+    `metrics` are the names that a threshold may have, empty where plugins may bring others.
+    """
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
-    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused)]
+    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *_metric_faults(parsed.value, metrics)]
     for line, fault in sorted(((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]):
         place = fault.path.removeprefix("$").removeprefix(".")
         yield f"{name}:{line}: {Fault(place, fault.message) if place else fault.message}"
+
+
+def _metric_faults(raw: Any, metrics: Sequence[str]) -> Iterator[Fault]:
+    """A threshold for a metric that nothing measures would be no threshold at all."""
+    policy = _mapping(_mapping(raw).get("policy"))
+    own = {f"$.policy.suites.{suite}": _mapping(entry) for suite, entry in _mapping(policy.get("suites")).items()}
+    for place, holder in {"$.policy": policy, **own}.items():
+        for metric in _mapping(holder.get("thresholds")):
+            if metrics and METRIC.fullmatch(str(metric)) and metric not in metrics:
+                yield Fault(f"{place}.thresholds.{metric}", f"no suite has a metric of this name{nearest(metric, metrics)}")
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _line(lines: Mapping[str, int], path: str) -> int:
