@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ci_bench.records.config import Config
     from ci_bench.records.results import Results
 
-logger = logging.getLogger(__name__)
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""

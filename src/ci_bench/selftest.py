@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
-from ci_bench.records.case import Better
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, RunOptions, SuiteEntry
 from ci_bench.records.policy import Policy, Rule
@@ -51,8 +50,8 @@ def examine(measure: Callable[[str, str], Results]) -> Iterator[Answer]:
     yield _clean(_compare(base, clean))
     yield _missing(_compare(base, replace(clean, cases=clean.cases[:1])))
     planted = _compare(base, measure("planted", "slow,leak,loss"))
-    yield _caught("a planted slowdown", planted, Rule.REGRESSED, lambda pair: pair.metric == "step_time")
-    yield _caught("a planted memory leak", planted, Rule.REGRESSED, lambda pair: pair.metric.startswith("peak_"))
+    yield _caught("a planted slowdown", planted, lambda pair: pair.metric == "step_time")
+    yield _caught("a planted memory leak", planted, lambda pair: pair.metric.startswith("peak_"))
     yield _parity(planted)
 
 
@@ -70,14 +69,9 @@ def _missing(comparison: Comparison) -> Answer:
     return Answer(question="a missing case is caught", right=right, said=found[0] if found else comparison.judgement.headline)
 
 
-def _caught(what: str, comparison: Comparison, rule: Rule, concerns: Callable[[Pair], bool]) -> Answer:
-    worse = [
-        pair
-        for case in comparison.cases
-        for pair in case.pairs
-        if pair.verdict is Verdict.REGRESSED and pair.better is Better.LOWER and concerns(pair)
-    ]
-    named = any(finding.rule is rule for finding in comparison.judgement.findings)
+def _caught(what: str, comparison: Comparison, concerns: Callable[[Pair], bool]) -> Answer:
+    worse = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.REGRESSED and concerns(pair)]
+    named = any(finding.rule is Rule.REGRESSED for finding in comparison.judgement.findings)
     right = bool(worse) and named and not comparison.judgement.passed
     said = f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}" if worse else comparison.judgement.headline
     return Answer(question=f"{what} is caught", right=right, said=said)

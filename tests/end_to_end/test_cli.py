@@ -237,6 +237,14 @@ def test_an_interrupted_run_leaves_what_it_measured_and_no_process(plugin, confi
     assert not Path(f"/proc/{(tmp_path / 'notes').read_text().strip()}").exists()
 
 
+@pytest.mark.parametrize("flags", [(), ("--verbose",)])
+def test_verbose_tells_each_stage_with_its_end_and_time(plugin, configure, tmp_path, flags) -> None:
+    configure({"name": "one"}, launches=1)
+    command = [*fake_suite_cli.COMMAND, *flags, "run", "--output", str(tmp_path / "out")]
+    run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True, timeout=60)
+    assert ("INFO: fake/one: time (plain): ok after" in run.stderr) is bool(flags)
+
+
 def test_no_engine_is_told_with_the_command_that_installs_it(ci_bench, plugin, configure, tmp_path, monkeypatch) -> None:
     configure({"name": "one"})
     monkeypatch.setattr(doctor, "_version", lambda package: None if package in {"torch", "datasets"} else "99.0")

@@ -58,7 +58,7 @@ def result(*metrics, id="s/a", status=Status.OK, checks=(), parity=None, arms=("
     return CaseResult(
         case=Case(id=id, suite=suite, name=name, params={}, arms=arms, reference="eager"),
         status=status,
-        reproduce=f"ci-bench run --case {id}",
+        reproduce=f"ci-bench run --filter {id}",
         failure=failure,
         metrics=metrics,
         checks=checks,

@@ -17,14 +17,6 @@ def test_t_quantile_agrees_with_the_printed_table():
     assert stats.t_quantile(0.995, 10) == pytest.approx(3.1693, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("successes", "trials", "p"),
-    [(0, 0, 1.0), (0, 5, 2 / 32), (1, 6, 2 * 7 / 64), (5, 6, 2 * 7 / 64), (3, 6, 1.0), (0, 20, 2 / 2**20)],
-)
-def test_binomial_tail_is_exact(successes, trials, p):
-    assert stats.two_sided_binomial(successes, trials) == pytest.approx(p)
-
-
 def test_ratio_is_that_of_the_medians():
     ratio = stats.ratio_interval(sampled(2.0), sampled(1.0))
     assert ratio.value == pytest.approx(2.0)

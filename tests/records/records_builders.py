@@ -110,7 +110,7 @@ MEASURED = CaseResult(
         reference="eager",
     ),
     status=Status.OK,
-    reproduce="ci-bench run --case 'training_loss/reviews[backend=inductor,precision=fp32]'",
+    reproduce="ci-bench run --filter 'training_loss/reviews[backend=inductor,precision=fp32]'",
     duration_s=61.5,
     metrics=(STEP_TIME,),
     checks=(Check(name="really_compiled", arm="inductor", outcome=Outcome.PASS, detail="2 graphs"),),
@@ -121,7 +121,7 @@ CRASHED = CaseResult(
         id="training_loss/own", suite="training_loss", name="own", params={}, arms=("eager", "aot_eager"), reference="eager"
     ),
     status=Status.CRASHED,
-    reproduce="ci-bench run --case training_loss/own",
+    reproduce="ci-bench run --filter training_loss/own",
     failure=Failure(stage="time", arms=("aot_eager",), reason="the worker died", signal="SIGSEGV", log_tail="line 1\nline 2"),
 )
 RESULTS = Results(tool_version="1.0.0", run=RUN, source=SOURCE, environment=ENVIRONMENT, cases=(MEASURED, CRASHED))

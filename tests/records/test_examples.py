@@ -113,7 +113,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "valid").iterdir()), ids=lambda path: path.name)
 def test_a_valid_example_is_read(path: Path) -> None:
-    READERS[document_kind(path)](path)
+    assert READERS[document_kind(path)](path)
 
 
 @pytest.mark.parametrize("name", ["results.json", "comparison.json"])

@@ -3,6 +3,7 @@
 The parent never imports torch and never touches the GPU.
 """
 
+import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from ci_bench.records.config import RunOptions
 from ci_bench.records.progress import Event
 from ci_bench.records.results import Environment
 from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
+
+logger = logging.getLogger(__name__)
 
 Record = Callable[[Environment, Ledger], None]
 
@@ -182,6 +185,7 @@ class _Jobs:
     def _settle(self, case: Case, stage: Stage, ended: Ended) -> None:
         """Enter what came of a stage. Evidence that would make the results unreadable is refused."""
         status, reason = explain(ended, limit_s=self.engine.options.stage_timeout_s)
+        logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
         if status is Status.OK:
             evidence = next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
             richer = self.ledger.with_evidence(case, evidence, duration_s=ended.duration_s)

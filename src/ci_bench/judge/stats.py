@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, stdtrit
+from scipy.special import stdtrit
 
 from ci_bench.records.case import Launch
 from ci_bench.records.comparison import Interval, Summary
@@ -49,16 +49,6 @@ class Ratio:
 def t_quantile(share: float, freedom: float) -> float:
     """The quantile of Student's t at `share` (0..1) with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, share))
-
-
-def two_sided_binomial(successes: int, trials: int) -> float:
-    """The exact two-sided p-value of `successes` out of `trials` at one half (1 without trials).
-
-    Twice the smaller tail, as in the exact McNemar test: https://en.wikipedia.org/wiki/McNemar%27s_test#Variations
-    """
-    if trials == 0:
-        return 1.0
-    return min(1.0, 2.0 * float(bdtr(min(successes, trials - successes), trials, 0.5)))
 
 
 def samples(series: Series) -> tuple[float, ...]:
