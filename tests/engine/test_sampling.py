@@ -9,7 +9,7 @@ from ci_bench.engine import sampling
 from ci_bench.engine.sampling import compile_latency, measure_in_turns, plan_turns
 from ci_bench.records.case import Check, Outcome
 from ci_bench.records.config import RunOptions
-from ci_bench.suites.base import Context
+from ci_bench.suites.base import Compiler, Context
 
 
 @pytest.mark.parametrize("arms", [1, 2, 3, 5])
@@ -47,11 +47,13 @@ class Workload:
 
     class Program:
         items = 8
+        parts = ()
 
         def __init__(self, workload: "Workload", arm: str) -> None:
             self.workload, self.arm, self.first = workload, arm, True
+            self.compiler = Compiler.NONE if arm == "a" else Compiler.OTHER
 
-        def step(self) -> None:
+        def step(self, mark) -> None:
             self.workload.now += (2.0 if self.arm == "b" else 1.0) + (5.0 if self.first else 0.0)
             self.first = False
 

@@ -29,6 +29,9 @@ class FakeTime:
         self.owed += self.pending_s
         self.calls += 1
 
+    def take(self) -> float:
+        return timing.time_calls(self.step, calls=1, synchronize=self.synchronize)
+
     def synchronize(self) -> None:
         self.log.append("synchronize")
         self.now += self.owed
@@ -102,7 +105,7 @@ def test_only_the_last_windows_count() -> None:
 
 def test_warming_up_ends_when_steady(monkeypatch) -> None:
     fake = FakeTime(monkeypatch, step_s=0.01, ramp_s=0.001)
-    values, steady = timing.warm_up(fake.step, calls=1, limit_s=100, synchronize=fake.synchronize)
+    values, steady = timing.warm_up(fake.take, limit_s=100)
     assert steady
     assert 20 < len(values) < 20 + SAMPLES + 1
     assert values[0] == pytest.approx(0.03)
@@ -110,7 +113,7 @@ def test_warming_up_ends_when_steady(monkeypatch) -> None:
 
 def test_warming_up_ends_with_the_time_and_says_that_it_is_not_steady(monkeypatch) -> None:
     fake = FakeTime(monkeypatch, step_s=1.0, ramp_s=10)
-    values, steady = timing.warm_up(fake.step, calls=1, limit_s=5, synchronize=fake.synchronize)
+    values, steady = timing.warm_up(fake.take, limit_s=5)
     assert (len(values), steady) == (timing.MIN_WARMUP_CALLS, False)
 
 

@@ -11,6 +11,7 @@ from ci_bench.records.case import (
     Case,
     CaseResult,
     Check,
+    Due,
     Failure,
     Lane,
     Launch,
@@ -52,11 +53,21 @@ def peak(*values, name="peak_allocated", arm="eager"):
     return metric(launches(*([value] for value in values)), name=name, arm=arm, unit=Unit.BYTES, lane=Lane.COUNTERS)
 
 
-def result(*metrics, id="s/a", status=Status.OK, checks=(), parity=None, arms=("eager",), reason="it broke"):  # noqa: A002 - the field's name
+def result(
+    *metrics,
+    id="s/a",  # noqa: A002 - the field's name
+    status=Status.OK,
+    checks=(),
+    parity=None,
+    arms=("eager",),
+    reason="it broke",
+    due=Due(),  # noqa: B008 - frozen
+    details=(),
+):
     suite, name = id.split("/", 1)
     failure = None if status is Status.OK else Failure(stage="train", arms=("inductor",), reason=reason, log_tail="the end")
     return CaseResult(
-        case=Case(id=id, suite=suite, name=name, params={}, arms=arms, reference="eager"),
+        case=Case(id=id, suite=suite, name=name, params={}, arms=arms, reference="eager", due=due, details=details),
         status=status,
         reproduce=f"ci-bench run --filter {id}",
         failure=failure,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import check, count, evidence, judged, metric, numeric, peak, perturbed, result, results, sampled, trace
 
-from ci_bench.judge.missing import DUE
-from ci_bench.records.case import Check, Outcome, Role, Status
+from ci_bench.records.case import Check, Due, Outcome, Role, Status
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
 from ci_bench.records.policy import Rule, Severity
 
@@ -14,6 +13,7 @@ ARMS = ("eager", "inductor")
 TIMES = tuple(metric(sampled(1.0), arm=arm) for arm in ARMS)
 COMPILED = Check(name="compiled", arm="inductor", outcome=Outcome.PASS, detail="1 graphs")
 ID = "training_loss/reviews"
+DUE = Due(checks=("compiled",), times=("step_time",), parity=True)
 
 
 def learning():
@@ -22,7 +22,7 @@ def learning():
 
 def whole(*more, **fields):
     """A case of training_loss that lacks nothing."""
-    return result(*TIMES, *more, **{"id": ID, "arms": ARMS, "checks": (COMPILED,), "parity": learning(), **fields})
+    return result(*TIMES, *more, **{"id": ID, "due": DUE, "arms": ARMS, "checks": (COMPILED,), "parity": learning(), **fields})
 
 
 def failures(head, base=None):
@@ -53,7 +53,7 @@ def test_a_suite_of_which_nothing_is_known_owes_the_parity_that_its_baseline_has
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
 def test_a_case_that_did_not_end_well_owes_nothing_more(status):
-    head = result(id=ID, arms=ARMS, status=status)
+    head = result(id=ID, due=DUE, arms=ARMS, status=status)
     (case,) = judged(results(head), results(whole())).cases
     assert (case.checks, case.parity) == ((), ())
     assert {pair.verdict for pair in case.pairs} <= {Verdict.FAILED, Verdict.SKIPPED}
@@ -116,7 +116,7 @@ def test_a_check_that_the_baseline_has_and_head_does_not_has_failed(outcome):
 
 
 def test_a_case_that_was_measured_and_is_skipped_now_is_gone():
-    head = result(id=ID, arms=ARMS, status=Status.SKIPPED)
+    head = result(id=ID, due=DUE, arms=ARMS, status=Status.SKIPPED)
     assert failures(head, whole()) == [(Rule.CASE_REMOVED, "measured in the baseline, and skipped in train (inductor): it broke")]
     assert failures(head) == []
 
@@ -163,5 +163,23 @@ def test_a_baseline_that_was_broken_itself_is_said(doubt, says):
     assert comparison.cases[0].base_faults
 
 
-def test_every_suite_that_owes_something_owes_it_of_an_arm_at_least():
-    assert all(due.checks or due.times or due.parity for due in DUE.values())
+def test_head_cannot_owe_less_than_its_baseline():
+    silent = whole(due=Due(), parity=None, checks=())
+    assert {rule for rule, _ in failures(silent, whole())} == {Rule.CHECK_FAILED, Rule.PARITY_UNDECIDED}
+
+
+def test_a_detail_that_got_worse_fails_nothing_unless_it_counted_in_the_baseline():
+    slow, fast = (metric(sampled(value), name="forward_time") for value in (2.0, 1.0))
+    head, base = (result(metric(sampled(1.0)), one, details=("forward_time",)) for one in (slow, fast))
+    assert failures(head, base) == []
+    assert judged(results(head), results(base)).cases[0].verdict is Verdict.UNCHANGED
+    assert [rule for rule, _ in failures(head, replace(base, case=replace(base.case, details=())))] == [Rule.REGRESSED]
+
+
+def test_an_informative_check_that_failed_fails_nothing_unless_it_is_owed_or_counted_in_the_baseline():
+    told = Check(name="compiled", arm="inductor", outcome=Outcome.FAIL, detail="0 graphs", informative=True)
+    times = {"arms": ARMS, "checks": (told,)}
+    assert failures(result(*TIMES, **times)) == []
+    assert [rule for rule, _ in failures(result(*TIMES, due=Due(checks=("compiled",)), **times))] == [Rule.CHECK_FAILED]
+    base = result(*TIMES, arms=ARMS, checks=(COMPILED,))
+    assert [rule for rule, _ in failures(result(*TIMES, **times), base)] == [Rule.CHECK_FAILED]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from ci_bench.records.case import Better, Check, Masks, Outcome, Status, Unit
+from ci_bench.records.case import Better, Check, Fact, Masks, Outcome, Status, Unit
 from ci_bench.records.comparison import (
     AccuracyParity,
     ArmSpeedup,
@@ -24,7 +24,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.policy import Rule, Severity
-from ci_bench.records.results import Environment, Fact, Run, RunState, Source
+from ci_bench.records.results import Environment, Run, RunState, Source
 
 GPU: dict[str, Fact] = {
     "gpu": "NVIDIA H200",

@@ -6,12 +6,12 @@ No other arm has ever lived in this process, so nothing of it is in the peak.
 import gc
 
 from ci_bench.engine.compilation import CompileCounter, CompileCounts
-from ci_bench.engine.device import synchronizer
+from ci_bench.engine.device import synchronizer, torch_is_loaded
 from ci_bench.engine.memory import read_peaks, reset_peaks
 from ci_bench.engine.sampling import compile_latency
 from ci_bench.engine.timing import time_calls
 from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
-from ci_bench.suites.base import Cache, Context, Evidence, Program, Stage, Workload
+from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 
 STEADY_CALLS = 5
 COMPILE_COLD = "compile_cold"
@@ -26,10 +26,12 @@ def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Con
 
 
 def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
-    counter = CompileCounter()
+    counter = CompileCounter() if torch_is_loaded() else None
     program, first_call_s, steady_s = _settle(workload, arm, context)
-    counts = counter.read()
     cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch)
+    if counter is None or program.compiler is not Compiler.DYNAMO:
+        return Evidence(metrics=cold, checks=program.finish())
+    counts = counter.read()
     return Evidence(metrics=(*cold, *_counts(arm, counts, launch)), checks=(_really_compiled(arm, counts), *program.finish()))
 
 
@@ -43,12 +45,16 @@ def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, fl
     """The program after steady calls, its first call and its fastest steady call (s). Peaks count from the steady calls on."""
     synchronize = synchronizer(context.device)
     program = workload.open(arm)
-    first_call_s = time_calls(program.step, calls=1, synchronize=synchronize)
+
+    def step() -> None:
+        program.step(no_mark)
+
+    first_call_s = time_calls(step, calls=1, synchronize=synchronize)
     gc.collect()
-    program.step()
+    step()
     synchronize()
     reset_peaks(context.device)
-    steady = [time_calls(program.step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
+    steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
     context.progress(arm, 1, 1)
     return program, first_call_s, min(steady)
 

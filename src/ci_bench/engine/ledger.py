@@ -38,6 +38,7 @@ class Ledger:
                 metrics=merge_metrics((*row.metrics, *evidence.metrics)),
                 checks=merge_checks((*row.checks, *evidence.checks)),
                 parity=evidence.parity or row.parity,
+                facts={**row.facts, **evidence.facts},
             )
         )
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ci_bench.engine.device import torch_is_loaded
-from ci_bench.records.results import Fact
+from ci_bench.records.case import Fact
 
 Facts = dict[str, Fact]
 

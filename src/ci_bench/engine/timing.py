@@ -19,7 +19,7 @@ NEGLIGIBLE_TREND = 0.01
 MAX_CALLS = 1 << 20
 
 
-def time_calls(step: Callable[[], None], *, calls: int, synchronize: Callable[[], None]) -> float:
+def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[[], None]) -> float:
     """Seconds per call over `calls` calls in one fence."""
     synchronize()
     start = time.perf_counter()
@@ -29,7 +29,7 @@ def time_calls(step: Callable[[], None], *, calls: int, synchronize: Callable[[]
     return (time.perf_counter() - start) / calls
 
 
-def find_calls(step: Callable[[], None], *, sample_s: float, synchronize: Callable[[], None]) -> int:
+def find_calls(step: Callable[[], object], *, sample_s: float, synchronize: Callable[[], None]) -> int:
     """The smallest power of two of calls that lasts `sample_s` seconds, so that a sample is above the clock's noise."""
     calls = 1
     while calls < MAX_CALLS and time_calls(step, calls=calls, synchronize=synchronize) * calls < sample_s:
@@ -37,14 +37,12 @@ def find_calls(step: Callable[[], None], *, sample_s: float, synchronize: Callab
     return calls
 
 
-def warm_up(
-    step: Callable[[], None], *, calls: int, limit_s: float, synchronize: Callable[[], None]
-) -> tuple[tuple[float, ...], bool]:
-    """Call until steady or until `limit_s` seconds have passed. Returns the samples (s per call) and whether it became steady."""
+def warm_up(take: Callable[[], float], *, limit_s: float) -> tuple[tuple[float, ...], bool]:
+    """Take samples until steady, or for `limit_s` seconds. Returns them (s per call) and whether it became steady."""
     deadline = time.perf_counter() + limit_s
     values: list[float] = []
     while True:
-        values.append(time_calls(step, calls=calls, synchronize=synchronize))
+        values.append(take())
         if is_steady(values):
             return tuple(values), True
         if time.perf_counter() >= deadline and len(values) >= MIN_WARMUP_CALLS:

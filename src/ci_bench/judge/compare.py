@@ -13,7 +13,7 @@ from ci_bench.judge.parity import parity_findings
 from ci_bench.judge.stats import ratio_of_medians
 from ci_bench.judge.verdict import judge
 from ci_bench.judge.wording import change_size, count_of, place
-from ci_bench.records.case import CaseResult, Metric, Outcome, Role, Status, Unit
+from ci_bench.records.case import CaseResult, Check, Metric, Outcome, Role, Status, Unit
 from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
@@ -125,10 +125,12 @@ def _cases(base: tuple[CaseResult, ...], head: tuple[CaseResult, ...], context: 
 
 def _case(base: CaseResult | None, head: CaseResult, context: Context) -> CaseComparison:
     usable_base = base if base and base.status is Status.OK else None
-    pairs = (
+    details = _details(base, head)
+    found = (
         *_pairs(usable_base, head, _ground(base, head, context), context),
         *missing_metrics(usable_base, head, lambda metric: context.policy.threshold(suite=head.case.suite, metric=metric)),
     )
+    pairs = tuple(replace(pair, detail=pair.metric in details) for pair in found)
     verdict, reason = _case_verdict(base, head, pairs, context)
     return CaseComparison(
         id=head.case.id,
@@ -141,10 +143,24 @@ def _case(base: CaseResult | None, head: CaseResult, context: Context) -> CaseCo
         log_tail=head.failure.log_tail if head.failure else "",
         pairs=pairs,
         speedups=_arm_speedups(usable_base if context.barrier is None else None, head),
-        checks=(*head.checks, *missing_checks(usable_base, head)),
+        checks=(*(_counted(check, base, head) for check in head.checks), *missing_checks(usable_base, head)),
         parity=(*_parity(head), *missing_parity(usable_base, head)),
         base_faults=_own_faults(usable_base) if usable_base else (),
+        facts=head.facts,
     )
+
+
+def _details(base: CaseResult | None, head: CaseResult) -> frozenset[str]:
+    """The metrics that fail nothing. Head cannot take one out of the gate that was in it."""
+    named = frozenset(head.case.details) - frozenset(head.case.due.times)
+    return named & frozenset(base.case.details) if base else named
+
+
+def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
+    """A check that the case owes, or that counts in the baseline, counts, whatever head's run says of it."""
+    before = {(one.name, one.arm) for one in base.checks if not one.informative} if base else set()
+    owed = check.name in head.case.due.checks or (check.name, check.arm) in before
+    return replace(check, informative=False) if owed and check.informative else check
 
 
 def _removed(base: CaseResult, context: Context) -> CaseComparison:
@@ -215,14 +231,15 @@ def _case_verdict(base: CaseResult | None, head: CaseResult, pairs: tuple[Pair, 
         return Verdict.SKIPPED if never_began else Verdict.FAILED, _ending(head)
     if not pairs and head.parity is None:
         return Verdict.FAILED, "it ended ok, but nothing was measured"
-    if gaps := [pair for pair in pairs if pair.verdict is Verdict.FAILED]:
+    if gaps := [pair for pair in pairs if pair.verdict is Verdict.FAILED and not pair.detail]:
         return Verdict.FAILED, _worst_reason(gaps)
     if base is None or base.status is not Status.OK:
         return Verdict.NEW, _new_reason(base, context)
     if not pairs:
         return Verdict.INCONCLUSIVE, "no metric on either side"
-    worst = min((pair.verdict for pair in pairs), key=WORST_FIRST.index)
-    return worst, _worst_reason([pair for pair in pairs if pair.verdict is worst])
+    judged = [pair for pair in pairs if not pair.detail] or pairs
+    worst = min((pair.verdict for pair in judged), key=WORST_FIRST.index)
+    return worst, _worst_reason([pair for pair in judged if pair.verdict is worst])
 
 
 def _worst_reason(pairs: list[Pair]) -> str:
@@ -243,7 +260,7 @@ def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
 
 def _own_faults(base: CaseResult) -> tuple[str, ...]:
     """What is wrong with the baseline's own run: its figures may be those of another computation."""
-    failed = (check for check in base.checks if check.outcome is Outcome.FAIL)
+    failed = (check for check in base.checks if check.outcome is Outcome.FAIL and not check.informative)
     apart = (found for found in _parity(base) if not found.verdict.holds)
     return (
         *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),

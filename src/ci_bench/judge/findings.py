@@ -129,6 +129,8 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for check in case.checks:
+        if check.informative:
+            continue
         if rule_of_check := _CHECK_RULES.get(check.outcome):
             message = f"{check.name} ({check.arm}): {check.detail}"
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
@@ -155,7 +157,7 @@ def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, 
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
     """The rule of a pair; none where the case or the run as a whole says it already."""
     rule = _PAIR_RULES.get(pair.verdict)
-    if rule is None or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+    if rule is None or pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
         return None
     if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
         return None

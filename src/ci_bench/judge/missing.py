@@ -1,28 +1,15 @@
 """What a case that ended well should have brought and did not: each gap becomes a row, never a silence.
 
-Owns what is expected of a case: what its suite always gathers, what its reference arm has, and what the baseline's run had.
+Owns what is expected of a case: what it says it owes, what its reference arm has, and what the baseline's run had.
 How bad a gap is, the policy decides.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ci_bench.judge.pairs import keyed
-from ci_bench.records.case import Better, CaseResult, Check, Outcome, Status, Unit
+from ci_bench.records.case import Better, CaseResult, Check, Due, Outcome, Status, Unit
 from ci_bench.records.comparison import Pair, Parity, ParityFinding, Verdict
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Due:
-    """What every case of a suite brings: `checks` of each candidate arm, durations (`times`) of each arm, loss parity."""
-
-    checks: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
-    parity: bool = False
-
-
-DUE = {"training_loss": Due(checks=("compiled",), times=("step_time",), parity=True)}
-"""Suites that are not here owe what their reference arm and the baseline's run have."""
 
 
 def missing_metrics(base: CaseResult | None, head: CaseResult, threshold: Callable[[str], float]) -> tuple[Pair, ...]:
@@ -33,7 +20,7 @@ def missing_metrics(base: CaseResult | None, head: CaseResult, threshold: Callab
     if head.status is not Status.OK:
         return ()
     there = {*keyed(head.metrics), *keyed(base.metrics if base else ())}
-    gaps = [pair for pair in _owed(head) if (pair.metric, pair.arm) not in there]
+    gaps = [pair for pair in _owed(base, head) if (pair.metric, pair.arm) not in there]
     return tuple(replace(pair, threshold=threshold(pair.metric)) for pair in gaps)
 
 
@@ -42,7 +29,7 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
     if head.status is not Status.OK:
         return ()
     owed = {(check.name, check.arm): "the baseline's run has one" for check in (base.checks if base else ())}
-    owed |= {(name, arm): "every candidate arm owes one" for name in _due(head).checks for arm in _candidates(head)}
+    owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
     answered = {(check.name, check.arm) for check in head.checks}
     return tuple(
         Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"there is no answer, and {why}")
@@ -53,7 +40,7 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
 
 def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFinding, ...]:
     """A finding without data for every candidate arm, where parity is owed and there is no evidence at all."""
-    owed = _due(head).parity or (base is not None and base.parity is not None)
+    owed = _due(base, head).parity or (base is not None and base.parity is not None)
     if head.status is not Status.OK or head.parity is not None or not owed:
         return ()
     detail = "no evidence on loss parity was gathered"
@@ -63,21 +50,28 @@ def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFin
     )
 
 
-def _due(head: CaseResult) -> Due:
-    return DUE.get(head.case.suite, Due())
+def _due(base: CaseResult | None, head: CaseResult) -> Due:
+    """What either side's case says it owes: head cannot owe less than its base did."""
+    dues = [side.case.due for side in (head, base) if side is not None]
+    return Due(
+        checks=tuple(dict.fromkeys(name for due in dues for name in due.checks)),
+        times=tuple(dict.fromkeys(name for due in dues for name in due.times)),
+        parity=any(due.parity for due in dues),
+    )
 
 
 def _candidates(head: CaseResult) -> tuple[str, ...]:
     return tuple(arm for arm in head.case.arms if arm != head.case.reference)
 
 
-def _owed(head: CaseResult) -> Iterator[Pair]:
-    """Every metric that an arm of the case has to have, as a pair that lacks both sides."""
-    for name in _due(head).times:
+def _owed(base: CaseResult | None, head: CaseResult) -> Iterator[Pair]:
+    """Every metric that an arm of the case has to have, as a pair that lacks both sides. Details are owed by nobody."""
+    times = _due(base, head).times
+    for name in times:
         reason = "not measured, and every arm owes it"
         yield from (_gap(name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
     for (name, owner), (metric, *_) in keyed(head.metrics).items():
-        if owner == head.case.reference and name not in _due(head).times:
+        if owner == head.case.reference and name not in {*times, *head.case.details}:
             reason = f"not measured, though {owner} was"
             yield from (_gap(name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))
 

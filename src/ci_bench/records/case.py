@@ -4,9 +4,12 @@ Owns the raw evidence: samples, checks, loss traces. Statistics and verdicts are
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+Fact = str | int | float | bool | None
+"""One property of a machine or of a case; `None` means that it could not be found out."""
 
 
 class Status(StrEnum):
@@ -46,11 +49,24 @@ class Lane(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Due:
+    """What a case owes: `checks` of each candidate arm, durations (`times`) of each arm, loss parity.
+
+    What is owed and isn't brought fails.
+    """
+
+    checks: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    parity: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One item of a suite with its parameters.
 
     `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case of another run is the same
-    case when its id is the same. `arms` are the ways of running it; `reference` is one of them.
+    case when its id is the same. `arms` are the ways of running it; `reference` is one of them. `details` names metrics that
+    are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say.
     """
 
     id: str
@@ -59,6 +75,8 @@ class Case:
     params: Mapping[str, Any]
     arms: tuple[str, ...]
     reference: str
+    due: Due = Due()
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,12 +123,16 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """A yes/no/unknown about one arm of a case, with what was seen."""
+    """A yes/no/unknown about one arm of a case, with what was seen.
+
+    One that is `informative` is shown, but never fails a run: what another tool would have said, say.
+    """
 
     name: str
     arm: str
     outcome: Outcome
     detail: str
+    informative: bool = False
 
 
 class Role(StrEnum):
@@ -198,7 +220,10 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
-    """The one row of the ledger for one planned case, with all evidence that was gathered before it ended."""
+    """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
+
+    `facts` are for the reader (parameters, operations per step); no verdict depends on them.
+    """
 
     case: Case
     status: Status
@@ -208,3 +233,4 @@ class CaseResult:
     metrics: tuple[Metric, ...] = ()
     checks: tuple[Check, ...] = ()
     parity: ParityEvidence | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)

@@ -1,12 +1,13 @@
 """The comparison document: head against base, each pair judged, and what the policy makes of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from ci_bench.records.case import Better, Check, Masks, Status, Unit
+from ci_bench.records.case import Better, Check, Fact, Masks, Status, Unit
 from ci_bench.records.policy import Rule, Severity
-from ci_bench.records.results import Environment, Fact, Run, Source
+from ci_bench.records.results import Environment, Run, Source
 
 
 class Verdict(StrEnum):
@@ -82,7 +83,8 @@ class Summary:
 class Pair:
     """One metric of one arm, base against head. `speedup` > 1 is better, whatever the direction of the metric.
 
-    `items` is what one call of head's (else of base's) processes: items / median duration is the throughput.
+    `items` is what one call of head's (else of base's) processes: items / median duration is the throughput. A `detail` is shown,
+    but fails nothing.
     """
 
     metric: str
@@ -97,6 +99,7 @@ class Pair:
     speedup: float | None = None
     interval: Interval | None = None
     items: int | None = None
+    detail: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,6 +170,7 @@ class CaseComparison:
     """One case on both sides. A status is `None` where that side has no such case.
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
+    `facts` are head's.
     """
 
     id: str
@@ -182,6 +186,7 @@ class CaseComparison:
     checks: tuple[Check, ...] = ()
     parity: tuple[ParityFinding, ...] = ()
     base_faults: tuple[str, ...] = ()
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

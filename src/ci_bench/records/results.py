@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from ci_bench.records.case import CaseResult
-
-Fact = str | int | float | bool | None
-"""One measured property of a machine; `None` means that it could not be found out."""
+from ci_bench.records.case import CaseResult, Fact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,10 +3,9 @@
 Owns how each kind of value looks. Names, reasons and details come from outside and go through `code` or `plain`.
 """
 
-from ci_bench.records.case import Check, Status, Unit
+from ci_bench.records.case import Check, Fact, Status, Unit
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Finding, Pair, ParityFinding, Summary, Verdict
 from ci_bench.records.policy import Severity
-from ci_bench.records.results import Fact
 from ci_bench.report import words
 from ci_bench.report.rows import Row
 from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, bytes_, code, count, interval, plain, quantity, rate, ratio

@@ -5,7 +5,7 @@ imported in worker processes only and has one function, `open_workload(case, con
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ci_bench.errors import UnknownSuite
-from ci_bench.records.case import Case, Check, Metric, ParityEvidence
+from ci_bench.records.case import Case, Check, Fact, Metric, ParityEvidence
 
 BUILT_IN = {"training_loss": "ci_bench.suites.training_loss.plan:SUITE"}
 PLUGIN_GROUP = "ci_bench.suites"
@@ -65,24 +65,60 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What one stage found out."""
+    """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count."""
 
     metrics: tuple[Metric, ...] = ()
     checks: tuple[Check, ...] = ()
     parity: ParityEvidence | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
     """This combination cannot run on this machine. The message says why; the case is `skipped`."""
 
 
+class Compiler(StrEnum):
+    """What translates an arm's step before it runs at full speed."""
+
+    NONE = "none"
+    DYNAMO = "dynamo"
+    """`torch.compile`: graphs, breaks and recompiles are counted, and an arm without a graph fails the check `compiled`."""
+    OTHER = "other"
+    """TorchScript, export, a plugin's own: only the latency of the first call tells of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A stretch of a step that is timed by itself too, as the metric `metric` (``forward_time``).
+
+    Its seconds are divided by `per` (the tokens of a decoding loop, say) and process `items` rows, images or tokens.
+    """
+
+    metric: str
+    per: int = 1
+    items: int | None = None
+
+
+Mark = Callable[[], None]
+"""Called by a step at the end of each of its parts, in their order."""
+
+
+def no_mark() -> None:
+    """The mark where parts are not timed."""
+
+
 class Program(Protocol):
-    """One arm, built and ready. `items` is how many rows, images or tokens a step processes, `None` where that means nothing."""
+    """One arm, built and ready. `items` is how many rows, images or tokens a step processes, `None` where that means nothing.
+
+    `parts` may be empty; what comes after the last mark belongs to the step, but to no part.
+    """
 
     items: int | None
+    parts: tuple[Part, ...]
+    compiler: Compiler
 
-    def step(self) -> None:
-        """One call of what is measured, on the next prepared input. Does not synchronise."""
+    def step(self, mark: Mark) -> None:
+        """One call of what is measured, on the next prepared input. Does not synchronise; calls `mark` as each part ends."""
 
     def finish(self) -> tuple[Check, ...]:
         """Check what was timed, once the clock has stopped (finite? really updated?)."""

@@ -7,7 +7,7 @@ from training_loss_builders import context, make_bench, write_model
 from ci_bench.judge.parity import parity_findings
 from ci_bench.records.case import Outcome
 from ci_bench.records.comparison import Parity
-from ci_bench.suites.base import Unsupported
+from ci_bench.suites.base import Unsupported, no_mark
 from ci_bench.suites.training_loss.options import Precision
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
@@ -48,7 +48,7 @@ def test_a_precision_moves_the_weights(precision, tiny):
     _, workload = opened(tiny, precision)
     program = workload.open("eager")
     for _ in range(3):
-        program.step()
+        program.step(no_mark)
     assert {check.outcome for check in program.finish()} == {Outcome.PASS}
 
 

@@ -10,6 +10,7 @@ from training_loss_builders import context, write_model
 from ci_bench.judge.parity import parity_findings
 from ci_bench.records.case import Masks, Outcome, Role
 from ci_bench.records.comparison import Parity
+from ci_bench.suites.base import no_mark
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import RECOMPILES_PER_ARM, open_workload
 
@@ -84,7 +85,7 @@ def test_a_timed_program_updates_weights(arm, bench):
     _, workload = opened(bench, "eager")
     program = workload.open(arm)
     for _ in range(2):
-        program.step()
+        program.step(no_mark)
     checks = {check.name: check for check in program.finish()}
     assert {name: check.outcome for name, check in checks.items()} == {
         "finite_loss": Outcome.PASS,

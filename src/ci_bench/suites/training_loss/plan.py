@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Case
+from ci_bench.records.case import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
 
@@ -59,6 +59,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
+        due=Due(checks=("compiled",), times=("step_time",), parity=True),
     )
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.case import Case, Check, Outcome
-from ci_bench.suites.base import Context, Evidence, Program, Unsupported
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
 from ci_bench.suites.training_loss.corpus import Rows, batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
-from ci_bench.suites.training_loss.options import Options, Precision, parse
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
 from ci_bench.suites.training_loss.training import build_trainee, resolve_backend
 from ci_bench.suites.training_loss.verify import Verifier
 
@@ -72,6 +72,8 @@ class TimedTraining:
     def __init__(self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str) -> None:
         """Build the trainee and put every batch of full size on the device."""
         self.items: int | None = min(options.batch_size, len(rows))
+        self.parts: tuple[Part, ...] = ()
+        self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
         self._arm = arm
         self._start = start
         self._trainee = build_trainee(options, start, device=device, backend=options.backend_of(arm))
@@ -81,7 +83,7 @@ class TimedTraining:
         self._loss: Tensor | None = None
         torch.manual_seed(options.seed)
 
-    def step(self) -> None:
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - the step is compiled as a whole, so it has no parts
         """One training step on the next batch."""
         self._loss = self._trainee.step(next(self._batches))
 
