@@ -1,28 +1,52 @@
-"""How far the judge scales: seconds and peak memory to compare and judge many cases.
+"""How far the judge scales: seconds and peak memory to compare, judge and render many metrics.
 
 ``python -m benchmarks.judge_scale --json judge_scale.json``
 
-Each case has 4 launches of 20 samples per arm and a history of 20 launches. *Compare* makes one figure per launch from the
-samples; *judge* decides, with q values and the geometric mean. Times are the least of three; memory is what numpy allocated at
-its peak beyond the input, by tracemalloc, in a run of its own.
+*Arrays*: each case has 4 launches of 20 samples per arm and a history of 20 launches. *Compare* makes one figure per launch from
+the samples; *judge* decides, with q values and the geometric mean. Times are the least of three; memory is what numpy allocated
+at its peak beyond the input, by tracemalloc, in a run of its own.
+
+*Documents*: results of 3 launches of 16 samples, ten times per case (five of each arm), one case in a hundred 40 % slower;
+compared and judged as an earlier run (`file`) and as a paired run, then rendered as a comment and as the full report. Each in a
+process of its own; memory is its peak resident set, of which the documents themselves take what is said beside it.
+
+*Command*: ``ci-bench compare`` of two documents on disk, from the start of the process to the written report; the least of three.
 """
 
 import argparse
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.tables import publish, render
 from ci_bench.judge import aggregates, noise, sequential
+from ci_bench.judge import compare as judging
 from ci_bench.judge.ruling import Rule, Ruling
+from ci_bench.records import documents
+from ci_bench.records.case import Better, Case, CaseResult, Lane, Launch, Metric, Status, Unit
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.policy import Policy
+from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.report.markdown import render_comment, render_report
 
 SIZES = (1_000, 10_000, 100_000)
 LAUNCHES, SAMPLES, HISTORY = 4, 20, 20
 REPEATS = 3
+ARMS = ("eager", "inductor")
+METRICS = ("step_time", "forward_time", "backward_time", "optimizer_time", "query_time")
+ON_DISK = 1_000
+"""Metrics of the documents that the command is given."""
 _MIB = 1024**2
 
 
@@ -89,8 +113,79 @@ def _least_s(work: Callable[[], object]) -> float:
     return min(taken)
 
 
+def results(metrics: int, seed: int, *, slower: bool) -> Results:
+    """Results with so many times; `slower` plants the slowdowns."""
+    rng = np.random.Generator(np.random.PCG64(seed + slower))
+    cases = tuple(_case(rng, number, slower=slower) for number in range(metrics // (len(ARMS) * len(METRICS))))
+    return Results(
+        tool_version="1",
+        run=Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cuda"),
+        source=Source(),
+        environment=Environment(identity={"device": "cuda", "gpu": "simulated"}, condition={}),
+        cases=cases,
+    )
+
+
+def _case(rng: np.random.Generator, number: int, *, slower: bool) -> CaseResult:
+    by = 1.4 if slower and number % 100 == 0 else 1.0
+    taken = tuple(_metric(rng, name, arm, by=by) for name in METRICS for arm in ARMS)
+    case = Case(id=f"suite/c{number}", suite="suite", name=f"c{number}", params={}, arms=ARMS, reference=ARMS[0])
+    return CaseResult(case=case, status=Status.OK, reproduce=f"ci-bench run --filter suite/c{number}", metrics=taken)
+
+
+def _metric(rng: np.random.Generator, name: str, arm: str, *, by: float) -> Metric:
+    values = (0.02 * by * np.exp(0.005 * rng.standard_normal((3, 16)))).tolist()
+    launches = tuple(Launch(launch=number, values=tuple(row), blocks=BLOCKS) for number, row in enumerate(values))
+    return Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=launches, items=16)
+
+
+BLOCKS = tuple(sample // 2 for sample in range(16))
+
+
+def measure_documents(metrics: int, mode: str, seed: int) -> dict[str, float | str]:
+    """Seconds and MiB for documents of one size, in a process of their own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_judge_documents, metrics, mode, seed).result()
+
+
+def _judge_documents(metrics: int, mode: str, seed: int) -> dict[str, float | str]:
+    base, head = results(metrics, seed, slower=False), results(metrics, seed, slower=True)
+    held = _peak_mib()
+    marks = [time.perf_counter()]
+    comparison = judging.compare(base=base, head=head, policy=Policy(), mode=BaselineMode(mode), absence=None, tool_version="1")
+    marks.append(time.perf_counter())
+    render_comment(comparison)
+    marks.append(time.perf_counter())
+    render_report(comparison)
+    marks.append(time.perf_counter())
+    compare_s, comment_s, report_s = (after - before for before, after in pairwise(marks))
+    return {
+        "metrics": metrics,
+        "mode": mode,
+        "compare_s": compare_s,
+        "comment_s": comment_s,
+        "report_s": report_s,
+        "documents_mib": held,
+        "peak_mib": _peak_mib(),
+    }
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure_command(metrics: int, seed: int) -> float:
+    """Seconds that the command takes for two documents on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("base.json", "head.json")]
+        for path, slower in zip(paths, (False, True), strict=True):
+            documents.write(results(metrics, seed, slower=slower), path)
+        command = [sys.executable, "-m", "ci_bench.cli", "compare", *map(str, paths), "--output", str(Path(folder) / "out")]
+        return _least_s(lambda: subprocess.run(command, check=False, capture_output=True))
+
+
 def row(result: Mapping[str, float]) -> dict[str, str]:
-    """A row of the printed table."""
+    """A row of the table of arrays."""
     return {
         "cases": f"{result['cases']:,.0f}",
         "compare, s": f"{result['compare_s']:.4f}",
@@ -100,17 +195,44 @@ def row(result: Mapping[str, float]) -> dict[str, str]:
     }
 
 
+def document_row(result: Mapping[str, float | str]) -> dict[str, str]:
+    """A row of the table of documents."""
+    steps = [float(result[name]) for name in ("compare_s", "comment_s", "report_s")]
+    return {
+        "metrics": f"{result['metrics']:,}",
+        "mode": str(result["mode"]),
+        "compare and judge, s": f"{steps[0]:.2f}",
+        "comment, s": f"{steps[1]:.2f}",
+        "report, s": f"{steps[2]:.2f}",
+        "all, s": f"{sum(steps):.2f}",
+        "peak, MiB (documents)": f"{result['peak_mib']:.0f} ({result['documents_mib']:.0f})",
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judge_scale", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--cases", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--cases", type=int, nargs="+", default=SIZES, help="cases of arrays, and metrics of documents")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    results = [measure(cases, options.seed) for cases in options.cases]
-    title = f"Scale of the judge: {LAUNCHES} launches of {SAMPLES} samples per arm"
-    document = {"benchmark": "judge_scale", "seed": options.seed, "results": results}
-    publish(render(title, [row(result) for result in results]), document, options.json)
+    arrays = [measure(cases, options.seed) for cases in options.cases]
+    modes = (BaselineMode.FILE.value, BaselineMode.PAIRED.value)
+    judged = [measure_documents(metrics, mode, options.seed) for metrics in options.cases for mode in modes]
+    command_s = measure_command(ON_DISK, options.seed)
+    texts = [
+        render(f"Scale of the judge: {LAUNCHES} launches of {SAMPLES} samples per arm", [row(result) for result in arrays]),
+        render("Documents, compared, judged and rendered", [document_row(result) for result in judged]),
+        f"ci-bench compare of {ON_DISK:,} metrics, from start to end: {command_s:.2f} s",
+    ]
+    document = {
+        "benchmark": "judge_scale",
+        "seed": options.seed,
+        "results": arrays,
+        "documents": judged,
+        "command": {"metrics": ON_DISK, "seconds": command_s},
+    }
+    publish("\n\n".join(texts), document, options.json)
 
 
 if __name__ == "__main__":

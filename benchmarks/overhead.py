@@ -4,12 +4,15 @@ Run as ``python -m benchmarks.overhead [--json FILE]``. CPU only; the work is a 
 """
 
 import argparse
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from benchmarks.tables import publish, render
@@ -18,12 +21,17 @@ from ci_bench.engine.environ import worker_environment
 from ci_bench.engine.launch import Launcher
 from ci_bench.engine.task import Task
 from ci_bench.engine.timing import hold_garbage_collector, time_calls
+from ci_bench.engine.turns import Opener, Turns
+from ci_bench.records.case import SideName
 from ci_bench.records.config import RunOptions
+from ci_bench.suites.canary.plan import SUITE
 
 SIZE = 900
 ROUNDS = 60
 EMPTY_CALLS = 20000
 STARTS = 7
+TURN_BLOCKS = 100
+WORK = "matmul"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    figures = {**fence(), **starts()}
+    figures = {**fence(), **turns(), **starts()}
     rows = [{"what": name, "value": f"{value:.4g}"} for name, value in figures.items()]
     publish(render("Overhead of the harness", rows), {"figures": figures}, arguments.json)
     return 0
@@ -68,6 +76,46 @@ def fence() -> dict[str, float]:
         "empty fence, share of a 20 ms sample (%)": empty / 0.02 * 100,
         "bias against a bare loop (%)": (ratios["bare loop"] - 1) * 100,
         "bias against torch.utils.benchmark (%)": (ratios["torch.utils.benchmark"] - 1) * 100,
+    }
+
+
+def turns() -> dict[str, float]:
+    """What giving turns to two resident processes costs beside their samples: orders, answers, calls that touch caches."""
+    options = RunOptions(device="cpu", threads=1, blocks=TURN_BLOCKS, warmup_s=1.0)
+    case = next(case for case in SUITE.plan({}) if case.name == WORK)
+    spent: dict[str, float] = {}
+
+    def tell(done: int, total: int) -> None:
+        spent["first" if done == 2 else "last" if done == total else "between"] = time.perf_counter()  # noqa: PLR2004 - one block
+
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        openers: dict[SideName, Opener] = {}
+        for name in SideName:
+            scratch = Path(folder) / name
+            scratch.mkdir()
+            environ = worker_environment({"PATH": "/usr/bin:/bin"})
+            launcher = stack.enter_context(Launcher(preload=("torch",), environ=environ, folder=scratch))
+            task = Task(
+                launch=0,
+                device="cpu",
+                options=options,
+                scratch=str(scratch),
+                worker=SUITE.worker,
+                case=case,
+                stage=SUITE.stages(case)[0],
+            )
+            openers[name] = partial(launcher.begin, task, timeout_s=120.0, on_answer=lambda _: None)
+        played = Turns(arms=1, launch=0, options=options, coin=random.Random(0), tell=tell).play(openers)  # noqa: S311 - an order
+    samples_s = 0.0
+    for ended in played.ended.values():
+        (step,) = (metric for answer in ended.answers if answer.evidence for metric in answer.evidence.metrics)
+        samples_s += step.calls * sum(step.launches[0].values[2:])
+    turns_taken = 2 * 2 * (TURN_BLOCKS - 1)
+    wall_s = spent["last"] - spent["first"]
+    return {
+        "turns of two processes: samples (ms each)": samples_s / turns_taken * 1e3,
+        "turns of two processes: beside the sample (ms each)": (wall_s - samples_s) / turns_taken * 1e3,
+        "turns of two processes: beside the samples (% of wall time)": (wall_s / samples_s - 1) * 100,
     }
 
 

@@ -27,21 +27,23 @@ MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
     "config": BOTTOM,
-    "suites": BOTTOM,
+    "suites": {*BOTTOM, "formats"},
     "engine": {*BOTTOM, "suites"},
     "judge": BOTTOM,
     "report": BOTTOM,
     "formats": BOTTOM,
     "history": {*BOTTOM, "judge"},
     "github": {"errors"},
-    "doctor": {*BOTTOM, "engine"},
+    "fastrnns_flags": {*BOTTOM, "suites", "formats"},
+    "doctor": {*BOTTOM, "engine", "judge"},
     "flags": set(),
+    "noise_floor": {*BOTTOM, "judge", "suites"},
     "planning": {*BOTTOM, "suites"},
     "selftest": {*BOTTOM, "judge"},
 }
-"""By part of the package: what else of ours it may import; parts that are not here may import all but `cli`."""
+"""By part of the package: what else of ours it may import; parts that are not here may import all but the edge, `cli` and `commands`."""
 
-HEAVY = {"torch", "transformers", "datasets", "evaluate", "safetensors", "pynvml", "triton"}
+HEAVY = {"torch", "transformers", "datasets", "evaluate", "safetensors", "pynvml", "triton", "timm", "torchao", "torchvision"}
 """Modules of the extra `engine`; triton comes with torch."""
 EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", "sys", "urllib", "http", "logging", "asyncio"}
 EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
@@ -90,7 +92,8 @@ def astray(module: str, source: str) -> list[str]:
         top, where = name.partition(".")[0], part(name)
         if top == "ci_bench":
             inside = where == own or where in {"", "__version__"}
-            forbidden = where == "cli" or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
+            edge = where in {"cli", "commands"} and own not in {"cli", "commands"}
+            forbidden = edge or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
             found += [f"{module} imports {name}"] if forbidden else []
         if top in HEAVY and own not in {"suites", "engine"}:
             found.append(f"{module} imports {top}")
@@ -142,7 +145,7 @@ def test_the_source_keeps_to_the_layout(rule) -> None:
 
 def test_every_part_is_known() -> None:
     """A new part has to be given its place above, or it could import everything."""
-    free = {"", "__version__", "cli", "pipeline"}
+    free = {"", "__version__", "cli", "commands", "pipeline"}
     assert {part(module) for module in MODULES} <= {*MAY_IMPORT, *free}
 
 
@@ -157,6 +160,7 @@ PLANTED = [
     (astray, "ci_bench.report.text", "class A:\n    from ci_bench import judge", "imports ci_bench.judge"),
     (astray, "ci_bench.pipeline", "def f():\n    from ci_bench.cli import main", "imports ci_bench.cli.main"),
     (astray, "ci_bench.doctor", "from ci_bench import cli", "imports ci_bench.cli"),
+    (astray, "ci_bench.pipeline", "from ci_bench.commands import reading", "imports ci_bench.commands.reading"),
     (astray, "ci_bench.github.client", "from ci_bench.records.case import Case", "imports ci_bench.records.case.Case"),
     (astray, "ci_bench.doctor", "def f():\n    import torch.cuda", "imports torch"),
     (astray, "ci_bench.pipeline", 'def f():\n    import_module("transformers")', "imports transformers"),
@@ -267,13 +271,15 @@ def test_errors_are_defined_in_one_module() -> None:
 
 DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 COMES_WITH = {"triton"}
+ON_REQUEST = {"timm", "torchao", "torchvision"}
+"""Used by suites where a user has installed them and asks for them, with a clear word where they are missing."""
 LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
 """Declared before the part that imports it is here."""
 
 
 def third_party() -> set[str]:
     tops = {name.partition(".")[0] for path in MODULES.values() for name, _ in imports(ast.parse(path.read_text()))}
-    return {DISTRIBUTIONS.get(top, top) for top in tops - {"ci_bench"} - COMES_WITH if top not in sys.stdlib_module_names}
+    return {DISTRIBUTIONS.get(top, top) for top in tops - {"ci_bench"} - COMES_WITH - ON_REQUEST if top not in sys.stdlib_module_names}
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
@@ -282,6 +288,6 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in listed}
         for listed in (project["dependencies"], project["optional-dependencies"]["engine"])
     )
-    heavy = {DISTRIBUTIONS.get(top, top) for top in HEAVY - COMES_WITH}
+    heavy = {DISTRIBUTIONS.get(top, top) for top in HEAVY - COMES_WITH - ON_REQUEST}
     assert base == third_party() - heavy | LATER
     assert extra == third_party() & heavy == heavy

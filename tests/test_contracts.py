@@ -18,6 +18,7 @@ from ci_bench.records.documents import Kind, schema
 from ci_bench.records.policy import DEFAULT_THRESHOLDS
 from ci_bench.report.progress import DOING
 from ci_bench.suites.base import BUILT_IN, StageKind, find_suite
+from ci_bench.suites.transformers.options import FIRST_TOKEN, PROCESS_VRAM, STEP_PARTS, TOKEN
 
 ROOT = Path(__file__).parents[1]
 ENGINE = ROOT / "src" / "ci_bench" / "engine"
@@ -62,10 +63,11 @@ def test_every_stage_has_words_for_the_display() -> None:
     assert {*DOING} == {*StageKind}
 
 
-def test_thresholds_are_of_metrics_that_the_engine_measures() -> None:
+def test_thresholds_are_of_metrics_that_engine_or_suites_measure() -> None:
     peaks = {text for text in texts("memory.py") if re.fullmatch("peak_[a-z]+", text)}
     counts = {text for text in texts("alone.py") if re.fullmatch("graphs|graph_breaks|recompiles", text)}
-    assert {*DEFAULT_THRESHOLDS} == {STEP_TIME, COMPILE_COLD, COMPILE_WARM, *peaks, *counts}
+    of_suites = {*STEP_PARTS, FIRST_TOKEN, TOKEN, PROCESS_VRAM}
+    assert {*DEFAULT_THRESHOLDS} == {STEP_TIME, COMPILE_COLD, COMPILE_WARM, *peaks, *counts, *of_suites}
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

@@ -1,7 +1,9 @@
 """What the doctor finds, and what it says to do."""
 
 import io
+import math
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,8 @@ from rich.console import Console
 from ci_bench import doctor
 from ci_bench.doctor import Finding
 from ci_bench.errors import EngineMissing, LauncherFailed
+from ci_bench.records.case import Better, Case, CaseResult, Lane, Launch, Metric, Status, Unit
+from ci_bench.records.results import Environment, Results, Run, RunState, Source
 
 GOOD = {"torch": "2.13.0+cu130", "transformers": "5.1.0", "datasets": "4.0.0", "evaluate": "0.4.6", "safetensors": "0.5.0"}
 CPU = {"device": "cpu", "torch": "2.13.0", "threads": 2, "cuda": None}
@@ -152,3 +156,46 @@ def test_this_machine_is_examined_as_a_whole() -> None:
     findings = {finding.name: finding for finding in doctor.examine(os.environ)}
     assert {"python", *GOOD, "cpu", "memory", "scratch", "c++ compiler", "python headers", "worker", "gpu"} == set(findings)
     assert findings["worker"].usable
+
+
+def _canaries(*, shift: float = 0.0) -> tuple[Results, Results]:
+    """Both sides of a short run of unchanged code; head's launches are alternately slower and faster by `shift` (log)."""
+
+    def side(sign: float) -> Results:
+        rows = []
+        for name in ("matmul", "dispatch", "copy"):
+            launches = tuple(
+                Launch(
+                    launch=i, values=(math.exp(sign * shift * (-1) ** i),) * 12, blocks=tuple(b for b in range(6) for _ in "ab")
+                )
+                for i in range(doctor.NOISE_LAUNCHES)
+            )
+            step = Metric(
+                name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=launches
+            )
+            case = Case(id=f"canary/{name}", suite="canary", name=name, params={}, arms=("eager",), reference="eager")
+            rows.append(CaseResult(case=case, status=Status.OK, reproduce="ci-bench doctor", metrics=(step,)))
+        run = Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.COMPLETE, config_digest="0", device="cpu")
+        return Results(
+            tool_version="1",
+            run=run,
+            source=Source(),
+            environment=Environment(identity={"cpu": "x"}, condition={}),
+            cases=tuple(rows),
+        )
+
+    return side(0.0), side(1.0)
+
+
+@pytest.mark.parametrize(("shift", "found", "advised"), [(0.002, "0.2 % between launches", False), (0.05, "5.1 % between", True)])
+def test_the_noise_of_a_machine_is_told_and_too_much_of_it_is_advised_against(shift, found, advised) -> None:
+    finding = doctor.noise(*_canaries(shift=shift))
+    assert finding.found.startswith(found)
+    assert "a gate with 8 launches would tell changes of about" in finding.found
+    assert (bool(finding.advice), finding.usable) == (advised, True)
+
+
+def test_noise_that_could_not_be_measured_is_said() -> None:
+    base, head = _canaries()
+    finding = doctor.noise(base, replace(head, cases=()))
+    assert (finding.found, finding.usable) == ("could not be measured", True)

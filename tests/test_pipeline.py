@@ -7,12 +7,13 @@ import pytest
 from fake_suite import fake_plan
 
 from ci_bench import pipeline
+from ci_bench.engine.sides import Side
 from ci_bench.errors import MeasuringFailed
 from ci_bench.records import documents
-from ci_bench.records.case import Status
+from ci_bench.records.case import SideName, Status
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.policy import Policy
-from ci_bench.records.results import Environment, Run, RunState, Source
+from ci_bench.records.results import Environment, Run, RunState
 
 PLAN = fake_plan({"name": "one"}, {"name": "two"})
 RUN = Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.PARTIAL, config_digest="0", device="cpu")
@@ -21,7 +22,14 @@ MACHINE = Environment(identity={"cpu": "fake"}, condition={})
 
 def _measure(engine, folder: Path):
     reproduce = {case.id: f"run {case.id}" for _, case in PLAN}
-    return pipeline.measure(PLAN, run=RUN, source=Source(), reproduce=reproduce, engine=engine, folder=folder)
+    sides = (Side(name=SideName.HEAD, environ={}),)
+
+    def on_one_side(plan, _, ledgers, record):
+        ended = engine(plan, ledgers[SideName.HEAD], lambda environment, ledger: record(SideName.HEAD, environment, ledger))
+        return {SideName.HEAD: ended}
+
+    measured = pipeline.measure(PLAN, run=RUN, sides=sides, reproduce=reproduce, engine=on_one_side, folder=folder)
+    return measured[SideName.HEAD]
 
 
 def _on_disk(folder: Path):

@@ -20,9 +20,17 @@ This page is made from [schemas/config.json](../schemas/config.json), which edit
 """
 SECTIONS = {
     "run": "`run`: how to measure",
+    "setup": "`setup`: how each side of a paired run is made ready",
     "training_loss": "`suites.training_loss`: a list of entries, each with",
     "dataset": "`dataset` of an entry",
     "model": "`model` of an entry",
+    "torchbench": "`suites.torchbench`: a list of entries, each with",
+    "fastrnns": "`suites.fastrnns`: a list of entries, each with",
+    "transformers": "`suites.transformers`: a list of entries, each with",
+    "transformers_model": "`model` of an entry of `transformers`, where it is a mapping",
+    "transformers_candidate": "`candidate` of an entry of `transformers`, where it is a mapping",
+    "command": "`suites.command`: a list of entries, each with",
+    "command_metric": "`metrics` of an entry of `command`: a list of rules, each with",
     "policy": "`policy`: what makes the job fail",
     "severities": "`policy.severities`: what a finding does, by rule",
 }

@@ -14,10 +14,10 @@ from typing import Any
 
 from ci_bench.config_yaml import Parsed, parse
 from ci_bench.errors import BadConfig
-from ci_bench.records.config import Config, RunOptions, SuiteEntry
+from ci_bench.records.config import Config, RunOptions, Setup, SuiteEntry
 from ci_bench.records.documents import Kind, schema, validate
 from ci_bench.records.faults import Fault, capped, nearest, schema_faults
-from ci_bench.records.policy import DEFAULT_THRESHOLDS, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.policy import DEFAULT_THRESHOLDS, Floor, Policy, Rule, Severity, SuitePolicy
 
 MAX_BYTES = 1_000_000
 BUILT_IN = "default.yml (built in)"
@@ -134,6 +134,9 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
     suites: Mapping[str, list[dict[str, Any]]] = raw["suites"]
     return Config(
         entries=tuple(SuiteEntry(suite=suite, options=options) for suite, items in suites.items() for options in items),
+        baseline=raw.get("baseline"),
+        base=raw.get("base"),
+        setup=msgspec.convert(raw.get("setup", {}), Setup),
         run=msgspec.convert({**raw.get("run", {}), **given}, RunOptions),
         policy=_policy(raw.get("policy", {})),
     )
@@ -144,12 +147,21 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         thresholds=_thresholds(raw),
         severities=_severities(raw),
         suites={
-            suite: SuitePolicy(thresholds=_thresholds(own), severities=_severities(own))
+            suite: SuitePolicy(thresholds=_thresholds(own), severities=_severities(own), floors=_floors(own))
             for suite, own in raw.get("suites", {}).items()
         },
-        default_threshold=_share(raw.get("default_threshold", Policy().default_threshold)),
-        drift=None if raw.get("drift") is None else _share(raw["drift"]),
+        default_threshold=_optional_share(raw.get("default_threshold")),
+        drift=_optional_share(raw.get("drift")),
+        floors=_floors(raw),
     )
+
+
+def _floors(raw: Mapping[str, Any]) -> dict[Floor, float]:
+    return {Floor(floor): float(value) for floor, value in raw.get("floors", {}).items()}
+
+
+def _optional_share(value: float | str | None) -> float | None:
+    return None if value is None else _share(value)
 
 
 def _thresholds(raw: Mapping[str, Any]) -> dict[str, float]:

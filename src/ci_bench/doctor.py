@@ -14,12 +14,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench import __version__
 from ci_bench.engine.endings import explain
 from ci_bench.engine.environ import worker_environment
 from ci_bench.engine.launch import Launcher, make_folder
 from ci_bench.engine.task import Task
 from ci_bench.errors import EngineMissing, MeasuringFailed
-from ci_bench.records.config import RunOptions
+from ci_bench.judge.calibration import collect, noise_floors
+from ci_bench.judge.wording import percent
+from ci_bench.records.config import Config, RunOptions, Sampling
+from ci_bench.records.results import Results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +33,9 @@ INSTALL = "pip install 'ci-bench[engine]'"
 MIN_FREE_BYTES = 5 << 30
 MIN_MEMORY_BYTES = 4 << 30
 BUSY_SHARE = 0.5
+NOISE_LAUNCHES, NOISE_OUTLOOK = 4, 8
+NOISY = 0.03
+"""Beyond this spread between launches a gate with the default thresholds will mostly say that it cannot tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +59,27 @@ def require_engine() -> None:
 def examine(environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """Look at everything a run depends on."""
     return (*_packages(), *_machine(), *_compilers(environ), *_torch(environ))
+
+
+def noise_config() -> Config:
+    """How the noise is measured: a few short launches of base and head, which are the same."""
+    run = RunOptions(threads=1, sampling=Sampling.FIXED, launches=NOISE_LAUNCHES, blocks=6, sample_s=0.01, warmup_s=1.0)
+    return Config(entries=(), run=run)
+
+
+def noise(base: Results, head: Results) -> Finding:
+    """How far the machine differs from itself: the spread of launches of the same code against itself, median over canaries.
+
+    The spread of one launch with so few of them is itself known to a factor of two at best: a first impression, no calibration.
+    """
+    found = collect(base, head, tool_version=__version__)
+    floors = noise_floors(found, now=head.run.started_at, launches=NOISE_OUTLOOK)
+    if not floors:
+        return Finding(name="noise", found="could not be measured", advice="run `ci-bench doctor` again on a quieter machine")
+    floor = sorted(floors, key=lambda one: one.spread)[len(floors) // 2]
+    noisy = "other work is running, or clocks change: measure on a quieter machine" if floor.spread > NOISY else ""
+    told = f"a gate with {NOISE_OUTLOOK} launches would tell changes of about {percent(floor.resolvable)}"
+    return Finding(name="noise", found=f"{percent(floor.spread)} between launches of the same code; {told}", advice=noisy)
 
 
 def render(findings: tuple[Finding, ...], console: "Console") -> None:

@@ -47,6 +47,14 @@ class CannotWrite(BadInput):
     """The output folder cannot be written."""
 
 
+class BadCheckout(BadInput):
+    """The folder is no git checkout that two sides can be made of."""
+
+
+class NoBase(BadInput):
+    """Which commit to compare with cannot be told, or that commit is not in this clone."""
+
+
 class MeasuringFailed(CiBenchError):  # noqa: N818 - errors read as sentences
     """No case could be measured, or this machine cannot run the engine at all."""
 
@@ -57,5 +65,43 @@ class EngineMissing(MeasuringFailed):
     """torch, transformers, datasets or evaluate is not installed here."""
 
 
+class GitFailed(MeasuringFailed):
+    """git is missing, failed at something that should work, or took too long."""
+
+
 class LauncherFailed(MeasuringFailed):
     """The process that starts the workers could not be started, or died."""
+
+
+class GitHubFailed(CiBenchError):  # noqa: N818 - errors read as sentences
+    """GitHub said no, or could not be reached. No verdict depends on it."""
+
+    exit_code = ExitCode.GITHUB
+
+
+class GitHubUnreachable(GitHubFailed):
+    """No usable answer came, however often it was asked for: network, proxy, certificate, or an outage."""
+
+
+class GitHubBusy(GitHubFailed):
+    """A rate limit holds for longer than the caller is willing to wait."""
+
+
+class GitHubRefused(GitHubFailed):
+    """The token is not valid, or lacks a permission; on a fork's pull request that is expected."""
+
+
+class GitHubMissing(GitHubFailed):
+    """What was asked for is not there, any more, or not for this token to see."""
+
+
+class GitHubInvalid(GitHubFailed):
+    """GitHub did not accept what was sent."""
+
+
+class GitHubOdd(GitHubFailed):
+    """An answer that GitHub's API does not give: a proxy's page, a redirect to elsewhere, a field that is missing."""
+
+
+class NotOnGitHub(BadInput):
+    """What only a workflow has is needed and missing: repository, run, event or token."""

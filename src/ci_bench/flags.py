@@ -37,7 +37,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 def _gate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
-    parser.add_argument("--baseline", type=Path, metavar="PATH", help="results.json of the base side, or the folder it is in")
+    baseline = "paired: measure the base commit in this run, in turns; none; or an earlier run's results.json or folder"
+    parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
+    parser.add_argument("--base", metavar="REF", help="with --baseline paired: the base commit (default: where the branch began)")
+    _noise(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
     parser.add_argument("--save-baseline", action="store_true", help=save)
     _comment(parser)
@@ -47,6 +50,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", type=Path, help="results.json of the base side")
     parser.add_argument("head", type=Path, help="results.json of the head side")
     _config(parser)
+    _noise(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="also write comparison.json and report.md here")
     _comment(parser)
 
@@ -65,14 +69,19 @@ def _list(parser: argparse.ArgumentParser) -> None:
     _filter(parser)
 
 
+def _calibrate(parser: argparse.ArgumentParser) -> None:
+    _measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
+    _noise(parser)
+
+
 def _selftest(parser: argparse.ArgumentParser) -> None:
     output = DEFAULT_OUTPUT / "selftest"
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
     _device(parser)
 
 
-def _doctor(_: argparse.ArgumentParser) -> None:
-    """No flags."""
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="do not measure how noisy the machine is (about twenty seconds)")
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -82,6 +91,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("print the comment for a comparison.json, or for a results.json alone", _report),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),
+    "calibrate": ("measure this tree against itself, and keep what that teaches about the machine's noise", _calibrate),
     "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
     "doctor": ("say what this machine has and lacks for measuring", _doctor),
 }
@@ -105,12 +115,19 @@ def _device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
 
 
-def _measuring(parser: argparse.ArgumentParser) -> None:
+def _noise(parser: argparse.ArgumentParser) -> None:
+    folder = "where calibrations are kept (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
+    parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
+
+
+def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
     _config(parser)
     _filter(parser)
-    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
     _device(parser)
     parser.add_argument("--launches", type=int, metavar="N", help="fresh process sets to measure with")
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
-    parser.add_argument("--stage-timeout", type=float, metavar="S", help="end one worker after so many seconds")
-    parser.add_argument("--budget", type=float, metavar="S", help="start no further case after so many seconds")
+    parser.add_argument(
+        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="end one worker after so many seconds"
+    )
+    parser.add_argument("--budget", dest="budget_s", type=float, metavar="S", help="start no further case after so many seconds")

@@ -3,7 +3,7 @@
 Everything with an effect (engine, files, display) comes in through arguments.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,28 +11,31 @@ from typing import Protocol
 
 from ci_bench import __version__
 from ci_bench.engine.ledger import Ledger
+from ci_bench.engine.runner import Measured, Record
+from ci_bench.engine.sides import Side
+from ci_bench.engine.stages import UNSEEN
 from ci_bench.judge.compare import compare
+from ci_bench.judge.openness import still_open
+from ci_bench.judge.ruling import Rule, adaptive, fixed
+from ci_bench.noise_floor import NoiseFolder
 from ci_bench.planning import Plan
 from ci_bench.records import documents
+from ci_bench.records.calibration import Calibration
+from ci_bench.records.case import SideName
 from ci_bench.records.comparison import BaselineMode, Comparison
+from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.policy import Policy
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
 from ci_bench.report.markdown import render_report
 
-Record = Callable[[Environment, Ledger], None]
-
 RESULTS, COMPARISON, REPORT = "results.json", "comparison.json", "report.md"
-
-
-UNSEEN = Environment(identity={}, condition={})
-"""The machine, before a worker has looked at it."""
 
 
 class Measure(Protocol):
     """The engine, as the pipeline sees it."""
 
-    def __call__(self, plan: Plan, ledger: Ledger, record: Record) -> tuple[Environment, Ledger]:
-        """Measure every case of the plan on this machine, calling `record` whenever the ledger has changed."""
+    def __call__(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
+        """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,23 +47,79 @@ class Baseline:
     absence: str | None = None
 
 
-def measure(plan: Plan, *, run: Run, source: Source, reproduce: Mapping[str, str], engine: Measure, folder: Path) -> Results:
-    """Measure a plan and keep `results.json` on disk true from the first moment on. Returns the complete results."""
+def measure(
+    plan: Plan, *, run: Run, sides: Sequence[Side], reproduce: Mapping[str, str], engine: Measure, folder: Path
+) -> Mapping[SideName, Results]:
+    """Measure a plan and keep each side's `results.json` on disk true from the first moment on. Returns the complete results.
 
-    def record(environment: Environment, ledger: Ledger) -> None:
-        documents.write(_results(run, source, environment, ledger), folder / RESULTS)
+    Head's lies in `folder` itself, base's in its folder ``base``.
+    """
+    sources = {side.name: side.source for side in sides}
+
+    def record(name: SideName, environment: Environment, ledger: Ledger) -> None:
+        documents.write(results_of(run, sources[name], environment, ledger), place(folder, name))
 
     planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
-    record(UNSEEN, planned)
-    environment, ledger = engine(plan, planned, record)
+    for name in sources:
+        record(name, UNSEEN, planned)
+    measured = engine(plan, sides, dict.fromkeys(sources, planned), record)
     ended = replace(run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
-    results = _results(ended, source, environment, ledger)
-    documents.write(results, folder / RESULTS)
+    results = {name: results_of(ended, sources[name], *measured[name]) for name in sources}
+    for name, document in results.items():
+        documents.write(document, place(folder, name))
     return results
 
 
-def judge(head: Results, baseline: Baseline, *, policy: Policy, folder: Path | None) -> Comparison:
-    """Compare head with its baseline, judge by the policy, and write `comparison.json` and `report.md`."""
+def place(folder: Path, name: SideName) -> Path:
+    """Where the results of a side lie in a run's folder."""
+    return folder / RESULTS if name is SideName.HEAD else folder / name / RESULTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenCases:
+    """The judge's answer while a paired run is measured: which cases need another launch?"""
+
+    run: Run
+    sides: tuple[Side, ...]
+    config: Config
+    noise: NoiseFolder
+
+    def __call__(self, launches: int, measured: Measured) -> frozenset[str]:
+        """The ids of the cases that are open after so many launches."""
+        base, head = (
+            results_of(self.run, side.source, *measured[side.name])
+            for name in (SideName.BASE, SideName.HEAD)
+            for side in self.sides
+            if side.name is name
+        )
+        return still_open(
+            base,
+            head,
+            policy=self.config.policy,
+            calibration=self.noise.find(head.environment.identity),
+            launches_done=launches,
+            rule=rule_of(self.config.run),
+        )
+
+
+def rule_of(options: RunOptions) -> Rule:
+    """The rule by which a paired run with these options is judged."""
+    return fixed(options.launches) if options.sampling is Sampling.FIXED else adaptive(options.max_launches)
+
+
+def judge(
+    head: Results,
+    baseline: Baseline,
+    *,
+    policy: Policy,
+    folder: Path | None,
+    calibration: Calibration | None = None,
+    rule: Rule | None = None,
+) -> Comparison:
+    """Compare head with its baseline, judge by the policy, and write `comparison.json` and `report.md`.
+
+    `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what decided on the launches.
+    """
     comparison = compare(
         base=baseline.results,
         head=head,
@@ -68,6 +127,8 @@ def judge(head: Results, baseline: Baseline, *, policy: Policy, folder: Path | N
         mode=baseline.mode,
         absence=baseline.absence,
         tool_version=__version__,
+        calibration=calibration,
+        rule=rule,
     )
     if folder is not None:
         documents.write(comparison, folder / COMPARISON)
@@ -75,6 +136,7 @@ def judge(head: Results, baseline: Baseline, *, policy: Policy, folder: Path | N
     return comparison
 
 
-def _results(run: Run, source: Source, environment: Environment, ledger: Ledger) -> Results:
+def results_of(run: Run, source: Source, environment: Environment, ledger: Ledger) -> Results:
+    """The results document of one side."""
     rows = tuple(ledger.rows.values())
     return Results(tool_version=__version__, run=run, source=source, environment=environment, cases=rows)

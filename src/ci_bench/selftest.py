@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
+from ci_bench.judge.ruling import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
-from ci_bench.records.config import Config, RunOptions, SuiteEntry
+from ci_bench.records.config import Config, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.policy import Policy, Rule
 from ci_bench.records.results import Results
 
@@ -19,6 +20,7 @@ QUICK = {
     "epochs": 1,
     "evaluation": False,
 }
+LAUNCHES = 3
 POLICY = Policy(
     default_threshold=0.3, thresholds={"step_time": 0.3, "peak_rss": 0.1, "peak_allocated": 0.1, "peak_reserved": 0.1}
 )
@@ -37,26 +39,37 @@ class Answer:
 def selftest_config(device: str) -> Config:
     """Two cases, so that one can go missing; small and quick."""
     entries = tuple(SuiteEntry(suite="training_loss", options={**QUICK, "name": name}) for name in ("first", "second"))
-    run = RunOptions(device=device, threads=1, launches=2, blocks=4, warmup_s=3.0, stage_timeout_s=300.0)
+    run = RunOptions(
+        device=device, threads=1, sampling=Sampling.FIXED, launches=LAUNCHES, blocks=5, warmup_s=3.0, stage_timeout_s=300.0
+    )
     return Config(entries=entries, run=run, policy=POLICY)
 
 
-def examine(measure: Callable[[str, str], Results]) -> Iterator[Answer]:
+def examine(measure: Callable[[str, str], tuple[Results, Results]]) -> Iterator[Answer]:
     """Ask the gate about a clean run and about every plant; answers come as soon as they are known.
 
-    `measure` runs the self-test's configuration under a name, with the plants listed in its second argument.
+    `measure` runs the self-test's configuration under a name, base and head in turns, with the plants listed in its second
+    argument planted in head alone.
     """
-    base, clean = measure("base", ""), measure("clean", "")
+    base, clean = measure("clean", "")
     yield _clean(_compare(base, clean))
     yield _missing(_compare(base, replace(clean, cases=clean.cases[:1])))
-    planted = _compare(base, measure("planted", "slow,leak,loss"))
+    planted = _compare(*measure("planted", "slow,leak,loss"))
     yield _caught("a planted slowdown", planted, lambda pair: pair.metric == "step_time")
     yield _caught("a planted memory leak", planted, lambda pair: pair.metric.startswith("peak_"))
     yield _parity(planted)
 
 
 def _compare(base: Results, head: Results) -> Comparison:
-    return compare(base=base, head=head, policy=POLICY, mode=BaselineMode.FILE, absence=None, tool_version=__version__)
+    return compare(
+        base=base,
+        head=head,
+        policy=POLICY,
+        mode=BaselineMode.PAIRED,
+        absence=None,
+        tool_version=__version__,
+        rule=fixed(LAUNCHES),
+    )
 
 
 def _clean(comparison: Comparison) -> Answer:

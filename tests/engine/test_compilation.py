@@ -57,3 +57,40 @@ def test_dynamo_tells_graphs_breaks_and_recompiles() -> None:
     again = counter.read()
     assert (again.graph_breaks, again.recompiles > 0) == (2, True)
     assert CompileCounter().read() == CompileCounts(graphs=0, graph_breaks=0, recompiles=0, break_reasons={})
+
+
+@pytest.mark.engine
+def test_dynamo_tells_where_and_why() -> None:
+    torch = pytest.importorskip("torch")
+    counter = CompileCounter()
+
+    @torch.compile(backend="eager")
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    broken(torch.ones(3))
+    broken(torch.ones(3, dtype=torch.float64))
+    counts = counter.read()
+    assert (counts.operations, counts.fallbacks, counts.cudagraph_skips) == (4, 0, 0)
+    ((reason, place),) = counts.break_places.items()
+    assert reason in counts.break_reasons
+    assert place.startswith("test_compilation.py:")
+    assert place.endswith(" in broken")
+    assert "broken: 0/0: tensor 'x' dtype mismatch. expected Float, actual Double" in counts.recompile_reasons
+
+
+@pytest.mark.engine
+def test_a_frame_that_dynamo_gave_up_is_a_fallback() -> None:
+    torch = pytest.importorskip("torch")
+    from torch._dynamo import config
+
+    def refuse(graph, inputs):
+        raise RuntimeError("no")
+
+    counter = CompileCounter()
+    with config.patch(suppress_errors=True):
+        torch.compile(lambda x: x.sin() + 1, backend=refuse)(torch.ones(3))
+    counts = counter.read()
+    assert (counts.graphs, counts.fallbacks) == (0, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from ci_bench.engine.endings import explain, signal_name
-from ci_bench.engine.launch import Ended
+from ci_bench.engine.resident import Ended
 from ci_bench.engine.task import Answer, Fault
 from ci_bench.records.case import Status
 from ci_bench.suites.base import Evidence

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ
 
-from ci_bench.engine import launch as launch_module
+from ci_bench.engine import resident
 from ci_bench.errors import LauncherFailed
 from ci_bench.records.case import CaseResult, Status
 
@@ -140,7 +140,7 @@ def test_a_server_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
 
 
 def test_a_server_that_no_longer_answers_cannot_hang_the_run(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(launch_module, "GRACE_S", 0.5)
+    monkeypatch.setattr(resident, "GRACE_S", 0.5)
     run = FakeRun(tmp_path, replace(QUICK, stage_timeout_s=0.5), fake_environ(FAKE_NOTES=str(tmp_path / "notes")))
     started = time.monotonic()
     with pytest.raises(LauncherFailed, match="no word came that it ended"):

@@ -83,7 +83,7 @@ def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(
     stages = ["prepare", "verify"]
     rows = FakeRun(tmp_path).measure({"name": "local", "stages": stages}, {"name": "hub", "stages": stages, "network": True})
     assert {name: row.checks[0].detail for name, row in rows.items()} == {"local": "1", "hub": "online"}
-    assert (tmp_path / "online").exists()
+    assert (tmp_path / "head" / "online").exists()
 
 
 def test_a_spent_budget_leaves_rows_that_say_so(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_spent_budget_leaves_rows_that_say_so(tmp_path: Path) -> None:
     for name in ("second", "third"):
         assert rows[name].failure.reason == "the budget of 1.5 s was spent before this stage; raise run.budget_s"
         assert (rows[name].failure.stage, rows[name].duration_s) == ("time", None)
-    assert [path.name for path in tmp_path.glob("launch-*")] == ["launch-0"]
+    assert [path.name for path in (tmp_path / "head").glob("launch-*")] == ["launch-0"]
 
 
 def test_a_case_measured_in_fewer_launches_than_planned_is_a_result(tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_a_case_measured_in_fewer_launches_than_planned_is_a_result(tmp_path: Pa
 
 def test_a_failure_in_a_later_launch_keeps_the_evidence_of_the_first(tmp_path: Path, monkeypatch) -> None:
     run = FakeRun(tmp_path, replace(QUICK, launches=2))
-    original = Launcher.run
+    original = Launcher.begin
 
-    def run_or_time_out(self, task, *, timeout_s, on_answer):
+    def begin_or_time_out(self, task, *, timeout_s, on_answer):
         return original(self, task, timeout_s=0.0 if task.launch else timeout_s, on_answer=on_answer)
 
-    monkeypatch.setattr(Launcher, "run", run_or_time_out)
+    monkeypatch.setattr(Launcher, "begin", begin_or_time_out)
     row = run.measure({"name": "one"})["one"]
     assert (row.status, [len(metric.launches) for metric in row.metrics]) == (Status.TIMEOUT, [1])
 
@@ -168,11 +168,10 @@ def test_launches_leave_no_descriptor_and_no_process(tmp_path: Path) -> None:
     assert not Path(f"/proc/{server}").exists()
 
 
-def test_a_server_that_cannot_be_started_leaves_nothing_open(tmp_path: Path, monkeypatch) -> None:
+def test_a_server_that_cannot_be_started_leaves_nothing_open(tmp_path: Path) -> None:
     before = _open_descriptors()
-    monkeypatch.setattr(launch_module.sys, "executable", "/no/such/python")
     with pytest.raises(LauncherFailed, match="No such file"):
-        _launcher(tmp_path)
+        _launcher(tmp_path, python=Path("/no/such/python"))
     assert _open_descriptors() == before
 
 
@@ -198,9 +197,9 @@ def test_no_worker_survives_the_process_above_it(tmp_path: Path, victim: str) ->
                 os.kill(pid, signal.SIGKILL)
 
 
-def _launcher(folder: Path, *preload: str) -> Launcher:
+def _launcher(folder: Path, *preload: str, **more: Path) -> Launcher:
     environ = fake_environ(PYTHONPATH=str(FIXTURES))
-    return Launcher(preload=preload, environ=environ, folder=folder / "launch")
+    return Launcher(preload=preload, environ=environ, folder=folder / "launch", **more)
 
 
 def _open_descriptors() -> set[str]:

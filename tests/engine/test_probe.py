@@ -5,70 +5,49 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from fake_nvml import UUID, FakeNvml
 
 from ci_bench.engine import probe
 from ci_bench.engine.device import NoSuchDevice, select_device, synchronizer
+from ci_bench.records.config import RunOptions
 
 
-class NVMLError(Exception):
-    pass
-
-
-def _refuse(*_: object) -> None:
-    raise NVMLError
-
-
-def _pynvml(**changed: object) -> ModuleType:
-    module = ModuleType("pynvml")
-    functions = {
-        "NVMLError": NVMLError,
-        "NVML_TEMPERATURE_GPU": 0,
-        "NVML_CLOCK_SM": 1,
-        "NVML_CLOCK_MEM": 2,
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
-        "nvmlSystemGetDriverVersion": lambda: b"580.65.06",
-        "nvmlDeviceGetTemperature": lambda *_: 41,
-        "nvmlDeviceGetPowerUsage": lambda _: 75_500,
-        "nvmlDeviceGetEnforcedPowerLimit": lambda _: 700_000,
-        "nvmlDeviceGetClockInfo": lambda _, clock: 1000 * clock,
-        "nvmlDeviceGetEccMode": lambda _: [1, 1],
-        "nvmlDeviceGetComputeRunningProcesses": lambda _: ["this one"],
-    }
-    for name, value in {**functions, **changed}.items():
-        setattr(module, name, value)
-    return module
-
-
-def test_nvml_tells_driver_and_condition(monkeypatch) -> None:
-    asked = []
-    monkeypatch.setitem(sys.modules, "pynvml", _pynvml(nvmlDeviceGetHandleByUUID=asked.append))
-    identity, condition = probe._nvml("1234")
+def test_nvml_tells_driver_and_condition() -> None:
+    nvml = FakeNvml()
+    nvml.reasons = 0x4
+    identity, condition = probe._nvml(UUID.removeprefix("GPU-"), lambda: nvml)
     assert identity == {"driver": "580.65.06"}
     assert condition == {
-        "gpu_temperature_c": 41, "gpu_power_w": 75.5, "gpu_power_limit_w": 700.0, "gpu_sm_mhz": 1000, "gpu_memory_mhz": 2000,
-        "gpu_ecc": True, "gpu_processes": 1,
+        "gpu_temperature_c": 61, "gpu_power_w": 412.345, "gpu_power_limit_w": 700.0, "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619,
+        "gpu_held_back_by": "sw_power_cap", "gpu_ecc": True, "gpu_processes": 1,
     }  # fmt: skip
-    assert asked == ["GPU-1234"]
+    assert nvml.opened == 0
 
 
-def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", _pynvml(nvmlDeviceGetEccMode=_refuse, nvmlDeviceGetPowerUsage=_refuse))
-    _, condition = probe._nvml("GPU-1234")
-    assert (condition["gpu_ecc"], condition["gpu_power_w"], condition["gpu_temperature_c"]) == (None, None, 41)
+@pytest.mark.parametrize("error", [FakeNvml.NVMLError, FakeNvml.NVMLLibraryMismatchError])
+def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(error: type[Exception]) -> None:
+    failing = {"nvmlDeviceGetEccMode", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"}
+    _, condition = probe._nvml(UUID, lambda: FakeNvml(failing=failing, error=error))
+    assert (condition["gpu_ecc"], condition["gpu_power_w"], condition["gpu_processes"]) == (None, None, None)
+    assert condition["gpu_temperature_c"] == 61
 
 
 @pytest.mark.parametrize("lacking", ["module", "driver", "gpu"])
 def test_without_nvml_the_driver_is_unknown(monkeypatch, lacking: str) -> None:
-    module = {"module": None, "driver": _pynvml(nvmlInit=_refuse), "gpu": _pynvml(nvmlDeviceGetHandleByUUID=_refuse)}[lacking]
+    module = {"module": None, "driver": FakeNvml(failing={"nvmlInit"}), "gpu": FakeNvml(uuid="GPU-other")}[lacking]
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    assert probe._nvml("GPU-1234") == ({"driver": None}, {})
+    assert probe._nvml(UUID) == ({"driver": None}, {})
 
 
-def test_a_gpu_and_its_software_make_up_the_identity(monkeypatch) -> None:
+@pytest.fixture
+def gpu_machine(monkeypatch) -> None:
     properties = SimpleNamespace(
-        name="NVIDIA H200", total_memory=150_000_000_000, multi_processor_count=132, major=9, minor=0, uuid="1234"
+        name="NVIDIA H200",
+        total_memory=150_000_000_000,
+        multi_processor_count=132,
+        major=9,
+        minor=0,
+        uuid=UUID.removeprefix("GPU-"),
     )
     torch = ModuleType("torch")
     torch.__version__ = "2.13.0+cu130"
@@ -78,7 +57,11 @@ def test_a_gpu_and_its_software_make_up_the_identity(monkeypatch) -> None:
     torch.cuda = SimpleNamespace(get_device_properties=lambda index: properties)
     torch.backends = SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91002))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "pynvml", _pynvml())
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+
+
+@pytest.mark.usefixtures("gpu_machine")
+def test_a_gpu_and_its_software_make_up_the_identity() -> None:
     told = probe.probe_environment("cuda:1")
     expected = {
         "device": "cuda", "gpu": "NVIDIA H200", "gpu_memory_bytes": 150_000_000_000, "gpu_capability": "9.0", "cudnn": 91002,
@@ -86,6 +69,22 @@ def test_a_gpu_and_its_software_make_up_the_identity(monkeypatch) -> None:
     }  # fmt: skip
     assert told["identity"].items() >= expected.items()
     assert told["condition"]["gpu_processes"] == 1
+    assert told["condition"]["gpu_uuid"] == UUID.removeprefix("GPU-")
+    assert UUID.removeprefix("GPU-") not in map(str, told["identity"].values())
+
+
+@pytest.mark.usefixtures("gpu_machine")
+def test_cold_caches_and_replays_are_another_identity_on_a_gpu() -> None:
+    plain = probe.probe_environment("cuda:1", RunOptions())["identity"]
+    cold = probe.probe_environment("cuda:1", RunOptions(flush_l2=True))["identity"]
+    replayed = probe.probe_environment("cuda:1", RunOptions(cuda_graph=True))["identity"]
+    assert probe.probe_environment("cuda:1")["identity"] == plain
+    assert (cold, replayed) == (plain | {"flush_l2": True}, plain | {"cuda_graph": True})
+
+
+def test_on_the_cpu_these_options_do_nothing_and_are_no_identity() -> None:
+    both = RunOptions(flush_l2=True, cuda_graph=True)
+    assert probe.probe_environment("cpu", both)["identity"] == probe.probe_environment("cpu")["identity"]
 
 
 def test_a_plan_without_torch_is_probed_without_it(monkeypatch) -> None:

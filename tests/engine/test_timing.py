@@ -29,8 +29,8 @@ class FakeTime:
         self.owed += self.pending_s
         self.calls += 1
 
-    def take(self) -> float:
-        return timing.time_calls(self.step, calls=1, synchronize=self.synchronize)
+    def take(self, calls: int = 1) -> float:
+        return timing.time_calls(self.step, calls=calls, synchronize=self.synchronize)
 
     def synchronize(self) -> None:
         self.log.append("synchronize")
@@ -53,13 +53,13 @@ def test_work_that_is_only_queued_is_timed_too_and_earlier_work_is_not(monkeypat
 @pytest.mark.parametrize(("step_s", "sample_s", "calls"), [(1.0, 0.5, 1), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.1, 0.5, 8)])
 def test_a_sample_lasts_long_enough_and_not_twice_too_long(monkeypatch, step_s, sample_s, calls) -> None:
     fake = FakeTime(monkeypatch, step_s=step_s)
-    assert timing.find_calls(fake.step, sample_s=sample_s, synchronize=fake.synchronize) == calls
+    assert timing.find_calls(fake.take, sample_s=sample_s) == calls
 
 
 def test_a_step_that_takes_no_time_does_not_search_for_ever(monkeypatch) -> None:
     monkeypatch.setattr(timing, "MAX_CALLS", 64)
     fake = FakeTime(monkeypatch)
-    assert timing.find_calls(fake.step, sample_s=0.02, synchronize=fake.synchronize) == 64
+    assert timing.find_calls(fake.take, sample_s=0.02) == 64
 
 
 def _noise(scale: float) -> np.ndarray:

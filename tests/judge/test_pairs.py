@@ -1,13 +1,16 @@
 """One metric, base against head: every verdict, and what must never become a change."""
 
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
-from ci_bench.judge.pairs import Ground, compare_metric
+from ci_bench.judge.lines import Ground, Line, known_of
+from ci_bench.judge.pairs import judge_lines
+from ci_bench.judge.screening import screen
 from ci_bench.records.case import Better, Lane, Unit
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import Policy
@@ -22,8 +25,11 @@ units = st.sampled_from([Unit.SECONDS, Unit.PER_SECOND, Unit.BYTES])
 CHANGES = {Verdict.IMPROVED, Verdict.REGRESSED}
 
 
-def pair_of(base, head, threshold=0.05):
-    return compare_metric((base,) if base else (), (head,) if head else (), threshold=threshold, ground=Ground())
+def pair_of(base, head, threshold=0.05, drift=0.0):
+    sides = (base,) if base else (), (head,) if head else ()
+    line = Line(case="s/a", suite="s", reference="eager", base=sides[0], head=sides[1], threshold=threshold, ground=Ground())
+    ((pair,), _) = judge_lines([line], known_of([line]), partial(screen, drift=drift))
+    return pair
 
 
 @pytest.mark.parametrize(
@@ -184,18 +190,17 @@ class TestDrift:
         ],
     )
     def test_of_times(self, slower, drift, verdict):
-        pair = compare_metric((metric(sampled(1.0)),), (metric(sampled(slower)),), threshold=0.05, ground=Ground(drift=drift))
+        pair = pair_of(metric(sampled(1.0)), metric(sampled(slower)), drift=drift)
 
         assert pair.verdict is verdict
         assert ("policy.drift" in pair.reason) is (verdict is Verdict.INCONCLUSIVE)
 
     def test_memory_and_counts_do_not_drift(self):
-        ground = Ground(drift=0.3)
+        sampled_bytes = (metric(sampled(1e9 * by), unit=Unit.BYTES, name="resident") for by in (1.0, 1.2))
 
-        assert (
-            compare_metric((peak(1e9, 1e9),), (peak(1.2e9, 1.2e9),), threshold=0.05, ground=ground).verdict is Verdict.REGRESSED
-        )
-        assert compare_metric((count(1.0),), (count(2.0),), threshold=0.0, ground=ground).verdict is Verdict.REGRESSED
+        assert pair_of(peak(1e9, 1e9), peak(1.2e9, 1.2e9), drift=0.3).verdict is Verdict.REGRESSED
+        assert pair_of(count(1.0), count(2.0), 0.0, drift=0.3).verdict is Verdict.REGRESSED
+        assert pair_of(*sampled_bytes, drift=0.3).verdict is Verdict.REGRESSED
 
     @pytest.mark.parametrize(
         ("device", "policy", "verdict"),

@@ -1,7 +1,7 @@
 """The rule by hand, its symmetries, and what must never lead to a verdict."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from ci_bench.judge import sequential
 from ci_bench.judge.noise import Learned
-from ci_bench.judge.ruling import Code, Rule, fixed
+from ci_bench.judge.ruling import Code, Rule, adaptive, fixed
 
 RULE = Rule()
 CASES, LAUNCHES = 5, 16
@@ -89,6 +89,73 @@ class TestByHand:
         edge = 0.017
         assert rule_on([edge] * 2).code == [Code.REGRESSED]
         assert rule_on([edge] * 2, rule=replace(RULE, gating=50)).code == [Code.OPEN]
+
+
+class TestEachCaseItsOwn:
+    """A threshold and a margin for each case."""
+
+    D = np.array([[0.03] * 4, [0.03] * 4, [0.002] * 4, [0.002] * 4])
+    TAU = np.log1p([0.01, 0.05, 0.01, 0.0001])
+
+    def test_by_hand(self):
+        got = rule_on(
+            self.D, history(spread=0.0005, cases=4), replace(RULE, tau=self.TAU, margin=np.log1p([0.02, 0.1, 0.02, 0.0002]))
+        )
+        assert got.code.tolist() == [Code.REGRESSED, Code.UNCHANGED, Code.UNCHANGED, Code.REGRESSED]
+        assert got.resolvable[1] == pytest.approx(self.TAU[1])
+
+    @given(HOLED, SPREADS, arrays(np.float64, CASES, elements=st.floats(0.001, 0.1)))
+    @settings(deadline=None)
+    def test_is_as_if_each_were_judged_by_its_own_rule(self, d, spreads, taus):
+        together = rule_on(d, history(spread=spreads, cases=CASES), replace(RULE, tau=taus, margin=2 * taus), within=np.nan)
+        for case in range(CASES):
+            rule = replace(RULE, tau=float(taus[case]), margin=float(2 * taus[case]))
+            alone = rule_on(d, history(spread=spreads, cases=CASES), rule, within=np.nan)
+            if together.inflation[case] == alone.inflation[case]:
+                assert together.code[case] == alone.code[case] or together.launches[case] != alone.launches[case]
+
+    @given(HOLED, SPREADS)
+    @settings(deadline=None)
+    def test_one_figure_is_the_same_for_all(self, d, spreads):
+        learned = history(spread=spreads, cases=CASES)
+        one = rule_on(d, learned, replace(RULE, tau=0.02, margin=0.04))
+        each = rule_on(d, learned, replace(RULE, tau=np.full(CASES, 0.02), margin=np.full(CASES, 0.04)))
+        for field in fields(one):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(each, field.name))
+
+    def test_runs_may_lead(self):
+        d = np.stack([self.D, self.D])
+        rule = replace(RULE, tau=self.TAU, margin=np.log1p([0.02, 0.1, 0.02, 0.0002]))
+        learned = Learned(spread=np.full((2, 4), 0.0005), freedom=np.full((2, 4), 20.0), within=np.full((2, 4), np.nan))
+        got = sequential.replay(d, np.full(d.shape, np.nan), learned, rule)
+        assert got.code.tolist() == [[Code.REGRESSED, Code.UNCHANGED, Code.UNCHANGED, Code.REGRESSED]] * 2
+
+
+class TestResolvable:
+    def test_by_hand(self):
+        got = sequential.resolvable(history(), 3, RULE)
+        reach = student.ppf(1 - 0.01 * 0.4, 22) + 1.2815515655
+        assert got == pytest.approx([reach * 0.005 / math.sqrt(3)])
+
+    def test_of_what_was_never_measured_is_unknown(self):
+        assert np.isnan(sequential.resolvable(history(freedom=3.0), 3, RULE)).all()
+
+    def test_never_less_than_what_is_flagged(self):
+        assert sequential.resolvable(history(spread=1e-5), 3, RULE) == pytest.approx([RULE.tau])
+
+
+class TestRules:
+    def test_one_launch_says_nothing_of_noise(self):
+        with pytest.raises(ValueError, match="cold_launches must be at least 2"):
+            Rule(cold_launches=1)
+        assert fixed(1).cold_launches == adaptive(1).cold_launches == 2
+
+    @pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 15, 16, 40])
+    def test_fewer_looks_share_all_of_alpha(self, most):
+        rule = adaptive(most)
+        assert rule.looks[-1] == min(most, 16)
+        assert math.fsum(rule.alpha_shares) == pytest.approx(1.0)
+        assert adaptive(16) == Rule()
 
 
 class TestWhatLaunchesOfARunShare:

@@ -3,12 +3,15 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import launches, sampled
+from scipy.special import ndtr
 
 from ci_bench.judge import stats
+from ci_bench.judge.series import describe
 from ci_bench.records.case import Launch
 
 
@@ -33,34 +36,52 @@ def test_interval_covers_differences_between_launches_and_not_only_within():
     assert calm.high - calm.low < 0.03
 
 
-SEEDS = ((1, 2), (3, 4))
+def bootstrapped(values, reach, resamples=1000):
+    """How far the percentile interval of the median reaches, by drawing launches and then samples: the plain way."""
+    rng = np.random.default_rng(1)
+    picks = rng.integers(len(values), size=(resamples, len(values)))
+    drawn = [np.concatenate([rng.choice(values[pick], len(values[pick])) for pick in row]) for row in picks]
+    medians = np.array([np.median(one) for one in drawn])
+    share = ndtr(reach)
+    middle = np.median(np.concatenate(values))
+    return middle - np.quantile(medians, 1 - share), np.quantile(medians, share) - middle
 
 
-def test_draws_use_each_launch_and_sample_as_often_as_chance_says():
-    counts = stats._draws((3, 5), SEEDS)
-    assert counts.shape == (8, stats.RESAMPLES)
-    sizes = counts.sum(axis=0)
-    assert set(sizes.tolist()) == {6, 8, 10}
-    assert counts[:3].mean() == pytest.approx(1.0, abs=0.1)
-    assert counts[3:].mean() == pytest.approx(1.0, abs=0.1)
+@pytest.mark.parametrize("sizes", [(16,) * 3, (16,) * 6, (20, 12, 16, 9), (40, 40)])
+@pytest.mark.parametrize("between", [0.0, 1.0, 3.0])
+def test_bounds_of_a_median_are_those_of_a_hierarchical_bootstrap(sizes, between):
+    rng = np.random.default_rng(sum(sizes))
+    down, up = [], []
+    for _ in range(6):
+        values = [between * rng.standard_normal() + rng.standard_normal(size) for size in sizes]
+        bounds, plain = stats._median_bounds(np.concatenate(values)[None], sizes, 1.96), bootstrapped(values, 1.96)
+        down.append(bounds[0][0] / plain[0])
+        up.append(bounds[1][0] / plain[1])
+    assert np.median([*down, *up]) == pytest.approx(1.0, abs=0.15)
+    assert np.mean(np.abs(np.log([*down, *up])) < 0.6) >= 0.9
 
 
-def test_bootstrapped_medians_agree_with_a_plain_reference():
-    values = ((3.0, 1.0, 2.0), (10.0, 30.0, 20.0, 40.0))
-    flat = [x for one in values for x in one]
-    counts = stats._draws((3, 4), SEEDS)
-    medians = stats._medians(values, SEEDS)
-    for column in range(0, stats.RESAMPLES, 97):
-        drawn = sorted(x for x, times in zip(flat, counts[:, column], strict=True) for _ in range(times))
-        middle = (drawn[(len(drawn) - 1) // 2] + drawn[len(drawn) // 2]) / 2
-        assert medians[column] == middle
+def test_bounds_never_leave_the_samples():
+    flat = np.array([[1.0, 2.0, 3.0, 11.0, 12.0, 13.0]])
+    (down,), (up,) = stats._median_bounds(flat, (3, 3), 50.0)
+    assert (7 - down, 7 + up) == (1.0, 13.0)
 
 
-def test_same_samples_give_the_same_interval():
-    stats._draws.cache_clear()
-    first = stats.ratio_interval(sampled(1.1), sampled(1.0))
-    stats._draws.cache_clear()
-    assert stats.ratio_interval(sampled(1.1), sampled(1.0)) == first
+def test_many_pairs_at_once_are_judged_as_each_alone():
+    pairs = [(sampled(1 + i / 10), sampled(1.0, count=2 + i % 3)) for i in range(12)]
+    pairs += [(launches([i + 1.0], [i + 1.5]), launches([1.0], [2.0], [1.5])) for i in range(3)]
+    pairs += [((), sampled(1.0)), (launches([1.0]), launches([2.0]))]
+    known = describe(series for pair in pairs for series in pair)
+    for paired in (False, True):
+        assert stats.ratios(pairs, known, paired=paired) == [stats.ratio_interval(*pair, paired=paired) for pair in pairs]
+
+
+def test_a_part_of_bounded_size_changes_nothing(monkeypatch):
+    pairs = [(sampled(1 + i / 10), sampled(1.0)) for i in range(5)]
+    known = describe(series for pair in pairs for series in pair)
+    whole = stats.ratios(pairs, known)
+    monkeypatch.setattr(stats, "_MOST_AT_ONCE", 1)
+    assert stats.ratios(pairs, known) == whole
 
 
 def test_interval_covers_the_truth_about_as_often_as_known_for_three_launches():
@@ -70,8 +91,23 @@ def test_interval_covers_the_truth_about_as_often_as_known_for_three_launches():
         shifts = [rng.gauss(0, 0.01) for _ in range(3)]
         return launches(*([math.exp(shift + rng.gauss(0, 0.01)) for _ in range(12)] for shift in shifts))
 
-    covered = sum((r := stats.ratio_interval(side(), side()).interval).low <= 1 <= r.high for _ in range(200))
-    assert 0.82 <= covered / 200 <= 0.99
+    covered = sum((r := stats.ratio_interval(side(), side()).interval).low <= 1 <= r.high for _ in range(300))
+    assert 0.88 <= covered / 300 <= 0.99
+
+
+def test_paired_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = random.Random(2)
+
+    def sides():
+        shared = [rng.gauss(0, 0.05) for _ in range(3)]
+        own = [[rng.gauss(0, 0.01) for _ in range(3)] for _ in range(2)]
+        return tuple(
+            launches(*([math.exp(a + b + rng.gauss(0, 0.01)) for _ in range(12)] for a, b in zip(shared, side, strict=True)))
+            for side in own
+        )
+
+    covered = sum((r := stats.ratio_interval(*sides(), paired=True).interval).low <= 1 <= r.high for _ in range(300))
+    assert 0.88 <= covered / 300 <= 0.99
 
 
 def test_pairing_cancels_what_the_launches_share():

@@ -24,12 +24,16 @@ from ci_bench.judge.findings import Compared
 from ci_bench.judge.verdict import judge
 from ci_bench.records.case import Better, Outcome, Role, Status
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import DEFAULT_SEVERITIES, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.policy import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import RunState
 
 TIME = metric(sampled(1.0))
 FINE = result(TIME)
 ALSO = result(TIME, id="s/also")
+SUITE = [result(metric(sampled(1 + i / 100)), id=f"s/{i}") for i in range(6)]
+SLOWER = [result(metric(sampled(1.5 + i / 60)), id=f"s/{i}") for i in range(6)]
+FLOORED = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})})
+SLOW_ARM = result(TIME, metric(sampled(1.0), arm="inductor"), id="floored/a", arms=("eager", "inductor"))
 NOISY = metric(launches(*([x * jump for x in (0.9, 1.0, 1.1)] for jump in (0.7, 1.0, 1.4))))
 
 
@@ -44,6 +48,8 @@ def evaluated(lost):
 
 SCENES = {
     Rule.REGRESSED: (results(result(metric(sampled(1.2)))), results(FINE)),
+    Rule.COMMON_SHIFT: (results(*SLOWER), results(*SUITE)),
+    Rule.BELOW_FLOOR: (results(SLOW_ARM), results(SLOW_ARM)),
     Rule.PARITY_BROKEN: (results(result(TIME, parity=training(scale=1.1))), results(FINE)),
     Rule.PARITY_UNDECIDED: (results(result(TIME, parity=training(start="x"))), results(FINE)),
     Rule.ACCURACY_BROKEN: (results(result(TIME, parity=evaluated(100))), results(FINE)),
@@ -65,8 +71,10 @@ SCENES = {
 }
 
 
-def verdict(head, base=None, **options):
-    return judged(head, base, **options).judgement
+def verdict(head, base=None, *, policy=None, **options):
+    """Judged by a policy that also has a floor for one suite, and lets moments drift."""
+    whole = replace(policy or Policy(), suites={**FLOORED.suites, **(policy or Policy()).suites})
+    return judged(head, base, policy=replace(whole, drift=0.05 if whole.drift is None else whole.drift), **options).judgement
 
 
 def rules(judgement, severity=None):

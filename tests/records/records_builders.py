@@ -1,5 +1,6 @@
 """Documents that use every field, for the tests of reading and writing."""
 
+from ci_bench.records.calibration import Calibration, PastRun, PastSeries
 from ci_bench.records.case import (
     ArmMasks,
     Better,
@@ -24,20 +25,23 @@ from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
     CaseComparison,
+    CommonShift,
     Comparison,
-    Finding,
     Interval,
-    Judgement,
+    MeanSpeedup,
     Mismatch,
     Pair,
+    Pairing,
     Parity,
     ParityFinding,
     SeedRule,
     Side,
+    SpeedupChange,
     Summary,
     Tier,
     Verdict,
 )
+from ci_bench.records.judgement import Finding, Judgement
 from ci_bench.records.policy import Rule, Severity
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
 
@@ -167,12 +171,29 @@ COMPARED = CaseComparison(
             head=Summary(median=0.0108, samples=48, launches=3),
             speedup=0.925,
             interval=INTERVAL,
+            calibrated=True,
+            noise=0.004,
+            resolvable=0.013,
+            q=0.0001,
         ),
     ),
-    speedups=(ArmSpeedup(metric="step_time", arm="inductor", reference="eager", speedup=1.5, interval=None, base_speedup=1.6),),
+    speedups=(
+        ArmSpeedup(
+            metric="step_time",
+            arm="inductor",
+            reference="eager",
+            speedup=1.5,
+            interval=None,
+            base_speedup=1.6,
+            change=SpeedupChange(verdict=Verdict.REGRESSED, ratio=0.9375, interval=INTERVAL),
+        ),
+    ),
     checks=MEASURED.checks,
     parity=(FINDING,),
     base_faults=("really_compiled (inductor) failed: 0 graphs",),
+    facts={"parameters": 11_180_000},
+    arms=("eager", "inductor"),
+    reference="eager",
 )
 COMPARISON = Comparison(
     tool_version="1.0.0",
@@ -182,6 +203,24 @@ COMPARISON = Comparison(
     absence=None,
     mismatches=(Mismatch(field="driver", base="570.1", head=None),),
     cases=(COMPARED,),
+    shifts=(
+        CommonShift(
+            suite="training_loss",
+            verdict=Verdict.INCONCLUSIVE,
+            reason="6 times of training_loss together: 12 % slower",
+            metrics=6,
+            threshold=0.05,
+            speedup=0.89,
+            interval=INTERVAL,
+        ),
+    ),
+    pairing=Pairing(
+        calibration="6 runs of unchanged code against itself, the last of 2030-01-30",
+        gating=4,
+        launches=6,
+        inflation=1.25,
+        mean=MeanSpeedup(speedup=0.99, interval=INTERVAL, metrics=4, launches=3),
+    ),
     judgement=Judgement(
         passed=False,
         exit_code=1,
@@ -202,5 +241,23 @@ NO_BASELINE = Comparison(
         exit_code=0,
         headline="nothing to compare with",
         findings=(Finding(rule=Rule.BASELINE_MISSING, severity=Severity.WARN, message="no baseline was given"),),
+    ),
+)
+
+CALIBRATION = Calibration(
+    tool_version="1.0.0",
+    fingerprint=f"sha256:{'0123456789abcdef' * 4}",
+    identity=ENVIRONMENT.identity,
+    runs=(PastRun(id="2030-01-29.1", at="2030-01-29T12:00:00Z"), PastRun(id="2030-01-30.1", at="2030-01-30T12:00:00Z")),
+    series=(
+        PastSeries(
+            case=CASE_ID,
+            metric="step_time",
+            arm="eager",
+            ratios=(0.0012, -0.0031, 0.0004),
+            within=(0.008, 0.0085, None),
+            runs=(0, 0, 1),
+        ),
+        PastSeries(case=CASE_ID, metric="compile_warm", arm="inductor", ratios=(0.05,), within=(None,), runs=(1,)),
     ),
 )

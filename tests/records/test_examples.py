@@ -2,18 +2,35 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ci_bench.config import load_config
 from ci_bench.errors import BadDocument
-from ci_bench.records.documents import document_kind, read_comparison, read_results, to_json, write
+from ci_bench.records.documents import document_kind, read_calibration, read_comparison, read_results, to_json, write
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
-READERS: dict[str, Callable[[Path], object]] = {"results": read_results, "comparison": read_comparison, "config": load_config}
+READERS: dict[str, Callable[[Path], Any]] = {
+    "results": read_results,
+    "comparison": read_comparison,
+    "calibration": read_calibration,
+    "config": load_config,
+}
 
 FAULTS = [
     ("array.json", "$", "a list is not a mapping, and a results document is one"),
+    ("calibration_fingerprint.json", "$.fingerprint", "'md5:0' does not have the form"),
+    ("calibration_huge_ratio.json", "$.series[0].ratios", "a ratio beyond 20, a logarithm that nobody measured"),
+    ("calibration_huge_spread.json", "$.series[0].within", "a spread beyond 20, a logarithm that nobody measured"),
+    ("calibration_negative_spread.json", "$.series[0].within[0]", "-0.1 is less than 0"),
+    ("calibration_no_moment.json", "$.runs[0].at", "'2030-13-45T12:00:00Z' is not a moment of time"),
+    ("calibration_no_such_run.json", "$.series[0].runs", "names a run that is not one of the 2 in $.runs"),
+    ("calibration_same_run.json", "$.runs[1]", "'2030-01-29.1' is there already"),
+    ("calibration_same_series.json", "$.series[2]", "is there already"),
+    ("calibration_too_many.json", "$.series[0].ratios", "201 of at most 200 items"),
+    ("calibration_uneven.json", "$.series[0]", "3 ratios, 2 within and 3 runs: the lists belong together"),
+    ("calibration_unordered_runs.json", "$.series[0].runs", "is not in the order of $.runs"),
     ("comparison_bad_level.json", "$.cases[0].pairs[0].interval.level", "95 is not less than 1"),
     ("comparison_exit_code.json", "$.judgement.exit_code", "17 is not one of 0, 1, 3, 4"),
     ("comparison_newer_version.json", "$.schema_version", "schema_version 7 was written by a newer ci-bench; this one reads 1"),
@@ -116,10 +133,10 @@ def test_a_valid_example_is_read(path: Path) -> None:
     assert READERS[document_kind(path)](path)
 
 
-@pytest.mark.parametrize("name", ["results.json", "comparison.json"])
+@pytest.mark.parametrize("name", ["results.json", "comparison.json", "calibration.json"])
 def test_an_example_comes_back_byte_for_byte(name: str, tmp_path: Path) -> None:
     source = EXAMPLES / "valid" / name
-    document = read_results(source) if name.startswith("results") else read_comparison(source)
+    document = READERS[name.removesuffix(".json")](source)
     write(document, tmp_path / name)
     assert (tmp_path / name).read_bytes() == source.read_bytes()
     assert to_json(document)["kind"] in name
@@ -127,7 +144,7 @@ def test_an_example_comes_back_byte_for_byte(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "path", "words"), FAULTS)
 def test_an_invalid_example_is_refused_for_its_one_fault(name: str, path: str, words: str) -> None:
-    reader = read_comparison if name.startswith("comparison") else read_results
+    reader = READERS.get(name.partition("_")[0], read_results)
     with pytest.raises(BadDocument) as caught:
         reader(EXAMPLES / "invalid" / name)
     first, *faults = str(caught.value).splitlines()

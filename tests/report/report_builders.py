@@ -9,20 +9,23 @@ from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
     CaseComparison,
+    CommonShift,
     Comparison,
-    Finding,
     Interval,
-    Judgement,
+    MeanSpeedup,
     Mismatch,
     Pair,
+    Pairing,
     Parity,
     ParityFinding,
     SeedRule,
     Side,
+    SpeedupChange,
     Summary,
     Tier,
     Verdict,
 )
+from ci_bench.records.judgement import Finding, Judgement
 from ci_bench.records.policy import Rule, Severity
 from ci_bench.records.results import Environment, Run, RunState, Source
 
@@ -318,6 +321,128 @@ def failed_cases() -> Comparison:
     )
 
 
+def turned(
+    metric: str = "step_time",
+    arm: str = "inductor",
+    verdict: Verdict = Verdict.UNCHANGED,
+    *,
+    by: float = 1.001,
+    base: float = 0.133,
+    calibrated: bool = True,
+    q: float | None = 0.62,
+    resolvable: float | None = 0.013,
+    **fields: Any,
+) -> Pair:
+    """A time of a paired run: head takes `by` times as long."""
+    reason = fields.pop("reason", f"{by - 1:+.1%} in 3 launches, certainly less than 2 %")
+    noise = 0.0041 if calibrated else None
+    return replace(
+        pair(metric, arm, verdict, base=base, head=base * by, spread=0.004, reason=reason, threshold=0.01),
+        calibrated=calibrated,
+        noise=noise,
+        resolvable=resolvable,
+        q=q,
+        **fields,
+    )
+
+
+def paired_run() -> Comparison:
+    """Base and head in turns: one case slower, one unclear, one that the calibration hasn't seen; parts and checks to look at."""
+    slower = "5.1 % slower (speedup 0.951, 95 % interval 0.947 to 0.955, 2 launches), beyond the threshold of 1 %"
+    unclear = (
+        "1.2 % slower (speedup 0.988, 95 % interval 0.972 to 1.004, 8 launches); only changes of about 2.9 % or more can be told "
+        "here; about 17 launches would tell 2 %"
+    )
+    lost = SpeedupChange(verdict=Verdict.REGRESSED, ratio=0.951, interval=Interval(low=0.944, high=0.958, level=0.95))
+    kept = SpeedupChange(verdict=Verdict.UNCHANGED, ratio=1.001, interval=Interval(low=0.993, high=1.009, level=0.95))
+    old_rule = Check(
+        name="within_7_percent", arm="inductor", outcome=Outcome.FAIL, detail="TorchBench would have said 8 %", informative=True
+    )
+    return comparison(
+        case(
+            REVIEWS,
+            Verdict.REGRESSED,
+            reason=f"inductor step_time: {slower}",
+            pairs=(
+                turned(arm="eager", base=0.215),
+                turned(by=1.051, verdict=Verdict.REGRESSED, reason=slower, q=1e-6),
+                turned(
+                    "forward_time",
+                    by=1.09,
+                    base=0.05,
+                    verdict=Verdict.REGRESSED,
+                    reason="a part of the step",
+                    detail=True,
+                    q=1e-7,
+                ),
+                memory(),
+                graphs(),
+            ),
+            speedups=(replace(speedup(1.54, 1.62), change=lost),),
+            checks=(check(), old_rule),
+            parity=(parity(),),
+            facts={"parameters": 11_180_000, "attention": "sdpa", "exported": None},
+            arms=("eager", "inductor"),
+            reference="eager",
+        ),
+        case(
+            HALF,
+            Verdict.INCONCLUSIVE,
+            reason=f"inductor step_time: {unclear}",
+            pairs=(
+                turned(by=1.012, base=0.0214, verdict=Verdict.INCONCLUSIVE, reason=unclear, q=0.09, resolvable=0.029),
+                memory(),
+            ),
+            speedups=(replace(speedup(1.48, 1.37), change=kept),),
+        ),
+        case(
+            SMALL,
+            pairs=(turned(arm="aot_eager", base=842e-6, calibrated=False), memory(arm="aot_eager")),
+            speedups=(replace(speedup(2.31, 2.31, arm="aot_eager"), change=None),),
+        ),
+        headline="Failed: training_loss/reviews is 5.1 % slower (inductor step_time).",
+        findings=(
+            fail(Rule.REGRESSED, f"inductor step_time: {slower}", REVIEWS),
+            Finding(rule=Rule.INCONCLUSIVE, severity=Severity.NOTE, message=f"inductor step_time: {unclear}", case=HALF),
+        ),
+        mode=BaselineMode.PAIRED,
+        pairing=Pairing(
+            calibration="6 runs of unchanged code against itself, the last of 2026-01-02",
+            gating=4,
+            launches=8,
+            inflation=1.32,
+            mean=MeanSpeedup(speedup=0.984, interval=Interval(low=0.979, high=0.989, level=0.95), metrics=4, launches=2),
+        ),
+    )
+
+
+def common_shift() -> Comparison:
+    """Against an earlier run: everything is slower together, and a candidate is below its floor."""
+    reason = "8 times of training_loss together: 41 % slower (99.2 % interval 0.704 to 0.713)"
+    as_all = (
+        "41 % slower (speedup 0.709, 95 % interval 0.701 to 0.717); 0.2 % slower beyond what all times of training_loss share"
+    )
+    pairs = (pair(base=0.133, head=0.1875, reason=as_all), memory())
+    below = "inductor: the speedup of step_time is 1.070 (95 % interval 1.050 to 1.090), below the floor of 1.2"
+    return comparison(
+        case(REVIEWS, pairs=pairs, speedups=(speedup(1.07, 1.08),)),
+        case(HALF, pairs=pairs, speedups=(speedup(1.48, 1.47),)),
+        headline=f"Failed: {reason}; 1 case below a floor.",
+        findings=(fail(Rule.COMMON_SHIFT, reason), fail(Rule.BELOW_FLOOR, below, REVIEWS)),
+        shifts=(
+            CommonShift(
+                suite="training_loss",
+                verdict=Verdict.REGRESSED,
+                reason=reason,
+                metrics=8,
+                threshold=0.05,
+                speedup=0.709,
+                interval=Interval(low=0.704, high=0.713, level=0.992),
+            ),
+        ),
+    )
+
+
 ENDINGS = {
     "passed": passed,
     "regressed": regressed,
@@ -325,4 +450,6 @@ ENDINGS = {
     "incomparable": incomparable,
     "parity_broken": parity_broken,
     "failed_cases": failed_cases,
+    "paired": paired_run,
+    "common_shift": common_shift,
 }

@@ -104,10 +104,11 @@ def test_no_text_changes_the_shape_or_reaches_out(ending: str, text: str) -> Non
     assert shape(comment) == shape(harmless)
 
 
+@pytest.mark.parametrize("ending", ["failed_cases", "paired"])
 @settings(max_examples=20, deadline=None)
 @given(text=hostile)
-def test_the_report_is_as_safe_as_the_comment(text: str) -> None:
-    assert faults(render_report(poisoned(ENDINGS["failed_cases"](), text, {}))) == []
+def test_the_report_is_as_safe_as_the_comment(ending: str, text: str) -> None:
+    assert faults(render_report(poisoned(ENDINGS[ending](), text, {}))) == []
 
 
 @pytest.mark.parametrize("text", ["|" * 80, "@" * 80, "🚀" * 300, "`" * 300, "$:a:" * 80, "<" * 300])

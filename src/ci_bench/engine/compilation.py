@@ -1,23 +1,37 @@
-"""What dynamo did: graphs, graph breaks, recompiles, and where a compiler cache lies.
+"""What dynamo did: graphs, breaks, fallbacks and recompiles with their reasons; and where a compiler cache lies.
 
 Read from torch's own counters. A frame that is compiled again shows as a second number behind its frame id (``0/1``):
 https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+MAX_REASONS = 20
+MAX_REASON = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompileCounts:
-    """Counts since the counter was started. `break_reasons` holds the first line of each reason and how often it came."""
+    """Counts since the counter was started.
+
+    `break_reasons` holds the first line of each reason and how often it came; `break_places` the user's line behind each;
+    `recompile_reasons` the guards that failed, by frame. `operations` is how many calls were captured in graphs; `fallbacks` how
+    many frames dynamo looked at and left to run as they are; `cudagraph_skips` how often inductor did without a CUDA graph.
+    """
 
     graphs: int
     graph_breaks: int
     recompiles: int
     break_reasons: Mapping[str, int]
+    operations: int = 0
+    fallbacks: int = 0
+    cudagraph_skips: int = 0
+    break_places: Mapping[str, str] = field(default_factory=dict)
+    recompile_reasons: tuple[str, ...] = ()
 
 
 class CompileCounter:
@@ -27,10 +41,12 @@ class CompileCounter:
         """Reset torch's counters and listen to compilations."""
         import torch._dynamo
         from torch._dynamo.callback import on_compile_start
-        from torch._dynamo.utils import counters
+        from torch._dynamo.utils import counters, graph_break_reasons, guard_failures
 
         torch._dynamo.reset()  # noqa: SLF001 - torch's own documentation names it so; there is no other door
         counters.clear()
+        graph_break_reasons.clear()
+        guard_failures.clear()
         self._compilations: set[str] = set()
         on_compile_start(self._on_start)
 
@@ -39,14 +55,20 @@ class CompileCounter:
 
     def read(self) -> CompileCounts:
         """The counts so far."""
-        from torch._dynamo.utils import counters
+        from torch._dynamo.utils import counters, graph_break_reasons, guard_failures
 
         breaks = _by_first_line(counters["graph_break"])
+        frames, stats = counters["frames"], counters["stats"]
         return CompileCounts(
-            graphs=int(counters["stats"]["unique_graphs"]),
+            graphs=int(stats["unique_graphs"]),
             graph_breaks=sum(breaks.values()),
             recompiles=sum(1 for name in self._compilations if _is_recompile(name)),
             break_reasons=breaks,
+            operations=int(stats["calls_captured"]),
+            fallbacks=max(int(frames["total"]) - int(frames["ok"]), 0),
+            cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
+            break_places=_places(graph_break_reasons),
+            recompile_reasons=_reasons(guard_failures),
         )
 
 
@@ -61,6 +83,27 @@ def _by_first_line(reasons: Mapping[str, int]) -> dict[str, int]:
     for reason, count in reasons.items():
         breaks[str(reason).strip().partition("\n")[0] or "no reason given"] += int(count)
     return dict(breaks)
+
+
+def _places(found: Iterable[Any]) -> dict[str, str]:
+    """The user's innermost line of the first break of each reason, as ``model.py:12 in forward``."""
+    places: dict[str, str] = {}
+    for one in found:
+        reason = str(one.reason).strip().partition("\n")[0] or "no reason given"
+        if one.user_stack and reason not in places and len(places) < MAX_REASONS:
+            frame = one.user_stack[-1]
+            places[reason] = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"[:MAX_REASON]
+    return places
+
+
+def _reasons(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
+    """Which guard failed in which function, each once."""
+    told = (
+        f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[:MAX_REASON]
+        for code, found in failures.items()
+        for failure in found
+    )
+    return tuple(dict.fromkeys(told))[:MAX_REASONS]
 
 
 def _is_recompile(compile_id: str) -> bool:

@@ -3,7 +3,7 @@
 import signal
 
 from ci_bench.engine.answers import MAX_BYTES
-from ci_bench.engine.launch import Ended
+from ci_bench.engine.resident import Ended
 from ci_bench.records.case import Status
 
 SIGNAL_HINTS = {

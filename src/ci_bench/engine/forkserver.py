@@ -1,9 +1,10 @@
 """The process behind one launch: imports torch once, then forks one child per task.
 
 Run as ``python -m ci_bench.engine.forkserver SOCKET_FD MODULE…``. Owns forking and reaping, nothing else. It never touches the
-GPU and starts no thread, so that forking stays safe. A child gets a session of its own, its output goes to a log file, and it
-answers on a pipe that nothing printed can reach. Whatever a child started and left behind ends with it, in its session or not.
-When the parent goes away the server ends its children and itself; when the server is killed the kernel ends its children.
+GPU and starts no thread, so that forking stays safe. A child gets a session of its own, its output goes to a log file, it answers
+on a pipe that nothing printed can reach, and takes orders on another. Whatever a child started and left behind ends with it, in
+its session or not. When the parent goes away the server ends its children and itself; when the server is killed the kernel ends
+its children.
 """
 
 import contextlib
@@ -76,14 +77,14 @@ class _Server:
 
     def _accept(self, selector: selectors.BaseSelector) -> bool:
         """Fork a child for the next request; False when the parent is gone."""
-        data, descriptors, _, _ = socket.recv_fds(self.connection, MAX_MESSAGE, 1)
+        data, descriptors, _, _ = socket.recv_fds(self.connection, MAX_MESSAGE, 2)
         if not data:
             return False
         request = json.loads(data)
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_worker(descriptors[0], request, server=server, let_go=lambda: self._let_go(selector))
+            _become_worker((descriptors[0], descriptors[1]), request, server=server, let_go=lambda: self._let_go(selector))
         for descriptor in descriptors:
             os.close(descriptor)
         self.children.add(pid)
@@ -109,7 +110,7 @@ class _Server:
                 _say(self.connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
-def _become_worker(answers: int, request: dict[str, str], *, server: int, let_go: Callable[[], None]) -> NoReturn:
+def _become_worker(pipes: tuple[int, int], request: dict[str, str], *, server: int, let_go: Callable[[], None]) -> NoReturn:
     """The child's whole life. Never returns: whatever happens, the copy of the server must not go on serving."""
     code = 70
     try:
@@ -118,10 +119,11 @@ def _become_worker(answers: int, request: dict[str, str], *, server: int, let_go
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:
             os._exit(code)
-        os.set_inheritable(answers, False)
+        for pipe in pipes:
+            os.set_inheritable(pipe, False)
         _redirect(request["log"])
         faulthandler.enable(2)
-        code = importlib.import_module(WORKER).main(answers, request["task"])
+        code = importlib.import_module(WORKER).main(*pipes, request["task"])
     except BaseException:  # noqa: BLE001 - the last line of defence of a forked child: log, then leave by _exit
         sys.excepthook(*sys.exc_info())
     finally:

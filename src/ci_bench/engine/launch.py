@@ -1,57 +1,44 @@
-"""The parent's half of a launch: starts a forkserver, hands it tasks, reads answers, enforces time limits.
+"""The parent's half of a launch: starts a forkserver and has it fork one worker per task.
 
-Owns processes and pipes. What a task means is the worker's business, what its end means is the runner's.
+Owns the server's process and its socket. A worker's life is in `resident`, what its end means is the runner's business.
 """
 
 import contextlib
 import json
 import os
 import secrets
-import selectors
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ci_bench.engine.answers import Answers
+from ci_bench.engine.resident import GRACE_S, Ended, Worker, kill, tail
 from ci_bench.engine.task import Answer, Task, encode
 from ci_bench.errors import LauncherFailed
 
 SERVER = "ci_bench.engine.forkserver"
-LOG_TAIL_BYTES = 4000
 START_TIMEOUT_S = 180.0
-GRACE_S = 5.0
 LAST_WORDS_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """How a worker ended. `code` is its exit code, negative for a signal.
-
-    `answers` are the lines it sent, progress left out; `garbled` counts those that were not answers. `flooded` says that it was
-    ended because it sent too much.
-    """
-
-    code: int
-    timed_out: bool
-    answers: tuple[Answer, ...]
-    garbled: int = 0
-    flooded: bool = False
-    log_tail: str = ""
-    duration_s: float = 0.0
-
-
 class Launcher:
-    """One launch: a context manager around one forkserver. Not for use from several threads."""
+    """One launch: a context manager around one forkserver, which has one worker at a time. Not for use from several threads."""
 
-    def __init__(self, *, preload: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        *,
+        preload: Sequence[str],
+        environ: Mapping[str, str],
+        folder: Path,
+        python: Path = Path(sys.executable),
+        cwd: Path | None = None,
+    ) -> None:
         """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks.
 
         Raises:
@@ -63,9 +50,10 @@ class Launcher:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "server.log"
         self._connection, theirs = socket.socketpair()
+        command = [str(python), "-u", "-m", SERVER, str(theirs.fileno()), *preload]
         try:
             with theirs, self._log.open("ab") as log:
-                self._server = _start_server(theirs.fileno(), preload, _launch_environment(environ), log.fileno())
+                self._server = _start_server(command, theirs.fileno(), _launch_environment(environ), log.fileno(), cwd)
         except OSError as error:
             self._connection.close()
             raise _failure(str(error), self._log) from error
@@ -73,7 +61,7 @@ class Launcher:
     def __enter__(self) -> Self:
         """Wait until the server has imported what it preloads."""
         try:
-            self._expect("ready", time.monotonic() + START_TIMEOUT_S)
+            self.expect("ready", time.monotonic() + START_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
@@ -89,7 +77,7 @@ class Launcher:
         try:
             self._server.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            _kill(self._server.pid)
+            kill(self._server.pid)
             self._server.wait()
 
     def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
@@ -98,82 +86,62 @@ class Launcher:
         Raises:
             LauncherFailed: the server died, or a worker could not be ended.
         """
+        with self.begin(task, timeout_s=timeout_s, on_answer=on_answer) as worker:
+            return worker.end()
+
+    @contextmanager
+    def begin(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Iterator[Worker]:
+        """A fresh child for one task, which is ended with the block. Raises `LauncherFailed` as `run` does."""
         self._count += 1
         log = self._folder / f"{self._count:03d}.log"
         path = self._folder / f"{self._count:03d}.task.json"
         path.write_bytes(encode(task))
-        answers = Answers(on_answer)
-        started = time.monotonic()
-        reader, writer = os.pipe()
+        answers, theirs_out = os.pipe()
+        theirs_in, orders = os.pipe()
         try:
-            pid = self._start_worker({"task": str(path), "log": str(log)}, writer)
-            code, timed_out = self._watch(pid, reader, answers, started + timeout_s)
-        finally:
-            os.close(reader)
-        return Ended(
-            code=code,
-            timed_out=timed_out,
-            answers=tuple(answers.kept),
-            garbled=answers.garbled,
-            flooded=answers.flooded,
-            log_tail=_tail(log),
-            duration_s=time.monotonic() - started,
-        )
-
-    def _start_worker(self, request: Mapping[str, str], writer: int) -> int:
-        """Ask for a child that answers on `writer`, which is closed here. Returns the child's process id."""
-        try:
-            socket.send_fds(self._connection, [json.dumps(request).encode()], [writer])
-        except OSError as error:
-            raise self._broken(str(error)) from error
-        finally:
-            os.close(writer)
-        return self._expect("started", time.monotonic() + START_TIMEOUT_S)
-
-    def _watch(self, pid: int, reader: int, answers: Answers, deadline: float) -> tuple[int, bool]:
-        """Read answers until the server reports the child's end. Returns its exit code and whether it ran out of time."""
-        os.set_blocking(reader, False)
-        try:
-            timed_out = self._await_end(pid, reader, answers, deadline)
-            code = self._expect("ended", time.monotonic() + GRACE_S, value="code")
+            pid = self._fork({"task": str(path), "log": str(log)}, (theirs_out, theirs_in))
         except BaseException:
-            _kill(pid)
+            os.close(answers)
+            os.close(orders)
             raise
-        answers.drain(reader)
-        answers.finish()
-        return code, timed_out
+        worker = Worker(self, pid, answers=answers, orders=orders, log=log, timeout_s=timeout_s, on_answer=on_answer)
+        try:
+            yield worker
+        finally:
+            worker.close()
 
-    def _await_end(self, pid: int, reader: int, answers: Answers, deadline: float) -> bool:
-        """Wait for the server's word, and kill the child's session at the deadline. Returns whether it came to that.
+    def fileno(self) -> int:
+        """To wait for a word of the server."""
+        return self._connection.fileno()
 
-        The pipe's end is no sign of the child's: it may close the pipe early, and something it started may hold it open. A quick
-        end comes together with the word that the child started, so that it is in the buffer already.
-        """
-        timed_out = killed = False
-        with selectors.DefaultSelector() as selector:
-            selector.register(reader, selectors.EVENT_READ)
-            selector.register(self._connection, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
-                if reader in ready and not answers.drain(reader):
-                    selector.unregister(reader)
-                if self._connection in ready:
-                    break
-                late = time.monotonic() >= deadline
-                if late and killed:
-                    raise self._broken(f"worker {pid} was killed, but no word came that it ended")
-                if not killed and (late or answers.flooded):
-                    timed_out, killed, deadline = late, True, time.monotonic() + GRACE_S
-                    _kill(pid)
-        return timed_out
+    def has_spoken(self) -> bool:
+        """Whether a word of the server has been read, but not taken."""
+        return b"\n" in self._buffer
 
-    def _expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
-        """The next message of the server, which must have `key`."""
+    def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
+        """The next word of the server, which must have `key`. Raises `LauncherFailed` where none comes in time."""
         for line in self._lines(deadline):
             message = json.loads(line)
             if key in message:
                 return int(message[value or key])
-        raise self._broken(f"no {key!r} message came")
+        raise self.broken(f"no {key!r} message came")
+
+    def broken(self, what: str) -> LauncherFailed:
+        """The error for a server that no longer does its work. Gives a dying one the time to say why."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(LAST_WORDS_S)
+        return _failure(what, self._log)
+
+    def _fork(self, request: Mapping[str, str], pipes: tuple[int, int]) -> int:
+        """Ask for a child with these pipes, which are closed here. Returns the child's process id."""
+        try:
+            socket.send_fds(self._connection, [json.dumps(request).encode()], pipes)
+        except OSError as error:
+            raise self.broken(str(error)) from error
+        finally:
+            for pipe in pipes:
+                os.close(pipe)
+        return self.expect("started", time.monotonic() + START_TIMEOUT_S)
 
     def _lines(self, deadline: float) -> Iterator[bytes]:
         """The server's messages; ends with the deadline or with the server."""
@@ -194,29 +162,26 @@ class Launcher:
                 return
             self._buffer += data
 
-    def _broken(self, what: str) -> LauncherFailed:
-        """Give a dying server the time to say why."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._server.wait(LAST_WORDS_S)
-        return _failure(what, self._log)
-
 
 def _failure(what: str, log: Path) -> LauncherFailed:
     return LauncherFailed(
-        f"the process that starts the workers stopped answering ({what}). Its last words:\n{_tail(log) or '(none)'}\n"
+        f"the process that starts the workers stopped answering ({what}). Its last words:\n{tail(log) or '(none)'}\n"
         "Run `ci-bench doctor` to see whether torch can be imported here."
     )
 
 
-def _start_server(connection: int, preload: Sequence[str], environ: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
+def _start_server(
+    command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, cwd: Path | None
+) -> subprocess.Popen[bytes]:
     """Unbuffered (-u), so that what a worker printed before it crashed is in its log."""
     return subprocess.Popen(
-        [sys.executable, "-u", "-m", SERVER, str(connection), *preload],
+        command,
         pass_fds=[connection],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         env=environ,
+        cwd=cwd,
         start_new_session=True,
     )
 
@@ -229,21 +194,6 @@ def _launch_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """
     padding = "x" * secrets.randbelow(4096)
     return {**environ, "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)), "CI_BENCH_PADDING": padding}
-
-
-def _tail(log: Path) -> str:
-    with contextlib.suppress(OSError), log.open("rb") as stream:
-        stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
-        return stream.read().decode("utf-8", "replace").strip()
-    return ""
-
-
-def _kill(pid: int) -> None:
-    """End a process and its session; the process alone where it has not had the time to open one."""
-    for end in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(pid, signal.SIGKILL)
 
 
 def make_folder() -> tempfile.TemporaryDirectory[str]:

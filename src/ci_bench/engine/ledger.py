@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ci_bench.records.case import Case, CaseResult, Check, Failure, Metric, Outcome, Status
+from ci_bench.records.case import Block, Case, CaseResult, Check, Failure, Metric, Outcome, Status
 from ci_bench.suites.base import Evidence
 
 
@@ -28,8 +28,8 @@ class Ledger:
             }
         )
 
-    def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float) -> "Ledger":
-        """Add what a stage found out."""
+    def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float, blocks: tuple[Block, ...] = ()) -> "Ledger":
+        """Add what a stage found out, and what the machine was like meanwhile."""
         row = self.rows[case.id]
         return self._with(
             replace(
@@ -39,6 +39,7 @@ class Ledger:
                 checks=merge_checks((*row.checks, *evidence.checks)),
                 parity=evidence.parity or row.parity,
                 facts={**row.facts, **evidence.facts},
+                blocks=(*row.blocks, *blocks),
             )
         )
 

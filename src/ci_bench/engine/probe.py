@@ -10,15 +10,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ci_bench.engine.device import torch_is_loaded
+from ci_bench.engine.health import spell
+from ci_bench.engine.nvml import Gpu, NoNvml, load_nvml
 from ci_bench.records.case import Fact
+from ci_bench.records.config import RunOptions
 
 Facts = dict[str, Fact]
 
 
-def probe_environment(device: str) -> dict[str, Facts]:
-    """Identity and condition of this machine for one device string."""
+def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
+    """Identity and condition of this machine for one device string.
+
+    Of the options, those that change what a time on a GPU means are part of the identity: cold caches are never compared with
+    hot ones, nor replays with calls. The GPU's UUID is part of the condition: a twin of the same model may be compared.
+    """
     identity, condition = _identity(), _condition()
     if torch_is_loaded():
         identity |= _torch_identity()
@@ -26,7 +34,14 @@ def probe_environment(device: str) -> dict[str, Facts]:
         gpu_identity, gpu_condition = _gpu(device)
         identity |= gpu_identity
         condition |= gpu_condition
+        identity |= _manner(options or RunOptions())
     return {"identity": identity, "condition": condition}
+
+
+def _manner(options: RunOptions) -> Facts:
+    """How a GPU is timed where that is out of the ordinary; what isn't there is not so, in older results too."""
+    manner = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
+    return {name: True for name, wanted in manner.items() if wanted}
 
 
 def _identity() -> Facts:
@@ -79,51 +94,31 @@ def _gpu(device: str) -> tuple[Facts, Facts]:
         "gpu_capability": f"{properties.major}.{properties.minor}",
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call] # torch leaves it unannotated
     }
-    nvml_identity, condition = _nvml(str(getattr(properties, "uuid", "")))
-    return identity | nvml_identity, condition
+    uuid = str(getattr(properties, "uuid", ""))
+    nvml_identity, condition = _nvml(uuid)
+    return identity | nvml_identity, {"gpu_uuid": uuid or None} | condition
 
 
-def _nvml(uuid: str) -> tuple[Facts, Facts]:
-    """What NVML tells of the GPU with this UUID (torch and NVML number GPUs differently)."""
+def _nvml(uuid: str, load: Callable[[], Any] = load_nvml) -> tuple[Facts, Facts]:
+    """What NVML tells of the GPU with this UUID."""
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - no library, no driver, no permission: all of them mean "unknown"
+        gpu = Gpu(uuid, load)
+    except NoNvml:
         return {"driver": None}, {}
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
-        ask = _asker(handle)
-        identity: Facts = {"driver": _text(pynvml.nvmlSystemGetDriverVersion())}
-        condition: Facts = {
-            "gpu_temperature_c": ask(lambda h: pynvml.nvmlDeviceGetTemperature(h, pynvml.NVML_TEMPERATURE_GPU)),
-            "gpu_power_w": ask(lambda h: pynvml.nvmlDeviceGetPowerUsage(h) / 1000),
-            "gpu_power_limit_w": ask(lambda h: pynvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1000),
-            "gpu_sm_mhz": ask(lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_SM)),
-            "gpu_memory_mhz": ask(lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)),
-            "gpu_ecc": ask(lambda h: bool(pynvml.nvmlDeviceGetEccMode(h)[0])),
-            "gpu_processes": ask(lambda h: len(pynvml.nvmlDeviceGetComputeRunningProcesses(h))),
-        }
-    except pynvml.NVMLError:
-        return {"driver": None}, {}
-    finally:
-        pynvml.nvmlShutdown()
+    reasons, pids = gpu.reasons(), gpu.pids()
+    condition: Facts = {
+        "gpu_temperature_c": gpu.temperature_c(),
+        "gpu_power_w": gpu.power_w(),
+        "gpu_power_limit_w": gpu.power_limit_w(),
+        "gpu_sm_mhz": gpu.sm_mhz(),
+        "gpu_memory_mhz": gpu.memory_mhz(),
+        "gpu_held_back_by": None if reasons is None else spell(reasons),
+        "gpu_ecc": gpu.ecc(),
+        "gpu_processes": None if pids is None else len(pids),
+    }
+    identity: Facts = {"driver": gpu.driver()}
+    gpu.close()
     return identity, condition
-
-
-def _asker(handle: object) -> Callable[[Callable[[object], Fact]], Fact]:
-    import pynvml
-
-    def ask(question: Callable[[object], Fact]) -> Fact:
-        with suppress(pynvml.NVMLError):
-            return question(handle)
-        return None
-
-    return ask
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _version(package: str) -> str | None:

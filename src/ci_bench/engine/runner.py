@@ -1,232 +1,229 @@
-"""Runs a plan: launch after launch, case after case, stage after stage. Owns the order of work and what an ending means.
+"""Runs a plan: launch after launch, case after case, stage after stage. Owns the order of work and its limits.
 
 The parent never imports torch and never touches the GPU.
 """
 
-import logging
-import shutil
+import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci_bench.engine.compilation import cache_environment
-from ci_bench.engine.endings import explain, signal_name
-from ci_bench.engine.evidence import refuse_row
-from ci_bench.engine.launch import Ended, Launcher
+from ci_bench.engine.launch import Launcher
 from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.task import Answer, Task
-from ci_bench.errors import LauncherFailed, MeasuringFailed
-from ci_bench.records.case import Case, Failure, Status
-from ci_bench.records.config import RunOptions
+from ci_bench.engine.side_run import SideRun
+from ci_bench.engine.sides import Side
+from ci_bench.engine.stages import UNSEEN, Job, Stages
+from ci_bench.engine.turns import NoWatch, Watch
+from ci_bench.records.case import Case, SideName, Status
+from ci_bench.records.config import RunOptions, Sampling
 from ci_bench.records.progress import Event
 from ci_bench.records.results import Environment
-from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
+from ci_bench.suites.base import Stage, StageKind, Suite
 
-logger = logging.getLogger(__name__)
+Plan = tuple[tuple[Suite, Case], ...]
+Measured = Mapping[SideName, tuple[Environment, Ledger]]
+"""What each side has so far. The environment is empty until a worker has looked at the machine."""
 
-Record = Callable[[Environment, Ledger], None]
+Record = Callable[[SideName, Environment, Ledger], None]
+StillOpen = Callable[[int, Measured], frozenset[str]]
+"""The judge's answer to: which cases need another launch, after so many?"""
 
-PROBE_TIMEOUT_S = 120.0
+
+def no_watch(_environment: Environment) -> Watch:
+    """For machines that need no watching."""
+    return NoWatch()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engine:
     """Everything measuring needs from outside, handed in.
 
-    `environ` is the environment workers get (no token in it), `scratch` a private folder, `observe` the display,
-    `clock` gives seconds.
+    `scratch` is a private folder, `observe` the display, `watch` opens what watches a machine, `still_open` is the judge's word
+    on adaptive sampling (without it, the number of launches is fixed), `clock` gives seconds, `seed` orders cases and turns.
     """
 
     options: RunOptions
-    environ: Mapping[str, str]
     scratch: Path
     observe: Callable[[Event], None]
+    watch: Callable[[Environment], Watch] = no_watch
+    still_open: StillOpen | None = None
     clock: Callable[[], float] = time.monotonic
+    seed: str = ""
 
-    def measure(self, plan: tuple[tuple[Suite, Case], ...], ledger: Ledger, record: Record) -> tuple[Environment, Ledger]:
-        """Measure all cases in all launches. `record` is called with machine and ledger whenever the ledger changed.
+    def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
+        """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
             MeasuringFailed: the machine cannot run the engine at all (no torch, no such device).
         """
-        jobs = _Jobs(engine=self, plan=plan, record=record, started=self.clock(), ledger=ledger)
-        return jobs.run(), jobs.ledger
+        numbers = {case.id: number for number, (_, case) in enumerate(plan)}
+        runs = []
+        for side in sides:
+            folder = self.scratch / side.name
+            folder.mkdir(exist_ok=True)
+            runs.append(SideRun(side=side, options=self.options, folder=folder, ledger=ledgers[side.name], numbers=numbers))
+        stages = Stages(options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed)
+        jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, record=record, started=self.clock())
+        jobs.run()
+        return jobs.measured()
 
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan. `measured` are the ids of cases whose first launch is complete; `done` counts stages."""
+    """One walk through the plan. `complete` are the ids of cases whose first launch is complete."""
 
     engine: Engine
-    plan: tuple[tuple[Suite, Case], ...]
+    plan: Plan
+    runs: tuple[SideRun, ...]
+    stages: Stages
     record: Record
     started: float
-    ledger: Ledger
-    environment: Environment | None = None
-    measured: set[str] = field(default_factory=set)
-    done: int = 0
-    total: int = 0
+    complete: set[str] = field(default_factory=set)
+    launch: int = 0
 
-    def run(self) -> Environment:
-        self.total = sum(len(self._stages(suite, case, launch)) for launch in self._launches() for suite, case in self.plan)
+    def run(self) -> None:
+        """Launch after launch, as long as cases are open and the budget lasts."""
+        self._end_failed_sides()
         try:
             self._prepare_online()
-            for launch in self._launches():
-                if launch and self._out_of_budget():
-                    break
-                self._launch(launch)
+            wanted = self._wanted()
+            while wanted and not (self.launch and self._out_of_budget()):
+                self._look_ahead(wanted)
+                self._launch(wanted)
+                self.launch += 1
+                wanted = self._wanted()
             self._close_rows()
         finally:
+            self.stages.watch.close()
             self._record()
-        assert self.environment is not None, "the first launch looks at the machine or raises"  # noqa: S101 - for our own bugs
-        return self.environment
 
-    def _launch(self, launch: int) -> None:
-        with self._launcher(f"launch-{launch}", offline=True) as launcher:
-            if self.environment is None:
-                self.environment = self._look_at_machine(launcher)
-                self._record()
-            if launch == 0:
-                self._prepare(launcher, [(suite, case) for suite, case in self.plan if not suite.needs_network(case)])
-            for suite, case in self.plan:
-                self._measure_case(launcher, suite, case, launch)
+    def measured(self) -> Measured:
+        """Machine and ledger of each side."""
+        return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
+
+    def _end_failed_sides(self) -> None:
+        """A side that could not be set up has a row that says so for every case."""
+        for run in self.runs:
+            if run.side.failure is not None:
+                for _, case in self.plan:
+                    run.fail(case, Status.FAILED, "setup", (), run.side.failure)
+
+    def _wanted(self) -> Plan:
+        """The cases of the next launch, in its order: those that still need it, on some side, and have budget left."""
+        plan = [(suite, case) for suite, case in self.plan if any(run.ledger.is_open(case) for run in self.runs)]
+        if self.launch == 0:
+            return tuple(plan)
+        names = self._open_cases(frozenset(case.id for _, case in plan))
+        random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is no secret
+        return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
+
+    def _open_cases(self, every: frozenset[str]) -> frozenset[str]:
+        """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
+        options, ask = self.engine.options, self.engine.still_open
+        if ask is None or self._is_fixed():
+            return every if self.launch < options.launches else frozenset()
+        return every & ask(self.launch, self.measured()) if self.launch < options.max_launches else frozenset()
+
+    def _is_fixed(self) -> bool:
+        return self.engine.still_open is None or self.engine.options.sampling is Sampling.FIXED
+
+    def _look_ahead(self, wanted: Plan) -> None:
+        """Tell how much is left as far as is known: all launches of fixed sampling, the next one of adaptive sampling."""
+        last = self.engine.options.launches if self._is_fixed() else self.launch + 1
+        ahead = range(self.launch, last)
+        stages = [stage for launch in ahead for suite, case in wanted for stage in _stages(suite, case, launch)]
+        if self.launch == 0:
+            stages += [stage for suite, case in wanted for stage in suite.stages(case) if stage.kind is StageKind.PREPARE]
+        self.stages.launches = last
+        self.stages.total = self.stages.done + sum(map(self.stages.weight, stages))
+
+    def _launch(self, wanted: Plan) -> None:
+        with ExitStack() as stack:
+            name, preload = f"launch-{self.launch}", _preload(wanted)
+            runs = [run for run in self.runs if run.side.failure is None]
+            started = [run.launcher(name, preload, offline=True) for run in runs]
+            launchers = {run.side.name: stack.enter_context(launcher) for run, launcher in zip(runs, started, strict=True)}
+            for run in runs:
+                run.look_at_machine(launchers[run.side.name])
+            self._record()
+            if self.launch == 0 and runs:
+                self.stages.watch = self.engine.watch(runs[0].environment or UNSEEN)
+            if self.launch == 0:
+                for run in runs:
+                    self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
+            for suite, case in wanted:
+                self._measure_case(launchers, suite, case)
 
     def _prepare_online(self) -> None:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
-        if online:
-            with self._launcher("online", offline=False) as launcher:
-                self._prepare(launcher, online)
+        for run in self.runs if online else ():
+            if run.side.failure is None:
+                with run.launcher("online", _preload(online), offline=False) as launcher:
+                    self._prepare(run, launcher, online)
+
+    def _prepare(self, run: SideRun, launcher: Launcher, pairs: Sequence[tuple[Suite, Case]]) -> None:
+        for suite, case in pairs:
+            for stage in suite.stages(case):
+                if stage.kind is StageKind.PREPARE and run.ledger.is_open(case) and not self._out_of_budget():
+                    self.stages.alone(Job(suite=suite, case=case, stage=stage, launch=0), run, launcher)
+
+    def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case) -> None:
+        """The case's stages of this launch, until none is open. A case begun before the budget ended is finished later."""
+        for stage in _stages(suite, case, self.launch):
+            job = Job(suite=suite, case=case, stage=stage, launch=self.launch)
+            open_runs = [run for run in self.runs if run.side.name in launchers and run.ledger.is_open(case)]
+            if self.launch == 0 and self._out_of_budget():
+                reason = f"the budget of {self.engine.options.budget_s:g} s was spent before this stage; raise run.budget_s"
+                for run in open_runs:
+                    run.fail(case, Status.NOT_RUN, stage.kind, stage.arms, reason)
+                break
+            self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
+            if stage.kind is not StageKind.TIME:
+                for run in self._in_fair_order(open_runs):
+                    self.stages.alone(job, run, launchers[run.side.name])
+            elif open_runs:
+                self.stages.in_turns(job, open_runs, launchers)
+        else:
+            self.complete.add(case.id)
+        self._record()
+
+    def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
+        """Base first in every second launch: being first must not always be the same side's luck."""
+        return runs if self.launch % 2 == 0 else runs[::-1]
 
     def _close_rows(self) -> None:
         """What the first launch measured in full is a result, also where the budget left no time for more launches."""
-        for _, case in self.plan:
-            if self.ledger.is_open(case) and case.id in self.measured:
-                self.ledger = self.ledger.with_success(case)
-
-    def _launches(self) -> range:
-        return range(self.engine.options.launches)
-
-    def _launcher(self, name: str, *, offline: bool) -> Launcher:
-        preload = dict.fromkeys(module for suite, _ in self.plan for module in suite.preload)
-        modules = {"HF_MODULES_CACHE": str(self.engine.scratch / "hf-modules")}
-        environ = {**self.engine.environ, **modules, **(OFFLINE if offline else {})}
-        return Launcher(preload=tuple(preload), environ=environ, folder=self.engine.scratch / name)
-
-    def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
-        return tuple(
-            stage
-            for stage in suite.stages(case)
-            if stage.takes_place_in(launch) and (stage.kind is not StageKind.PREPARE or launch == 0)
-        )
-
-    def _look_at_machine(self, launcher: Launcher) -> Environment:
-        ended = launcher.run(self._task(0), timeout_s=PROBE_TIMEOUT_S, on_answer=lambda _: None)
-        told = next((answer.environment for answer in ended.answers if answer.environment), None)
-        if told is None:
-            _, reason = explain(ended, limit_s=PROBE_TIMEOUT_S)
-            tail = f"\n{ended.log_tail}" if ended.log_tail and not ended.answers else ""
-            message = f"this machine cannot run the benchmarks: {reason}{tail}\nRun `ci-bench doctor` to see what is missing."
-            raise MeasuringFailed(message)
-        return Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
-
-    def _prepare(self, launcher: Launcher, pairs: list[tuple[Suite, Case]]) -> None:
-        for suite, case in pairs:
-            for stage in self._stages(suite, case, 0):
-                if stage.kind is StageKind.PREPARE and not self._out_of_budget():
-                    self._do(launcher, suite, case, stage, 0)
-
-    def _measure_case(self, launcher: Launcher, suite: Suite, case: Case, launch: int) -> None:
-        """The case's stages of one launch, until one fails. A case that was begun before the budget ended is finished later."""
-        for stage in self._stages(suite, case, launch):
-            if stage.kind is StageKind.PREPARE:
-                continue
-            if not self.ledger.is_open(case):
-                self.done += 1
-                continue
-            if launch == 0 and self._out_of_budget():
-                reason = f"the budget of {self.engine.options.budget_s:g} s was spent before this stage; raise run.budget_s"
-                failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason)
-                self.ledger = self.ledger.with_failure(case, Status.NOT_RUN, failure)
-                break
-            self._do(launcher, suite, case, stage, launch)
-        else:
-            self.measured.add(case.id)
-        self._record()
-
-    def _do(self, launcher: Launcher, suite: Suite, case: Case, stage: Stage, launch: int) -> None:
-        """One stage in one worker; the ledger takes what comes of it."""
-        event = Event(
-            case=case.id,
-            stage=stage.kind,
-            arms=stage.arms,
-            launch=launch,
-            launches=self.engine.options.launches,
-            done=self.done,
-            total=self.total,
-        )
-        self.engine.observe(event)
-        self._settle(case, stage, self._run(launcher, event, self._task(launch, suite=suite, case=case, stage=stage), case))
-        self.done += 1
-        status = self.ledger.rows[case.id].status
-        self.engine.observe(replace(event, done=self.done, ended="ok" if self.ledger.is_open(case) else status))
-
-    def _run(self, launcher: Launcher, event: Event, task: Task, case: Case) -> Ended:
-        """Where the launch dies with the worker, the case that was under way says so."""
-        timeout_s = self.engine.options.stage_timeout_s
-        try:
-            return launcher.run(task, timeout_s=timeout_s, on_answer=lambda answer: self._show(event, answer))
-        except LauncherFailed:
-            reason = "the process that starts the workers died during this stage, and the run with it"
-            failure = Failure(stage=event.stage, arms=event.arms, reason=reason)
-            self.ledger = self.ledger.with_failure(case, Status.CRASHED, failure)
-            raise
-
-    def _settle(self, case: Case, stage: Stage, ended: Ended) -> None:
-        """Enter what came of a stage. Evidence that would make the results unreadable is refused."""
-        status, reason = explain(ended, limit_s=self.engine.options.stage_timeout_s)
-        logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
-        if status is Status.OK:
-            evidence = next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
-            richer = self.ledger.with_evidence(case, evidence, duration_s=ended.duration_s)
-            reason = refuse_row(richer.rows[case.id])
-            if not reason:
-                self.ledger = richer
-                return
-            status = Status.FAILED
-        failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason, signal=signal_name(ended), log_tail=ended.log_tail)
-        self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s)
-
-    def _show(self, event: Event, answer: Answer) -> None:
-        if answer.progress is not None:
-            self.engine.observe(replace(event, progress=answer.progress))
-
-    def _task(self, launch: int, *, suite: Suite | None = None, case: Case | None = None, stage: Stage | None = None) -> Task:
-        number = next((i for i, (_, other) in enumerate(self.plan) if case is not None and other.id == case.id), 0)
-        scratch = self.engine.scratch / f"case-{number}"
-        scratch.mkdir(exist_ok=True)
-        cache = scratch / "compiler-cache"
-        if stage is not None and stage.cache is Cache.COLD:
-            shutil.rmtree(cache, ignore_errors=True)
-        return Task(
-            launch=launch,
-            device=self.engine.options.device,
-            options=self.engine.options,
-            scratch=str(scratch),
-            worker=suite.worker if suite else None,
-            case=case,
-            stage=stage,
-            environ=cache_environment(cache),
-        )
+        for run in self.runs:
+            for _, case in self.plan:
+                if run.ledger.is_open(case) and case.id in self.complete:
+                    run.ledger = run.ledger.with_success(case)
 
     def _out_of_budget(self) -> bool:
         budget_s = self.engine.options.budget_s
         return budget_s is not None and self.engine.clock() - self.started > budget_s
 
+    def _over_case_budget(self, case: Case) -> bool:
+        budget_s = self.engine.options.case_budget_s
+        return budget_s is not None and sum(run.ledger.rows[case.id].duration_s or 0.0 for run in self.runs) > budget_s
+
     def _record(self) -> None:
-        if self.environment is not None:
-            self.record(self.environment, self.ledger)
+        for run in self.runs:
+            if run.environment is not None or run.side.failure is not None:
+                self.record(run.side.name, run.environment or UNSEEN, run.ledger)
 
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
-"""Nothing is downloaded while measuring."""
+def _stages(suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
+    """The stages of a launch, but for preparing, which comes before all of them."""
+    return tuple(one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
+
+
+def _jobs(stage: Stage, sides: int) -> int:
+    """How many jobs a stage is on so many sides that are still open."""
+    return min(sides, 1) if stage.kind is StageKind.TIME else sides
+
+
+def _preload(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
+    """The modules that the process behind a launch imports for these cases, each once."""
+    return tuple(dict.fromkeys(module for suite, _ in plan for module in suite.preload))

@@ -1,14 +1,15 @@
 """Samples of all arms of a case in one process: opening them, warming them up, taking turns, and what comes of it as metrics.
 
-Who has the next turn is decided elsewhere (`plan_turns` says in which order); a turn is one sample of one arm.
+Who has the next turn is decided in `turns`, in the parent; a turn is one sample of one arm.
 """
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ci_bench.engine.clock import Clock, Taken, make_clock
+from ci_bench.engine.channel import Abandoned, Channel
+from ci_bench.engine.clock import Clock, Taken, device_series, make_clock, part_series
 from ci_bench.engine.device import synchronizer
+from ci_bench.engine.task import Answer, Done, OrderKind
 from ci_bench.engine.timing import find_calls, hold_garbage_collector, time_calls, warm_up
 from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
 from ci_bench.records.config import RunOptions
@@ -17,6 +18,8 @@ from ci_bench.suites.base import Compiler, Context, Evidence, Program, Workload,
 STEP_TIME = "step_time"
 DEVICE_TIME = "device_time"
 COMPILE_WARM = "compile_warm"
+TOUCH_FROM_CALLS = 50
+"""A touch is then at most two per cent of a sample."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -32,29 +35,19 @@ class Seat:
     blocks: list[int] = field(default_factory=list)
 
 
-def plan_turns(seats: int, blocks: int, coin: random.Random) -> list[list[int]]:
-    """The order of turns: for each block a random order of the seats, there and back.
-
-    A block is a palindrome (ABBA, or BAAB): each seat has two turns and the same mean position in time, so a linear drift hits
-    all of them alike.
-    """
-    turns = []
-    for _ in range(blocks):
-        order = list(range(seats))
-        coin.shuffle(order)
-        turns.append([*order, *reversed(order)])
-    return turns
-
-
 @dataclass(kw_only=True, slots=True)
 class Table:
     """The arms of one case, resident in this process."""
 
     options: RunOptions
     context: Context
-    clock: Clock
+    clock: Clock = field(init=False)
     seats: list[Seat] = field(default_factory=list)
     calls: int = 1
+
+    def __post_init__(self) -> None:
+        """The clock is that of the device."""
+        self.clock = make_clock(self.context.device, self.options)
 
     def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
         """Build every arm and time its first call. Returns how many calls of the first arm make a sample."""
@@ -63,8 +56,10 @@ class Table:
             program = workload.open(arm)
             first_call_s = time_calls(lambda step=program.step: step(no_mark), calls=1, synchronize=synchronize)  # type: ignore[misc]
             self.seats.append(Seat(arm=arm, program=program, first_call_s=first_call_s))
-        reference = self.seats[0].program
-        return find_calls(lambda: reference.step(no_mark), sample_s=self.options.sample_s, synchronize=synchronize)
+        for seat in self.seats:
+            self.clock.prepare(seat.program)
+        reference, sample_s = self.seats[0].program, max(self.options.sample_s, self.clock.least_sample_s())
+        return find_calls(lambda calls: self.clock.take(reference, calls=calls).wall_s, sample_s=sample_s)
 
     def warm(self, calls: int) -> None:
         """Warm every arm up until steady; `calls` make a sample from now on."""
@@ -75,63 +70,79 @@ class Table:
                 limit_s=self.options.warmup_s,
             )
 
-    def turn(self, seat: int, block: int) -> None:
-        """Take one sample of one arm."""
+    def turn(self, seat: int, block: int, *, touch: bool) -> None:
+        """Take one sample of one arm; `touch` makes one call before it, to find the caches as the last turn left them.
+
+        Only where a call is a small part of a sample: elsewhere it would cost more than it brings, since both sides find the
+        caches cold equally often.
+        """
         sitting = self.seats[seat]
+        if touch and self.calls >= TOUCH_FROM_CALLS:
+            self.clock.call(sitting.program)
         sitting.taken.append(self.clock.take(sitting.program, calls=self.calls))
         sitting.blocks.append(block)
 
+    def discard(self, block: int) -> None:
+        """Throw the samples of one block away."""
+        for seat in self.seats:
+            kept = [index for index, of in enumerate(seat.blocks) if of != block]
+            seat.taken = [seat.taken[index] for index in kept]
+            seat.blocks = [seat.blocks[index] for index in kept]
+
     def evidence(self, launch: int) -> Evidence:
         """All metrics of this launch, and what the programs say once the clock has stopped."""
-        metrics = [metric for seat in self.seats for metric in _metrics(seat, launch=launch, calls=self.calls)]
+        metrics = [metric for seat in self.seats for metric in self._metrics(seat, launch)]
         metrics += [metric for seat in self.seats for metric in _warm_compile(seat, launch=launch)]
-        checks = [check for seat in self.seats for check in (_steadiness(seat), *seat.program.finish())]
+        checks: list[Check] = []
+        for seat in self.seats:
+            checks += (_steadiness(seat), *self.clock.checks(seat.program, arm=seat.arm), *seat.program.finish())
         return Evidence(metrics=tuple(metrics), checks=tuple(checks))
 
+    def _metrics(self, seat: Seat, launch: int) -> Iterator[Metric]:
+        """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""
+        program, taken = seat.program, seat.taken
+        wall = tuple(one.wall_s for one in taken)
+        series = [(STEP_TIME, wall, program.items, Lane.WALL), (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE)]
+        for index, part in enumerate(program.parts):
+            series.append((part.metric, part_series(taken, index), part.items, self.clock.parts_lane))
+        for name, values, items, lane in series:
+            warmup = seat.warmup if name == STEP_TIME else ()
+            one = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(seat.blocks), steady=seat.steady)
+            if values:
+                yield Metric(
+                    name=name,
+                    arm=seat.arm,
+                    unit=Unit.SECONDS,
+                    better=Better.LOWER,
+                    lane=lane,
+                    launches=(one,),
+                    calls=self.calls,
+                    items=items,
+                )
 
-def measure_in_turns(
-    workload: Workload, arms: tuple[str, ...], *, launch: int, options: RunOptions, context: Context
-) -> Evidence:
-    """Open every arm, warm each up until steady, then sample them in turns.
 
-    The number of calls per sample is found on the first arm (the reference) and used for all.
+def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
+    """Open every arm, then do as ordered: warm up, take turns, tell.
+
     Each arm's first call is timed apart: with a filled compiler cache, the part above a steady step is its warm compile latency.
+
+    Raises:
+        Abandoned: the orders ended before the last of them.
     """
-    table = Table(options=options, context=context, clock=make_clock(context.device))
-    table.warm(table.open(workload, arms))
-    turns = plan_turns(len(arms), options.blocks, random.Random(launch))  # noqa: S311 - the order of turns is no secret
+    channel.say(Answer(done=Done(calls=table.open(workload, arms))))
     with hold_garbage_collector():
-        for block, order in enumerate(turns):
-            for index in order:
-                table.turn(index, block)
-            context.progress("+".join(arms), (block + 1) * 2, options.blocks * 2)
-    return table.evidence(launch)
-
-
-def _metrics(seat: Seat, *, launch: int, calls: int) -> Iterator[Metric]:
-    """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""
-
-    def metric(name: str, values: tuple[float, ...], items: int | None, lane: Lane, warmup: tuple[float, ...] = ()) -> Metric:
-        taken = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(seat.blocks), steady=seat.steady)
-        return Metric(
-            name=name,
-            arm=seat.arm,
-            unit=Unit.SECONDS,
-            better=Better.LOWER,
-            lane=lane,
-            launches=(taken,),
-            calls=calls,
-            items=items,
-        )
-
-    program, taken = seat.program, seat.taken
-    device = tuple(one.device_s for one in taken if one.device_s is not None)
-    yield metric(STEP_TIME, tuple(one.wall_s for one in taken), program.items, Lane.WALL, seat.warmup)
-    if device:
-        yield metric(DEVICE_TIME, device, program.items, Lane.DEVICE)
-    for index, part in enumerate(program.parts):
-        values = tuple(one.parts_s[index] for one in taken)
-        yield metric(part.metric, values, part.items, Lane.DEVICE if device else Lane.WALL)
+        for order in channel.orders():
+            match order.kind:
+                case OrderKind.WARM:
+                    table.warm(order.calls)
+                case OrderKind.TURN:
+                    table.turn(order.seat, order.block, touch=order.touch)
+                case OrderKind.DISCARD:
+                    table.discard(order.block)
+                case OrderKind.FINISH:
+                    return table.evidence(launch)
+            channel.say(Answer(done=Done()))
+    raise Abandoned
 
 
 def _steadiness(seat: Seat) -> Check:

@@ -1,32 +1,23 @@
 """Which commit is being measured, asked of git. What git doesn't know is `None`."""
 
-import subprocess
+import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ci_bench.engine.git import Git
+from ci_bench.errors import GitFailed
 from ci_bench.records.results import Source
 
-TIMEOUT_S = 20.0
 
-
-def describe_source(folder: Path) -> Source:
-    """Commit, branch and whether tracked files differ from the commit."""
-    commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    if commit is None:
-        return Source()
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    branch = _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
-    return Source(commit=commit, branch=branch, dirty=None if changes is None else bool(changes))
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    with suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
-        )
-        return told.stdout.strip()
-    return None
+def describe_source(folder: Path, environ: Mapping[str, str] | None = None) -> Source:
+    """Commit, branch and whether tracked files differ from the commit. `environ` is what git runs with, `None` for our own."""
+    git = Git.at(folder, os.environ if environ is None else environ)
+    with suppress(GitFailed):
+        commit = git.ask("rev-parse", "--verify", "--quiet", "HEAD")
+        if commit is None:
+            return Source()
+        branch = git.ask("symbolic-ref", "--short", "--quiet", "HEAD")
+        changes = git.ask("status", "--porcelain", "--untracked-files=no")
+        return Source(commit=commit, branch=branch, dirty=None if changes is None else bool(changes))
+    return Source()

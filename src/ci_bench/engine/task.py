@@ -1,9 +1,10 @@
-"""The message that tells a worker what to do, and the lines it answers with. Plain JSON in both directions."""
+"""What a worker is told to do, and the lines it answers with. Plain JSON in both directions."""
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Never
 
 import msgspec
@@ -31,6 +32,37 @@ class Task:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
+class OrderKind(StrEnum):
+    """What a worker that keeps the arms of a case ready is told to do next."""
+
+    WARM = "warm"
+    """Warm every arm up; `Order.calls` make a sample."""
+    TURN = "turn"
+    """Take one sample of the arm `Order.seat`, as part of block `Order.block`."""
+    DISCARD = "discard"
+    """Throw the samples of `Order.block` away."""
+    FINISH = "finish"
+    """Tell what was measured, and end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One line to a worker. With `touch`, one call is made before the sample: another process had the machine in between."""
+
+    kind: OrderKind
+    calls: int = 1
+    seat: int = 0
+    block: int = 0
+    touch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A worker did what it was told, or has its arms open (then `calls` of the first arm make a sample)."""
+
+    calls: int = 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
     """How a stage ended when it could say so itself: `kind` is a `Status` value."""
@@ -44,6 +76,7 @@ class Answer:
     """One line from a worker: exactly one field is set."""
 
     progress: Progress | None = None
+    done: Done | None = None
     evidence: Evidence | None = None
     fault: Fault | None = None
     environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
@@ -52,7 +85,7 @@ class Answer:
 ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
 
 
-def encode(message: Task | Answer) -> bytes:
+def encode(message: Task | Answer | Order) -> bytes:
     """One line of JSON. Raises ValueError for a number that is not finite, TypeError for what JSON cannot hold."""
     return json.dumps(msgspec.to_builtins(message), allow_nan=False).encode() + b"\n"
 
@@ -60,6 +93,11 @@ def encode(message: Task | Answer) -> bytes:
 def decode_task(line: bytes) -> Task:
     """Read what `encode` wrote."""
     return msgspec.convert(json.loads(line), Task)
+
+
+def decode_order(line: bytes) -> Order:
+    """Read what `encode` wrote."""
+    return msgspec.convert(json.loads(line), Order)
 
 
 def decode_answer(line: bytes) -> Answer:

@@ -29,10 +29,13 @@ def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[
     return (time.perf_counter() - start) / calls
 
 
-def find_calls(step: Callable[[], object], *, sample_s: float, synchronize: Callable[[], None]) -> int:
-    """The smallest power of two of calls that lasts `sample_s` seconds, so that a sample is above the clock's noise."""
+def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
+    """The smallest power of two of calls that lasts `sample_s` seconds, so that a sample is above the clock's noise.
+
+    `take` times so many calls and returns seconds per call.
+    """
     calls = 1
-    while calls < MAX_CALLS and time_calls(step, calls=calls, synchronize=synchronize) * calls < sample_s:
+    while calls < MAX_CALLS and take(calls) * calls < sample_s:
         calls *= 2
     return calls
 

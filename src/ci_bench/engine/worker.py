@@ -7,40 +7,43 @@ torch: suites that need it bring it along (see `engine.device`).
 import contextlib
 import os
 import traceback
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from ci_bench.engine.alone import measure_alone
+from ci_bench.engine.channel import Abandoned, Channel
 from ci_bench.engine.device import select_device
 from ci_bench.engine.probe import probe_environment
-from ci_bench.engine.sampling import measure_in_turns
+from ci_bench.engine.sampling import Table, serve_turns
 from ci_bench.engine.task import Answer, Fault, Task, decode_task, encode
-from ci_bench.records.case import Case, Status
+from ci_bench.records.case import Status
 from ci_bench.records.progress import Progress
-from ci_bench.suites.base import Context, Evidence, Stage, StageKind, Unsupported, Workload
+from ci_bench.suites.base import Context, Evidence, SelfMeasuring, Stage, StageKind, Unsupported, Workload
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 MAX_MESSAGE = 2000
 
 
-def main(answers: int, task_path: str) -> int:
-    """Do the task in the file `task_path` and answer on the descriptor `answers`. Returns the exit code."""
+def main(answers: int, orders: int, task_path: str) -> int:
+    """Do the task in the file `task_path`; answer and take orders on these descriptors. Returns the exit code."""
     task = decode_task(Path(task_path).read_bytes())
     os.environ.update(task.environ)
-
-    def tell(arm: str, done: int, total: int) -> None:
-        _say(answers, encode(Answer(progress=Progress(arm=arm, done=done, total=total))))
-
-    line, code = _perform(task, tell)
-    _say(answers, line)
+    channel = Channel(answers, orders)
+    try:
+        line, code = _perform(task, channel)
+    except Abandoned:
+        return 1
+    channel.send(line)
     return code
 
 
-def _perform(task: Task, progress: Callable[[str, int, int], None]) -> tuple[bytes, int]:
+def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
     """The last line to say, and the exit code."""
     try:
-        return encode(_answer(task, progress)), 0
+        return encode(_answer(task, channel)), 0
+    except Abandoned:
+        raise
     except Unsupported as reason:
         fault = Fault(kind=Status.SKIPPED, message=_words(reason)[:MAX_MESSAGE])
     except BaseException as error:  # noqa: BLE001 - benched code may raise anything, SystemExit included
@@ -50,20 +53,23 @@ def _perform(task: Task, progress: Callable[[str, int, int], None]) -> tuple[byt
     return encode(Answer(fault=fault)), 1
 
 
-def _answer(task: Task, progress: Callable[[str, int, int], None]) -> Answer:
+def _answer(task: Task, channel: Channel) -> Answer:
     device = select_device(task.device, threads=task.options.threads)
     if task.case is None or task.stage is None or task.worker is None:
-        return Answer(environment=probe_environment(device))
-    context = Context(device=device, scratch=Path(task.scratch), progress=progress)
-    evidence = _gather(task, task.worker, task.case, task.stage, context)
+        return Answer(environment=probe_environment(device, task.options))
+
+    def tell(arm: str, done: int, total: int) -> None:
+        channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
+
+    context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch)
+    evidence = _gather(task, import_module(task.worker).open_workload(task.case, context), task.stage, context, channel)
     if not isinstance(evidence, Evidence):
         message = f"{task.worker} returned {type(evidence).__name__} from {task.stage.kind}, not Evidence"
         raise TypeError(message)
     return Answer(evidence=evidence)
 
 
-def _gather(task: Task, worker: str, case: Case, stage: Stage, context: Context) -> Evidence:
-    workload: Workload = import_module(worker).open_workload(case, context)
+def _gather(task: Task, workload: Workload, stage: Stage, context: Context, channel: Channel) -> Evidence:
     match stage.kind:
         case StageKind.PREPARE:
             workload.prepare()
@@ -71,7 +77,11 @@ def _gather(task: Task, worker: str, case: Case, stage: Stage, context: Context)
         case StageKind.VERIFY:
             return workload.verify(stage.arms)
         case StageKind.TIME:
-            return measure_in_turns(workload, stage.arms, launch=task.launch, options=task.options, context=context)
+            table = Table(options=task.options, context=context)
+            return serve_turns(table, workload, stage.arms, launch=task.launch, channel=channel)
+        case StageKind.RUN:
+            measuring = cast("SelfMeasuring", workload)
+            return measuring.measure(stage.arms)
         case StageKind.ALONE:
             return measure_alone(workload, stage, launch=task.launch, context=context)
 
@@ -95,9 +105,3 @@ def _words(error: BaseException) -> str:
         return str(error).strip()
     except Exception:  # noqa: BLE001 - its class is benched code as well
         return ""
-
-
-def _say(answers: int, line: bytes) -> None:
-    data = memoryview(line)
-    while data:
-        data = data[os.write(answers, data) :]

@@ -7,18 +7,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ci_bench.judge.floors import below_floors
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.case import Outcome, Status
-from ci_bench.records.comparison import (
-    BaselineMode,
-    CaseComparison,
-    Finding,
-    Mismatch,
-    Pair,
-    ParityFinding,
-    Side,
-    Verdict,
-)
+from ci_bench.records.comparison import BaselineMode, CaseComparison, CommonShift, Mismatch, Pair, ParityFinding, Side, Verdict
+from ci_bench.records.judgement import Finding
 from ci_bench.records.policy import Policy, Rule, Severity
 from ci_bench.records.results import RunState
 
@@ -33,6 +26,7 @@ class Compared:
     absence: str | None
     mismatches: tuple[Mismatch, ...]
     cases: tuple[CaseComparison, ...]
+    shifts: tuple[CommonShift, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +47,7 @@ _PAIR_RULES = {
     Verdict.REMOVED: Rule.METRIC_REMOVED,
     Verdict.FAILED: Rule.METRIC_MISSING,
 }
+_SHIFT_RULES = {Verdict.REGRESSED: Rule.COMMON_SHIFT, Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE}
 _CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
 _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
 
@@ -60,7 +55,7 @@ _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NO
 def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
     """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
     severities, rules = list(Severity), list(Rule)
-    seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared)]
+    seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)]
     seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), -pair[0].size))
     return tuple(Finding(rule=one.rule, severity=severity, message=one.message, case=one.case) for one, severity in seen)
 
@@ -70,10 +65,12 @@ def measured(case: CaseComparison) -> bool:
     return any(pair.head for pair in case.pairs) or any(finding.steps for finding in case.parity)
 
 
-def _observations(compared: Compared) -> Iterator[Observation]:
+def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
     yield from _of_run(compared)
     for case in compared.cases:
         yield from _of_case(case, compared)
+        for message, size in below_floors(case, policy):
+            yield Observation(rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size)
 
 
 def _of_run(compared: Compared) -> Iterator[Observation]:
@@ -87,6 +84,9 @@ def _of_run(compared: Compared) -> Iterator[Observation]:
         yield Observation(rule=Rule.PARTIAL_RUN, message="the run did not come to its end: what follows is only a part of it")
     yield from _of_baseline(compared)
     yield from _of_machines(compared)
+    for shift in compared.shifts:
+        if rule := _SHIFT_RULES.get(shift.verdict):
+            yield Observation(rule=rule, message=shift.reason, suite=shift.suite, size=abs(math.log(shift.speedup)))
 
 
 def _of_baseline(compared: Compared) -> Iterator[Observation]:

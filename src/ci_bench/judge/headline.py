@@ -3,11 +3,13 @@
 from ci_bench.judge.findings import Compared, measured
 from ci_bench.judge.wording import change, change_size, count_of, place
 from ci_bench.records.case import Status, Unit
-from ci_bench.records.comparison import CaseComparison, Finding, Pair, Verdict
+from ci_bench.records.comparison import CaseComparison, Pair, Verdict
+from ci_bench.records.judgement import Finding
 from ci_bench.records.policy import Rule, Severity
 
 _MOST_CLAUSES = 3
 _ONE_AND_MANY = {
+    Rule.BELOW_FLOOR: "{} below a floor",
     Rule.PARITY_BROKEN: "loss parity broken in {}",
     Rule.PARITY_UNDECIDED: "loss parity undecided in {}",
     Rule.ACCURACY_BROKEN: "accuracy changed in {}",
@@ -54,10 +56,14 @@ def _clause(rule: Rule, findings: list[Finding], compared: Compared) -> str:
 def _regression(own: list[Finding], cases: tuple[CaseComparison, ...]) -> str:
     """The largest regression with its size, and how many more there are."""
     named = {finding.case for finding in own}
-    found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if pair.verdict is Verdict.REGRESSED]
+    found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _fails(pair)]
     case, pair = max(found, key=lambda one: change_size(one[1]))
     more = f", and {count_of(len(own) - 1, 'more regression')}" if len(own) > 1 else ""
     return f"{_short(case.id)} {_effect(pair)}{more}"
+
+
+def _fails(pair: Pair) -> bool:
+    return pair.verdict is Verdict.REGRESSED and not pair.detail
 
 
 def _effect(pair: Pair) -> str:
@@ -88,7 +94,7 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
 
 
 def _movement(compared: Compared) -> str:
-    verdicts = [pair.verdict for case in compared.cases for pair in case.pairs]
+    verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
     if compared.base is None:
         return "no baseline to compare with"
     if not {Verdict.UNCHANGED, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.INCONCLUSIVE} & set(verdicts):

@@ -7,20 +7,20 @@ How bad a gap is, the policy decides.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ci_bench.judge.pairs import keyed
-from ci_bench.records.case import Better, CaseResult, Check, Due, Outcome, Status, Unit
+from ci_bench.judge.matching import Match
+from ci_bench.records.case import Better, CaseResult, Check, Due, Lane, Outcome, Status, Unit
 from ci_bench.records.comparison import Pair, Parity, ParityFinding, Verdict
 
 
-def missing_metrics(base: CaseResult | None, head: CaseResult, threshold: Callable[[str], float]) -> tuple[Pair, ...]:
+def missing_metrics(match: Match, threshold: Callable[[str], float]) -> tuple[Pair, ...]:
     """A failed pair for every metric that an arm owes and neither side has; one that base has is `removed` already.
 
     `threshold` gives that of a metric.
     """
-    if head.status is not Status.OK:
+    if match.head.status is not Status.OK:
         return ()
-    there = {*keyed(head.metrics), *keyed(base.metrics if base else ())}
-    gaps = [pair for pair in _owed(base, head) if (pair.metric, pair.arm) not in there]
+    there = {*match.after, *match.before}
+    gaps = [pair for pair in _owed(match) if (pair.metric, pair.arm) not in there]
     return tuple(replace(pair, threshold=threshold(pair.metric)) for pair in gaps)
 
 
@@ -64,14 +64,18 @@ def _candidates(head: CaseResult) -> tuple[str, ...]:
     return tuple(arm for arm in head.case.arms if arm != head.case.reference)
 
 
-def _owed(base: CaseResult | None, head: CaseResult) -> Iterator[Pair]:
-    """Every metric that an arm of the case has to have, as a pair that lacks both sides. Details are owed by nobody."""
-    times = _due(base, head).times
+def _owed(match: Match) -> Iterator[Pair]:
+    """Every metric that an arm of the case has to have, as a pair that lacks both sides.
+
+    Details are owed by nobody, nor is the device's clock.
+    """
+    head = match.head
+    times = _due(match.usable, head).times
     for name in times:
         reason = "not measured, and every arm owes it"
         yield from (_gap(name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
-    for (name, owner), (metric, *_) in keyed(head.metrics).items():
-        if owner == head.case.reference and name not in {*times, *head.case.details}:
+    for (name, owner), (metric, *_) in match.after.items():
+        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in {*times, *head.case.details}:
             reason = f"not measured, though {owner} was"
             yield from (_gap(name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))
 

@@ -43,6 +43,16 @@ class Learned:
     within: Floats
     bound: Floats | float = 0.0
 
+    def only(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "Learned":
+        """What is known of some of the cases; `bound` is that of all."""
+        return Learned(spread=self.spread[which], freedom=self.freedom[which], within=self.within[which], bound=self.bound)
+
+
+def nothing_learned(cases: int) -> Learned:
+    """No history of any case."""
+    unknown = np.full(cases, np.nan)
+    return Learned(spread=unknown, freedom=np.zeros(cases), within=unknown)
+
 
 def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:
     """The mean over the last axis without the lowest and highest `share` of the values; NaN where there are none.
@@ -101,15 +111,27 @@ def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
 def run_share(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Floats:
     """The share of the variance that launches of one run have in common, for `Learned.bound`: [..., 1], 0 if not evident.
 
-    ``rho = mean of h_i h_j / s0^2`` over all cases and pairs of launches [..., cases, launches] with the same `run`
-    [launches]: the intraclass correlation for a mean known to be zero, ratios cut at 3 s0. It counts only beyond two standard
-    errors ``1 / sqrt(pairs)``: a share believed by mistake costs the late looks their power.
+    ``rho = mean of h_i h_j / s0^2`` over all cases and pairs of launches [..., cases, launches] with the same `run`, a small
+    number for each launch ([launches], or one for each launch of each case): the intraclass correlation for a mean known to be
+    zero, ratios cut at 3 s0. It counts only beyond two standard errors ``1 / sqrt(pairs)``: a share believed by mistake costs
+    the late looks their power.
     """
+    if not past.size:
+        return np.zeros((*past.shape[:-2], 1))
     z = np.clip(past / spread[..., None], -3.0, 3.0)
-    one, other = np.nonzero(np.triu(run[:, None] == run[None, :], k=1))
-    products = z[..., one] * z[..., other]
-    pairs = np.sum(np.isfinite(products), axis=(-2, -1))
-    total = np.nansum(products, axis=(-2, -1))
+    there = np.isfinite(z)
+    label = np.broadcast_to(run, z.shape).reshape(-1, z.shape[-1])
+    rows, runs = len(label), int(label.max(initial=0)) + 1
+    place = (np.arange(rows)[:, None] * runs + label).ravel()
+
+    def by_run(values: Floats | NDArray[np.bool_]) -> Floats:
+        totals = np.bincount(place, weights=values.ravel(), minlength=rows * runs)
+        return np.asarray(totals, dtype=np.float64).reshape(*z.shape[:-1], runs)
+
+    kept = np.where(there, z, 0.0)
+    count = by_run(there)
+    pairs = np.sum(count * (count - 1), axis=(-2, -1)) / 2
+    total = np.sum(by_run(kept) ** 2 - by_run(kept**2), axis=(-2, -1)) / 2
     share = np.divide(total, pairs, out=np.zeros(total.shape), where=pairs > 0)
     evident = share * np.sqrt(pairs) > 2.0  # noqa: PLR2004 - two standard errors, as said above
     return np.where(evident, share, 0.0)[..., None]

@@ -9,7 +9,7 @@ in seconds: above zero head is slower.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
@@ -86,8 +86,9 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
         factor = inflation(masked, np.where(seen, within, np.nan), learned)
         evidence = _weigh(masked, going, factor, learned, rule)
         _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
-        state.code[going] = _decide(masked[going], evidence, rule, number, rule.gating or usable.shape[-2])
-        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, rule, look)
+        own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
+        state.code[going] = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
+        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, own, look)
     return _ruling(state, usable, learned, rule)
 
 
@@ -99,6 +100,22 @@ def repeated_interval(ruling: Ruling, rule: Rule) -> tuple[Floats, Floats]:
     """
     half = _quantile(1 - (1 - rule.level) / (2 * len(rule.looks)), ruling.freedom) * ruling.error
     return ruling.mean - half, ruling.mean + half
+
+
+def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
+    """The change that so many launches would find with `POWER`, as noise was learned: [..., cases]; NaN where it wasn't.
+
+    With the largest share of alpha that any look has.
+    """
+    freedom = np.where(_known(learned), learned.freedom + launches - 1, np.nan)
+    reach = _reach(freedom, rule, rule.gating or freedom.shape[-1]) * learned.spread
+    shrinking = np.asarray(np.sqrt((1 - learned.bound) / launches + learned.bound), dtype=np.float64)
+    return np.asarray(np.maximum(reach * shrinking, rule.tau), dtype=np.float64)
+
+
+def _reach(freedom: Floats, rule: Rule, gating: int) -> Floats:
+    """How many standard errors a change must have to be found with `POWER`, at the look that has the largest share of alpha."""
+    return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
 
 
 def _plausible(values: Floats) -> Floats:
@@ -131,6 +148,11 @@ def _start(shape: tuple[int, ...]) -> _State:
         bound=np.zeros(shape),
         inflation=unknown(),
     )
+
+
+def _of(figure: Floats | float, going: Truths) -> Floats:
+    """The figure of each case that goes on, where every case may have its own."""
+    return np.asarray(np.broadcast_to(figure, going.shape)[going], dtype=np.float64)
 
 
 def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Truths:
@@ -227,8 +249,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
     shrinking = (1 - state.bound) / np.maximum(state.count, 1) + state.bound
     error = state.spread * np.sqrt(shrinking)
     half = _quantile((1 + rule.level) / 2, state.freedom) * error
-    worst = _quantile(1 - rule.alpha * max(rule.alpha_shares) / (rule.gating or d.shape[-2]), state.freedom)
-    reach = (worst + ndtri(POWER)) * state.spread
+    reach = _reach(state.freedom, rule, rule.gating or d.shape[-2]) * state.spread
     return Ruling(
         code=state.code,
         mean=state.mean,
@@ -245,7 +266,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
     )
 
 
-def _needed(reach: Floats, bound: Floats, margin: float) -> Floats:
+def _needed(reach: Floats, bound: Floats, margin: Floats | float) -> Floats:
     """The least r with ``reach sqrt((1 - b) / r + b) <= margin``, at least 2; infinite where there is none."""
     left = (margin / reach) ** 2 - bound
     launches = np.divide(1 - bound, left, out=np.full(left.shape, np.inf), where=left > 0)

@@ -7,7 +7,8 @@ from ci_bench.errors import ExitCode
 from ci_bench.judge.findings import Compared, find, measured
 from ci_bench.judge.headline import headline
 from ci_bench.records.case import Status
-from ci_bench.records.comparison import CaseComparison, Finding, Judgement
+from ci_bench.records.comparison import CaseComparison
+from ci_bench.records.judgement import Finding, Judgement
 from ci_bench.records.policy import Policy, Rule, Severity
 
 

@@ -12,6 +12,13 @@ Fact = str | int | float | bool | None
 """One property of a machine or of a case; `None` means that it could not be found out."""
 
 
+class SideName(StrEnum):
+    """Which commit of the user's repository something was measured on."""
+
+    BASE = "base"
+    HEAD = "head"
+
+
 class Status(StrEnum):
     """How a planned case ended. Every planned case has exactly one."""
 
@@ -219,10 +226,26 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """The machine while one block of turns of one launch was taken.
+
+    `facts` are its condition (clocks, power, temperature; load). `redone` holds why earlier attempts at the block were thrown
+    away; `doubt` why the last one, which stayed, is doubtful all the same.
+    """
+
+    launch: int
+    block: int
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    redone: tuple[str, ...] = ()
+    doubt: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
     """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
 
-    `facts` are for the reader (parameters, operations per step); no verdict depends on them.
+    `facts` are for the reader (parameters, operations per step); no verdict depends on them. `blocks` tell of the machine, block
+    by block, in the order taken.
     """
 
     case: Case
@@ -234,3 +257,4 @@ class CaseResult:
     checks: tuple[Check, ...] = ()
     parity: ParityEvidence | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    blocks: tuple[Block, ...] = ()

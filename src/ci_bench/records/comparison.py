@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ci_bench.records.case import Better, Check, Fact, Masks, Status, Unit
-from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.judgement import Judgement
 from ci_bench.records.results import Environment, Run, Source
 
 
@@ -55,10 +55,11 @@ class Tier(StrEnum):
 
 
 class BaselineMode(StrEnum):
-    """Where the base side came from."""
+    """Where the base side came from: nowhere, an earlier run, or the same run, measured in turns with head."""
 
     NONE = "none"
     FILE = "file"
+    PAIRED = "paired"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +86,10 @@ class Pair:
 
     `items` is what one call of head's (else of base's) processes: items / median duration is the throughput. A `detail` is shown,
     but fails nothing.
+
+    Times of a paired run also have: `calibrated`, whether past runs of unchanged code told how noisy they are; `noise`, the
+    relative standard deviation from launch to launch that was learned so; `resolvable`, the relative change that would have
+    been found nine times in ten; `q`, the false discovery rate (Benjamini-Hochberg) at which this would count as a change.
     """
 
     metric: str
@@ -100,13 +105,26 @@ class Pair:
     interval: Interval | None = None
     items: int | None = None
     detail: bool = False
+    calibrated: bool | None = None
+    noise: float | None = None
+    resolvable: float | None = None
+    q: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedupChange:
+    """Whether head changed the speedup of an arm: head's speedup / base's, > 1 is better. Shown, never a failure."""
+
+    verdict: Verdict
+    ratio: float
+    interval: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSpeedup:
     """A candidate arm against the reference arm of the same run: reference / candidate, > 1 is better.
 
-    For memory this is the compression ratio.
+    For memory this is the compression ratio. `change` is only known where both sides were measured in turns.
     """
 
     metric: str
@@ -115,6 +133,7 @@ class ArmSpeedup:
     speedup: float
     interval: Interval | None
     base_speedup: float | None = None
+    change: SpeedupChange | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +189,7 @@ class CaseComparison:
     """One case on both sides. A status is `None` where that side has no such case.
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
-    `facts` are head's.
+    `facts`, `arms` and `reference` are head's, and base's of a case that head lacks.
     """
 
     id: str
@@ -187,6 +206,50 @@ class CaseComparison:
     parity: tuple[ParityFinding, ...] = ()
     base_faults: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    arms: tuple[str, ...] = ()
+    reference: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommonShift:
+    """How the times of a suite moved together between base's run and head's. `speedup` > 1 is better, `threshold` relative.
+
+    Single times are judged apart from it; `metrics` is how many there are.
+    """
+
+    suite: str
+    verdict: Verdict
+    reason: str
+    metrics: int
+    threshold: float
+    speedup: float
+    interval: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeanSpeedup:
+    """The geometric mean of base / head over the gating times of a paired run, over `launches` in which all were measured."""
+
+    speedup: float
+    interval: Interval | None
+    metrics: int
+    launches: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairing:
+    """What is known of a paired run as a whole.
+
+    `calibration` says in words where the machine's own noise is known from, or why it isn't. `gating` is how many times can fail
+    the run: the chance of a false alarm is shared out among them. `inflation` is how much noisier today was than what was
+    learned.
+    """
+
+    calibration: str
+    gating: int
+    launches: int
+    inflation: float | None = None
+    mean: MeanSpeedup | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,26 +272,6 @@ class Mismatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One thing the policy has a word on, with its coded rule. `case` is `None` for the run as a whole."""
-
-    rule: Rule
-    severity: Severity
-    message: str
-    case: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
-    """What the policy makes of a comparison: worst findings first, and the exit code that follows."""
-
-    passed: bool
-    exit_code: int
-    headline: str
-    findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """Head against base. `base` is `None` where there was no baseline; `absence` then says why."""
 
@@ -241,4 +284,6 @@ class Comparison:
     absence: str | None
     mismatches: tuple[Mismatch, ...]
     cases: tuple[CaseComparison, ...]
+    shifts: tuple[CommonShift, ...] = ()
+    pairing: Pairing | None = None
     judgement: Judgement

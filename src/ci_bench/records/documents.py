@@ -1,4 +1,4 @@
-"""Results and comparison documents: read, write, validate. The only module of records with input and output.
+"""Results, comparison and calibration documents: read, write, validate. The only module of records with input and output.
 
 Owns the way from bytes to values and back; what can be wrong with them is in `faults`. A document may come from a stranger's pull
 request: its size and its depth are bounded. msgspec is imported where it is used: it costs more time than a command that does
@@ -8,18 +8,22 @@ not need it.
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import BadDocument, CannotWrite
+from ci_bench.records.calibration import Calibration, calibration_faults
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
 from ci_bench.records.results import Results
+from ci_bench.records.soundness import compiled
 
 MAX_BYTES = 100_000_000
+
+Document = Results | Comparison | Calibration
 
 
 class Kind(StrEnum):
@@ -27,6 +31,7 @@ class Kind(StrEnum):
 
     RESULTS = "results"
     COMPARISON = "comparison"
+    CALIBRATION = "calibration"
     CONFIG = "config"
 
 
@@ -44,15 +49,23 @@ def read_comparison(path: Path, *, max_bytes: int = MAX_BYTES) -> Comparison:
     return document
 
 
+def read_calibration(path: Path, *, max_bytes: int = MAX_BYTES) -> Calibration:
+    """Read and check a calibration document. Raises `BadDocument` with every fault."""
+    document = _read(path, Kind.CALIBRATION, max_bytes)
+    assert isinstance(document, Calibration)  # noqa: S101 - only a bug of ours breaks it
+    return document
+
+
 def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
     """Tell which reader a file is for: by its ending where that is YAML's, else by its `kind`. Raises `BadDocument`."""
     if path.suffix in {".yml", ".yaml"}:
         return Kind.CONFIG
     raw = _load(path, max_bytes)
     named = raw.get("kind") if isinstance(raw, dict) else None
-    if named in (Kind.RESULTS, Kind.COMPARISON):
+    if named in tuple(_READ):
         return Kind(named)
-    raise BadDocument(f"{path}: $.kind is {show(named)}, not 'results' or 'comparison'; ci-bench did not write this file")
+    names = f"{', '.join(map(repr, map(str, list(_READ)[:-1])))} or {list(_READ)[-1].value!r}"
+    raise BadDocument(f"{path}: $.kind is {show(named)}, not {names}; ci-bench did not write this file")
 
 
 def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tuple[Fault, ...]:
@@ -63,13 +76,13 @@ def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tup
     return _parse(raw, kind, form or schema(kind))[1]
 
 
-def to_json(document: Results | Comparison) -> dict[str, Any]:
+def to_json(document: Document) -> dict[str, Any]:
     """Turn a document into what its file holds. Raises `BadDocument` where a number is not finite."""
     plain: dict[str, Any] = json.loads(_text(document))
     return plain
 
 
-def write(document: Results | Comparison, path: Path) -> None:
+def write(document: Document, path: Path) -> None:
     """Write a document so that a reader sees the old file or the new one, never a part.
 
     Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a question mark.
@@ -101,7 +114,7 @@ def _replace(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _text(document: Results | Comparison) -> str:
+def _text(document: Document) -> str:
     import msgspec
 
     plain = msgspec.to_builtins(document)
@@ -125,7 +138,7 @@ def _render(value: Any, indent: str) -> str:
     return _encode(value)
 
 
-def _read(path: Path, kind: Kind, max_bytes: int) -> Results | Comparison:
+def _read(path: Path, kind: Kind, max_bytes: int) -> Document:
     document, faults = _parse(_load(path, max_bytes), kind, schema(kind))
     if document is None or faults:
         raise BadDocument(f"{path}: not a sound {kind} document:\n{capped(faults)}")
@@ -172,23 +185,29 @@ def _load(path: Path, max_bytes: int) -> Any:
         raise BadDocument(f"{path}: an integer has too many digits; ci-bench did not write this file") from error
 
 
-def _parse(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Results | Comparison | None, tuple[Fault, ...]]:
+def _parse(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Document | None, tuple[Fault, ...]]:
     """Check in the order that helps: is it our document, its version, its form, then what a schema cannot say."""
     import msgspec
 
     try:
-        faults = _head(raw, kind) or form_faults(raw, form)
+        faults = _head(raw, kind) or (() if form is schema(kind) and _sound(kind)(raw) else form_faults(raw, form))
         if faults or kind is Kind.CONFIG:
             return None, faults
-        if kind is Kind.RESULTS:
-            results = msgspec.convert(raw, Results)
-            return results, ordered(results_faults(results))
-        comparison = msgspec.convert(raw, Comparison)
-        return comparison, ordered(comparison_faults(comparison))
+        form_of, faults_of = _READ[kind]
+        document = msgspec.convert(raw, form_of)
+        return document, ordered(faults_of(document))
     except RecursionError:
         return None, (Fault("$", "nested too deep"),)
     except msgspec.ValidationError as error:
         return None, (Fault("$", str(error)),)
+
+
+_READ: Mapping[Kind, tuple[type[Document], Callable[[Any], Iterable[Fault]]]] = {
+    Kind.RESULTS: (Results, results_faults),
+    Kind.COMPARISON: (Comparison, comparison_faults),
+    Kind.CALIBRATION: (Calibration, calibration_faults),
+}
+"""What each kind of JSON document becomes, and what is wrong with it that no schema can say."""
 
 
 def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:
@@ -202,6 +221,11 @@ def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:
         made = "is for" if kind is Kind.CONFIG else "was written by"
         return (Fault("$.schema_version", f"schema_version {show(version)} {made} a newer ci-bench; this one reads 1"),)
     return ()
+
+
+@cache
+def _sound(kind: Kind) -> Callable[[Any], bool]:
+    return compiled(schema(kind))
 
 
 @cache

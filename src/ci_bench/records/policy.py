@@ -13,10 +13,19 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+class Floor(StrEnum):
+    """What a candidate arm must not fall below: reference / candidate of the step time, or of the peak of memory."""
+
+    SPEEDUP = "speedup"
+    COMPRESSION = "compression"
+
+
 class Rule(StrEnum):
     """Everything that a policy can give a severity to."""
 
     REGRESSED = "regressed"
+    COMMON_SHIFT = "common_shift"
+    BELOW_FLOOR = "below_floor"
     PARITY_BROKEN = "parity_broken"
     PARITY_UNDECIDED = "parity_undecided"
     ACCURACY_BROKEN = "accuracy_broken"
@@ -39,6 +48,8 @@ class Rule(StrEnum):
 
 DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.REGRESSED: Severity.FAIL,
+    Rule.COMMON_SHIFT: Severity.FAIL,
+    Rule.BELOW_FLOOR: Severity.FAIL,
     Rule.PARITY_BROKEN: Severity.FAIL,
     Rule.PARITY_UNDECIDED: Severity.FAIL,
     Rule.ACCURACY_BROKEN: Severity.FAIL,
@@ -69,9 +80,22 @@ DEFAULT_THRESHOLDS: Mapping[str, float] = {
     "graphs": 0.0,
     "graph_breaks": 0.0,
     "recompiles": 0.0,
+    "zero_grad_time": 0.05,
+    "forward_time": 0.05,
+    "backward_time": 0.05,
+    "optimizer_time": 0.05,
+    "first_token_time": 0.05,
+    "token_time": 0.05,
+    "process_vram": 0.05,
 }
 """The smallest relative change that matters, by metric; any other metric takes `Policy.default_threshold`."""
 
+DEFAULT_THRESHOLD = 0.05
+PAIRED_THRESHOLD = 0.01
+"""For times of a paired run, which are told more finely, but for latencies of compilation."""
+
+COMPILATION = "compile_"
+"""What the names of those begin with."""
 
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.30, "cuda": 0.10}
 """How far times of unchanged code move between runs at different moments on one machine, by device (docs/adr/0008)."""
@@ -83,26 +107,41 @@ class SuitePolicy:
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
     severities: Mapping[Rule, Severity] = field(default_factory=dict)
+    floors: Mapping[Floor, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
 
-    `drift` is how far times may move between runs at different moments; `None` takes the device's `DEFAULT_DRIFT`.
+    `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`, or `PAIRED_THRESHOLD` for
+    times of a paired run. `drift` is how far times may move between runs at different moments; `None` takes the device's
+    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of their own run.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
     severities: Mapping[Rule, Severity] = field(default_factory=dict)
     suites: Mapping[str, SuitePolicy] = field(default_factory=dict)
-    default_threshold: float = 0.05
+    default_threshold: float | None = None
     drift: float | None = None
+    floors: Mapping[Floor, float] = field(default_factory=dict)
 
-    def threshold(self, *, suite: str, metric: str) -> float:
-        """The practical threshold of one metric: the suite's, the general one, the built-in one, the default."""
+    def threshold(self, *, suite: str, metric: str, paired: bool = False) -> float:
+        """The practical threshold of one metric: the suite's, the general one, the built-in one, the default.
+
+        `paired` says that it is a time of a paired run: what is built in for runs of two moments is too coarse for it.
+        """
         own = self.suites.get(suite, SuitePolicy()).thresholds
-        layers = (own, self.thresholds, DEFAULT_THRESHOLDS)
-        return next((layer[metric] for layer in layers if metric in layer), self.default_threshold)
+        finer = paired and not metric.startswith(COMPILATION)
+        layers = (own, self.thresholds) if finer else (own, self.thresholds, DEFAULT_THRESHOLDS)
+        default = PAIRED_THRESHOLD if finer else DEFAULT_THRESHOLD
+        fallback = default if self.default_threshold is None else self.default_threshold
+        return next((layer[metric] for layer in layers if metric in layer), fallback)
+
+    def floor(self, floor: Floor, *, suite: str) -> float | None:
+        """What candidate arms of a suite must reach: the suite's word, else the general one; `None` where none is set."""
+        own = self.suites.get(suite, SuitePolicy()).floors
+        return own.get(floor, self.floors.get(floor))
 
     def severity(self, rule: Rule, *, suite: str | None = None) -> Severity:
         """What a finding under `rule` does: the suite's word, the general one, the built-in one."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ci_bench.records.case import SideName
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
@@ -16,7 +18,8 @@ class Progress:
 class Event:
     """Which stage of which case, how many of all stages are done, how far this one has come.
 
-    `ended` is the status a stage ended with, `None` while it goes on. Launches count from 0.
+    `sides` says whose code it is, where there are two. `ended` is the status a stage ended with, `None` while it goes on.
+    Launches count from 0.
     """
 
     case: str
@@ -26,5 +29,6 @@ class Event:
     launches: int
     done: int
     total: int
+    sides: tuple[SideName, ...] = ()
     progress: Progress | None = None
     ended: str | None = None

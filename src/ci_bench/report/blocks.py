@@ -3,36 +3,82 @@
 Owns what is kept and what is cut. Every row is complete in itself, so a cut leaves no table, fence or `<details>` open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ci_bench.report.text import UNKNOWN, row
 
 _NAMES = 2
 """The first columns of a table, which say what a row is about."""
 
+_BETWEEN = "\x1f"
+"""Keeps the cells of a row apart until all rows are known: one text takes far less memory. No cell can hold it (`text.clean`)."""
+
+Cells = Sequence[str]
+T = TypeVar("T", bound=Cells)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """Rows, worst first, between a head and a tail. `name` says what the rows are, for the note on what was cut."""
+    """Rows, worst first, between a head and a tail. `name` says what the rows are, for the note on what was cut.
+
+    `more` rows come after them that were never written out, because these alone fill the room there is.
+    """
 
     name: str
     rows: tuple[str, ...]
     head: str = ""
     tail: str = ""
     between: str = "\n"
+    more: int = 0
 
     @property
     def text(self) -> str:
         """The block as Markdown."""
-        return self.head + self.between.join(self.rows) + self.tail
+        return "".join(self.pieces())
+
+    def pieces(self) -> Iterator[str]:
+        """What the text is made of, to be joined once, for it may be large."""
+        yield self.head
+        for number, one in enumerate(self.rows):
+            if number:
+                yield self.between
+            yield one
+        yield self.tail
+
+    @property
+    def number(self) -> int:
+        """How many rows there are in all."""
+        return len(self.rows) + self.more
 
 
-def table(name: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Block:
-    """A table without the columns that nothing is known about; the first two always stay."""
-    kept = [index for index in range(len(headers)) if index < _NAMES or any(cells[index] != UNKNOWN for cells in rows)]
+def filling(rows: Iterable[T], room: int | None) -> Iterator[T]:
+    """As many rows as it takes to fill `room` characters, all where it is `None`: no more than that need be written."""
+    held = 0
+    for one in rows:
+        yield one
+        held += sum(map(len, one))
+        if room is not None and held > room:
+            return
+
+
+def listed(name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n") -> Block:
+    """A block of `number` rows, written out until they fill `room`."""
+    written = tuple(filling(rows, room))
+    return Block(name=name, rows=written, between=between, more=number - len(written))
+
+
+def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> Block:
+    """A table of `number` rows, without the columns that nothing is known about; the first two always stay."""
+    known, written = set(range(_NAMES)), []
+    for cells in filling(rows, room):
+        known.update(index for index, cell in enumerate(cells) if cell != UNKNOWN)
+        written.append(_BETWEEN.join(cells))
+    kept = [index for index in range(len(headers)) if index in known]
     head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
-    return Block(name=name, head=head, rows=tuple(row(cells[index] for index in kept) for cells in rows))
+    lines = tuple([row(map(line.split(_BETWEEN).__getitem__, kept)) for line in written])
+    return Block(name=name, head=head, rows=lines, more=number - len(lines))
 
 
 def collapsed(block: Block, summary: str) -> Block:
@@ -55,7 +101,7 @@ def fit(blocks: Sequence[Block], limit: int) -> tuple[Block, ...]:
 def cuts(whole: Sequence[Block], kept: Sequence[Block]) -> str:
     """What `fit` left out, in words; empty if nothing."""
     pairs = zip(whole, kept, strict=True)
-    parts = [f"{len(a.rows) - len(b.rows):,} of {len(a.rows):,} {a.name}" for a, b in pairs if len(a.rows) > len(b.rows)]
+    parts = [f"{a.number - len(b.rows):,} of {a.number:,} {a.name}" for a, b in pairs if a.number > len(b.rows)]
     return f"✂️ Cut to fit: {', '.join(parts)}. The full text is in `report.md`." if parts else ""
 
 

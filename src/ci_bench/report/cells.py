@@ -4,7 +4,8 @@ Owns how each kind of value looks. Names, reasons and details come from outside 
 """
 
 from ci_bench.records.case import Check, Fact, Status, Unit
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Finding, Pair, ParityFinding, Summary, Verdict
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary, Verdict
+from ci_bench.records.judgement import Finding
 from ci_bench.records.policy import Severity
 from ci_bench.report import words
 from ci_bench.report.rows import Row
@@ -12,6 +13,8 @@ from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, bytes_, code, count, i
 from ci_bench.report.words import Mood
 
 ICONS = {Mood.BAD: "❌", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
+
+INFORMATION = "ℹ️"  # noqa: RUF001 - the sign for information
 
 _MARKS = {Severity.FAIL: "- ❌", Severity.WARN: "- ⚠️", Severity.NOTE: "-"}
 _ID_CAP = 160
@@ -42,7 +45,7 @@ def finding(found: Finding) -> str:
 def main(row: Row) -> tuple[str, ...]:
     """The cells of the main table."""
     return (
-        f"{ICONS[row.mood]} {row.word}",
+        f"{ICONS[row.mood]} {row.word}{row.marks}",
         case_id(row.case),
         UNKNOWN if row.arm is None else code(row.arm),
         _step_time(row.time),
@@ -100,7 +103,9 @@ def metric(case: CaseComparison, pair: Pair) -> tuple[str, ...]:
     base, head = (_side(side, pair) for side in (pair.base, pair.head))
     names = (case_id(case), code(pair.arm), code(pair.metric))
     figures = (base, head, words.change(pair), words.change_interval(pair), words.samples(pair))
-    return (_verdict(pair.verdict), *names, *figures, plain(pair.reason))
+    known = (words.noise(pair), words.fine(pair.resolvable), plain(words.discovery(pair)))
+    verdict = f"{_verdict(pair.verdict)} (detail)" if pair.detail else _verdict(pair.verdict)
+    return (verdict, *names, *figures, *known, plain(pair.reason))
 
 
 def _side(side: Summary | None, pair: Pair) -> str:
@@ -115,7 +120,7 @@ def arm(case: CaseComparison, found: ArmSpeedup) -> tuple[str, ...]:
     """The cells of one arm against its reference: a speedup for durations, a compression ratio for memory."""
     earlier = UNKNOWN if found.base_speedup is None else ratio(found.base_speedup)
     names = (case_id(case), code(found.arm), code(found.reference), code(found.metric))
-    return (*names, ratio(found.speedup), interval(found.interval), earlier)
+    return (*names, ratio(found.speedup), interval(found.interval), earlier, words.speedup_change(found))
 
 
 def parity(case: CaseComparison, found: ParityFinding) -> tuple[str, ...]:
@@ -156,7 +161,13 @@ def _seed_rule(found: ParityFinding) -> str:
     return f"{answers[found.seed_rule.passed]}: {plain(found.seed_rule.detail, cap=120)}"
 
 
+def case_fact(case: CaseComparison, name: str, value: Fact) -> tuple[str, ...]:
+    """The cells of one fact of a case."""
+    return case_id(case), code(name), fact(name, value)
+
+
 def check(case: CaseComparison, found: Check) -> tuple[str, ...]:
     """The cells of one check."""
-    outcome = f"{ICONS[words.check_mood(found)]} {found.outcome}"
+    icon = INFORMATION if found.informative else ICONS[words.check_mood(found)]
+    outcome = f"{icon} {found.outcome}{' (for information)' if found.informative else ''}"
     return outcome, case_id(case), code(found.arm), code(found.name), plain(found.detail)

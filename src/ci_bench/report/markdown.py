@@ -27,7 +27,7 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
     `marker` is a whole HTML comment, which becomes the first line. `limit` is in UTF-16 units, as GitHub counts; whole rows are
     cut, the better ones first, and the comment says so. What is never cut takes up to 8,000 units.
     """
-    blocks = _blocks(comparison, full=False)
+    blocks = _blocks(comparison, room=limit)
     top, bottom = _top(comparison, marker), _bottom(comparison)
     whole = _page(top, blocks, bottom)
     if units(whole) <= limit:
@@ -40,31 +40,38 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
 
 def render_report(comparison: Comparison) -> str:
     """The same without a limit, for report.md: every finding, every row, and the logs as far as they were kept."""
-    return _page(_top(comparison, None), _blocks(comparison, full=True), _bottom(comparison))
+    return _page(_top(comparison, None), _blocks(comparison, room=None), _bottom(comparison))
 
 
-def _blocks(comparison: Comparison, *, full: bool) -> list[Block]:
-    first, more = sections.main(comparison, shown=None if full else _SHOWN_ROWS)
-    return [
+def _blocks(comparison: Comparison, *, room: int | None) -> list[Block]:
+    """All parts; with `room` those of a comment, of which no more is written than fits."""
+    full = room is None
+    first, more = sections.main(comparison, shown=None if full else _SHOWN_ROWS, room=room)
+    blocks = [
         sections.findings(comparison, shown=None if full else _SHOWN_FINDINGS),
         sections.mismatches(comparison),
+        sections.together(comparison),
         first,
         more,
-        sections.unclear(comparison),
-        sections.metrics(comparison),
-        sections.arms(comparison),
-        sections.parities(comparison),
-        sections.checks(comparison),
-        sections.notes(comparison),
+        sections.unclear(comparison, room=room),
+        sections.metrics(comparison, room=room),
+        sections.arms(comparison, room=room),
+        sections.parities(comparison, room=room),
+        sections.checks(comparison, room=room),
+        sections.notes(comparison, room=room),
         sections.environment(comparison),
-        sections.logs(comparison, lines=None if full else _SHOWN_LOG_LINES),
-        sections.reproduce(comparison),
+        sections.logs(comparison, lines=None if full else _SHOWN_LOG_LINES, room=room),
+        sections.reproduce(comparison, room=room),
     ]
+    return [*blocks, sections.facts(comparison)] if full else blocks
 
 
 def _page(top: str, blocks: Sequence[Block], bottom: str) -> str:
-    parts = [top, *(block.text for block in blocks if block.rows), bottom]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    pieces = [top]
+    for block in blocks:
+        if block.rows:
+            pieces += ["\n\n", *block.pieces()]
+    return "".join([*pieces, "\n\n", bottom, "\n"])
 
 
 def _top(comparison: Comparison, marker: str | None) -> str:

@@ -18,6 +18,7 @@ DOING = {
     "verify": "verifying",
     "time": "timing",
     "alone": "measuring alone",
+    "run": "running",
 }
 
 

@@ -16,7 +16,10 @@ _MEMORY_METRICS = ("peak_allocated", "peak_reserved", "peak_rss")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One arm of one case. `arm` is `None` for a case that nothing was measured of."""
+    """One arm of one case. `arm` is `None` for a case that nothing was measured of.
+
+    `apart` says that its times were judged apart from what all times of its suite did together.
+    """
 
     case: CaseComparison
     arm: str | None
@@ -26,6 +29,14 @@ class Row:
     memory: Pair | None
     speedup: ArmSpeedup | None
     parity: ParityFinding | None
+    apart: bool = False
+
+    @property
+    def marks(self) -> str:
+        """What the word must not hide, as the end of its cell."""
+        unknown = ", uncalibrated" if self.time and self.time.calibrated is False else ""
+        beyond = ", beyond the common shift" if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED else ""
+        return unknown + beyond
 
 
 def outcome_mood(comparison: Comparison) -> Mood:
@@ -42,14 +53,15 @@ def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
 
 
 def worst_pairs(comparison: Comparison) -> list[tuple[CaseComparison, Pair]]:
-    """All metrics of all cases, the worst first."""
+    """All metrics of all cases, the worst first; those that fail nothing after all others."""
     every = [(case, pair) for case in comparison.cases for pair in case.pairs]
-    return sorted(every, key=lambda item: _badness(item[1]))
+    return sorted(every, key=lambda item: (item[1].detail, _badness(item[1])))
 
 
 def main_rows(comparison: Comparison) -> tuple[Row, ...]:
     """One row per case and candidate arm, worst first. A reference arm has a row where its own figures changed."""
-    rows = [_row(case, arm) for case in comparison.cases for arm in _arms(case)]
+    shifted = {shift.suite for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED}
+    rows = [_row(case, arm, apart=case.suite in shifted) for case in comparison.cases for arm in _arms(case)]
     return tuple(sorted(rows, key=_row_badness))
 
 
@@ -59,7 +71,7 @@ def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
     return worst_first(case for case in comparison.cases if case.verdict not in clear)
 
 
-def _row(case: CaseComparison, arm: str | None) -> Row:
+def _row(case: CaseComparison, arm: str | None, *, apart: bool) -> Row:
     pairs = [pair for pair in case.pairs if pair.arm == arm]
     time = _time(pairs)
     parity = next((finding for finding in case.parity if finding.arm == arm), None)
@@ -74,13 +86,14 @@ def _row(case: CaseComparison, arm: str | None) -> Row:
         memory=_memory(pairs),
         speedup=next(iter(named), None),
         parity=parity,
+        apart=apart,
     )
 
 
 def _arms(case: CaseComparison) -> list[str | None]:
     """The candidate arms in their order, and a reference arm that got better or worse."""
-    references = {found.reference for found in case.speedups}
-    moved = {pair.arm for pair in case.pairs if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}}
+    references = {case.reference, *(found.reference for found in case.speedups)}
+    moved = {pair.arm for pair in case.pairs if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} and not pair.detail}
     seen = dict.fromkeys([*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)])
     arms: list[str | None] = [arm for arm in seen if arm not in references or arm in moved]
     return arms or [next(iter(seen), None)]
@@ -89,7 +102,8 @@ def _arms(case: CaseComparison) -> list[str | None]:
 def _time(pairs: list[Pair]) -> Pair | None:
     """The step time; without one, the worst of the other durations and rates that are not about compilation."""
     steps = [pair for pair in pairs if pair.metric == "step_time"]
-    timed = [pair for pair in pairs if pair.unit in {Unit.SECONDS, Unit.PER_SECOND} and not pair.metric.startswith("compile")]
+    whole = [pair for pair in pairs if not pair.detail] or pairs
+    timed = [pair for pair in whole if pair.unit in {Unit.SECONDS, Unit.PER_SECOND} and not pair.metric.startswith("compile")]
     return min(steps or timed, key=_badness, default=None)
 
 
@@ -108,7 +122,7 @@ def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: P
         return Mood.BAD, str(verdict)
     if parity is not None and parity_mood(parity) is Mood.BAD:
         return Mood.BAD, "parity broken" if not parity.verdict.holds else "accuracy broken"
-    if any(check.outcome is Outcome.FAIL and check.arm == arm for check in case.checks):
+    if any(check.outcome is Outcome.FAIL and check.arm == arm and not check.informative for check in case.checks):
         return Mood.BAD, "check failed"
     if parity is not None and parity_mood(parity) is Mood.UNSURE and mood(verdict) is not Mood.UNSURE:
         return Mood.UNSURE, "too few steps" if parity.verdict is Parity.INSUFFICIENT_DATA else "parity unclear"
@@ -118,7 +132,7 @@ def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: P
 def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
     """The case's verdict; of a case with several arms, the arm's own where the verdict is not about this arm."""
     about_figures = {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
-    own = [pair.verdict for pair in pairs]
+    own = [pair.verdict for pair in pairs if not pair.detail]
     if not own or case.verdict in own or case.verdict not in about_figures:
         return case.verdict
     return min(own, key=WORST_FIRST.index)

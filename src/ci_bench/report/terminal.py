@@ -9,9 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ci_bench.records.comparison import CaseComparison, Comparison
+from ci_bench.records.comparison import CaseComparison, Comparison, Verdict
 from ci_bench.records.policy import Severity
 from ci_bench.report.rows import Row, main_rows, outcome_mood, worst_first
+from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
 from ci_bench.report.words import Mood, both_sides, change, change_interval, distance, parity, parity_mood, peak, speedup
 
@@ -29,6 +30,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(_marked(how, clean(comparison.judgement.headline, cap=300), whole=True))
     if comparison.base is None:
         console.print(f"No baseline: {clean(comparison.absence or 'none was given', cap=300)}", markup=False, highlight=False)
+    for line in summary(comparison)[:_SHOWN_FINDINGS]:
+        console.print(Text(clean(line, cap=300)))
     _print_mismatches(comparison, console)
     _print_cases(comparison, console)
     _print_parity(comparison, console)
@@ -50,12 +53,19 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
         grouped.setdefault(row.case.id, []).append(row)
     for rows in list(grouped.values())[:_SHOWN_CASES]:
         console.print()
-        console.print(_marked(rows[0].mood, f"{clean(rows[0].case.id, cap=160)}: {rows[0].word}"))
+        console.print(_marked(rows[0].mood, f"{clean(rows[0].case.id, cap=160)}: {rows[0].word}{_marks(rows)}"))
         if any(row.time or row.memory for row in rows):
             console.print(Padding(_arms_table(rows), (0, 0, 0, 2), expand=False))
+            if rows[0].case.verdict is Verdict.INCONCLUSIVE:
+                console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
         elif rows[0].case.reason:
             console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
     _print_hidden(len(grouped) - _SHOWN_CASES, "cases", console)
+
+
+def _marks(rows: list[Row]) -> str:
+    """The marks of all arms of a case, each once."""
+    return "".join(dict.fromkeys(row.marks for row in rows))
 
 
 def _arms_table(rows: list[Row]) -> Table:

@@ -8,6 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TypeGuard
 
 from ci_bench.records.case import Unit
@@ -24,8 +25,8 @@ _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _LINKED = re.compile(r"(?i)@|#(?=\w)|gh-(?=\d)|:(?=//)|www(?=\.)|[0-9a-f]{6}(?=[0-9a-f])")
 _EMOJI = re.compile(r":(?=[\w+-]+:)")
 _MENTION = re.compile(r"(?<!\w)@")
-_MARKDOWN = re.compile(r"[\\`*_\[\]~#$]")
-_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"})
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
+_ESCAPES = str.maketrans({**{char: f"\\{char}" for char in "\\`*_[]~#$"}, **_ENTITIES})
 
 
 def clean(text: str, *, cap: int = 80) -> str:
@@ -33,6 +34,7 @@ def clean(text: str, *, cap: int = 80) -> str:
     return _capped(" ".join(_visible(text).split()), cap)
 
 
+@lru_cache(maxsize=20_000)
 def code(text: str, *, cap: int = 80) -> str:
     """Untrusted text as a code span: shown as it is, but nothing in it mentions, links or ends the span.
 
@@ -48,8 +50,10 @@ def code(text: str, *, cap: int = 80) -> str:
 
 def plain(text: str, *, cap: int = 300) -> str:
     """Untrusted prose within a line of Markdown: no markup, no link, no mention, no emoji code and no cell border."""
-    body = _EMOJI.sub(rf":{ZERO_WIDTH_SPACE}", _unlink(clean(text, cap=cap)))
-    return _MARKDOWN.sub(r"\\\g<0>", body).translate(_ENTITIES) or UNKNOWN
+    body = _unlink(clean(text, cap=cap))
+    if ":" in body:
+        body = _EMOJI.sub(rf":{ZERO_WIDTH_SPACE}", body)
+    return body.translate(_ESCAPES) or UNKNOWN
 
 
 def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
@@ -66,8 +70,11 @@ def fence(text: str, *, lines: int | None = None, cap: int = 300) -> str:
 
 def row(cells: Iterable[str]) -> str:
     """One table row. Bars in the cells are escaped, also behind a backslash, and also within code spans."""
-    escaped = (re.sub(r"\\(?=\|)", rf"\\{ZERO_WIDTH_SPACE}", cell).replace("|", r"\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+    return f"| {' | '.join([_barred(cell) if '|' in cell else cell for cell in cells])} |"
+
+
+def _barred(cell: str) -> str:
+    return re.sub(r"\\(?=\|)", rf"\\{ZERO_WIDTH_SPACE}", cell).replace("|", r"\|")
 
 
 def seconds(value: float | None) -> str:
@@ -138,7 +145,7 @@ def _capped(text: str, cap: int) -> str:
 
 def _unlink(text: str) -> str:
     """Break what GitHub would turn into a mention or a link, with a space that has no width."""
-    return _LINKED.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", text)
+    return _LINKED.sub(rf"\g<0>{ZERO_WIDTH_SPACE}", text) if _LINKED.search(text) else text
 
 
 def _longest_run(text: str) -> int:

@@ -3,6 +3,7 @@
 Owns the wording and what counts as worse. Numbers and our own words only: nothing here needs escaping.
 """
 
+import math
 from enum import IntEnum
 
 from ci_bench.records.case import Check, Outcome, Unit
@@ -32,6 +33,7 @@ _MOODS = {
     Verdict.UNCHANGED: Mood.GOOD,
 }
 WORST_FIRST = tuple(_MOODS)
+_TENTH, _LEAST_Q = 0.1, 0.01
 
 _DIRECTIONS = {
     Unit.SECONDS: ("slower", "faster"),
@@ -56,6 +58,11 @@ def parity_mood(finding: ParityFinding) -> Mood:
 def check_mood(check: Check) -> Mood:
     """An unknown is not a pass."""
     return {Outcome.FAIL: Mood.BAD, Outcome.UNKNOWN: Mood.UNSURE, Outcome.PASS: Mood.GOOD}[check.outcome]
+
+
+def check_rank(check: Check) -> tuple[bool, Mood]:
+    """Where a check stands among others: those that are only for information after all that count."""
+    return check.informative, check_mood(check)
 
 
 def both_sides(pair: Pair) -> str:
@@ -90,11 +97,46 @@ def change_interval(pair: Pair) -> str:
 
 
 def speedup(found: ArmSpeedup) -> str:
-    """``1.62×``, and what it was on base where that lies outside the interval."""
+    """``1.62×``, and what it was on base where that changed: by the judge's word, or else where it lies outside the interval."""
     now, before, bounds = ratio(found.speedup), ratio(found.base_speedup), found.interval
-    if found.base_speedup is None or before == now or (bounds and bounds.low <= found.base_speedup <= bounds.high):
+    if found.base_speedup is None or before == now:
         return now
-    return f"{now}, was {before}"
+    if found.change is not None:
+        changed = found.change.verdict in {Verdict.IMPROVED, Verdict.REGRESSED}
+    else:
+        changed = bounds is None or not bounds.low <= found.base_speedup <= bounds.high
+    return f"{now}, was {before}" if changed else now
+
+
+def speedup_change(found: ArmSpeedup) -> str:
+    """Whether head changed the speedup, and by how much: ``regressed, −4.4 % (−5.0 to −3.6 %)``."""
+    if found.change is None:
+        return UNKNOWN
+    bounds = found.change.interval
+    shifted = None if bounds is None else Interval(low=bounds.low - 1, high=bounds.high - 1, level=bounds.level)
+    spread = "" if shifted is None else f" ({interval(shifted, _signed)})"
+    return f"{found.change.verdict}, {_signed(found.change.ratio - 1)}{spread}"
+
+
+def noise(pair: Pair) -> str:
+    """How much the machine's own noise moves a launch: ``0.6 % a launch``; `uncalibrated` where nobody measured that."""
+    if pair.noise is None:
+        return "uncalibrated" if pair.calibrated is False else UNKNOWN
+    return f"{fine(pair.noise)} a launch"
+
+
+def fine(share: float | None) -> str:
+    """A small share with two significant digits: ``0.57 %``."""
+    if share is None or not math.isfinite(share):
+        return UNKNOWN
+    return f"{float(f'{share * 100:.2g}'):g} %" if abs(share) < _TENTH else percent(share)
+
+
+def discovery(pair: Pair) -> str:
+    """The false discovery rate at which a metric would count as changed."""
+    if pair.q is None:
+        return UNKNOWN
+    return f"{pair.q:.2f}" if pair.q >= _LEAST_Q else f"< {_LEAST_Q}"
 
 
 def peak(pair: Pair | None) -> str:

@@ -15,7 +15,13 @@ from typing import Any, Protocol
 from ci_bench.errors import UnknownSuite
 from ci_bench.records.case import Case, Check, Fact, Metric, ParityEvidence
 
-BUILT_IN = {"training_loss": "ci_bench.suites.training_loss.plan:SUITE"}
+BUILT_IN = {
+    "command": "ci_bench.suites.command.plan:SUITE",
+    "fastrnns": "ci_bench.suites.fastrnns.plan:SUITE",
+    "torchbench": "ci_bench.suites.torchbench.plan:SUITE",
+    "training_loss": "ci_bench.suites.training_loss.plan:SUITE",
+    "transformers": "ci_bench.suites.transformers.plan:SUITE",
+}
 PLUGIN_GROUP = "ci_bench.suites"
 
 
@@ -30,6 +36,8 @@ class StageKind(StrEnum):
     """Time all arms in turns."""
     ALONE = "alone"
     """One arm by itself: peak memory and compile latency."""
+    RUN = "run"
+    """Run what measures itself, and read what it says."""
 
 
 class Cache(StrEnum):
@@ -61,6 +69,8 @@ class Context:
     scratch: Path
     progress: Callable[[str, int, int], None]
     """Called with arm, done and total while a long stage goes on."""
+    launch: int = 0
+    """The number of the launch, from 0: samples that a workload takes itself belong to it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +145,13 @@ class Workload(Protocol):
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Gather evidence that the arms compute the same."""
+
+
+class SelfMeasuring(Protocol):
+    """A case in a worker process that takes its own samples, in stages of the kind `StageKind.RUN`."""
+
+    def measure(self, arms: tuple[str, ...]) -> Evidence:
+        """Run it once, and return what it measured, as samples of this launch (`Context.launch`)."""
 
 
 class Suite(Protocol):

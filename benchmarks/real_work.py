@@ -1,0 +1,142 @@
+"""Verdict quality on real work: six small CPU workloads against themselves, and against themselves with one repetition more.
+
+Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE]``. Everything is the product's own: resident pairs
+in turns, looks, the calibration of this machine, the default policy. The plant is real: a step of 20 repetitions makes 21.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.tables import publish, render
+from benchmarks.work_suite import PLANT, REPEATS, SUITE
+from ci_bench import __version__, pipeline, planning
+from ci_bench.engine.environ import worker_environment
+from ci_bench.engine.runner import Engine
+from ci_bench.engine.sides import Side
+from ci_bench.judge.audit import binomial_interval
+from ci_bench.judge.calibration import collect
+from ci_bench.judge.compare import compare
+from ci_bench.noise_floor import NoiseFolder
+from ci_bench.records.case import SideName
+from ci_bench.records.comparison import BaselineMode, Comparison, Verdict
+from ci_bench.records.config import Config, RunOptions, Sampling
+from ci_bench.records.results import Results
+
+CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
+RUN = RunOptions(device="cpu", threads=1, blocks=10, sample_s=0.005, warmup_s=1.0)
+PLAN = tuple((SUITE, case) for case in SUITE.plan({}))
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """One run: what was said of each case, after how many launches of it, and how many seconds the run took."""
+
+    verdicts: Mapping[str, Verdict]
+    launches: Mapping[str, int]
+    seconds: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Calibrate, run, print the table, write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100, help="runs of unchanged code")
+    parser.add_argument("--planted", type=int, default=20, help="runs with the plant")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        noise = NoiseFolder(path=Path(folder) / "noise")
+        for _ in range(CALIBRATION_RUNS):
+            options = replace(RUN, sampling=Sampling.FIXED, launches=CALIBRATION_LAUNCHES)
+            base, head = _measure(Config(entries=(), run=options), Path(folder), noise=None)
+            noise.keep(collect(base, head, tool_version=__version__))
+        clean = [_tell("unchanged", run) for run in _judge_runs(arguments.runs, Path(folder), noise, plant=False)]
+        planted = [_tell("planted", run) for run in _judge_runs(arguments.planted, Path(folder), noise, plant=True)]
+    rows = [_row("unchanged", clean), _row(f"+{100 / REPEATS:g} %", planted)]
+    alarms = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
+    low, high = binomial_interval(alarms, len(clean))
+    note = f"any false `regressed`: {alarms} of {len(clean)} runs of unchanged code (95 % interval {low:.1%} to {high:.1%})"
+    figures = {"rows": rows, "false_alarm_runs": alarms, "runs": len(clean)}
+    publish(f"{render('Verdicts on real work', rows)}\n{note}", figures, arguments.json)
+    return 0
+
+
+def _judge_runs(count: int, folder: Path, noise: NoiseFolder, *, plant: bool) -> Iterator[Judged]:
+    config = Config(entries=(), run=RUN)
+    for _ in range(count):
+        started = time.monotonic()
+        base, head = _measure(config, folder, noise=noise, plant=plant)
+        verdicts = _verdicts(_compare(base, head, config, noise))
+        launches = {row.case.name: len(row.metrics[0].launches) for row in head.cases if row.metrics}
+        yield Judged(verdicts=verdicts, launches=launches, seconds=time.monotonic() - started)
+
+
+def _measure(config: Config, folder: Path, *, noise: NoiseFolder | None, plant: bool = False) -> tuple[Results, Results]:
+    environ = {**worker_environment(os.environ), "PYTHONPATH": str(ROOT)}
+    sides = (
+        Side(name=SideName.BASE, environ=environ),
+        Side(name=SideName.HEAD, environ={**environ, **({PLANT: "1"} if plant else {})}),
+    )
+    begun = planning.start(config)
+    judge = pipeline.OpenCases(run=begun, sides=sides, config=config, noise=noise) if noise else None
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = Engine(options=config.run, scratch=Path(scratch), observe=lambda _: None, still_open=judge, seed=begun.id)
+        results = pipeline.measure(
+            PLAN,
+            run=begun,
+            sides=sides,
+            reproduce=dict.fromkeys((case.id for _, case in PLAN), "python -m benchmarks.real_work"),
+            engine=engine.measure,
+            folder=folder,
+        )
+    return results[SideName.BASE], results[SideName.HEAD]
+
+
+def _compare(base: Results, head: Results, config: Config, noise: NoiseFolder) -> Comparison:
+    return compare(
+        base=base,
+        head=head,
+        policy=config.policy,
+        mode=BaselineMode.PAIRED,
+        absence=None,
+        tool_version=__version__,
+        calibration=noise.find(head.environment.identity),
+        rule=pipeline.rule_of(config.run),
+    )
+
+
+def _verdicts(comparison: Comparison) -> Mapping[str, Verdict]:
+    return {
+        case.id.partition("/")[2]: pair.verdict for case in comparison.cases for pair in case.pairs if pair.metric == "step_time"
+    }
+
+
+def _row(what: str, runs: Sequence[Judged]) -> dict[str, str]:
+    every = [verdict for run in runs for verdict in run.verdicts.values()]
+    launches = [count for run in runs for count in run.launches.values()]
+    shares = {verdict: every.count(verdict) / max(1, len(every)) for verdict in Verdict}
+    return {
+        "code": what,
+        "cases judged": str(len(every)),
+        "regressed": f"{shares[Verdict.REGRESSED]:.1%}",
+        "improved": f"{shares[Verdict.IMPROVED]:.1%}",
+        "unchanged": f"{shares[Verdict.UNCHANGED]:.1%}",
+        "inconclusive": f"{shares[Verdict.INCONCLUSIVE]:.1%}",
+        "launches per case": f"{sum(launches) / max(1, len(launches)):.1f}",
+        "s per run": f"{sum(run.seconds for run in runs) / max(1, len(runs)):.0f}",
+    }
+
+
+def _tell(what: str, run: Judged) -> Judged:
+    sys.stderr.write(f"{what}: {run.seconds:.0f} s, {dict(run.launches)}, {[str(one) for one in run.verdicts.values()]}\n")
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

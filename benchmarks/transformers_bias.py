@@ -1,0 +1,138 @@
+"""Does the suite `transformers` measure what a hand-written loop takes? Step times of the small BERT, in turns with such a loop.
+
+Run as ``python -m benchmarks.transformers_bias [--json FILE]``. CPU only, one thread. The loops below know nothing of the suite:
+they build the model by its class, make their own inputs, and read `time.perf_counter` around a step. The bias is the median over
+rounds of the ratio of two neighbouring samples, so that a slow moment counts for both; the interval is from its quartiles.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables import publish, render
+from ci_bench.engine.clock import make_clock
+from ci_bench.engine.timing import hold_garbage_collector
+from ci_bench.suites.transformers.catalog import preset
+from ci_bench.suites.transformers.options import parse
+from ci_bench.suites.transformers.plan import SUITE
+
+BATCH, LENGTH = 8, 128
+ROUNDS = 120
+WARM_UP = 5
+MODES = ("inference", "training")
+LIMIT = 0.03
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write JSON where asked. Returns 1 where a bias is beyond the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    figures = {mode: compare(mode) for mode in MODES}
+    rows = [{"mode": mode, **{name: f"{value:.4g}" for name, value in found.items()}} for mode, found in figures.items()]
+    publish(render("Step times of the small BERT: suite against a hand-written loop", rows), {"figures": figures}, arguments.json)
+    return 0 if all(abs(found["bias (%)"]) <= 100 * LIMIT for found in figures.values()) else 1
+
+
+def compare(mode: str) -> dict[str, float]:
+    """Medians of both (ms) and the bias (%), from samples taken in turns."""
+    import torch
+
+    torch.set_num_threads(1)
+    ways = {"suite": measured_by_the_suite(mode), "hand-written": HAND_WRITTEN[mode]()}
+    for _ in range(WARM_UP):
+        for take in ways.values():
+            take()
+    samples = _in_turns(ways)
+    ratios = [ours / theirs for ours, theirs in zip(samples["suite"], samples["hand-written"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    error = 1.57 * (high - low) / len(ratios) ** 0.5  # of a median, by its quartiles: McGill, Tukey, Larsen 1978
+    return {
+        "suite (ms)": statistics.median(samples["suite"]) * 1e3,
+        "hand-written (ms)": statistics.median(samples["hand-written"]) * 1e3,
+        "bias (%)": (middle - 1) * 100,
+        "+- (%)": error * 100,
+    }
+
+
+def measured_by_the_suite(mode: str) -> Callable[[], float]:
+    """Takes one sample of the eager arm as the engine does (s)."""
+    from ci_bench.suites.transformers.network import Recipe
+    from ci_bench.suites.transformers.run import open_program
+
+    entry = {"model": "bert", "mode": mode, "batch_size": BATCH, "sequence_length": LENGTH, "candidate": "none"}
+    (case,) = SUITE.plan(entry)
+    program = open_program(Recipe(options=parse(case.params), device="cpu"), "eager", None)
+    clock = make_clock("cpu")
+    return lambda: clock.take(program, calls=1).wall_s
+
+
+def _bert() -> tuple[Any, Mapping[str, Any]]:
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig(**{**preset("bert"), **without_dropout})
+    torch.manual_seed(0)
+    ids = torch.randint(10, config.vocab_size, (BATCH, LENGTH))
+    return BertForMaskedLM(config), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def hand_written_inference() -> Callable[[], float]:
+    """A loop around a forward pass (s)."""
+    import torch
+
+    model, inputs = _bert()
+    model.eval()
+
+    def take() -> float:
+        start = time.perf_counter()
+        with torch.no_grad():
+            model(**inputs)
+        return time.perf_counter() - start
+
+    return take
+
+
+def hand_written_training() -> Callable[[], float]:
+    """A loop around a training step (s)."""
+    import torch
+
+    model, inputs = _bert()
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def take() -> float:
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        loss = model(**inputs, labels=inputs["input_ids"]).loss
+        loss.backward()
+        optimizer.step()
+        return time.perf_counter() - start
+
+    return take
+
+
+HAND_WRITTEN = {"inference": hand_written_inference, "training": hand_written_training}
+
+
+def _in_turns(ways: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """One sample of each in every round, in an order that chance decides."""
+    coin = random.Random(0)  # noqa: S311 - the order of turns is no secret
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    with hold_garbage_collector():
+        for _ in range(ROUNDS):
+            order = list(ways)
+            coin.shuffle(order)
+            for name in order:
+                samples[name].append(ways[name]())
+    return samples
+
+
+if __name__ == "__main__":
+    sys.exit(main())

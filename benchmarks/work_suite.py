@@ -1,0 +1,48 @@
+"""A suite of six small CPU workloads with a real plant: what `real_work` measures. The planning half, no torch here.
+
+With `PLANT` in a side's environment each step does one repetition more than `REPEATS`: the side is slower by 1 / `REPEATS`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ci_bench.records.case import Case, Due
+from ci_bench.suites.base import Stage, StageKind
+
+WORK = ("matmul", "dispatch", "mlp_step", "convolution", "lstm_step", "copy")
+REPEATS = 20
+PLANT = "CI_BENCH_WORK_PLANT"
+
+
+class WorkSuite:
+    """One case for each workload, with one arm."""
+
+    name = "work"
+    worker = "benchmarks.work_suite_worker"
+    preload: tuple[str, ...] = ("torch",)
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """All workloads; there are no options."""
+        return tuple(
+            Case(
+                id=f"work/{name}",
+                suite="work",
+                name=name,
+                params=dict(options),
+                arms=("eager",),
+                reference="eager",
+                due=Due(times=("step_time",)),
+            )
+            for name in WORK
+        )
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Timing alone."""
+        return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
+
+    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing of it ever does
+        """Never."""
+        return False
+
+
+SUITE = WorkSuite()

@@ -1,0 +1,1 @@
+"""A kernel of ours, and the suite that gates it."""

@@ -1,0 +1,209 @@
+"""The commands that measure: run, gate, calibrate, selftest, doctor."""
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ci_bench.commands.bench import Bench
+from ci_bench.commands.inputs import load, noise_folder, read_baseline, reproduce_prefix, results_path
+from ci_bench.commands.output import console, say, show, tell, tell_files
+from ci_bench.errors import BadInput, ExitCode
+
+if TYPE_CHECKING:
+    from ci_bench.engine.sides import Side
+    from ci_bench.planning import Plan
+    from ci_bench.records.case import SideName
+    from ci_bench.records.comparison import Comparison
+    from ci_bench.records.config import Config
+    from ci_bench.records.results import Results
+
+PAIRED, NONE = "paired", "none"
+CALIBRATION_LAUNCHES = 8
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure this tree."""
+    from ci_bench.records.case import SideName
+
+    bench = _bench(arguments, load(arguments))
+    results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
+    for row in results.cases:
+        reason = f": {row.failure.reason}" if row.failure else ""
+        tell(f"{row.status:<14}{row.case.id}{reason}")
+    tell(f"wrote {arguments.output / 'results.json'}")
+    measured = any(row.metrics for row in results.cases)
+    return int(ExitCode.OK if measured else ExitCode.MEASURING_FAILED)
+
+
+def gate(arguments: argparse.Namespace) -> int:
+    """Measure, compare with the baseline, report, and exit by the policy."""
+    config = load(arguments)
+    named = arguments.baseline or config.baseline
+    if arguments.save_baseline and named in {None, NONE, PAIRED}:
+        message = "--save-baseline needs --baseline PATH: where should the run be kept?"
+        raise BadInput(message)
+    bench = _bench(arguments, config)
+    if named == PAIRED:
+        comparison = _gate_paired(arguments, bench)
+    else:
+        comparison = _gate_against(arguments, bench, None if named in {None, NONE} else Path(named))
+    return comparison.judgement.exit_code
+
+
+def _gate_against(arguments: argparse.Namespace, bench: Bench, path: Path | None) -> "Comparison":
+    """Against the results of an earlier run."""
+    from ci_bench import pipeline
+    from ci_bench.records.case import SideName
+
+    baseline = read_baseline(path)
+    results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
+    comparison = pipeline.judge(results, baseline, policy=bench.config.policy, folder=arguments.output)
+    show(comparison, comment=arguments.comment)
+    tell_files(arguments.output)
+    if arguments.save_baseline and path is not None:
+        _save_baseline(results, comparison, path)
+    return comparison
+
+
+def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
+    """Against the base commit, measured in this run, in turns with head."""
+    from ci_bench import pipeline
+    from ci_bench.records.case import SideName
+    from ci_bench.records.comparison import BaselineMode
+
+    noise = noise_folder(arguments)
+    with _trees(bench.config, arguments) as sides:
+        results = bench.measure(sides, noise=noise)
+    head = results[SideName.HEAD]
+    comparison = pipeline.judge(
+        head,
+        pipeline.Baseline(mode=BaselineMode.PAIRED, results=results[SideName.BASE]),
+        policy=bench.config.policy,
+        folder=arguments.output,
+        calibration=noise.find(head.environment.identity),
+        rule=pipeline.rule_of(bench.config.run),
+    )
+    show(comparison, comment=arguments.comment)
+    tell_files(arguments.output, results=("results.json", "base/results.json"))
+    return comparison
+
+
+@contextmanager
+def _trees(config: "Config", arguments: argparse.Namespace) -> Iterator[Sequence["Side"]]:
+    """Both sides' trees, made ready, and removed in the end."""
+    from ci_bench.engine.launch import make_folder
+    from ci_bench.engine.paired import Place, paired_sides
+
+    with make_folder() as scratch:
+        place = Place(
+            repository=Path.cwd(),
+            environ=os.environ,
+            scratch=Path(scratch),
+            logs=arguments.output / "setup",
+            leave_out=(arguments.output,),
+            observe=lambda now: tell(f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"),
+        )
+        with paired_sides(place, base=arguments.base or config.base, setup=config.setup) as pair:
+            tell(f"base is {pair.rule}, commit {pair.base.source.commit}")
+            yield pair.sides
+
+
+def calibrate(arguments: argparse.Namespace) -> int:
+    """Measure this tree against itself, and keep what that teaches about the machine's noise."""
+    from ci_bench import __version__
+    from ci_bench.judge.audit import audit
+    from ci_bench.judge.calibration import collect, noise_floors
+    from ci_bench.noise_floor import times_only, told
+    from ci_bench.records.case import SideName
+    from ci_bench.records.config import Sampling
+
+    config = load(arguments)
+    options = replace(config.run, sampling=Sampling.FIXED, launches=arguments.launches or CALIBRATION_LAUNCHES)
+    bench = _bench(arguments, replace(config, run=options))
+    bench = replace(bench, plan=times_only(bench.plan))
+    results = bench.measure([_here(SideName.BASE), _here(SideName.HEAD)])
+    base, head = results[SideName.BASE], results[SideName.HEAD]
+    noise = noise_folder(arguments)
+    calibration = noise.keep(collect(base, head, tool_version=__version__))
+    floors = noise_floors(calibration, now=head.run.started_at)
+    say(told(floors, audit(calibration, policy=config.policy)))
+    tell(f"kept in {noise.path}")
+    return int(ExitCode.OK if floors else ExitCode.MEASURING_FAILED)
+
+
+def selftest(arguments: argparse.Namespace) -> int:
+    """Plant defects in real runs, and see whether the gate goes red."""
+    from ci_bench import planning
+    from ci_bench.records.case import SideName
+    from ci_bench.selftest import examine, selftest_config
+
+    config = selftest_config(arguments.device or "auto")
+
+    def measure(name: str, plants: str) -> tuple["Results", "Results"]:
+        plan = planning.plan(config, ())
+        bench = Bench(config=config, plan=plan, output=arguments.output / name, reproduce="ci-bench selftest")
+        planted = _here(SideName.HEAD, {"CI_BENCH_PLANT": plants})
+        results = bench.measure([_here(SideName.BASE), planted])
+        return results[SideName.BASE], results[SideName.HEAD]
+
+    wrong = 0
+    for answer in examine(measure):
+        wrong += not answer.right
+        say(f"{'ok   ' if answer.right else 'WRONG'} {answer.question}: {answer.said}\n")
+    verdict = f"{wrong} wrong answer(s): do not trust this gate on this machine" if wrong else "the gate goes red where it should"
+    say(f"{verdict}\n")
+    return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
+
+
+def _bench(arguments: argparse.Namespace, config: "Config") -> Bench:
+    from ci_bench import planning
+
+    plan = planning.plan(config, arguments.filter)
+    return Bench(config=config, plan=plan, output=arguments.output, reproduce=reproduce_prefix(arguments))
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Examine this machine, and measure how much it differs from itself."""
+    from ci_bench.doctor import examine, noise, noise_config, render
+    from ci_bench.engine.launch import make_folder
+    from ci_bench.records.case import SideName
+    from ci_bench.suites.canary.plan import SUITE
+
+    findings = examine(os.environ)
+    usable = all(finding.usable for finding in findings)
+    if usable and not arguments.quick:
+        plan: Plan = tuple((SUITE, case) for case in SUITE.plan({}))
+        with make_folder() as folder:
+            bench = Bench(config=noise_config(), plan=plan, output=Path(folder), reproduce="ci-bench doctor")
+            results = bench.measure([_here(SideName.BASE), _here(SideName.HEAD)])
+        findings = (*findings, noise(results[SideName.BASE], results[SideName.HEAD]))
+    render(findings, console())
+    return int(ExitCode.OK if usable else ExitCode.MEASURING_FAILED)
+
+
+def _here(name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
+    """The caller's tree as a side; `more` are variables for its workers."""
+    from ci_bench.engine.environ import worker_environment
+    from ci_bench.engine.sides import Side
+    from ci_bench.engine.source import describe_source
+
+    environ = {**worker_environment(os.environ), **(more or {})}
+    return Side(name=name, environ=environ, source=describe_source(Path.cwd()))
+
+
+def _save_baseline(results: "Results", comparison: "Comparison", path: Path) -> None:
+    from ci_bench.records import documents
+
+    file = results_path(path)
+    if comparison.judgement.passed:
+        documents.write(results, file)
+        message = f"saved this run as the baseline: {file}"
+    elif file.exists():
+        message = f"the policy is not met, so the baseline stays as it was: {file} (remove it to start afresh)"
+    else:
+        message = f"the policy is not met, so no baseline was saved at {file}"
+    tell(message)

@@ -1,0 +1,46 @@
+"""What commands say: verdicts on stdout, what was done on stderr, so that a comment or a report can be piped."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ci_bench.records.comparison import Comparison
+
+
+def show(comparison: "Comparison", *, comment: bool) -> None:
+    """The verdict, as the pull-request comment or for the terminal."""
+    from ci_bench.report.markdown import render_comment
+    from ci_bench.report.terminal import print_comparison
+
+    if comment:
+        say(render_comment(comparison))
+    else:
+        print_comparison(comparison, console())
+
+
+def say(text: str) -> None:
+    """Write to stdout at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def tell(line: str) -> None:
+    """Say what was done."""
+    sys.stderr.write(f"{line}\n")
+
+
+def tell_files(folder: Path, *, results: Sequence[str] = ("results.json",)) -> None:
+    """Say which files were written: `results`, the comparison, and the report."""
+    names = [*results, "comparison.json", "report.md"]
+    tell(f"wrote {', '.join(str(folder / name) for name in names)}")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A console on stdout or stderr."""
+    from rich.console import Console
+
+    return Console(stderr=stderr)

@@ -1,0 +1,188 @@
+"""Where the trusted half gets what it judges: the legs of the run that measured, the base branch's configuration, the baseline.
+
+All of it comes through the API, and none of it is what the pull request says about itself.
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ci_bench.commands.legs import DOCUMENTS, RESULTS, Leg, complaint_about, unpack, write_bytes
+from ci_bench.errors import BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
+from ci_bench.github.archive import Contents, UnsafeArchive
+from ci_bench.github.artifacts import Artifact, download, of_run
+from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, branch_point, find_baseline
+from ci_bench.github.client import Client
+from ci_bench.github.context import Context
+from ci_bench.github.pulls import NoPullRequest, PullRequest
+from ci_bench.github.trust import FARTHEST, Wanted
+
+if TYPE_CHECKING:
+    from ci_bench.pipeline import Baseline
+    from ci_bench.records.config import Config
+
+MOST_LEGS = 16
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """What every step needs: GitHub, the workflow's view, the pull request if there is one, and the flags."""
+
+    client: Client
+    context: Context
+    pull: PullRequest | NoPullRequest | None
+    arguments: argparse.Namespace
+
+    @property
+    def output(self) -> Path:
+        """The folder for whatever is written."""
+        return Path(self.arguments.output)
+
+    @property
+    def base_branch(self) -> str | None:
+        """The branch whose word counts; `None` for the repository's default branch."""
+        return self.pull.base_branch if isinstance(self.pull, PullRequest) else self.context.base_branch
+
+    @property
+    def base_sha(self) -> str | None:
+        """A commit of that branch that head was made for."""
+        return self.pull.base_sha if isinstance(self.pull, PullRequest) else self.context.base_sha
+
+
+def find_legs(desk: Desk) -> list[Leg]:
+    """The legs in the folders that are named, else in the artifacts of the run that measured. Raises `GitHubFailed`."""
+    arguments, run = desk.arguments, desk.context.run.id
+    if arguments.folders:
+        return [Leg(name=folder.name or "results", folder=folder) for folder in arguments.folders]
+    found = of_run(desk.client, run, arguments.artifact)
+    if len(found) > MOST_LEGS:
+        raise BadInput(f"{len(found)} artifacts of run {run} are named {arguments.artifact}; {MOST_LEGS} are read at most")
+    legs = [_download(desk, artifact) for artifact in found]
+    if len(legs) < arguments.legs:
+        reason = f"run {run} has left {len(legs)} artifacts named {arguments.artifact}, {arguments.legs} are expected"
+        legs.append(Leg(name="missing", folder=desk.output, fault=MeasuringFailed(f"{reason}; look at its log")))
+    return legs
+
+
+def _download(desk: Desk, artifact: Artifact) -> Leg:
+    """The documents of one artifact, in a folder of its own."""
+    name = artifact.name if _FOLDER.fullmatch(artifact.name) else f"artifact-{artifact.id}"
+    folder = desk.output / "legs" / name
+    try:
+        unpack(download(desk.client, artifact, Contents(members=DOCUMENTS)), folder)
+    except UnsafeArchive as error:
+        return Leg(name=name, folder=folder, fault=BadDocument(f"the artifact {name} is not read: {error}"))
+    except GitHubMissing:
+        return Leg(name=name, folder=folder, fault=MeasuringFailed(f"the artifact {name} has expired or was deleted"))
+    return Leg(name=name, folder=folder)
+
+
+def base_config(desk: Desk) -> "tuple[Config, tuple[str, ...]]":
+    """The configuration to judge by, and what a reader should know about it, in Markdown.
+
+    A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a pull request that changes it is
+    told that its own is not used. Raises `GitHubFailed` and `BadConfig`.
+    """
+    from ci_bench.report.text import code
+
+    arguments, branch = desk.arguments, desk.base_branch
+    if arguments.config is not None:
+        return _read_config(arguments.config), ()
+    shown, where = code(arguments.config_path), "the default branch" if branch is None else code(branch)
+    ours = _file(desk, branch)
+    theirs = _file(desk, desk.context.head.sha)
+    notes = () if theirs == ours else (f"_Judged by {shown} of {where}: this branch's own is different, and not used._",)
+    if ours is None:
+        return _read_config(None), (*notes, f"_There is no {shown} on {where}: judged by the built-in policy._")
+    path = desk.output / "base-branch" / "ci-bench.yml"
+    write_bytes(path, ours)
+    return _read_config(path), notes
+
+
+def _file(desk: Desk, ref: str | None) -> bytes | None:
+    """The configuration at a branch or commit; `None` where there is none."""
+    try:
+        return desk.client.raw(f"contents/{quote(desk.arguments.config_path)}", {"ref": ref} if ref else None)
+    except GitHubMissing:
+        return None
+
+
+def _read_config(path: Path | None) -> "Config":
+    """Read a configuration whose suites may be plugins that are not installed here: only what measures needs those."""
+    from ci_bench.config import load_config
+    from ci_bench.config_yaml import parse
+    from ci_bench.suites.base import BUILT_IN
+
+    if path is None or not path.exists():
+        return load_config(path)
+    value = parse(path.read_text(encoding="utf-8-sig", errors="replace")).value
+    named = value.get("suites") if isinstance(value, dict) else None
+    foreign = {str(name) for name in named} - {*BUILT_IN} if isinstance(named, dict) else set()
+    return load_config(path, more_suites={name: {"type": "object"} for name in foreign})
+
+
+def baseline_finder(desk: Desk) -> "Callable[[Leg], Baseline] | None":
+    """How a leg's baseline is looked for elsewhere; `None` where it is the leg's own base side."""
+    from ci_bench.pipeline import Baseline
+    from ci_bench.records import documents
+    from ci_bench.records.comparison import BaselineMode
+
+    arguments = desk.arguments
+    if arguments.baseline == "paired":
+        return None
+    if arguments.baseline == "none":
+        return lambda _: Baseline(mode=BaselineMode.NONE, absence="none was asked for")
+
+    def look(leg: Leg) -> Baseline:
+        folder = desk.output / "baselines" / leg.name
+        found = search(desk, _baseline_name(leg.name, arguments.artifact, arguments.baseline_artifact), folder)
+        if isinstance(found, NoBaseline):
+            return Baseline(mode=BaselineMode.FILE, absence=found.message)
+        return Baseline(mode=BaselineMode.FILE, results=documents.read_results(folder / RESULTS))
+
+    return look
+
+
+def _baseline_name(leg: str, pattern: str, named: str) -> str:
+    """``ci-bench-baseline-*`` for the leg ``ci-bench-h200`` of ``ci-bench-*`` is ``ci-bench-baseline-h200``."""
+    before, star, after = pattern.partition("*")
+    return named.replace("*", leg.removeprefix(before).removesuffix(after) if star else leg)
+
+
+def search(desk: Desk, name: str, folder: Path) -> FoundBaseline | NoBaseline:
+    """Look for the baseline artifact `name`, and leave its results in `folder` where it is found."""
+    (folder / RESULTS).unlink(missing_ok=True)
+    try:
+        wanted = _wanted(desk, name)
+    except GitHubFailed as error:
+        return NoBaseline(reason=Absence.UNREACHABLE, message=f"where this branch began could not be told: {error}")
+    if isinstance(wanted, NoBaseline):
+        return wanted
+    found = find_baseline(desk.client, wanted, Contents(members=(RESULTS,)), lambda members: complaint_about(members, folder))
+    if isinstance(found, FoundBaseline):
+        unpack(found.members, folder)
+    return found
+
+
+def _wanted(desk: Desk, name: str) -> Wanted | NoBaseline:
+    """What to look for, as far as this event lets it be told."""
+    arguments, context = desk.arguments, desk.context
+    branch, workflow = arguments.baseline_branch or desk.base_branch, arguments.baseline_workflow or context.workflow
+    if branch is None or workflow is None or context.repository_id is None:
+        what = "branch (--baseline-branch)" if branch is None else "workflow (--baseline-workflow)"
+        return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not tell the base {what}")
+    base, head = desk.base_sha, context.head.sha
+    return Wanted(
+        name=name,
+        branch=branch,
+        commit=arguments.base or (branch_point(desk.client, base, head) if base else head),
+        workflow=workflow,
+        repository=context.repository,
+        repository_id=context.repository_id,
+        farthest=arguments.baseline_farthest or FARTHEST,
+    )

@@ -1,0 +1,133 @@
+"""What the machine is like while samples are taken, and when they have to be taken again.
+
+Owns what a reading is, and judges by pure functions; `monitor` reads. What could not be read is `None`, and what is unknown
+taints nothing. On the CPU nothing does: other work comes and goes there all the time, so that its condition is recorded, and the
+order of turns has to make it harmless.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_bench.records.case import Fact
+
+HARMFUL = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+"""Reasons for low clocks that are no normal state. A power cap (`sw_power_cap`) is one on loaded data-centre GPUs."""
+THERMAL_SHARE = 0.01
+"""Heat that kept the clocks down for more than this share of the time counts."""
+UNEVEN_CLOCKS = 0.02
+"""How far the mean clocks of two seats may be apart in one block."""
+SHOWN_PIDS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
+
+    `at_s` is the monotonic clock. `reasons` are why the GPU's clocks are below what they could be (see `nvml.REASONS`), `pids`
+    the processes that compute on it. Counters that only ever grow: `thermal_s` (seconds that heat kept the clocks down), `ticks`
+    and `stolen_ticks` (the CPUs' time, and what the hypervisor took of it), `throttled_s` (seconds that a CPU quota held this
+    container), `involuntary_switches` (how often the workers were taken off a CPU).
+    """
+
+    at_s: float
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    reasons: tuple[str, ...] | None = None
+    thermal_s: float | None = None
+    pids: frozenset[int] | None = None
+    load_1min: float | None = None
+    cpu_mhz: float | None = None
+    ticks: int | None = None
+    stolen_ticks: int | None = None
+    throttled_s: float | None = None
+    involuntary_switches: int | None = None
+
+
+def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | None:
+    """Why samples taken between two readings have to be taken again, or `None`.
+
+    `own` is what `Monitor.residents` told. A reason that holds at one of the two moments counts, and so does heat between them.
+    """
+    held = {*(before.reasons or ()), *(after.reasons or ())}
+    found = [f"the GPU was slowed down ({', '.join(name for name in HARMFUL if name in held)})"] if held & {*HARMFUL} else []
+    hot = _share(before.thermal_s, after.thermal_s, after.at_s - before.at_s)
+    if hot is not None and hot > THERMAL_SHARE:
+        found.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
+    if own is not None:
+        foreign = ((before.pids or frozenset()) | (after.pids or frozenset())) - own
+        found += [f"{processes(foreign)} of others came onto the GPU"] if foreign else []
+    return "; ".join(found) or None
+
+
+def uneven_clocks(readings: Mapping[str, Sequence[Reading]]) -> str | None:
+    """Why the seats of one block did not have the same clocks, or `None`.
+
+    `readings` holds, by seat (arm or side), what was read at the end of each of its turns. A GPU that had already gone idle then,
+    or may have, says nothing about the turn, and is left out.
+    """
+    found = []
+    for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
+        means = {seat: mean for seat, taken in readings.items() if (mean := _mean_clock(taken, field)) is not None}
+        if len(means) < len(readings) or not means:
+            continue
+        low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+        if means[high] > means[low] * (1 + UNEVEN_CLOCKS):
+            found.append(f"the {what} was {means[high]:.0f} MHz under {high}, {means[low]:.0f} MHz under {low}")
+    return "; ".join(found) or None
+
+
+def condition_facts(reading: Reading, *, since: Reading | None = None) -> dict[str, Fact]:
+    """A reading as facts to store, without what is unknown; with an earlier one, also shares and counts between the two."""
+    facts: dict[str, Fact] = {
+        "gpu_sm_mhz": reading.sm_mhz,
+        "gpu_memory_mhz": reading.memory_mhz,
+        "gpu_power_w": _rounded(reading.power_w, 1),
+        "gpu_temperature_c": reading.temperature_c,
+        "gpu_held_back_by": None if reading.reasons is None else spell(reading.reasons),
+        "gpu_processes": None if reading.pids is None else len(reading.pids),
+        "load_1min": reading.load_1min,
+        "cpu_mhz": _rounded(reading.cpu_mhz, 0),
+    }
+    if since is not None:
+        spent_s = reading.at_s - since.at_s
+        facts |= {
+            "gpu_thermal_share": _rounded(_share(since.thermal_s, reading.thermal_s, spent_s), 4),
+            "cpu_steal_share": _rounded(_share(since.stolen_ticks, reading.stolen_ticks, _grown(since.ticks, reading.ticks)), 4),
+            "cpu_throttled_share": _rounded(_share(since.throttled_s, reading.throttled_s, spent_s), 4),
+            "involuntary_switches": _grown(since.involuntary_switches, reading.involuntary_switches),
+        }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _mean_clock(readings: Sequence[Reading], field: str) -> float | None:
+    values = [getattr(one, field) for one in readings if one.reasons is not None and "gpu_idle" not in one.reasons]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _grown(earlier: float | None, later: float | None) -> float | None:
+    """By how much a counter grew; one that shrank was another counter (a worker that ended), and tells nothing."""
+    return None if earlier is None or later is None or later < earlier else later - earlier
+
+
+def _share(earlier: float | None, later: float | None, whole: float | None) -> float | None:
+    grown = _grown(earlier, later)
+    return None if grown is None or not whole or whole < 0 else grown / whole
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def spell(reasons: tuple[str, ...]) -> str:
+    """The reasons that hold clocks back, as one fact."""
+    return ", ".join(reasons) or "nothing"
+
+
+def processes(pids: frozenset[int]) -> str:
+    """How many there are, and their numbers."""
+    shown = ", ".join(map(str, sorted(pids)[:SHOWN_PIDS]))
+    more = ", …" if len(pids) > SHOWN_PIDS else ""
+    return f"{len(pids)} process{'es' if len(pids) > 1 else ''} ({shown}{more})"

@@ -1,0 +1,199 @@
+"""`ci-bench fastrnns`: the flags of PyTorch's ``benchmarks/fastrnns/bench.py``, and what it printed. Does nothing by itself.
+
+Flags become a configuration of the suite `fastrnns`. What differs from the old tool: the device is chosen where none is named,
+warm-up goes on until the times are steady, rounds are shared out to fresh processes, and without `--nloops` there are as many
+as the times need.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ci_bench.errors import BadInput
+from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
+from ci_bench.records.config import Config, RunOptions, SuiteEntry
+from ci_bench.records.documents import Kind, validate
+from ci_bench.records.faults import Fault, nearest
+from ci_bench.records.results import Results
+from ci_bench.suites.fastrnns.options import honoured
+from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS, chosen
+
+SUITE = "fastrnns"
+OPTIONS = {
+    "seq_length": "--seqLength",
+    "num_layers": "--numLayers",
+    "input_size": "--inputSize",
+    "hidden_size": "--hiddenSize",
+    "batch_size": "--miniBatch",
+    "fuser": "--fuser",
+    "executor": "--executor",
+    "cuda_pointwise_loop_level": "--cuda-pointwise-loop-level",
+    "cuda_pointwise_block_count": "--cuda-pointwise-block-count",
+    "cuda_pointwise_block_size": "--cuda-pointwise-block-size",
+    "seed": "--seed",
+    "dtype": "--dtype",
+    "dropout": "--dropout",
+    "image_size": "--imageSize",
+    "cnn_batch_size": "--cnnBatch",
+    "compile_modes": "--compile-modes",
+}
+"""The flag of each option of an entry; the last six are new."""
+INTEGERS = ("seq_length", "num_layers", "input_size", "hidden_size", "batch_size", "seed", "image_size", "cnn_batch_size")
+ONE_ROUND_S = 1e-9
+"""The least duration of a sample where rounds are counted: a sample is then one round."""
+STEADY_SAMPLES = 15
+"""The fewest rounds of warm-up: fewer cannot be told to be steady."""
+VARIABLE = GROUPS["vl_lstm"]
+DEFAULT_OUTPUT = Path("ci-bench-results")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What the flags ask for: what to measure and how, and remarks for the user on what is done otherwise than before."""
+
+    config: Config
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Printed:
+    """What to print, and where."""
+
+    out: str
+    err: str
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The old flags under their old names, those with an underscore too, and a few that the old tool lacked."""
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    for option in INTEGERS:
+        parser.add_argument(OPTIONS[option], dest=option, type=int, metavar="N", help=SIZE_HELP[option])
+    parser.add_argument("--warmup", type=int, metavar="N", help="rounds of warm-up at least; it goes on until times are steady")
+    parser.add_argument("--nloops", type=int, metavar="N", help="timed rounds in all; as many as needed without it")
+    parser.add_argument(
+        "--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU"
+    )
+    variable = "also the variants for sequences of variable length, which take long"
+    parser.add_argument("--variable-lstms", "--variable_lstms", action="store_true", help=variable)
+    parser.add_argument("--rnns", nargs="*", metavar="VARIANT", help="variants of the group rnns; its own without names")
+    parser.add_argument("--cnns", nargs="*", metavar="VARIANT", help="variants of the group cnns; its own without names")
+    parser.add_argument("--group", nargs="*", default=["cnns", "rnns"], metavar="GROUP", help="groups to run")
+    parser.add_argument("--fuser", metavar="FUSER", help="of TorchScript: te, old, none or default")
+    parser.add_argument("--executor", metavar="EXECUTOR", help="of TorchScript: profiling, simple, legacy or default")
+    for name in ("loop_level", "block_count", "block_size"):
+        dashed = f"--cuda-pointwise-{name.replace('_', '-')}"
+        parser.add_argument(dashed, f"--cuda_pointwise_{name}", type=int, metavar="N", help="of TorchScript's fuser on CUDA")
+    parser.add_argument("--sep", default=" ", metavar="TEXT", help="between the columns of the table")
+    parser.add_argument("--print-json", nargs="?", const="oss", metavar="FORM", help="oss or pep instead of the table")
+    parser.add_argument("--dtype", metavar="DTYPE", help="float32, float64, bfloat16 or float16")
+    parser.add_argument("--dropout", type=float, metavar="SHARE", help="what the variants with dropout drop")
+    parser.add_argument(
+        "--compile-modes", nargs="+", metavar="MODE", help="also the compiled form of each structure, in these modes"
+    )
+    parser.add_argument("--launches", type=int, default=3, metavar="N", help="fresh process sets that share the rounds")
+    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
+    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help="only cases whose id contains TEXT")
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+
+
+SIZE_HELP = {
+    "seq_length": "time steps",
+    "num_layers": "layers",
+    "input_size": "features of the input",
+    "hidden_size": "features of the state",
+    "batch_size": "rows of one step",
+    "seed": "of weights, inputs and gradient",
+    "image_size": "pixels",
+    "cnn_batch_size": "images of one step",
+}
+
+
+def read_flags(arguments: argparse.Namespace) -> Request:
+    """The configuration that the flags describe.
+
+    Raises:
+        BadInput: a value is out of its range, or names nothing that is known. All complaints come together, by flag.
+    """
+    complaints = [*_unknown(arguments)]
+    if not complaints:
+        entry = _entry(arguments)
+        run = _run(arguments)
+        complaints = list(_complaints({"schema_version": 1, "run": run, "suites": {SUITE: [entry]}}))
+    if complaints:
+        raise BadInput("\n".join(complaints))
+    config = Config(entries=(SuiteEntry(suite=SUITE, options=entry),), run=msgspec.convert(run, RunOptions))
+    return Request(config=config, remarks=tuple(_remarks(arguments, entry)))
+
+
+def print_results(results: Results, arguments: argparse.Namespace) -> Printed:
+    """The table on stderr as the old tool had it, or the JSON form asked for on stdout."""
+    if arguments.print_json == "pep":
+        return Printed(out=write_pep(results).text, err="")
+    if arguments.print_json:
+        return Printed(out=write_oss(results).text, err="")
+    return Printed(out="", err=write_table(results, sep=arguments.sep).text)
+
+
+def _variants(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What the old tool would run, in its order: variable lengths, then recurrent, then convolutional, then our own groups."""
+    names = VARIABLE if arguments.variable_lstms else ()
+    for group in dict.fromkeys(("rnns", "cnns", *arguments.group)):
+        if group in arguments.group:
+            named = getattr(arguments, group, None)
+            names = (*names, *(named or GROUPS[group]))
+    return tuple(dict.fromkeys(names))
+
+
+def _entry(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that were given and that some variant heeds: the old tool ignored all others, and said nothing."""
+    names = _variants(arguments)
+    heeded = {option for variant in chosen((), names) for option in honoured(variant)} | {"compile_modes"}
+    given = {option: getattr(arguments, option) for option in OPTIONS if getattr(arguments, option) not in (None, [])}
+    return {"variants": list(names), **{option: value for option, value in given.items() if option in heeded}}
+
+
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    run = {"device": arguments.device, "launches": arguments.launches, "threads": arguments.threads}
+    if arguments.nloops is not None:
+        # A block has two turns of each arm.
+        run |= {"blocks": ceil(arguments.nloops / (2 * max(1, arguments.launches))), "sample_s": ONE_ROUND_S, "sampling": "fixed"}
+    return run
+
+
+def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
+    """Names that are none, and counts that the schema never sees."""
+    for flag, names, known in (
+        ("--group", arguments.group, GROUPS),
+        ("--rnns", arguments.rnns or (), VARIANTS),
+        ("--cnns", arguments.cnns or (), VARIANTS),
+    ):
+        yield from (f"{flag}: {name} is not known{nearest(name, tuple(known))}" for name in names if name not in known)
+    if not arguments.group and not arguments.variable_lstms:
+        yield "--group: no group is named, so there is nothing to run; name one, or leave the flag out"
+    if arguments.print_json not in {None, "oss", "pep"}:
+        yield f"--print-json: {arguments.print_json} is not known; oss and pep are"
+    for flag, value, least in (("--nloops", arguments.nloops, 1), ("--warmup", arguments.warmup, 0)):
+        if value is not None and value < least:
+            yield f"{flag}: {value} is less than {least}"
+
+
+def _complaints(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The configuration's faults, each by the flag that its field came from."""
+    for fault in validate(raw, Kind.CONFIG):
+        field = fault.path.removeprefix(f"$.suites.{SUITE}[0].").removeprefix("$.run.")
+        flag = OPTIONS.get(field.partition("[")[0], f"--{field}")
+        yield str(Fault(flag, fault.message))
+
+
+def _remarks(arguments: argparse.Namespace, entry: Mapping[str, Any]) -> Iterator[str]:
+    """What the old tool would have kept to itself."""
+    ignored = [OPTIONS[name] for name in OPTIONS if getattr(arguments, name) not in (None, []) and name not in entry]
+    if ignored:
+        yield f"no variant chosen heeds {', '.join(ignored)}"
+    if (arguments.warmup or 0) > STEADY_SAMPLES:
+        yield f"--warmup {arguments.warmup}: warm-up goes on until the times are steady, for {STEADY_SAMPLES} rounds at least"

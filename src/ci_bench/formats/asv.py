@@ -1,0 +1,82 @@
+"""A results file of airspeed velocity (``results/MACHINE/COMMIT-ENVIRONMENT.json``), read.
+
+What kind of figure a benchmark gives is in its name, as asv itself has it. Of what ``track_`` benchmarks return neither unit nor
+direction is in the file. https://asv.readthedocs.io/en/stable/dev.html#benchmark-results
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice, product
+
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Absent, Reading, Series, one_run
+from ci_bench.records.case import Better
+
+_VERSION = 2
+_KINDS = {
+    "time": ("s", Better.LOWER),
+    "timeraw": ("s", Better.LOWER),
+    "mem": ("bytes", Better.LOWER),
+    "peakmem": ("bytes", Better.LOWER),
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class _Found:
+    series: list[Series] = field(default_factory=list)
+    failed: list[Absent] = field(default_factory=list)
+    skipped: list[Absent] = field(default_factory=list)
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    return root.has("result_columns", "results")
+
+
+def read(root: Node) -> Reading:
+    """Every benchmark with every combination of its parameters: its samples where asv recorded them, else its result."""
+    version = root.get("version")
+    if version is None or version.value != _VERSION:
+        root.wrong(f"it is not of version {_VERSION} of asv's results; update asv")
+    columns = [column.text() for column in root.field("result_columns").items()]
+    found = _Found()
+    for name, row in root.field("results").fields():
+        _read_row(name, row, columns, found)
+    return Reading(series=tuple(found.series), failed=tuple(found.failed), skipped=tuple(found.skipped), tool="asv")
+
+
+def _read_row(name: str, row: Node, columns: list[str], found: _Found) -> None:
+    if row.value is None:
+        found.failed.append(Absent(benchmark=name, reason="asv has no result of it"))
+        return
+    cells = dict(zip(columns, row.items(), strict=False))  # asv drops columns at the end that hold nothing
+    if "result" not in cells:
+        row.wrong("the column 'result' is missing")
+    results, samples = cells["result"], cells.get("samples")
+    if results.value is None:
+        found.failed.append(Absent(benchmark=name, reason="it failed"))
+        return
+    taken = list(samples.items()) if samples is not None and samples.value is not None else []
+    for index, (label, result) in enumerate(zip(_labels(name, cells.get("params"), results), results.items(), strict=True)):
+        if result.value is None:
+            found.failed.append(Absent(benchmark=label, reason="it failed"))
+        elif isinstance(result.value, float) and math.isnan(result.value):
+            found.skipped.append(Absent(benchmark=label, reason="asv skipped it"))
+        else:
+            values = taken[index].numbers() if index < len(taken) and taken[index].value else (result.number(),)
+            found.series.append(_series(name, label, values))
+
+
+def _labels(name: str, params: Node | None, results: Node) -> Iterator[str]:
+    """Name and parameters as asv shows them, in the order of its results: the last parameter changes fastest."""
+    count = len(results.value) if isinstance(results.value, list) else 0
+    choices = [[str(one.value) for one in choice.items()] for choice in params.items()] if params and params.value else []
+    if math.prod(map(len, choices)) != count:
+        results.wrong(f"{count} results for {math.prod(map(len, choices))} combinations of parameters")
+    return islice((f"{name}({', '.join(combination)})" if combination else name for combination in product(*choices)), count)
+
+
+def _series(name: str, label: str, values: tuple[float, ...]) -> Series:
+    unit, better = _KINDS.get(name.rpartition(".")[2].partition("_")[0].lower(), ("", None))
+    return Series(benchmark=label, runs=one_run(*values), unit=unit, better=better)

@@ -1,0 +1,75 @@
+"""Bencher Metric Format (BMF), read and written: one number for each measure of each benchmark, no samples.
+
+Unit and direction are those of the measure; only Bencher's built-in measures say theirs.
+https://bencher.dev/docs/reference/bencher-metric-format
+"""
+
+import json
+from collections.abc import Iterator
+from statistics import median
+
+from ci_bench.formats.exporting import Export, Written
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Reading, Series, one_run
+from ci_bench.formats.units import interpret
+from ci_bench.records.case import Better, Unit
+
+_MEASURES: dict[str, tuple[str, Better]] = {
+    "latency": ("ns", Better.LOWER),
+    "throughput": ("ops/s", Better.HIGHER),
+    "build-time": ("s", Better.LOWER),
+    "file-size": ("bytes", Better.LOWER),
+    "allocated": ("bytes", Better.LOWER),
+    "instructions": ("count", Better.LOWER),
+    "estimated-cycles": ("count", Better.LOWER),
+}
+"""What Bencher fixes itself (``lib/bencher_json/src/project/measure/built_in.rs``)."""
+_IGNORE = "-bencher-ignore"
+_NS_PER_S = 1e9
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    benchmarks = list(root.fields()) if isinstance(root.value, dict) else []
+    measures = [measure for _, one in benchmarks if isinstance(one.value, dict) for _, measure in one.fields()]
+    return bool(measures) and all(isinstance(one.value, dict) for _, one in benchmarks) and all(m.has("value") for m in measures)
+
+
+def read(root: Node) -> Reading:
+    """Every value; a benchmark whose name asks Bencher to ignore its alerts is not used unless somebody asks for it."""
+    series = tuple(one for name, benchmark in root.fields() for one in _series(name, benchmark))
+    return Reading(series=series, tool="Bencher Metric Format")
+
+
+def _series(name: str, benchmark: Node) -> Iterator[Series]:
+    ignored = name.endswith(_IGNORE)
+    for measure, metric in benchmark.fields():
+        unit, better = _MEASURES.get(measure.lower().replace(" ", "-"), ("", None))
+        yield Series(
+            benchmark=name.removesuffix(_IGNORE),
+            measure=measure,
+            runs=one_run(metric.field("value").number()),
+            unit=unit,
+            better=better,
+            derived=ignored,
+        )
+
+
+def write(export: Export) -> Written:
+    """The median over launches, between the least and the most of any; the main time of a benchmark is its `latency`."""
+    document: dict[str, dict[str, dict[str, float]]] = {}
+    left_out = []
+    for series in export.series:
+        medians = [median(run) for run in series.runs if run]
+        measured = interpret(series.unit)
+        latency = not series.measure and measured.unit is Unit.SECONDS
+        measure = "latency" if latency else (series.measure or "value").replace("_", "-")
+        scale = measured.scale * _NS_PER_S if latency else measured.scale
+        named = document.setdefault(series.benchmark, {})
+        if medians and measure not in named:
+            bounds = {"value": median(medians), "lower_value": min(medians), "upper_value": max(medians)}
+            named[measure] = {name: value * scale for name, value in bounds.items()}
+        else:
+            left_out.append(series.label)
+    kept = {name: measures for name, measures in document.items() if measures}
+    return Written(text=json.dumps(kept, indent=2) + "\n", left_out=tuple(left_out))

@@ -1,0 +1,174 @@
+"""Every format by name: which can be read, which written, and which one a text is in."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ci_bench.formats import (
+    asv,
+    bencher,
+    dynamo_table,
+    flat_csv,
+    github_action_benchmark,
+    google_benchmark,
+    hyperfine,
+    measurements,
+    nvbench,
+    optimum_benchmark,
+    oss_records,
+    pyperf,
+    pytest_benchmark,
+)
+from ci_bench.formats.exporting import Export, Written
+from ci_bench.formats.parsing import Node, parse_json
+from ci_bench.formats.series import Absent, Reading, Series, Unreadable
+from ci_bench.records.faults import nearest, show
+
+AUTO = "auto"
+MAX_BYTES = 64 << 20
+MAX_SERIES = 10_000
+MAX_VALUES = 2_000_000
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """How a text becomes a value, how to tell it, and what it says. `in_text` tells a text that is not JSON."""
+
+    read: Callable[[Node], Reading]
+    matches: Callable[[Node], bool]
+    parse: Callable[[str], Node] = parse_json
+    in_text: Callable[[str], bool] | None = None
+
+
+def _never(_: Node) -> bool:
+    """For what only its name tells."""
+    return False
+
+
+_FORMATS: Mapping[str, _Format] = {
+    measurements.KIND: _Format(measurements.read, measurements.matches),
+    "pytest-benchmark": _Format(pytest_benchmark.read, pytest_benchmark.matches),
+    "google-benchmark": _Format(google_benchmark.read, google_benchmark.matches),
+    "pyperf": _Format(pyperf.read, pyperf.matches),
+    "hyperfine": _Format(hyperfine.read, hyperfine.matches),
+    "asv": _Format(asv.read, asv.matches),
+    "nvbench": _Format(nvbench.read, nvbench.matches),
+    "optimum-benchmark": _Format(optimum_benchmark.read, optimum_benchmark.matches),
+    "oss-benchmark": _Format(oss_records.read, oss_records.matches, oss_records.parse),
+    "github-action-benchmark": _Format(
+        github_action_benchmark.read_store,
+        github_action_benchmark.matches_store,
+        github_action_benchmark.parse_store,
+        lambda text: text.lstrip().startswith(github_action_benchmark.PREFIX),
+    ),
+    "customSmallerIsBetter": _Format(github_action_benchmark.read_smaller, _never),
+    "customBiggerIsBetter": _Format(github_action_benchmark.read_bigger, _never),
+    "dynamo-csv": _Format(
+        lambda node: dynamo_table.read(str(node.value)), _never, lambda text: Node(text, "$"), dynamo_table.matches
+    ),
+    "bmf": _Format(bencher.read, bencher.matches),
+}
+"""In the order in which they are tried: what can be told surely comes first."""
+
+READABLE = tuple(_FORMATS)
+
+WRITERS: Mapping[str, Callable[[Export], Written]] = {
+    measurements.KIND: measurements.write,
+    "csv": flat_csv.write,
+    "pyperf": pyperf.write,
+    "pytest-benchmark": pytest_benchmark.write,
+    "google-benchmark": google_benchmark.write,
+    "hyperfine": hyperfine.write,
+    "bmf": bencher.write,
+    "customSmallerIsBetter": github_action_benchmark.write_smaller,
+    "customBiggerIsBetter": github_action_benchmark.write_bigger,
+}
+
+
+def decode(content: bytes) -> str:
+    """The text of a file, unpacked where gzip packed it.
+
+    Raises:
+        Unreadable: it is too large, empty, no UTF-8, or packed badly.
+    """
+    if content.startswith(_GZIP):
+        content = _unpack(content)
+    if len(content) > MAX_BYTES:
+        raise Unreadable(f"larger than {MAX_BYTES:,} bytes, the most that is read; have the tool leave out raw samples")
+    if not content.strip():
+        raise Unreadable("it is empty")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"it is not UTF-8 at byte {error.start}") from error
+
+
+def _unpack(content: bytes) -> bytes:
+    """At most a byte more than is read: a small file can hold a very large one."""
+    try:
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, MAX_BYTES + 1)
+    except zlib.error as error:
+        raise Unreadable(f"it cannot be unpacked: {error}") from error
+
+
+def read(text: str, name: str = AUTO) -> Reading:
+    """Read a text in a format, or in whichever it is in.
+
+    Raises:
+        Unreadable: it is in none that is known, breaks the one that it should be in, says nothing, or says something twice.
+    """
+    if name == AUTO:
+        return _checked(_read_any(text))
+    if name not in _FORMATS:
+        raise Unreadable(f"there is no format {name!r}{nearest(name, READABLE)}")
+    return _checked(_FORMATS[name].read(_FORMATS[name].parse(text)))
+
+
+def _read_any(text: str) -> Reading:
+    for one in _FORMATS.values():
+        if one.in_text is not None and one.in_text(text):
+            return one.read(one.parse(text))
+    root = oss_records.parse(text) if oss_records.is_lines(text) else parse_json(text)
+    for one in _FORMATS.values():
+        if one.matches(root):
+            return one.read(root)
+    if github_action_benchmark.matches_custom(root):
+        return github_action_benchmark.read_custom(root, better=None)
+    known = ", ".join(READABLE)
+    raise Unreadable(f"it is JSON, but of no known form; name its format ({known}), or have it written in one of them")
+
+
+def _checked(reading: Reading) -> Reading:
+    """What holds for every format: there is something, not too much of it, under names that differ."""
+    if not reading.series and not reading.failed:
+        raise Unreadable("there is no benchmark in it")
+    if len(reading.series) > MAX_SERIES:
+        raise Unreadable(f"{len(reading.series):,} series, and {MAX_SERIES:,} are the most that are read")
+    if (count := sum(len(run) for series in reading.series for run in series.runs)) > MAX_VALUES:
+        raise Unreadable(f"{count:,} numbers, and {MAX_VALUES:,} are the most that are read")
+    clean = replace(
+        reading,
+        series=tuple(map(_clean, reading.series)),
+        failed=tuple(map(_clean_absent, reading.failed)),
+        skipped=tuple(map(_clean_absent, reading.skipped)),
+    )
+    times = Counter((series.benchmark, series.measure) for series in clean.series)
+    if twice := next((key for key, count in times.items() if count > 1), None):
+        raise Unreadable(f"two series have the same name, {show(' '.join(twice).strip())}; give each benchmark a name of its own")
+    return clean
+
+
+def _clean(series: Series) -> Series:
+    return replace(series, benchmark=_one_line(series.benchmark), measure=_one_line(series.measure))
+
+
+def _clean_absent(absent: Absent) -> Absent:
+    return Absent(benchmark=_one_line(absent.benchmark), reason=_one_line(absent.reason))
+
+
+def _one_line(text: str) -> str:
+    """A name on one line, with nothing in it that cannot be shown."""
+    words = " ".join(text.split())
+    return "".join(character if character.isprintable() else "?" for character in words)

@@ -1,0 +1,84 @@
+"""A results document as series, for formats that other tools read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ci_bench.formats.series import Absent, Reading, Runs, Series
+from ci_bench.formats.units import interpret
+from ci_bench.records.case import CaseResult, Fact, Metric, Status, Unit
+from ci_bench.records.results import Results
+
+MAIN = "step_time"
+"""The metric that is a case's main series."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """What a writer is given. Empty text and `None` stand for what is not known, since another tool's file did not say."""
+
+    series: tuple[Series, ...]
+    failed: tuple[Absent, ...] = ()
+    skipped: tuple[Absent, ...] = ()
+    tool_version: str = ""
+    started_at: str = ""
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    machine: Mapping[str, Fact] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A text in some format, and the labels of the series that it cannot hold."""
+
+    text: str
+    left_out: tuple[str, ...] = ()
+
+
+def from_results(results: Results) -> Export:
+    """All metrics of all cases. A benchmark is a case, with its arm where it has several; its main series is the step time."""
+    never_ran = {Status.SKIPPED, Status.NOT_RUN}
+    return Export(
+        series=tuple(_series(row, metric) for row in results.cases for metric in row.metrics),
+        failed=tuple(_absent(row) for row in results.cases if row.status not in {Status.OK, *never_ran}),
+        skipped=tuple(_absent(row) for row in results.cases if row.status in never_ran),
+        tool_version=results.tool_version,
+        started_at=results.run.started_at,
+        commit=results.source.commit,
+        branch=results.source.branch,
+        dirty=results.source.dirty,
+        machine=results.environment.identity,
+    )
+
+
+def from_reading(reading: Reading) -> Export:
+    """What another tool's file said."""
+    return Export(series=reading.series, failed=reading.failed, skipped=reading.skipped)
+
+
+def _absent(row: CaseResult) -> Absent:
+    return Absent(benchmark=row.case.id, reason=row.failure.reason if row.failure else row.status.value)
+
+
+def _series(row: CaseResult, metric: Metric) -> Series:
+    case = row.case
+    return Series(
+        benchmark=case.id if len(case.arms) == 1 else f"{case.id} ({metric.arm})",
+        measure="" if metric.name == MAIN else metric.name,
+        unit=metric.unit.value,
+        better=metric.better,
+        runs=tuple(launch.values for launch in metric.launches),
+        warmups=tuple(launch.warmup for launch in metric.launches),
+    )
+
+
+def split_times(export: Export) -> tuple[tuple[tuple[str, Runs], ...], tuple[str, ...]]:
+    """The times, by label and in seconds, and the labels of all other series."""
+    times, rest = [], []
+    for series in export.series:
+        measured = interpret(series.unit)
+        if measured.unit is Unit.SECONDS and series.values:
+            times.append((series.label, tuple(tuple(value * measured.scale for value in run) for run in series.runs if run)))
+        else:
+            rest.append(series.label)
+    return tuple(times), tuple(rest)

@@ -1,0 +1,125 @@
+"""What PyTorch's ``benchmarks/fastrnns`` printed, written from a run of the suite `fastrnns`: table, `oss` and `pep`.
+
+Groups, names, columns and widths are the old tool's, so that what reads them goes on working; times are milliseconds on every
+device, where the old tool wrote seconds on the CPU. An average is the mean of all samples of all launches and a deviation is
+theirs (n - 1), as before. A variant that gave no times stays out of both JSON forms, as before, but has its row in the table
+with its status. What these forms cannot hold: launches, warm-ups, intervals, the reference and the speedup over it, checks,
+memory, compile latency, units, sizes; cases of one variant are told apart by what their ids have in brackets.
+"""
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ci_bench.formats.exporting import Written
+from ci_bench.records.case import CaseResult, Status
+from ci_bench.records.results import Results
+
+SUITE = "fastrnns"
+COLUMNS = ("name", "avg_fwd", "std_fwd", "info_fwd", "avg_bwd", "std_bwd", "info_bwd")
+WIDTH = 16
+MILLI = 1e3
+PREFIX = "Caffe2Observer "
+"""What begins each line of `pep`."""
+GROUPS = {"vl_lstm": "variable-length sequence LSTM", "lstm": "LSTM", "resnet": "ResNet"}
+"""The old tool's groups in its order, with the words of its headings."""
+NO_INFO = "None"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Row:
+    """One variant: its samples in milliseconds, none where there are none, and how its case ended."""
+
+    group: str
+    name: str
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    ending: str
+
+
+def write_table(results: Results, *, sep: str = " ") -> Written:
+    """The old tool's tables, one for each group, each cell 16 characters wide and numbers with four significant digits."""
+    rows = list(_rows(results))
+    lines: list[str] = []
+    for group, title in GROUPS.items():
+        own = [row for row in rows if row.group == group]
+        if own:
+            lines += [f"Benchmarking {title}s...", sep.join(map(_cell, COLUMNS)), *(sep.join(_cells(row)) for row in own), ""]
+    return Written(text="\n".join(lines), left_out=_left_out(results))
+
+
+def write_oss(results: Results) -> Written:
+    """``{group: {variant: mean}, group-backward: {variant: mean}}`` on one line."""
+    means: dict[str, dict[str, float]] = {}
+    for group, name, values in _series(results):
+        means.setdefault(group, {})[name] = statistics.fmean(values)
+    return Written(text=json.dumps(means) + "\n", left_out=_left_out(results))
+
+
+def write_pep(results: Results) -> Written:
+    """A line for each sample: type NET, metric group-variant, unit ms, the value as text."""
+    lines = [
+        PREFIX + json.dumps({"type": "NET", "metric": f"{group}-{name}", "unit": "ms", "value": str(value)})
+        for group, name, values in _series(results)
+        for value in values
+    ]
+    return Written(text="".join(f"{line}\n" for line in lines), left_out=_left_out(results))
+
+
+def _series(results: Results) -> Iterator[tuple[str, str, tuple[float, ...]]]:
+    """Group, name and samples of each direction, in the order of the old documents."""
+    rows = list(_rows(results))
+    for group in GROUPS:
+        own = [row for row in rows if row.group == group]
+        yield from ((group, row.name, row.forward) for row in own if row.forward)
+        yield from ((f"{group}-backward", row.name, row.backward) for row in own if row.backward)
+
+
+def _rows(results: Results) -> Iterator[_Row]:
+    cases = [row for row in results.cases if row.case.suite == SUITE]
+    times = Counter(_variant(row) for row in cases)
+    for row in cases:
+        variant = _variant(row)
+        yield _Row(
+            group=_group(variant),
+            name=variant if times[variant] == 1 else variant + row.case.id[row.case.id.find("[") :],
+            forward=_samples(row, "forward_time"),
+            backward=_samples(row, "backward_time"),
+            ending="" if row.status is Status.OK else row.status.value,
+        )
+
+
+def _variant(row: CaseResult) -> str:
+    return str(row.case.params.get("variant", row.case.name))
+
+
+def _group(variant: str) -> str:
+    if variant.startswith("vl_"):
+        return "vl_lstm"
+    return "resnet" if variant.startswith("resnet") else "lstm"
+
+
+def _samples(row: CaseResult, metric: str) -> tuple[float, ...]:
+    """All samples of the variant's own arm; the reference has a row of its own where it was asked for."""
+    found = [one for one in row.metrics if (one.name, one.arm) == (metric, _variant(row))]
+    return tuple(value * MILLI for one in found for launch in one.launches for value in launch.values)
+
+
+def _cells(row: _Row) -> Iterator[str]:
+    yield _cell(row.name)
+    for values in (row.forward, row.backward):
+        mean = f"{statistics.fmean(values):.4g}" if values else row.ending or "not measured"
+        yield _cell(mean)
+        yield _cell(f"{statistics.stdev(values):.4g}" if len(values) > 1 else "nan")
+        yield _cell(NO_INFO)
+
+
+def _cell(text: str) -> str:
+    return text.rjust(WIDTH) if len(text) < WIDTH else text[:WIDTH]
+
+
+def _left_out(results: Results) -> tuple[str, ...]:
+    """Cases of other suites, which these forms have no group for."""
+    return tuple(row.case.id for row in results.cases if row.case.suite != SUITE)

@@ -1,0 +1,139 @@
+"""Google Benchmark's JSON (``--benchmark_out=FILE --benchmark_out_format=json``), read and written.
+
+https://github.com/google/benchmark/blob/main/docs/user_guide.md#output-formats
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+from ci_bench.formats.exporting import Export, Written, split_times
+from ci_bench.formats.parsing import Node, is_number
+from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
+from ci_bench.records.case import Better
+
+_NO_COUNTERS = {
+    "family_index",
+    "per_family_instance_index",
+    "repetitions",
+    "repetition_index",
+    "threads",
+    "iterations",
+    "real_time",
+    "cpu_time",
+}
+_KNOWN: dict[str, tuple[str, Better | None, bool]] = {
+    "bytes_per_second": ("B/s", Better.HIGHER, True),
+    "items_per_second": ("1/s", Better.HIGHER, True),
+    "allocs_per_iter": ("count", Better.LOWER, False),
+    "max_bytes_used": ("bytes", Better.LOWER, False),
+    "total_allocated_bytes": ("bytes", Better.LOWER, True),
+}
+"""Unit, direction and whether it is derived, of the counters that the library itself writes."""
+_AGGREGATES = ("median", "mean")
+_NS_PER_S = 1e9
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    return root.has("context", "benchmarks") and all(one.has("name") for one in root.field("benchmarks").items())
+
+
+def read(root: Node) -> Reading:
+    """Real time per iteration: one number for each repetition, or the median where only aggregates were written."""
+    groups: dict[str, list[Node]] = {}
+    for row in root.field("benchmarks").items():
+        groups.setdefault((row.get("run_name") or row.field("name")).text(), []).append(row)
+    series: list[Series] = []
+    failed: list[Absent] = []
+    skipped: list[Absent] = []
+    for name, rows in groups.items():
+        if errors := [row for row in rows if _is_true(row, "error_occurred")]:
+            failed.append(Absent(benchmark=name, reason=_said(errors[0], "error_message")))
+        elif skips := [row for row in rows if row.get("skipped") and row.field("skipped").value not in {False, ""}]:
+            skipped.append(Absent(benchmark=name, reason=_said(skips[0], "skip_message")))
+        else:
+            series += _series(name, _samples(rows))
+    version = root.field("context").get("library_version")
+    tool = f"Google Benchmark {version.text()}" if version else "Google Benchmark"
+    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool=tool)
+
+
+def _is_true(row: Node, name: str) -> bool:
+    return row.has(name) and row.field(name).value is True
+
+
+def _said(row: Node, name: str) -> str:
+    message = row.get(name)
+    return str(message.value) if message else "no reason was given"
+
+
+def _samples(rows: Sequence[Node]) -> Sequence[Node]:
+    """The rows of single repetitions; where there are none, the best aggregate there is."""
+    single = [row for row in rows if not row.get("aggregate_name")]
+    by_name = {str(row.field("aggregate_name").value): row for row in rows if row.get("aggregate_name")}
+    return single or [by_name[name] for name in _AGGREGATES if name in by_name][:1]
+
+
+def _series(name: str, rows: Sequence[Node]) -> Iterator[Series]:
+    if not rows:
+        return
+    unit = rows[0].get("time_unit")
+    text = unit.text() if unit else "ns"
+    for measure, derived in (("real_time", False), ("cpu_time", True)):
+        values = one_run(*(row.field(measure).number() for row in rows))
+        label = "" if measure == "real_time" else measure
+        yield Series(benchmark=name, measure=label, runs=values, unit=text, better=Better.LOWER, derived=derived)
+    for key in _counters(rows):
+        unit_text, better, derived = _KNOWN.get(key, ("", None, True))
+        values = one_run(*(row.field(key).number() for row in rows))
+        yield Series(benchmark=name, measure=key, runs=values, unit=unit_text, better=better, derived=derived)
+
+
+def _counters(rows: Sequence[Node]) -> list[str]:
+    """The fields that are counters, and are numbers in every row: the library writes NaN for what it does not know."""
+    fields = [dict(row.fields()) for row in rows]
+    names = [name for name in fields[0] if name not in _NO_COUNTERS]
+    return [name for name in names if all(name in row and is_number(row[name].value) for row in fields)]
+
+
+def write(export: Export) -> Written:
+    """A repetition for each launch: the median of its samples. What no launch measured is a benchmark with an error."""
+    times, left_out = split_times(export)
+    rows = [row for index, (name, runs) in enumerate(times) for row in _rows(index, name, runs)]
+    rows += [_broken(len(times) + index, absent) for index, absent in enumerate(export.failed)]
+    context = {
+        "date": export.started_at,
+        "executable": "ci-bench",
+        "library_version": f"ci-bench {export.tool_version}",
+        "json_schema_version": 1,
+    }
+    return Written(text=json.dumps({"context": context, "benchmarks": rows}, indent=2) + "\n", left_out=left_out)
+
+
+def _row(index: int, name: str, *, repetitions: int, repetition: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "family_index": index,
+        "per_family_instance_index": 0,
+        "run_name": name,
+        "run_type": "iteration",
+        "repetitions": repetitions,
+        "repetition_index": repetition,
+        "threads": 1,
+        "iterations": 1,
+    }
+
+
+def _rows(index: int, name: str, runs: Runs) -> Iterator[dict[str, Any]]:
+    for number, run in enumerate(runs):
+        nanoseconds = median(run) * _NS_PER_S
+        row = _row(index, name, repetitions=len(runs), repetition=number)
+        yield {**row, "iterations": len(run), "real_time": nanoseconds, "cpu_time": nanoseconds, "time_unit": "ns"}
+
+
+def _broken(index: int, absent: Absent) -> dict[str, Any]:
+    row = _row(index, absent.benchmark, repetitions=1, repetition=0)
+    error = {"error_occurred": True, "error_message": absent.reason}
+    return {**row, **error, "iterations": 0, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ns"}

@@ -1,0 +1,70 @@
+"""hyperfine's JSON (``--export-json FILE``), read and written. Times only, in seconds.
+
+https://github.com/sharkdp/hyperfine#json
+"""
+
+import json
+from collections.abc import Iterator
+from statistics import fmean, median, stdev
+from typing import Any
+
+from ci_bench.formats.exporting import Export, Written, split_times
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Absent, Reading, Series, one_run
+from ci_bench.records.case import Better
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    results = root.get("results")
+    return results is not None and isinstance(results.value, list) and all(one.has("command", "mean") for one in results.items())
+
+
+def read(root: Node) -> Reading:
+    """The times of every command: each run's where they were exported, else their median.
+
+    A command that ended with an error in some run (hyperfine's ``--ignore-failure``) failed: its time is that of something else.
+    """
+    series: list[Series] = []
+    failed: list[Absent] = []
+    for result in root.field("results").items():
+        name = result.field("command").text()
+        codes = result.get("exit_codes")
+        wrong = [code.value for code in codes.items() if code.value != 0] if codes else []
+        if wrong:
+            failed.append(Absent(benchmark=name, reason=f"{len(wrong)} runs ended with an error, such as exit code {wrong[0]}"))
+        else:
+            series += _series(name, result)
+    return Reading(series=tuple(series), failed=tuple(failed), tool="hyperfine")
+
+
+def _series(name: str, result: Node) -> Iterator[Series]:
+    times = result.get("times")
+    seconds = times.numbers() if times and times.value else ((result.get("median") or result.field("mean")).number(),)
+    yield Series(benchmark=name, runs=one_run(*seconds), unit="s", better=Better.LOWER)
+    for part in ("user", "system"):
+        if (mean := result.get(part)) is not None:
+            values = one_run(mean.number())
+            yield Series(benchmark=name, measure=f"{part}_time", runs=values, unit="s", better=Better.LOWER, derived=True)
+    memory = result.get("memory_usage_byte")
+    if memory is not None and memory.value:
+        yield Series(benchmark=name, measure="memory", runs=one_run(*memory.numbers()), unit="bytes", better=Better.LOWER)
+
+
+def write(export: Export) -> Written:
+    """All samples of each time, as runs of a command of that name."""
+    times, left_out = split_times(export)
+    results = [_result(name, [value for run in runs for value in run]) for name, runs in times]
+    return Written(text=json.dumps({"results": results}, indent=2) + "\n", left_out=left_out)
+
+
+def _result(name: str, seconds: list[float]) -> dict[str, Any]:
+    return {
+        "command": name,
+        "mean": fmean(seconds),
+        "stddev": stdev(seconds) if len(seconds) > 1 else None,
+        "median": median(seconds),
+        "min": min(seconds),
+        "max": max(seconds),
+        "times": seconds,
+    }

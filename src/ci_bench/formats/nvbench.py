@@ -1,0 +1,88 @@
+"""nvbench's JSON (``--json FILE``), read. Its samples lie in binary files beside it (``--jsonbin``), which are not read.
+
+The form is that of ``nvbench/json_printer.cu`` of version 1.0.0 of the format: numbers are written as texts.
+"""
+
+from collections.abc import Iterator
+
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
+from ci_bench.records.case import Better
+
+_MAIN = ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean", "nv/cpu_only/time/cpu/median", "nv/cpu_only/time/cpu/mean")
+"""The main time of a state: the first of these that it has."""
+_DERIVED = {
+    "nv/cold/time/cpu/mean": ("cpu_time", "s", Better.LOWER),
+    "nv/batch/time/gpu/mean": ("batch_time", "s", Better.LOWER),
+    "nv/cold/bw/global/bytes_per_second": ("bytes_per_second", "B/s", Better.HIGHER),
+    "nv/cold/bw/item_rate": ("item_rate", "1/s", Better.HIGHER),
+}
+_OWN = "nv/"
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    benchmarks = root.get("benchmarks")
+    return root.has("devices") and benchmarks is not None and all(one.has("name", "states") for one in benchmarks.items())
+
+
+def read(root: Node) -> Reading:
+    """GPU time of every state (a benchmark with one value for each of its axes)."""
+    series: list[Series] = []
+    skipped: list[Absent] = []
+    for benchmark in root.field("benchmarks").items():
+        states = benchmark.get("states")
+        for state in states.items() if states else ():
+            name = f"{benchmark.field('name').text()}[{state.field('name').text()}]"
+            if state.has("is_skipped") and state.field("is_skipped").value is True:
+                reason = state.get("skip_reason")
+                skipped.append(Absent(benchmark=name, reason=str(reason.value) if reason else "no reason was given"))
+            else:
+                series += _series(name, state)
+    return Reading(series=tuple(series), skipped=tuple(skipped), tool=_tool(root))
+
+
+def _series(name: str, state: Node) -> Iterator[Series]:
+    summaries = {one.field("tag").text(): one for one in state.field("summaries").items()}
+    main = next((tag for tag in _MAIN if tag in summaries), None)
+    if main is not None:
+        yield Series(benchmark=name, runs=one_run(_value(summaries[main])), unit="s", better=Better.LOWER)
+    for tag, summary in summaries.items():
+        if tag in _DERIVED:
+            measure, unit, better = _DERIVED[tag]
+            value = one_run(_value(summary))
+            yield Series(benchmark=name, measure=measure, runs=value, unit=unit, better=better, derived=True)
+        elif not tag.startswith(_OWN) and _has_number(summary):
+            yield Series(benchmark=name, measure=tag, runs=one_run(_value(summary)), unit="", better=None, derived=True)
+
+
+def _datum(summary: Node) -> Node | None:
+    data = summary.get("data")
+    listed = data.items() if data else iter(())
+    return next((one for one in listed if one.has("name", "value") and one.value["name"] == "value"), None)
+
+
+def _has_number(summary: Node) -> bool:
+    try:
+        return _value(summary) is not None
+    except Unreadable:
+        return False
+
+
+def _value(summary: Node) -> float:
+    datum = _datum(summary)
+    if datum is None:
+        summary.wrong("there is no entry 'value' among its data")
+    held = datum.field("value")
+    try:
+        return Node(float(held.value), held.path).number()
+    except (TypeError, ValueError, OverflowError):
+        held.wrong(f"{held.value!r:.60} is not a number")
+
+
+def _tool(root: Node) -> str:
+    meta = root.get("meta")
+    version = meta.get("version") if meta else None
+    own = version.get("nvbench") if version else None
+    text = own.get("string") if own else None
+    return f"nvbench {text.text()}" if text else "nvbench"

@@ -1,0 +1,56 @@
+"""optimum-benchmark's ``benchmark.json`` and ``benchmark_report.json``, read.
+
+The form is that of its dataclasses (``optimum_benchmark/benchmark/report.py`` and ``trackers/``): a target such as ``prefill``
+has latency, throughput, memory, energy and efficiency, each with its unit.
+"""
+
+from collections.abc import Iterator
+
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Reading, Series, one_run
+from ci_bench.records.case import Better
+
+_PARTS = {"latency", "throughput", "memory", "energy", "efficiency"}
+_MEMORY = {"max_ram": False, "max_process_vram": False, "max_reserved": False, "max_allocated": False, "max_global_vram": True}
+"""Whether a peak is derived: that of the whole device holds what other processes do."""
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    if root.has("config", "report"):
+        return True
+    targets = [one for _, one in root.fields()] if isinstance(root.value, dict) else []
+    known = [isinstance(one.value, dict) and bool(one.value) and one.value.keys() <= _PARTS for one in targets]
+    return bool(known) and all(known)
+
+
+def read(root: Node) -> Reading:
+    """Latencies of every run and peaks of memory, for each target."""
+    config = root.get("config") if root.has("config", "report") else None
+    name = config.get("name") if config else None
+    prefix = f"{name.text()} " if name else ""
+    report = root.field("report") if config else root
+    series = tuple(one for target, node in report.fields() for one in _series(f"{prefix}{target}", node))
+    return Reading(series=series, tool="optimum-benchmark")
+
+
+def _series(benchmark: str, target: Node) -> Iterator[Series]:
+    if (latency := target.get("latency")) is not None:
+        values = latency.get("values")
+        seconds = values.numbers() if values and values.value else (latency.field("mean").number(),)
+        unit = latency.field("unit").text()
+        yield Series(benchmark=benchmark, runs=one_run(*seconds), unit=unit, better=Better.LOWER)
+    if (memory := target.get("memory")) is not None:
+        unit = memory.field("unit").text()
+        for measure, derived in _MEMORY.items():
+            if (peak := memory.get(measure)) is not None:
+                value = one_run(peak.number())
+                yield Series(benchmark=benchmark, measure=measure, runs=value, unit=unit, better=Better.LOWER, derived=derived)
+    for part, measured, better in (
+        ("throughput", "value", Better.HIGHER),
+        ("energy", "total", Better.LOWER),
+        ("efficiency", "value", Better.HIGHER),
+    ):
+        if (found := target.get(part)) is not None:
+            value, unit = one_run(found.field(measured).number()), found.field("unit").text()
+            yield Series(benchmark=benchmark, measure=part, runs=value, unit=unit, better=better, derived=True)

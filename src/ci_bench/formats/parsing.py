@@ -1,0 +1,111 @@
+"""A text as strict JSON, and a way to walk it that names the place of whatever is wrong."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Never
+
+from ci_bench.formats.series import Unreadable
+from ci_bench.records.faults import show, step
+
+MAX_NAME = 2000
+
+
+def parse_json(text: str) -> "Node":
+    """The root of a JSON text.
+
+    NaN and infinities are let through, since tools write them for what they could not measure; `Node.number` refuses them.
+
+    Raises:
+        Unreadable: it is no JSON, is nested too deep, or names a field twice.
+    """
+    try:
+        return Node(json.loads(text, object_pairs_hook=_object), "$")
+    except json.JSONDecodeError as error:
+        cut = "; the text is cut short" if text.lstrip().startswith(("{", "[")) and error.pos >= len(text.rstrip()) else ""
+        raise Unreadable(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}{cut}") from error
+    except RecursionError as error:
+        raise Unreadable("it is nested too deep") from error
+    except ValueError as error:
+        raise Unreadable("an integer has too many digits") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise Unreadable(f"an object has the field {show(twice)} twice, and only one of them can be meant")
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a JSON text and where it stands there."""
+
+    value: Any
+    path: str
+
+    def wrong(self, why: str) -> Never:
+        """Raise `Unreadable` about this place."""
+        raise Unreadable(f"{self.path}: {why}")
+
+    def has(self, *names: str) -> bool:
+        """Whether it is a mapping with all of these fields."""
+        return isinstance(self.value, dict) and all(name in self.value for name in names)
+
+    def field(self, name: str) -> "Node":
+        """A field that must be there."""
+        if not isinstance(self.value, dict):
+            self.wrong(f"{show(self.value)} is not a mapping")
+        if name not in self.value:
+            self.wrong(f"the field {name!r} is missing")
+        return Node(self.value[name], step(self.path, name))
+
+    def get(self, name: str) -> "Node | None":
+        """A field, or `None` where it is absent or null."""
+        found = self.field(name) if self.has(name) else None
+        return None if found is None or found.value is None else found
+
+    def items(self) -> "Iterator[Node]":
+        """The items of a list."""
+        if not isinstance(self.value, list):
+            self.wrong(f"{show(self.value)} is not a list")
+        return (Node(item, step(self.path, index)) for index, item in enumerate(self.value))
+
+    def fields(self) -> "Iterator[tuple[str, Node]]":
+        """The fields of a mapping."""
+        if not isinstance(self.value, dict):
+            self.wrong(f"{show(self.value)} is not a mapping")
+        return ((name, Node(item, step(self.path, name))) for name, item in self.value.items())
+
+    def text(self) -> str:
+        """A text that is not empty."""
+        if not isinstance(self.value, str) or not self.value.strip():
+            self.wrong(f"{show(self.value)} is not a text")
+        if len(self.value) > MAX_NAME:
+            self.wrong(f"a text of {len(self.value):,} characters, and {MAX_NAME:,} are the most")
+        return str(self.value)
+
+    def number(self) -> float:
+        """A finite number."""
+        if not is_number(self.value):
+            self.wrong(f"{show(self.value)} is not a finite number")
+        return float(self.value)
+
+    def numbers(self) -> tuple[float, ...]:
+        """A list of finite numbers."""
+        if isinstance(self.value, list) and all(map(is_number, self.value)):
+            return tuple(map(float, self.value))
+        return tuple(item.number() for item in self.items())
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, and neither true nor false."""
+    if type(value) not in {int, float}:
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

@@ -1,0 +1,89 @@
+"""pyperf's JSON (``-o FILE``), read and written. It keeps runs and warm-ups apart as ci-bench keeps launches and warm-ups.
+
+https://pyperf.readthedocs.io/en/latest/api.html#pyperf-benchmark-json
+"""
+
+import json
+from typing import Any
+
+from ci_bench.formats.exporting import Export, Written
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Reading, Runs, Series
+from ci_bench.formats.units import interpret
+from ci_bench.records.case import Better, Unit
+
+_UNITS = {"second": "s", "byte": "bytes", "integer": "count"}
+_WRITTEN = {Unit.SECONDS: "second", Unit.BYTES: "byte", Unit.COUNT: "integer"}
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    return root.has("benchmarks", "version") and any(one.has("runs") for one in root.field("benchmarks").items())
+
+
+def read(root: Node) -> Reading:
+    """Every benchmark's values per inner loop. For pyperf less is always better. Runs that calibrate have no values."""
+    shared = root.get("metadata")
+    tool = shared.get("perf_version") if shared else None
+    return Reading(
+        series=tuple(_series(one, shared) for one in root.field("benchmarks").items()),
+        tool=f"pyperf {tool.text()}" if tool else "pyperf",
+    )
+
+
+def _series(benchmark: Node, shared: Node | None) -> Series:
+    unit = _metadata(benchmark, shared, "unit")
+    if unit is not None and unit.text() not in _UNITS:
+        unit.wrong(f"{unit.text()!r} is no unit of pyperf; known are {', '.join(_UNITS)}")
+    name = _metadata(benchmark, shared, "name")
+    measuring = [run for run in benchmark.field("runs").items() if run.get("values")]
+    if not measuring:
+        benchmark.field("runs").wrong("no run has values")
+    return Series(
+        benchmark=name.text() if name else "benchmark",
+        runs=tuple(run.field("values").numbers() for run in measuring),
+        warmups=tuple(_warmups(run) for run in measuring),
+        unit=_UNITS[unit.text()] if unit else "s",
+        better=Better.LOWER,
+    )
+
+
+def _metadata(benchmark: Node, shared: Node | None, name: str) -> Node | None:
+    """Metadata that all benchmarks of a file share is written once, at the top."""
+    own = benchmark.get("metadata")
+    return (own.get(name) if own else None) or (shared.get(name) if shared else None)
+
+
+def _warmups(run: Node) -> tuple[float, ...]:
+    """A warm-up is a pair of loops and value."""
+    warmups = run.get("warmups")
+    return tuple(pair.numbers()[-1] for pair in warmups.items() if pair.value) if warmups else ()
+
+
+def write(export: Export) -> Written:
+    """A run for each launch. Rates are left out, and what is better higher: for pyperf less is always better."""
+    benchmarks, left_out = [], []
+    for series in export.series:
+        measured = interpret(series.unit)
+        positive = bool(series.values) and min(series.values) > 0
+        if measured.unit in _WRITTEN and series.better is Better.LOWER and positive:
+            benchmarks.append(_benchmark(series, measured.scale, _WRITTEN[measured.unit]))
+        else:
+            left_out.append(series.label)
+    document = {"benchmarks": benchmarks, "metadata": {}, "version": "1.0"}
+    return Written(text=json.dumps(document, indent=1) + "\n", left_out=tuple(left_out))
+
+
+def _benchmark(series: Series, scale: float, unit: str) -> dict[str, Any]:
+    whole = unit != "second"
+
+    def scaled(run: tuple[float, ...]) -> list[float]:
+        return [round(value * scale) if whole else value * scale for value in run]
+
+    warmups: Runs = series.warmups or ((),) * len(series.runs)
+    runs = [
+        {"metadata": {}, "values": scaled(run), **({"warmups": [[1, value] for value in scaled(warm)]} if warm else {})}
+        for run, warm in zip(series.runs, warmups, strict=True)
+        if run
+    ]
+    return {"metadata": {"name": series.label, "unit": unit, "loops": 1}, "runs": runs}

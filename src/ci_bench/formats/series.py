@@ -1,0 +1,69 @@
+"""What every format is read into and written from: named series of numbers."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from ci_bench.records.case import Better
+
+Runs = tuple[tuple[float, ...], ...]
+
+
+class Unreadable(Exception):  # noqa: N818 - it says what the text is, and the edge turns it into an error of its own
+    """A text is not in the format that it should be in. The message names the place and what is wrong there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """What one benchmark measured of one kind.
+
+    `benchmark` is the tool's own name, `measure` tells several series of a benchmark apart and is empty for the main one. The
+    numbers of `runs` (one entry for each fresh process, as far as the format tells) and `warmups` are as the tool wrote them, in
+    `unit`, which may be any text. `better` is `None` where the format does not say. A `derived` series follows from others or
+    says less than they do, so it is not used unless somebody asks for it.
+    """
+
+    benchmark: str
+    runs: Runs
+    unit: str
+    better: Better | None
+    measure: str = ""
+    warmups: Runs = ()
+    derived: bool = False
+
+    @property
+    def label(self) -> str:
+        """Benchmark and measure, as a user names them."""
+        return f"{self.benchmark} {self.measure}".strip()
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The numbers of all runs."""
+        return tuple(value for run in self.runs for value in run)
+
+    @property
+    def typical(self) -> float:
+        """The median of the runs' medians: one number for formats that hold no more."""
+        return median(median(run) for run in self.runs if run)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Absent:
+    """A benchmark that a text names without a number of it, and why."""
+
+    benchmark: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """All that a text says. `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose."""
+
+    series: tuple[Series, ...]
+    failed: tuple[Absent, ...] = ()
+    skipped: tuple[Absent, ...] = ()
+    tool: str = ""
+
+
+def one_run(*values: float) -> Runs:
+    """Numbers of a single process."""
+    return (values,)

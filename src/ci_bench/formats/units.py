@@ -1,0 +1,73 @@
+"""Units as tools write them, in terms of the four that results know."""
+
+import re
+from dataclasses import dataclass
+
+from ci_bench.records.case import Unit
+
+_WORDS = {
+    "sec": 1.0,
+    "second": 1.0,
+    "msec": 1e-3,
+    "millisecond": 1e-3,
+    "usec": 1e-6,
+    "microsecond": 1e-6,
+    "nsec": 1e-9,
+    "nanosecond": 1e-9,
+    "min": 60.0,
+    "minute": 60.0,
+    "hour": 3600.0,
+}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "h": 3600.0, **_WORDS, **{f"{name}s": s for name, s in _WORDS.items()}}
+_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12}
+_POWERS = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40}
+_BYTES = re.compile(r"(|k|m|g|t|ki|mi|gi|ti|kilo|mega|giga|tera)(b|bytes?)")
+_RATES = re.compile(r"(|k|m|g|t)(hz|flops|ops|qps|rps|tps|fps)")
+_COUNTED = re.compile(r"(|k|m|g|t)(flop|op|elem|it|item|token|sample)s?")
+_RATIO = re.compile(r"(.+?)\s*(?:/|\bper\b)\s*(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What numbers of a unit are: times `scale` they are of `unit`."""
+
+    unit: Unit
+    scale: float
+
+
+def interpret(text: str) -> Measured:
+    """A unit as tools write it: ``ns/iter``, ``MiB``, ``tokens/s``, ``TFLOPS``.
+
+    Per call, iteration or token changes nothing. What is not a time, an amount of memory or a rate is a plain number, a count.
+    """
+    name = _plain(text)
+    if (ratio := _RATIO.fullmatch(name)) is not None:
+        return _interpret_ratio(_plain(ratio[1]), _plain(ratio[2]))
+    if (scale := _SECONDS.get(name)) is not None:
+        return Measured(Unit.SECONDS, scale)
+    if (scale := _bytes(name)) is not None:
+        return Measured(Unit.BYTES, scale)
+    if (rate := _RATES.fullmatch(name)) is not None:
+        return Measured(Unit.PER_SECOND, _THOUSANDS[rate[1]])
+    return Measured(Unit.COUNT, 1.0)
+
+
+def _interpret_ratio(above: str, below: str) -> Measured:
+    if (seconds := _SECONDS.get(below)) is not None:
+        counted = _COUNTED.fullmatch(above)
+        return Measured(Unit.PER_SECOND, (_bytes(above) or (_THOUSANDS[counted[1]] if counted else 1.0)) / seconds)
+    if (scale := _SECONDS.get(above)) is not None:
+        return Measured(Unit.SECONDS, scale)
+    if (size := _bytes(above)) is not None:
+        return Measured(Unit.BYTES, size)
+    return Measured(Unit.COUNT, 1.0)
+
+
+def _plain(text: str) -> str:
+    """One spelling of the micro sign, whatever code point it has, and no letter case: nobody writes megaseconds."""
+    return text.strip().lower().replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
+
+
+def _bytes(name: str) -> float | None:
+    match = _BYTES.fullmatch(name)
+    return None if match is None else (_POWERS.get(match[1]) or _THOUSANDS[match[1]])

@@ -1,0 +1,76 @@
+"""TorchBench's userbenchmark JSON: ``{name, environ, metrics}``, metrics a flat mapping from names to numbers.
+
+Names are as TorchBench has them: ``test_train[resnet-cpu-inductor]_latency`` in milliseconds, ``_gmem`` and ``_cmem`` in
+gigabytes, and the precision where it is not fp32. What is lost: samples, units, launches, failures and skips (a number that is
+missing has no name there), checks. Text among the metrics is refused when read: the tool itself writes errors there.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ci_bench.formats.dynamo_csv import device_of, model_of
+from ci_bench.records.case import CaseResult, Status
+from ci_bench.records.results import Results
+
+GIGA = 1e9
+SCALES = {
+    "step_time": ("latency", 1e3), "compile_cold": ("compile_time", 1.0), "peak_allocated": ("gmem", 1 / GIGA),
+    "peak_rss": ("cmem", 1 / GIGA), "graph_breaks": ("graph_breaks", 1.0), "forward_time": ("forward_latency", 1e3),
+    "backward_time": ("backward_latency", 1e3), "optimizer_time": ("optimizer_latency", 1e3),
+}  # fmt: skip
+"""Our metric: the ending of its name there, and by what it is multiplied."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserBenchmark:
+    """One file: `metrics` are finite numbers by name."""
+
+    name: str
+    environ: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+
+def write(results: Results, name: str = "ci-bench") -> str:
+    """A run's medians as one file."""
+    identity = results.environment.identity
+    environ = {
+        "pytorch_version": str(identity.get("torch")),
+        "pytorch_git_version": str(identity.get("torch_commit")),
+        "device": str(identity.get("gpu") or device_of(results)),
+    }
+    metrics = {key: value for row in results.cases if _counts(row) for key, value in _metrics(row, device_of(results))}
+    return json.dumps({"name": name, "environ": environ, "metrics": metrics}, indent=4, sort_keys=True, allow_nan=False) + "\n"
+
+
+def read(text: str) -> UserBenchmark:
+    """Read a file. Raises `ValueError` where it is none, or where a metric is no finite number."""
+    raw: Any = json.loads(text)
+    if not isinstance(raw, dict) or not isinstance(raw.get("metrics"), dict):
+        raise ValueError("not a userbenchmark file: it is a mapping with name, environ and metrics")  # noqa: TRY004 - the file is wrong
+    for key, value in raw["metrics"].items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"metrics.{key[:100]}: {str(value)[:60]!r} is no finite number; the benchmark failed there")
+    environ = raw.get("environ") if isinstance(raw.get("environ"), dict) else {}
+    told = {str(key): str(value) for key, value in (environ or {}).items()}
+    return UserBenchmark(
+        name=str(raw.get("name", "")), environ=told, metrics={str(k): float(v) for k, v in raw["metrics"].items()}
+    )
+
+
+def _counts(row: CaseResult) -> bool:
+    return row.case.suite == "torchbench" and row.status is Status.OK
+
+
+def _metrics(row: CaseResult, device: str) -> Iterator[tuple[str, float]]:
+    params = row.case.params
+    test = "train" if params.get("mode") == "training" else "eval"
+    precision = "" if params.get("precision", "fp32") == "fp32" else f"-{params['precision']}"
+    for metric in row.metrics:
+        values = [value for launch in metric.launches for value in launch.values]
+        if metric.name in SCALES and values:
+            ending, scale = SCALES[metric.name]
+            yield f"test_{test}[{model_of(row)}-{device}-{metric.arm}{precision}]_{ending}", statistics.median(values) * scale

@@ -1,0 +1,107 @@
+"""Reading an artifact that a stranger may have packed: in memory, named members only, within limits; never unpacked to disk.
+
+Owns what an archive may hold. What is in the members is for the reader of the documents.
+"""
+
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +=,@()\[\]-]{0,199}")
+_DEEPEST = 8
+_ENTRY = b"PK\x01\x02"
+"""The signature of an entry in a zip's directory. Counted before the directory is read, which costs memory by the entry."""
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_ENCRYPTED = 0x1 | 0x40
+_PACKINGS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+
+
+class UnsafeArchive(Exception):  # noqa: N818 - caught where the artifact is asked for
+    """The archive breaks a limit or a rule; the message says which."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What is accepted; sizes in bytes, `ratio` is unpacked / packed size of one member."""
+
+    archive: int = 20_000_000
+    members: int = 50
+    member: int = 25_000_000
+    total: int = 50_000_000
+    ratio: float = 200.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """What is read of an archive: these members, where they are. A single file that is no archive counts as the first of them."""
+
+    members: tuple[str, ...]
+    limits: Limits = Limits()
+
+
+def read_members(content: bytes, wanted: Contents) -> Mapping[str, bytes]:
+    """The wanted members that are there, by name, from the bytes of an artifact. Raises `UnsafeArchive`."""
+    limits = wanted.limits
+    if len(content) > limits.archive:
+        raise UnsafeArchive(f"the archive has {len(content):,} bytes, {limits.archive:,} are allowed")
+    if content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+        return {wanted.members[0]: content}  # uploaded as it is, without an archive
+    if not content.startswith(_ZIP):
+        raise UnsafeArchive("it is neither a zip nor a JSON document")
+    if content.count(_ENTRY) > 2 * limits.members:
+        raise UnsafeArchive(f"it has more than {limits.members} members")
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            entries = archive.infolist()
+            _check(entries, limits)
+            return {entry.filename: _read(archive, entry) for entry in entries if entry.filename in wanted.members}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OverflowError, RuntimeError) as error:
+        raise UnsafeArchive(f"it is broken: {' '.join(str(error).split())[:100]}") from error
+
+
+def _check(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
+    """Every member is checked, also those that nobody reads: an archive with one bad member was made to harm."""
+    if not entries:
+        raise UnsafeArchive("it is empty")
+    if len(entries) > limits.members:
+        raise UnsafeArchive(f"it has {len(entries)} members, {limits.members} are allowed")
+    names = [entry.filename.removesuffix("/").casefold() for entry in entries]
+    if len({*names}) < len(names):
+        raise UnsafeArchive("it holds one name twice")
+    for entry in entries:
+        _check_entry(entry, limits)
+    total = sum(entry.file_size for entry in entries)
+    if total > limits.total:
+        raise UnsafeArchive(f"its members have {total:,} bytes in all, {limits.total:,} are allowed")
+
+
+def _check_entry(entry: zipfile.ZipInfo, limits: Limits) -> None:
+    name = entry.orig_filename.removesuffix("/")
+    shown = ascii(name)[:80]
+    parts = name.split("/")
+    if len(parts) > _DEEPEST or not all(_NAME.fullmatch(part) for part in parts):
+        raise UnsafeArchive(f"the name {shown} is not allowed")
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+        raise UnsafeArchive(f"{shown} is a link or a special file")
+    if entry.flag_bits & _ENCRYPTED:
+        raise UnsafeArchive(f"{shown} is encrypted")
+    if entry.compress_type not in _PACKINGS:
+        raise UnsafeArchive(f"{shown} is packed in a way that is not allowed")
+    if entry.file_size > limits.member:
+        raise UnsafeArchive(f"{shown} has {entry.file_size:,} bytes, {limits.member:,} are allowed")
+    if entry.file_size > limits.ratio * max(entry.compress_size, 1):
+        raise UnsafeArchive(f"{shown} is packed more than {limits.ratio:,.0f} times, as bombs are")
+
+
+def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """The member, as long as it says it is: zipfile reads no further than that, and then checks the sum."""
+    with archive.open(entry) as stream:
+        content = stream.read(entry.file_size + 1)
+    if len(content) != entry.file_size:
+        raise UnsafeArchive(f"{ascii(entry.filename)[:80]} is not as long as it says")
+    return content

@@ -1,0 +1,107 @@
+"""Artifacts of workflow runs: what GitHub says of one, listing them, downloading one within limits."""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ci_bench.errors import GitHubUnreachable
+from ci_bench.github.archive import Contents, UnsafeArchive, read_members
+from ci_bench.github.client import Client
+from ci_bench.github.fields import Record
+from ci_bench.github.transport import TooLarge
+
+logger = logging.getLogger(__name__)
+
+MOST_PAGES = 20
+"""Of a listing of artifacts: 2,000, newest first."""
+_DOWNLOADS = 3
+_SHA256 = "sha256:"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """One artifact and the run it is from; `None` where GitHub does not say, as of a deleted fork or on an old server."""
+
+    id: int
+    name: str
+    size_bytes: int
+    created_at: str
+    expired: bool
+    digest: str | None
+    run_id: int | None
+    repository_id: int | None
+    head_repository_id: int | None
+    head_branch: str | None
+    head_sha: str | None
+
+    @classmethod
+    def of(cls, record: Record) -> "Artifact":
+        """From GitHub's words. Raises `GitHubOdd` where they name none."""
+        run = record.inner("workflow_run") or Record({})
+        return cls(
+            id=record.need_number("id"),
+            name=record.need_text("name"),
+            size_bytes=record.number("size_in_bytes") or 0,
+            created_at=record.text("created_at") or "",
+            expired=record.truth("expired") is not False,
+            digest=record.text("digest"),
+            run_id=run.number("id"),
+            repository_id=run.number("repository_id"),
+            head_repository_id=run.number("head_repository_id"),
+            head_branch=run.text("head_branch"),
+            head_sha=run.text("head_sha"),
+        )
+
+
+def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
+    """Every artifact of the repository, forks' runs included, with this very name; and whether those are all."""
+    listing = client.pages("actions/artifacts", {"name": name}, key="artifacts", most=MOST_PAGES)
+    found = (Artifact.of(record) for record in Record.each(listing.items))
+    return tuple(one for one in found if one.name == name), listing.complete
+
+
+def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
+    """The artifacts of one run whose name matches `pattern` (``ci-bench-*``), of each name the newest that has not expired."""
+    listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
+    newest: dict[str, Artifact] = {}
+    for one in sorted((Artifact.of(record) for record in Record.each(listing.items)), key=lambda one: (one.created_at, one.id)):
+        if fnmatchcase(one.name, pattern) and not one.expired:
+            newest[one.name] = one
+    return tuple(newest[name] for name in sorted(newest))
+
+
+def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[str, bytes]:
+    """The wanted members of an artifact, by name.
+
+    The address to download from lasts a minute, so each try asks for a new one. Raises `UnsafeArchive`, `GitHubMissing` where the
+    artifact has expired, and other `GitHubFailed`.
+    """
+    most = wanted.limits.archive
+    if artifact.size_bytes > most:
+        raise UnsafeArchive(f"the archive has {artifact.size_bytes:,} bytes, {most:,} are allowed")
+    return read_members(_content(client, artifact, most), wanted)
+
+
+def _content(client: Client, artifact: Artifact, most_bytes: int) -> bytes:
+    """The bytes, which are what was uploaded if GitHub names a digest. That proves the transport, not the origin."""
+    for tried in range(1, _DOWNLOADS + 1):
+        url = client.location(f"actions/artifacts/{artifact.id}/zip")
+        try:
+            content = client.fetch(url, most_bytes=most_bytes)
+            _check_digest(content, artifact.digest)
+        except TooLarge:
+            raise UnsafeArchive(f"the archive has more than {most_bytes:,} bytes") from None
+        except GitHubUnreachable as error:
+            if tried == _DOWNLOADS or not client.wait(2.0**tried):
+                raise
+            logger.info("artifact %d: %s; trying again", artifact.id, error)
+        else:
+            return content
+    raise AssertionError(artifact)
+
+
+def _check_digest(content: bytes, digest: str | None) -> None:
+    if digest is not None and digest.startswith(_SHA256) and hashlib.sha256(content).hexdigest() != digest.removeprefix(_SHA256):
+        raise GitHubUnreachable("the download is not what was uploaded: its digest differs")

@@ -1,0 +1,122 @@
+"""GitHub's REST API as this package needs it: objects, files, writes, listings page by page, and downloads.
+
+What the answers mean is for the callers; how an answer is come by is in `asking`.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from ci_bench.errors import GitHubMissing, GitHubOdd, GitHubUnreachable
+from ci_bench.github.asking import RAW, Asker, Request, Seek
+from ci_bench.github.clock import Clock
+from ci_bench.github.fields import Record
+from ci_bench.github.server import Server
+from ci_bench.github.transport import LostExchange, Transport
+
+logger = logging.getLogger(__name__)
+
+Params = Mapping[str, str | int]
+
+PER_PAGE = 100
+MOST_PAGES = 50
+_OK = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """The items of a listing; not `complete` where there are more pages than were read."""
+
+    items: Sequence[Any]
+    complete: bool
+
+
+class Client:
+    """One repository, one token. `patience_s` is what all retries together may wait."""
+
+    def __init__(self, server: Server, *, patience_s: float = 120.0, clock: Clock | None = None) -> None:
+        """Open no connection yet."""
+        self.server = server
+        self.clock = clock or Clock()
+        self._asker = Asker(server, patience_s=patience_s, clock=self.clock)
+        self._bare = Transport(token=None, clock=self.clock)
+
+    def __enter__(self) -> Self:
+        """Enter a block at whose end the connections are closed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        self._asker.close()
+        self._bare.close()
+
+    def get(self, path: str, params: Params | None = None) -> Record:
+        """One object below the repository. Raises `GitHubFailed`, as all methods do."""
+        return Record.of(self._asker.ask(Request(method="GET", url=self.server.url(path), params=params)).json())
+
+    def raw(self, path: str, params: Params | None = None) -> bytes:
+        """A file of the repository as it is."""
+        return self._asker.ask(Request(method="GET", url=self.server.url(path), params=params, accept=RAW)).content
+
+    def write(self, method: str, path: str, body: Mapping[str, Any], *, seek: Seek | None = None) -> Record:
+        """Create or change something, and return it.
+
+        After a lost answer, `seek` is asked first, so that nothing is made twice; without it, a POST is not sent again.
+        """
+        request = Request(method=method, url=self.server.url(path), body=body)
+        answer = self._asker.ask_or_seek(request, seek) if seek else self._asker.ask(request)
+        return answer if isinstance(answer, Record) else Record.of(answer.json())
+
+    def delete(self, path: str) -> None:
+        """Delete; what is gone already is no error."""
+        try:
+            self._asker.ask(Request(method="DELETE", url=self.server.url(path)))
+        except GitHubMissing:
+            logger.debug("%s was gone already", path)
+
+    def pages(self, path: str, params: Params | None = None, *, key: str | None = None, most: int = MOST_PAGES) -> Listing:
+        """Every item of a listing, page by page, `most` pages at most; `key` names the list where a page is an object."""
+        request = Request(method="GET", url=self.server.url(path), params={"per_page": PER_PAGE, **(params or {})})
+        items: list[Any] = []
+        for _ in range(most):
+            answer = self._asker.ask(request)
+            page = answer.json()
+            part = page.get(key) if key is not None and isinstance(page, dict) else page
+            if not isinstance(part, list):
+                raise GitHubOdd(f"the listing {path} holds no list")
+            items += part
+            if answer.next_page is None:
+                return Listing(items=items, complete=True)
+            if not self.server.owns(answer.next_page):
+                raise GitHubOdd(f"the next page of {path} is at {urlsplit(answer.next_page).hostname}, away from the API")
+            request = Request(method="GET", url=answer.next_page)
+        return Listing(items=items, complete=False)
+
+    def location(self, path: str) -> str:
+        """Where a download redirects to. The address opens the file without a token: it is a secret, and short-lived."""
+        answer = self._asker.ask(Request(method="GET", url=self.server.url(path), redirects=False))
+        target = urlsplit(answer.headers.get("location", ""))
+        secure = target.scheme == "https" or (target.scheme, urlsplit(self.server.api_url).scheme) == ("http", "http")
+        if not answer.is_redirect or not target.hostname or not secure:
+            raise GitHubOdd(f"{path} answered {answer.status} without a secure address to download from")
+        return target.geturl()
+
+    def fetch(self, url: str, *, most_bytes: int) -> bytes:
+        """Download from a signed address: without the token, which storage would refuse, and without a further redirect.
+
+        Raises `GitHubUnreachable` where this address does not work, or no longer: ask for a new one. Raises `TooLarge`.
+        """
+        host = urlsplit(url).hostname
+        try:
+            answer = self._bare.exchange("GET", url, most_bytes=most_bytes)
+        except LostExchange as error:
+            raise GitHubUnreachable(f"the download from {host} broke off: {error}") from None
+        if answer.status != _OK:
+            raise GitHubUnreachable(f"the download from {host} answered {answer.status}")
+        return answer.content
+
+    def wait(self, seconds: float) -> bool:
+        """Wait on the budget of the retries; `False` where it does not suffice, and nothing was waited."""
+        return self._asker.wait(seconds)

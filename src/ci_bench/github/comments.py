@@ -1,0 +1,173 @@
+"""The one sticky comment of a pull request: found on whatever page it is, written, and kept the only one.
+
+A comment is ours if its marker says so and its author is ours: anyone can paste a marker. The comment of a newer run is left
+alone. List and create cannot be one step, so two jobs that write at once may make two; after writing, each looks again and both
+settle on the oldest comment with the newest text.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ci_bench.errors import GitHubInvalid, GitHubMissing, GitHubOdd
+from ci_bench.github.client import Client
+from ci_bench.github.clipping import clipped, utf16_units
+from ci_bench.github.fields import Record
+from ci_bench.github.marker import Marker, read_marker
+from ci_bench.github.outcomes import Outcome, State
+
+logger = logging.getLogger(__name__)
+
+PART = "comment"
+ACTIONS_BOT = "github-actions[bot]"
+"""The author of what the job's own token writes, as REST names it."""
+LIMIT = 65_536
+"""GitHub's limit on a comment, in characters; it does not say which, so UTF-16 units are counted, the larger number."""
+_SHORT = 30_000
+_SETTLE_S = 1.0
+_ROUNDS = 3
+
+
+class Mode(StrEnum):
+    """When to comment: always; if something changed, or if there is a comment to bring up to date; never."""
+
+    ALWAYS = "always"
+    ON_CHANGE = "on-change"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Own:
+    """A comment of ours."""
+
+    id: int
+    marker: Marker
+    author: str
+    url: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sticky:
+    """The comment to write on pull request `number`; the first line of `text` is the marker.
+
+    `author` is the login that the token writes as, ``my-app[bot]`` for an app. `changed` says whether there is something to tell.
+    """
+
+    number: int
+    marker: Marker
+    text: str
+    author: str = ACTIONS_BOT
+    mode: Mode = Mode.ALWAYS
+    changed: bool = True
+
+
+def publish_comment(client: Client, sticky: Sticky) -> Outcome:
+    """Write the comment, or say why not. Raises `GitHubFailed`."""
+    if sticky.mode is Mode.NEVER:
+        return Outcome(part=PART, state=State.SKIPPED, detail="comments are turned off")
+    own = find_own(client, sticky, {sticky.author})
+    if any(one.marker.run > sticky.marker.run for one in own):
+        return _superseded(own)
+    if not own and sticky.mode is Mode.ON_CHANGE and not sticky.changed:
+        return Outcome(part=PART, state=State.SKIPPED, detail="nothing changed")
+    written = _write(client, sticky, own)
+    return _settle(client, sticky, written)
+
+
+def find_own(client: Client, sticky: Sticky, authors: set[str]) -> list[Own]:
+    """Our comments with this key, the oldest first. Raises `GitHubOdd` where there are more comments than are read."""
+    listing = client.pages(f"issues/{sticky.number}/comments")
+    if not listing.complete:
+        raise GitHubOdd(f"pull request {sticky.number} has more comments than are read; ours cannot be told to be missing")
+    names = {author.casefold() for author in authors}
+    found = (_own(record) for record in Record.each(listing.items))
+    own = [one for one in found if one is not None and one.marker.key == sticky.marker.key and one.author.casefold() in names]
+    return sorted(own, key=lambda one: one.id)
+
+
+def _own(record: Record) -> Own | None:
+    marker, author, number = read_marker(record.text("body") or ""), record.text("user", "login"), record.number("id")
+    if marker is None or author is None or number is None:
+        return None
+    return Own(id=number, marker=marker, author=author, url=record.text("html_url"))
+
+
+def _superseded(own: Sequence[Own]) -> Outcome:
+    newest = max(own, key=lambda one: one.marker.run)
+    detail = f"run {newest.marker.run.id}, attempt {newest.marker.run.attempt}, is newer and has commented already"
+    return Outcome(part=PART, state=State.SKIPPED, detail=detail, url=newest.url)
+
+
+def _write(client: Client, sticky: Sticky, own: Sequence[Own]) -> Own:
+    """Update the oldest of ours that is still there; create one where there is none."""
+    for one in own:
+        try:
+            return _put(client, sticky, "PATCH", f"issues/comments/{one.id}")
+        except GitHubMissing:
+            logger.info("comment %d was deleted meanwhile", one.id)
+    return _put(client, sticky, "POST", f"issues/{sticky.number}/comments")
+
+
+def _put(client: Client, sticky: Sticky, method: str, path: str) -> Own:
+    """Write the text; once more and shorter, should GitHub count differently."""
+
+    def landed() -> Record | None:
+        listing = client.pages(f"issues/{sticky.number}/comments")
+        wanted = str(sticky.marker)
+        return next((one for one in Record.each(listing.items) if _is_ours(one, wanted, sticky.author)), None)
+
+    seek = landed if method == "POST" else None
+    text = clipped(sticky.text, LIMIT, utf16_units)
+    try:
+        record = client.write(method, path, {"body": text}, seek=seek)
+    except GitHubInvalid as error:
+        if "too long" not in str(error):
+            raise
+        record = client.write(method, path, {"body": clipped(sticky.text, _SHORT, utf16_units)}, seek=seek)
+    author = record.text("user", "login") or sticky.author
+    return Own(id=record.need_number("id"), marker=sticky.marker, author=author, url=record.text("html_url"))
+
+
+def _is_ours(record: Record, marker: str, author: str) -> bool:
+    named = (record.text("user", "login") or "").casefold() == author.casefold()
+    return named and (record.text("body") or "").partition("\n")[0].strip() == marker
+
+
+def _settle(client: Client, sticky: Sticky, written: Own) -> Outcome:
+    """Look again until there is one comment of ours, with the newest text.
+
+    GitHub's answer names whom the token writes as, so that a wrong `author` makes one comment too many for a moment, not for
+    ever.
+    """
+    if written.author.casefold() != sticky.author.casefold():
+        logger.warning("this token comments as %s, not as %s; set the comment's author to it", written.author, sticky.author)
+    for _ in range(_ROUNDS):
+        client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
+        own = find_own(client, sticky, {written.author})
+        newest = max((one.marker.run for one in own), default=sticky.marker.run)
+        if newest > sticky.marker.run:
+            _withdraw(client, sticky, own)
+            return _superseded(own)
+        if len(own) == 1 and own[0].marker.run == sticky.marker.run:
+            return Outcome(part=PART, state=State.DONE, detail="the comment is up to date", url=own[0].url)
+        _merge(client, sticky, own)
+    return Outcome(part=PART, state=State.DONE, detail="written, while others were writing too", url=written.url)
+
+
+def _withdraw(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
+    """A newer run has written as well: take back what came after the oldest comment, which the newer run makes its own.
+
+    Both delete by the same rule, so that they can't delete each other's.
+    """
+    for one in own[1:]:
+        if one.marker.run == sticky.marker.run:
+            client.delete(f"issues/comments/{one.id}")
+
+
+def _merge(client: Client, sticky: Sticky, own: Sequence[Own]) -> None:
+    """Keep the oldest with our text, delete the others; write it anew where none is left."""
+    if not own or own[0].marker.run < sticky.marker.run:
+        _write(client, sticky, own[:1])
+    for one in own[1:]:
+        client.delete(f"issues/comments/{one.id}")

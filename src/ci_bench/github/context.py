@@ -1,0 +1,208 @@
+"""What a workflow knows about itself: repository, run, event, commit; read from its environment and its event file.
+
+The event file is the runner's own and is believed; nothing here comes out of an artifact. In a `workflow_run` workflow, run and
+commit are those of the workflow that measured, not of the one that reports.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci_bench.errors import NotOnGitHub
+from ci_bench.github.fields import Record
+from ci_bench.github.server import PUBLIC_API, Server
+
+MAX_EVENT_BYTES = 30_000_000
+TOKENS = ("CI_BENCH_GITHUB_TOKEN", "GITHUB_TOKEN")
+DEPENDABOT = "dependabot[bot]"
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_BRANCH = "refs/heads/"
+_NEEDED = ("GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_EVENT_NAME", "GITHUB_SHA")
+
+
+@dataclass(frozen=True, kw_only=True, order=True, slots=True)
+class RunId:
+    """A run of a workflow and its attempt; a later one is larger."""
+
+    id: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The commit that was measured and where it came from; `None` where the event doesn't say, as of a deleted fork."""
+
+    sha: str
+    branch: str | None = None
+    owner: str | None = None
+    repository_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """The workflow's view.
+
+    `event` is the event that measured; `workflow` is the path of the file that did, `conclusion` how that run ended, if this is
+    another. `base_branch` and `base_sha` are what head wants to get into, as far as the event says. `pull_number` is only known
+    to an event of a pull request. `read_only` says that the token can only read, and that this is as it should be: a fork's
+    pull request, or Dependabot's.
+    """
+
+    repository: str
+    repository_id: int | None
+    run: RunId
+    event: str
+    reports_for_another_run: bool
+    head: Head
+    workflow: str | None = None
+    base_branch: str | None = None
+    base_sha: str | None = None
+    pull_number: int | None = None
+    read_only: bool = False
+    run_url: str | None = None
+    conclusion: str | None = None
+
+
+def server_of(environ: Mapping[str, str]) -> Server:
+    """Where to ask and as whom. Raises `NotOnGitHub`."""
+    token = next((environ[name].strip() for name in TOKENS if environ.get(name, "").strip()), "")
+    if not token:
+        raise NotOnGitHub("no token: set GITHUB_TOKEN to ${{ github.token }} in the `env:` of this step alone")
+    api_url = environ.get("GITHUB_API_URL") or PUBLIC_API
+    return Server(repository=environ.get("GITHUB_REPOSITORY", ""), token=token, api_url=api_url)
+
+
+def load_context(environ: Mapping[str, str]) -> Context:
+    """Read the context of a workflow. Raises `NotOnGitHub`, naming everything that is missing."""
+    missing = [name for name in _NEEDED if not environ.get(name)]
+    if missing:
+        raise NotOnGitHub(
+            f"{', '.join(missing)} not set: this command is for a GitHub workflow; elsewhere use `ci-bench compare`"
+        )
+    event = _event(environ.get("GITHUB_EVENT_PATH"))
+    name = environ["GITHUB_EVENT_NAME"]
+    pull, measured, group = event.inner("pull_request"), event.inner("workflow_run"), event.inner("merge_group")
+    if name == "workflow_run" and measured is not None:
+        return _of_measured(environ, event, measured)
+    if pull is not None and name.startswith("pull_request"):
+        return _of_pull(environ, event, pull)
+    if name == "merge_group" and group is not None:
+        return _of_branch(
+            environ, event, head=group.text("head_sha"), base=group.text("base_ref"), base_sha=group.text("base_sha")
+        )
+    before = event.text("before") if name == "push" else None
+    head = event.text("after") if name == "push" else None
+    return _of_branch(environ, event, head=head, base=environ.get("GITHUB_REF"), base_sha=before)
+
+
+def _event(path: str | None) -> Record:
+    if not path:
+        return Record({})
+    try:
+        with Path(path).open("rb") as stream:
+            raw = json.loads(stream.read(MAX_EVENT_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise NotOnGitHub(f"the event file {path} (GITHUB_EVENT_PATH) cannot be read: {type(error).__name__}") from error
+    return Record(raw if isinstance(raw, dict) else {})
+
+
+def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) -> Context:
+    """In the workflow that reports: everything from the run that measured."""
+    sha, run = _sha(measured.text("head_sha")), measured.number("id")
+    if sha is None or run is None:
+        raise NotOnGitHub("the event file has no id and head_sha of the workflow_run that measured")
+    return Context(
+        repository=environ["GITHUB_REPOSITORY"],
+        repository_id=event.number("repository", "id") or _number(environ.get("GITHUB_REPOSITORY_ID")),
+        run=RunId(id=run, attempt=measured.number("run_attempt") or 1),
+        event=measured.text("event") or "unknown",
+        reports_for_another_run=True,
+        head=Head(
+            sha=sha,
+            branch=measured.text("head_branch"),
+            owner=measured.text("head_repository", "owner", "login"),
+            repository_id=measured.number("head_repository", "id"),
+        ),
+        workflow=measured.text("path") or event.text("workflow", "path"),
+        run_url=measured.text("html_url"),
+        conclusion=measured.text("conclusion"),
+    )
+
+
+def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context:
+    own, theirs = pull.number("base", "repo", "id"), pull.number("head", "repo", "id")
+    bot = DEPENDABOT in {environ.get("GITHUB_ACTOR"), pull.text("user", "login")}
+    plain = _of_branch(
+        environ, event, head=pull.text("head", "sha"), base=pull.text("base", "ref"), base_sha=pull.text("base", "sha")
+    )
+    return Context(
+        repository=plain.repository,
+        repository_id=plain.repository_id,
+        run=plain.run,
+        event=plain.event,
+        reports_for_another_run=False,
+        head=Head(
+            sha=plain.head.sha,
+            branch=pull.text("head", "ref"),
+            owner=pull.text("head", "repo", "owner", "login"),
+            repository_id=theirs,
+        ),
+        workflow=plain.workflow,
+        base_branch=plain.base_branch,
+        base_sha=plain.base_sha,
+        pull_number=pull.number("number"),
+        read_only=(theirs != own or bot) and plain.event == "pull_request",
+        run_url=plain.run_url,
+    )
+
+
+def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, base: str | None, base_sha: str | None) -> Context:
+    repository = environ["GITHUB_REPOSITORY"]
+    run = RunId(id=_needed_number(environ, "GITHUB_RUN_ID"), attempt=_number(environ.get("GITHUB_RUN_ATTEMPT")) or 1)
+    number = event.number("repository", "id") or _number(environ.get("GITHUB_REPOSITORY_ID"))
+    ref = environ.get("GITHUB_REF", "")
+    sha = _sha(head) or _sha(environ["GITHUB_SHA"])
+    if sha is None:
+        raise NotOnGitHub(f"GITHUB_SHA is {environ['GITHUB_SHA']!r:.80}, no commit")
+    server = environ.get("GITHUB_SERVER_URL", "https://github.com").rstrip("/")
+    return Context(
+        repository=repository,
+        repository_id=number,
+        run=run,
+        event=environ["GITHUB_EVENT_NAME"],
+        reports_for_another_run=False,
+        head=Head(
+            sha=sha,
+            branch=ref.removeprefix(_BRANCH) if ref.startswith(_BRANCH) else None,
+            owner=repository.partition("/")[0],
+            repository_id=number,
+        ),
+        workflow=_workflow(environ.get("GITHUB_WORKFLOW_REF", ""), repository),
+        base_branch=(base or "").removeprefix(_BRANCH) or None,
+        base_sha=_sha(base_sha),
+        run_url=f"{server}/{repository}/actions/runs/{run.id}",
+    )
+
+
+def _workflow(reference: str, repository: str) -> str | None:
+    """``owner/name/.github/workflows/x.yml@refs/heads/main`` to the path of the file."""
+    path = reference.removeprefix(f"{repository}/").partition("@")[0]
+    return path if path.startswith(".github/workflows/") else None
+
+
+def _sha(text: str | None) -> str | None:
+    """A commit; the row of zeros that a push of a new branch has before it is none."""
+    return text if text and _SHA.fullmatch(text) and text.strip("0") else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _needed_number(environ: Mapping[str, str], name: str) -> int:
+    number = _number(environ[name])
+    if number is None:
+        raise NotOnGitHub(f"{name} is {environ[name]!r:.80}, no number")
+    return number

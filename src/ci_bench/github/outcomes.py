@@ -1,0 +1,45 @@
+"""How publishing one thing ended, as a value, since a missing permission may be expected; and the exit code that follows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ci_bench.errors import ExitCode, GitHubFailed, GitHubRefused
+
+
+class State(StrEnum):
+    """`refused` is a missing permission, `failed` anything else that went wrong; neither hides the verdict."""
+
+    DONE = "done"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of one `part` (``comment``, ``check``); `url` is where a reader finds it."""
+
+    part: str
+    state: State
+    detail: str
+    url: str | None = None
+
+
+def attempt(part: str, publish: Callable[[], Outcome]) -> Outcome:
+    """Publish one part; what GitHub has against it becomes its outcome."""
+    try:
+        return publish()
+    except GitHubRefused as error:
+        return Outcome(part=part, state=State.REFUSED, detail=str(error))
+    except GitHubFailed as error:
+        return Outcome(part=part, state=State.FAILED, detail=str(error))
+
+
+def exit_code(verdict: int, outcomes: Sequence[Outcome], *, read_only: bool) -> int:
+    """The verdict's own code wins; a pass that could not be told is `ExitCode.GITHUB`.
+
+    `read_only` says that the token can't write and isn't meant to, as for a fork's pull request: then a refusal is no failure.
+    """
+    excused = {State.DONE, State.SKIPPED} | ({State.REFUSED} if read_only else set())
+    return verdict or (ExitCode.OK if all(one.state in excused for one in outcomes) else ExitCode.GITHUB)

@@ -1,0 +1,64 @@
+"""Telling a pull request: the comment and the check, each with its own outcome, whatever becomes of the other."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ci_bench.github import checks, comments, statuses
+from ci_bench.github.checks import Check, Conclusion
+from ci_bench.github.client import Client
+from ci_bench.github.comments import Sticky
+from ci_bench.github.outcomes import Outcome, State, attempt
+from ci_bench.github.statuses import Status, StatusState
+
+
+class CheckMode(StrEnum):
+    """How to mark the commit: by a check run or, where none is allowed, a commit status; by one of the two; not at all."""
+
+    AUTO = "auto"
+    CHECK_RUN = "check-run"
+    STATUS = "status"
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """What to tell. Without a `sticky` comment, `no_comment` says why there is none."""
+
+    check: Check
+    check_mode: CheckMode = CheckMode.AUTO
+    sticky: Sticky | None = None
+    no_comment: Outcome | None = None
+
+
+def publish(client: Client, publication: Publication) -> tuple[Outcome, ...]:
+    """Write the check first: it is what can be required. Never raises `GitHubFailed`."""
+    outcomes = [_mark(client, publication)]
+    if publication.sticky is not None:
+        sticky = publication.sticky
+        outcomes.append(attempt(comments.PART, lambda: comments.publish_comment(client, sticky)))
+    elif publication.no_comment is not None:
+        outcomes.append(publication.no_comment)
+    return tuple(outcomes)
+
+
+def _mark(client: Client, publication: Publication) -> Outcome:
+    check, mode = publication.check, publication.check_mode
+    if mode is CheckMode.NONE:
+        return Outcome(part=checks.PART, state=State.SKIPPED, detail="checks are turned off")
+    if mode is not CheckMode.STATUS:
+        marked = attempt(checks.PART, lambda: checks.publish_check(client, check))
+        if mode is CheckMode.CHECK_RUN or marked.state is not State.REFUSED:
+            return marked
+    return attempt(statuses.PART, lambda: statuses.publish_status(client, status_of(check)))
+
+
+def status_of(check: Check) -> Status:
+    """The commit status that stands in for a check."""
+    states = {None: StatusState.PENDING, Conclusion.FAILURE: StatusState.FAILURE}
+    return Status(
+        context=check.name,
+        head_sha=check.head_sha,
+        state=states.get(check.conclusion, StatusState.SUCCESS),
+        description=check.title,
+        target_url=check.details_url,
+    )

@@ -1,0 +1,122 @@
+"""From two metrics of a paired run to figures per launch: the log-ratio of the sides, and the spread inside the launch.
+
+Owns which samples stand against which. The estimators are in `noise`; what the figures mean is decided in `sequential`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+
+from ci_bench.judge import noise
+from ci_bench.judge.noise import Floats
+from ci_bench.judge.ruling import Truths
+from ci_bench.records.case import Better, Launch, Metric
+
+_MOST_AT_ONCE = 500_000
+"""Samples of a side in one go: memory stays bounded however many metrics there are."""
+
+Values = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A launch that both sides have: its metric's row, its number, its samples in the order of their blocks."""
+
+    row: int
+    number: int
+    base: Values
+    head: Values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """What the launches of each metric showed, both [metrics, launches]; NaN where a side has no such launch.
+
+    `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value.
+    """
+
+    d: Floats
+    within: Floats
+
+    @property
+    def in_turns(self) -> Truths:
+        """Which metrics were sampled in turns, rather than with one value per launch."""
+        return np.asarray(np.isfinite(self.within).any(axis=-1), dtype=np.bool_)
+
+
+def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
+    """The figures of base and head metrics with positive samples, for `most` launches at most.
+
+    Launches are matched by number, samples by block; what has no counterpart is left out. A launch's column is its number, so
+    that one which failed everywhere leaves a hole; numbers that don't fit are replaced by their ranks.
+    """
+    groups: dict[tuple[int, int, int], list[_Met]] = defaultdict(list)
+    for row, (base, head) in enumerate(pairs):
+        others = {launch.launch: launch for launch in head.launches}
+        for launch in base.launches:
+            if (other := others.get(launch.launch)) is not None:
+                one, two, per_block = _matched(launch, other)
+                if one and two:
+                    groups[len(one), len(two), per_block].append(_Met(row, launch.launch, one, two))
+    column = _columns({met.number for group in groups.values() for met in group}, most)
+    d, within = (np.full((len(pairs), most), np.nan) for _ in range(2))
+    for (base_size, head_size, per_block), group in groups.items():
+        kept = [met for met in group if met.number in column]
+        step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
+        for part in (kept[at : at + step] for at in range(0, len(kept), step)):
+            place = [met.row for met in part], [column[met.number] for met in part]
+            d[place], within[place] = _ratio_and_spread(part, per_block)
+    worse_is_lower = np.array([head.better is Better.HIGHER for _, head in pairs], dtype=np.bool_)
+    d[worse_is_lower] *= -1
+    return Figures(d=d, within=within)
+
+
+def _columns(numbers: set[int], most: int) -> dict[int, int]:
+    fitting = not numbers or (min(numbers) >= 0 and max(numbers) < most)
+    return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers)) if fitting or rank < most}
+
+
+def _ratio_and_spread(part: list[_Met], per_block: int) -> tuple[Floats, Floats]:
+    base, head = _logs([met.base for met in part]), _logs([met.head for met in part])
+    unknown = np.full(len(part), np.nan)
+    return noise.launch_ratio(base, head), noise.within_spread(base, head, per_block=per_block) if per_block else unknown
+
+
+def _logs(rows: list[Values]) -> Floats:
+    return np.log(np.fromiter(chain.from_iterable(rows), dtype=np.float64)).reshape(len(rows), -1)
+
+
+def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
+    """The samples of the blocks that both sides have, in the order of the blocks, and how many of a side make a block.
+
+    Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none stands for the others.
+    """
+    if len(base.blocks) != len(base.values) or len(head.blocks) != len(head.values):
+        return base.values, head.values, 0
+    if base.blocks == head.blocks:
+        order, size = _layout(base.blocks)
+        if order is None:
+            return base.values, head.values, size
+        return tuple(base.values[i] for i in order), tuple(head.values[i] for i in order), size
+    counts = Counter(base.blocks), Counter(head.blocks)
+    shared = {block for block, count in counts[0].items() if counts[1].get(block) == count}
+    one, two = (_of_blocks(side, shared) for side in (base, head))
+    sizes = {counts[0][block] for block in shared}
+    return one, two, sizes.pop() if len(sizes) == 1 else 0
+
+
+def _of_blocks(launch: Launch, shared: set[int]) -> Values:
+    kept = sorted(((block, i) for i, block in enumerate(launch.blocks) if block in shared))
+    return tuple(launch.values[i] for _, i in kept)
+
+
+@lru_cache(maxsize=256)
+def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
+    """How to sort samples by block (`None` where they are), and the size of the blocks (0 where they differ)."""
+    sizes = {*Counter(blocks).values()}
+    order = tuple(sorted(range(len(blocks)), key=blocks.__getitem__))
+    return None if order == tuple(range(len(blocks))) else order, sizes.pop() if len(sizes) == 1 else 0

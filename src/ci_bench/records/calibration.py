@@ -1,0 +1,93 @@
+"""The calibration document: what past runs of unchanged code taught about the noise of one machine.
+
+Owns the values and what no schema can say of them. What is made of them is in `judge.calibration`.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ci_bench.records.case import Fact
+from ci_bench.records.faults import Fault, show
+
+LARGEST_RATIO = 20.0
+"""A log-ratio beyond this (a factor of 5e8) was never measured."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastRun:
+    """A run of unchanged code against itself: its id, and when it began (ISO 8601, UTC)."""
+
+    id: str
+    at: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastSeries:
+    """The launches of one metric of one arm of one case, oldest first; the three lists belong together.
+
+    `ratios` are logarithms of head over base, so that above zero head was worse; `within` is the spread inside the launch
+    (`None` where it has one value only); `runs` are places in `Calibration.runs`.
+    """
+
+    case: str
+    metric: str
+    arm: str
+    ratios: tuple[float, ...]
+    within: tuple[float | None, ...]
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """What runs of unchanged code taught about one machine. `fingerprint` is the digest of its `identity`."""
+
+    kind: Literal["calibration"] = "calibration"
+    schema_version: Literal[1] = 1
+    tool_version: str
+    fingerprint: str
+    identity: Mapping[str, Fact]
+    runs: tuple[PastRun, ...]
+    series: tuple[PastSeries, ...]
+
+
+def calibration_faults(calibration: Calibration) -> Iterator[Fault]:
+    """What no schema can say: names that come twice, lists of unlike length, runs that aren't there, ratios nobody measured."""
+    yield from _twice("$.runs", [run.id for run in calibration.runs])
+    for index, run in enumerate(calibration.runs):
+        if not _is_moment(run.at):
+            yield Fault(f"$.runs[{index}].at", f"{show(run.at)} is not a moment of time")
+    yield from _twice("$.series", [(one.case, one.metric, one.arm) for one in calibration.series])
+    for index, series in enumerate(calibration.series):
+        yield from _series_faults(f"$.series[{index}]", series, len(calibration.runs))
+
+
+def _twice(path: str, names: Sequence[Hashable]) -> Iterator[Fault]:
+    seen: set[Hashable] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            yield Fault(f"{path}[{index}]", f"{show(name)} is there already")
+        seen.add(name)
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _series_faults(path: str, series: PastSeries, runs: int) -> Iterator[Fault]:
+    sizes = (len(series.ratios), len(series.within), len(series.runs))
+    if len(set(sizes)) > 1:
+        yield Fault(path, f"{sizes[0]} ratios, {sizes[1]} within and {sizes[2]} runs: the lists belong together")
+    if any(abs(ratio) > LARGEST_RATIO for ratio in series.ratios):
+        yield Fault(f"{path}.ratios", f"holds a ratio beyond {LARGEST_RATIO:g}, a logarithm that nobody measured")
+    if any(spread is not None and spread > LARGEST_RATIO for spread in series.within):
+        yield Fault(f"{path}.within", f"holds a spread beyond {LARGEST_RATIO:g}, a logarithm that nobody measured")
+    if any(run >= runs for run in series.runs):
+        yield Fault(f"{path}.runs", f"names a run that is not one of the {runs} in $.runs")
+    if any(later < earlier for earlier, later in zip(series.runs, series.runs[1:], strict=False)):
+        yield Fault(f"{path}.runs", "is not in the order of $.runs")

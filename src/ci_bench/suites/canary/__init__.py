@@ -1,0 +1,1 @@
+"""Three fixed pieces of work that nobody's code is part of: what a machine's own noise is measured with."""

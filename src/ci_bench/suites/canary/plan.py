@@ -1,0 +1,45 @@
+"""The half of `canary` that needs no torch. The suite has no entry in a configuration: `doctor` measures it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ci_bench.records.case import Case, Due
+from ci_bench.suites.base import Stage, StageKind
+
+ARM = "eager"
+WORK = ("matmul", "dispatch", "copy")
+"""What computes, what only launches, and what only moves bytes."""
+
+
+class Canary:
+    """One case for each kind of work, with one arm."""
+
+    name = "canary"
+    worker = "ci_bench.suites.canary.run"
+    preload: tuple[str, ...] = ("torch",)
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """All kinds of work; there are no options."""
+        return tuple(
+            Case(
+                id=f"canary/{name}",
+                suite="canary",
+                name=name,
+                params=dict(options),
+                arms=(ARM,),
+                reference=ARM,
+                due=Due(times=("step_time",)),
+            )
+            for name in WORK
+        )
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Timing alone, in every launch."""
+        return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
+
+    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing of it ever does
+        """Never."""
+        return False
+
+
+SUITE = Canary()

@@ -1,0 +1,92 @@
+"""The worker's half of `canary`: a matrix product, a chain of tiny operations, a copy. Imports torch.
+
+Seed 0, fp32, nothing random after the inputs. Sizes differ between CPU and GPU: a step takes about a millisecond on either.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from ci_bench.records.case import Case, Check, Outcome
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
+from ci_bench.suites.canary.plan import ARM
+
+Work = Callable[[], torch.Tensor]
+
+CHAIN = 100
+SIZES = {"matmul": (384, 4096), "copy": (1 << 20, 1 << 28)}
+"""On the CPU, on a GPU: the side of a square matrix, the numbers in a vector."""
+
+
+def open_workload(case: Case, context: Context) -> "CanaryWorkload":
+    """The workload of one case."""
+    return CanaryWorkload(case.name, context.device)
+
+
+class CanaryWorkload:
+    """One kind of work."""
+
+    def __init__(self, name: str, device: str) -> None:
+        """`name` is one of `plan.WORK`."""
+        self._name, self._device = name, device
+
+    def prepare(self) -> None:
+        """Nothing to fetch."""
+
+    def open(self, arm: str) -> Program:  # noqa: ARG002 - there is one arm
+        """A fresh program on fresh inputs."""
+        torch.manual_seed(0)
+        return CanaryProgram({"matmul": _matmul, "dispatch": _dispatch, "copy": _copy}[self._name](self._device))
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
+        """Nothing to verify."""
+        return Evidence()
+
+
+class CanaryProgram:
+    """The same work at every step."""
+
+    items: int | None = None
+    parts: tuple[Part, ...] = ()
+    compiler = Compiler.NONE
+
+    def __init__(self, work: Work) -> None:
+        """A step is one call of `work`."""
+        self._work = work
+        self._out = torch.tensor(math.nan)
+
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
+        """Do the work."""
+        self._out = self._work()
+
+    def finish(self) -> tuple[Check, ...]:
+        """It computed something."""
+        finite = bool(torch.isfinite(self._out).all())
+        outcome, detail = (Outcome.PASS, "all numbers are finite") if finite else (Outcome.FAIL, "a number is not finite")
+        return (Check(name="finite", arm=ARM, outcome=outcome, detail=detail),)
+
+
+def _matmul(device: str) -> Work:
+    side = SIZES["matmul"][device != "cpu"]
+    one = torch.randn(side, side, device=device)
+    two = torch.randn(side, side, device=device)
+    return lambda: one @ two
+
+
+def _dispatch(device: str) -> Work:
+    start = torch.ones(1, device=device)
+
+    def chain() -> torch.Tensor:
+        value = start
+        for _ in range(CHAIN):
+            value = value + 1.0
+        return value
+
+    return chain
+
+
+def _copy(device: str) -> Work:
+    source = torch.randn(SIZES["copy"][device != "cpu"], device=device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)

@@ -1,0 +1,1 @@
+"""Any command that measures something, or that is worth measuring itself."""

@@ -1,0 +1,88 @@
+"""The options of `command` as one frozen value, with their defaults. No torch here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.case import Better
+
+ONLY_ARM = "command"
+STDOUT = "stdout"
+PLACE = "{output}"
+OUTPUT_VARIABLE = "CI_BENCH_OUTPUT"
+
+Command = str | tuple[str, ...]
+"""A shell script, or a program with its arguments."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """What is done with the series whose name `match` fits: not used, called `name`, read in another unit or direction."""
+
+    match: str
+    use: bool = True
+    name: str | None = None
+    unit: str | None = None
+    better: Better | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """One entry.
+
+    Without `format` the command itself is measured, its wall time and its peak of memory. With `format` what it says is read:
+    from the file that `output` names (a glob may name several), from its standard output, or from the file that the command finds
+    in CI_BENCH_OUTPUT. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
+    """
+
+    name: str
+    arms: Mapping[str, Command]
+    reference: str
+    cwd: str = "."
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 600.0
+    output: str | None = None
+    format: str | None = None
+    metrics: tuple[Rule, ...] = ()
+    exit_codes: tuple[int, ...] = (0,)
+
+
+def parse(values: Mapping[str, Any]) -> Options:
+    """Options from one entry of the configuration, validated by its schema, or from a case's parameters.
+
+    Raises:
+        BadConfig: options contradict each other.
+    """
+    given = dict(values)
+    name = given["name"]
+    command, arms = given.pop("command", None), given.pop("arms", None)
+    if command is not None and arms is not None:
+        _complain(name, "command", "the entry has arms, too; write the command as one of them")
+    commands = arms if arms is not None else {ONLY_ARM: [] if command is None else command}
+    reference = given.pop("reference", next(iter(commands)))
+    if reference not in commands:
+        _complain(name, "reference", f"{reference!r} is none of the arms ({', '.join(commands)})")
+    _require_format(given)
+    return Options(
+        arms={arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()},
+        reference=reference,
+        metrics=tuple(map(_rule, given.pop("metrics", ()))),
+        exit_codes=tuple(given.pop("exit_codes", (0,))),
+        **given,
+    )
+
+
+def _require_format(given: Mapping[str, Any]) -> None:
+    for option in ("output", "metrics"):
+        if option in given and given.get("format") is None:
+            _complain(given["name"], option, "nothing is read without a format; add `format: auto`")
+
+
+def _rule(values: Mapping[str, Any]) -> Rule:
+    better = values.get("better")
+    return Rule(**{**values, "better": None if better is None else Better(better)})
+
+
+def _complain(name: str, option: str, why: str) -> None:
+    raise BadConfig(f"suites.command.{name}.{option}: {why}")

@@ -1,0 +1,102 @@
+"""What a run wrote: found, seen to be new, and read. A file that was there before the run says nothing about it."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ci_bench.formats import catalogue
+from ci_bench.formats.series import Reading, Unreadable
+from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT
+from ci_bench.suites.command.process import Place, show_tail
+from ci_bench.suites.command.selecting import BadOutput
+
+MOST_FILES = 100
+
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(kw_only=True, slots=True)
+class Output:
+    """Where a run's output is: `named` by the user, or the file `own` that it was given."""
+
+    named: str | None
+    own: Path
+    place: Place
+    before: dict[Path, _Stamp] = field(default_factory=dict)
+
+    def remember(self) -> None:
+        """Look at what is there before a run."""
+        self.own.unlink(missing_ok=True)
+        self.before = {file: _stamp(file) for file in self._candidates()}
+
+    def files(self) -> list[Path]:
+        """The files that the run wrote.
+
+        Raises:
+            BadOutput: there is none, or too many.
+        """
+        candidates = self._candidates()
+        fresh = [file for file in candidates if self.before.get(file) != _stamp(file)]
+        if len(fresh) > MOST_FILES:
+            raise BadOutput(f"{self.named}: {len(fresh)} files were written, and {MOST_FILES} are the most that are read")
+        if fresh:
+            return fresh
+        if candidates:
+            raise BadOutput(f"{self.named}: there was such a file before the run, and the run did not write it")
+        if self.named is None:
+            raise BadOutput(f"the command wrote nothing to {OUTPUT_VARIABLE} (or {PLACE}); or say where it writes, with `output`")
+        raise BadOutput(f"{self.named}: the command wrote no such file in {self.place.cwd}")
+
+    def _candidates(self) -> list[Path]:
+        if self.named is None:
+            return [self.own] if self.own.is_file() else []
+        if self.named == STDOUT:
+            return [self.place.stdout] if self.place.stdout.is_file() else []
+        found = self.place.cwd.glob(self.named) if not Path(self.named).is_absolute() else iter([Path(self.named)])
+        return sorted(file for file in found if file.is_file())
+
+
+def _stamp(file: Path) -> _Stamp:
+    with suppress(OSError):
+        status = file.stat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return 0, 0, 0
+
+
+def read_output(output: Output, form: str) -> Reading:
+    """Read what the run wrote, in a format or in whichever it is.
+
+    Raises:
+        BadOutput: it is missing, cannot be read, or two files name the same series.
+    """
+    try:
+        readings = [_read(file, form, output) for file in output.files()]
+    except BadOutput:
+        show_tail(output.place)
+        raise
+    whole = replace(
+        readings[0],
+        series=tuple(series for reading in readings for series in reading.series),
+        failed=tuple(absent for reading in readings for absent in reading.failed),
+        skipped=tuple(absent for reading in readings for absent in reading.skipped),
+    )
+    return whole if len(readings) == 1 else _unique(whole)
+
+
+def _read(file: Path, form: str, output: Output) -> Reading:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(catalogue.MAX_BYTES + 1)
+        return catalogue.read(catalogue.decode(content), form)
+    except (Unreadable, OSError) as error:
+        where = "standard output" if output.named == STDOUT else file.name if output.named else OUTPUT_VARIABLE
+        tried = "" if form == catalogue.AUTO else f" as {form}"
+        raise BadOutput(f"{where} cannot be read{tried}: {error}") from error
+
+
+def _unique(reading: Reading) -> Reading:
+    labels = [series.label for series in reading.series]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise BadOutput(f"two of the files that were written have a series {twice!r}")
+    return reading

@@ -1,0 +1,52 @@
+"""The half of `command` that needs no torch: an entry is a case, and what a tool measures are its metrics.
+
+One case for each entry, and not one for each benchmark of a tool: which benchmarks there are is known only once the command ran,
+and a ledger has to be known before, or a benchmark that vanishes would not be missed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ci_bench.records.case import Case, Due
+from ci_bench.suites.base import Stage, StageKind
+from ci_bench.suites.command.options import parse
+
+MEMORY_LAUNCHES = (0, 1)
+"""Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
+
+
+class CommandSuite:
+    """Run a command of the user's tree, and time it or read what it measured."""
+
+    name = "command"
+    worker = "ci_bench.suites.command.run"
+    preload: tuple[str, ...] = ()
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """One case. Raises `BadConfig` where options contradict each other."""
+        parsed = parse(options)
+        return (
+            Case(
+                id=f"command/{parsed.name}",
+                suite="command",
+                name=parsed.name,
+                params=dict(options),
+                arms=(parsed.reference, *(arm for arm in parsed.arms if arm != parsed.reference)),
+                reference=parsed.reference,
+                due=Due(times=("step_time",)) if parsed.format is None else Due(),
+            ),
+        )
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """In every launch, the command in turns with itself, or one run that is read; peaks of memory in two."""
+        if parse(case.params).format is not None:
+            return (Stage(kind=StageKind.RUN, arms=case.arms, launches=None),)
+        peaks = tuple(Stage(kind=StageKind.RUN, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        return (*peaks, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
+
+    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing is prepared
+        """Never."""
+        return False
+
+
+SUITE = CommandSuite()

@@ -1,0 +1,157 @@
+"""The worker's half of `command`: one case as a workload. Imports no torch.
+
+Nothing here is random, and there is no warm-up of its own: the engine warms the command up like any other step, and a tool whose
+output is read warms up itself.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ci_bench.records.case import Better, Case, Check, Fact, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
+from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, Options, parse
+from ci_bench.suites.command.outputs import Output, read_output
+from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
+from ci_bench.suites.command.selecting import BadOutput, Selection, select
+
+PEAK = "peak_rss"
+MOST_METRICS = 1000
+MOST_NAMES = 150
+SHOWN = 10
+
+
+def open_workload(case: Case, context: Context) -> "CommandWorkload":
+    """The workload of one case. Commands run relative to the worker's folder, which is the side's tree."""
+    return CommandWorkload(parse(case.params), context)
+
+
+class CommandWorkload:
+    """One command in each arm."""
+
+    def __init__(self, options: Options, context: Context) -> None:
+        """Nothing runs yet."""
+        self._options, self._context = options, context
+
+    def prepare(self) -> None:
+        """Nothing to fetch: what a command needs, `setup` installs."""
+
+    def open(self, arm: str) -> Program:
+        """The command as a step."""
+        return TimedCommand(arm, self._options, self._place(arm))
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
+        """Nothing to verify."""
+        return Evidence()
+
+    def measure(self, arms: tuple[str, ...]) -> Evidence:
+        """Peaks of memory where the command itself is measured, else what it says.
+
+        Raises:
+            CommandFailed: a run did not go well.
+            BadOutput: what it wrote cannot be used.
+        """
+        if self._options.format is None:
+            return Evidence(metrics=tuple(self._peak(arm) for arm in arms))
+        selections = {arm: self._read(arm, self._options.format) for arm in self._in_fair_order(arms)}
+        metrics = tuple(metric for arm in arms for metric in selections[arm].metrics)
+        if len(metrics) > MOST_METRICS:
+            raise BadOutput(
+                f"{len(metrics):,} metrics of all arms, and a case holds {MOST_METRICS:,}; choose some under `metrics`"
+            )
+        checks = tuple(check for arm in arms for check in _checks(arm, selections[arm]))
+        return Evidence(metrics=metrics, checks=checks, facts=_facts(list(selections.values())))
+
+    def _in_fair_order(self, arms: tuple[str, ...]) -> tuple[str, ...]:
+        """Backwards in every second launch: being first must not always be the same arm's luck."""
+        return arms if self._context.launch % 2 == 0 else arms[::-1]
+
+    def _peak(self, arm: str) -> Metric:
+        options = self._options
+        argv = _with_output(arguments(options.arms[arm]), self._own_file(arm))
+        peak = peak_bytes(argv, self._place(arm), timeout_s=options.timeout_s, exit_codes=options.exit_codes)
+        self._context.progress(arm, 1, 1)
+        taken = Launch(launch=self._context.launch, values=(float(peak),))
+        return Metric(name=PEAK, arm=arm, unit=Unit.BYTES, better=Better.LOWER, lane=Lane.COUNTERS, launches=(taken,))
+
+    def _read(self, arm: str, form: str) -> Selection:
+        options, place, own = self._options, self._place(arm), self._own_file(arm)
+        argv = _with_output(arguments(options.arms[arm]), own)
+        output = Output(named=options.output, own=own, place=place)
+        output.remember()
+        run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes)
+        self._context.progress(arm, 1, 1)
+        return select(read_output(output, form), options.metrics, arm=arm, launch=self._context.launch)
+
+    def _own_file(self, arm: str) -> Path:
+        """The file that the command finds in CI_BENCH_OUTPUT."""
+        position = list(self._options.arms).index(arm)
+        return self._context.scratch / f"output-{position}"
+
+    def _place(self, arm: str) -> Place:
+        environ = {
+            **os.environ,
+            "CI_BENCH_DEVICE": self._context.device,
+            **self._options.env,
+            OUTPUT_VARIABLE: str(self._own_file(arm)),
+        }
+        return Place(cwd=Path.cwd() / self._options.cwd, environ=environ, folder=self._context.scratch)
+
+
+class TimedCommand:
+    """Runs the command from start to end, once for each step."""
+
+    items: int | None = None
+    parts: tuple[Part, ...] = ()
+    compiler = Compiler.NONE
+
+    def __init__(self, arm: str, options: Options, place: Place) -> None:
+        """The clock is the engine's: a step is the whole run, with the start of the process and its end."""
+        self._arm, self._options, self._place = arm, options, place
+        self._argv = _with_output(arguments(options.arms[arm]), Path(place.environ[OUTPUT_VARIABLE]))
+        self._runs = 0
+
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
+        """Run the command. Raises `CommandFailed`, whereupon the case fails."""
+        run(self._argv, self._place, timeout_s=self._options.timeout_s, exit_codes=self._options.exit_codes)
+        self._runs += 1
+
+    def finish(self) -> tuple[Check, ...]:
+        """That it ran at all; a run that went wrong has ended the case before."""
+        expected = " or ".join(map(str, self._options.exit_codes))
+        outcome = Outcome.PASS if self._runs else Outcome.FAIL
+        return (Check(name="exit_code", arm=self._arm, outcome=outcome, detail=f"{expected} in each of {self._runs} runs"),)
+
+
+def _with_output(argv: Sequence[str], own: Path) -> tuple[str, ...]:
+    return tuple(argument.replace(PLACE, str(own)) for argument in argv)
+
+
+def _checks(arm: str, selection: Selection) -> tuple[Check, ...]:
+    """Whether a benchmark went wrong, and which series nobody gave a direction."""
+    skipped = f"; skipped: {_listed([one.benchmark for one in selection.skipped])}" if selection.skipped else ""
+    if selection.failed:
+        outcome = Outcome.FAIL
+        detail = "failed: " + _listed([f"{one.benchmark} ({one.reason})" for one in selection.failed])
+    else:
+        outcome, detail = Outcome.PASS, f"{len(selection.metrics)} series are used"
+    found = (Check(name="benchmarks", arm=arm, outcome=outcome, detail=(detail + skipped)[:5000]),)
+    if not selection.undirected:
+        return found
+    said = f"not used, since nobody says which way is better (add `better` under `metrics`): {_listed(selection.undirected)}"
+    return (*found, Check(name="direction", arm=arm, outcome=Outcome.UNKNOWN, detail=said[:5000], informative=True))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(name[:200] for name in names[:SHOWN]) + more
+
+
+def _facts(selections: Sequence[Selection]) -> dict[str, Fact]:
+    """The tools' own names of metrics that had to be renamed, as far as there is room, and the tool."""
+    facts: dict[str, Fact] = {}
+    for selection in selections:
+        facts |= {name: label[:1000] for name, label in selection.names.items() if name != label}
+    kept = dict(list(facts.items())[:MOST_NAMES])
+    tool = next((selection.tool for selection in selections if selection.tool), None)
+    return {"measured_by": tool, **kept} if tool else dict(kept)

@@ -1,0 +1,155 @@
+"""Which series of a reading become metrics, under which names, in which unit and direction. Pure.
+
+A direction is never guessed: a series of which neither the tool nor a rule says which way is better is not used, and is told of.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ci_bench.formats.series import Absent, Reading, Series
+from ci_bench.formats.units import interpret
+from ci_bench.records.case import Better, Lane, Launch, Metric, Unit
+from ci_bench.suites.command.naming import metric_name
+from ci_bench.suites.command.options import Rule
+
+MOST_VALUES = 1000
+"""Samples of one launch beyond this are thinned: they tell nothing more, and results have to be carried around."""
+SHOWN = 8
+
+
+class BadOutput(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+    """What a command wrote cannot be used. The message says what to change."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """What is used of a reading: `metrics` of one arm and launch, and the tool's own name of each.
+
+    `undirected` are names of series left out because nobody says which way is better.
+    """
+
+    metrics: tuple[Metric, ...]
+    names: Mapping[str, str]
+    tool: str
+    failed: tuple[Absent, ...]
+    skipped: tuple[Absent, ...]
+    undirected: tuple[str, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Picked:
+    """What is gathered while a reading is gone through; `used` are the positions of rules that fitted something."""
+
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
+    undirected: list[str] = field(default_factory=list)
+
+
+def select(reading: Reading, rules: Sequence[Rule], *, arm: str, launch: int) -> Selection:
+    """Apply the first rule that fits a series; without one, series that say their direction and are not derived are used.
+
+    Raises:
+        BadOutput: a rule fits nothing, two series get one name, a number cannot be judged, or nothing is left.
+    """
+    picked = _Picked()
+    for series in reading.series:
+        _pick(series, rules, picked, arm=arm, launch=launch)
+    failed = _not_ignored(reading.failed, rules, picked.used)
+    skipped = _not_ignored(reading.skipped, rules, picked.used)
+    for position, rule in enumerate(rules):
+        if position not in picked.used:
+            raise BadOutput(f"metrics[{position}].match: {rule.match!r} fits nothing; the output has {_listed(reading)}")
+    if not picked.metrics and not failed:
+        raise BadOutput(_nothing_left(reading, picked))
+    return Selection(
+        metrics=tuple(picked.metrics.values()),
+        names=picked.names,
+        tool=reading.tool,
+        failed=failed,
+        skipped=skipped,
+        undirected=tuple(picked.undirected),
+    )
+
+
+def _pick(series: Series, rules: Sequence[Rule], picked: _Picked, *, arm: str, launch: int) -> None:
+    position = _first_fitting(rules, series.label)
+    rule = rules[position] if position is not None else None
+    if position is not None:
+        picked.used.add(position)
+    if (rule is None and series.derived) or (rule is not None and not rule.use):
+        return
+    better = (rule.better if rule else None) or series.better
+    if better is None:
+        if rule is not None:
+            raise BadOutput(f"metrics[{position}]: the tool does not say which way {series.label!r} is better; add `better`")
+        picked.undirected.append(series.label)
+        return
+    name = (rule.name if rule else None) or metric_name(series.benchmark, series.measure)
+    if name in picked.metrics:
+        raise BadOutput(f"{series.label!r} and {picked.names[name]!r} would both be called {name}; give one another `name`")
+    unit = (rule.unit if rule else None) or series.unit
+    picked.metrics[name] = _metric(name, series, unit, better, arm=arm, launch=launch)
+    picked.names[name] = series.label
+
+
+def _metric(name: str, series: Series, unit: str, better: Better, *, arm: str, launch: int) -> Metric:
+    measured = interpret(unit)
+    values = _thinned(series.values)
+    timed = measured.unit in {Unit.SECONDS, Unit.PER_SECOND}
+    least = min(values, default=0.0)
+    if not values or least < 0 or (timed and least == 0):
+        said = f"is {least:g} {unit}".rstrip() if values else "has no number"
+        raise BadOutput(f"{series.label!r} {said}, which cannot be compared; leave it out: `metrics: [{{match: …, use: false}}]`")
+    return Metric(
+        name=name,
+        arm=arm,
+        unit=measured.unit,
+        better=better,
+        lane=Lane.WALL if timed else Lane.COUNTERS,
+        launches=(Launch(launch=launch, values=tuple(value * measured.scale for value in values)),),
+    )
+
+
+def _thinned(values: tuple[float, ...]) -> tuple[float, ...]:
+    """At most `MOST_VALUES`, evenly spread over all."""
+    if len(values) <= MOST_VALUES:
+        return values
+    return tuple(values[index * len(values) // MOST_VALUES] for index in range(MOST_VALUES))
+
+
+def _not_ignored(absent: Sequence[Absent], rules: Sequence[Rule], used: set[int]) -> tuple[Absent, ...]:
+    kept = []
+    for one in absent:
+        position = _first_fitting(rules, one.benchmark)
+        used |= {position} if position is not None else set()
+        if position is None or rules[position].use:
+            kept.append(one)
+    return tuple(kept)
+
+
+def _first_fitting(rules: Sequence[Rule], label: str) -> int | None:
+    return next((position for position, rule in enumerate(rules) if _fits(rule.match, label)), None)
+
+
+def _fits(glob: str, label: str) -> bool:
+    """Whether a glob fits all of a name: ``*`` is anything, ``?`` one character. Brackets are themselves, names have many."""
+    form = "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in glob)
+    return re.fullmatch(form, label, re.DOTALL) is not None
+
+
+def _nothing_left(reading: Reading, picked: _Picked) -> str:
+    if picked.undirected:
+        example = f"`metrics: [{{match: {picked.undirected[0]!r}, better: lower}}]`"
+        return (
+            f"the tool does not say which way its numbers are better; say it, as in {example}. The output has {_listed(reading)}"
+        )
+    return f"nothing of the output is used; it has {_listed(reading)}"
+
+
+def _listed(reading: Reading) -> str:
+    """The first names of what was read."""
+    labels = [series.label for series in reading.series] + [absent.benchmark for absent in (*reading.failed, *reading.skipped)]
+    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    return ", ".join(repr(label[:100]) for label in labels[:SHOWN]) + more

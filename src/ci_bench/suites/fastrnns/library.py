@@ -1,0 +1,133 @@
+"""torch.nn's own modules as references and rivals: LSTM, GRU and RNN, with cuDNN and without."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import rnn
+
+from ci_bench.suites.fastrnns.given import Given
+from ci_bench.suites.fastrnns.options import CompileMode, Job, Options
+from ci_bench.suites.fastrnns.variants import Form, Task
+
+Outputs = tuple[Tensor, tuple[Tensor, ...]]
+"""What the gradient is driven into, and the final states."""
+
+
+def build_module(options: Options, task: Task, weights: dict[str, Tensor]) -> nn.RNNBase:
+    """The module of a task with the given weights, in their number format and on their device, in training mode.
+
+    Weights that the task does not have are zero: the biases of an LSTM beside which layers are normalised.
+    """
+    kinds: dict[Task, Callable[..., nn.RNNBase]] = {Task.GRU: nn.GRU, Task.RNN_RELU: nn.RNN, Task.RNN_TANH: nn.RNN}
+    more: dict[str, Any] = {"nonlinearity": str(task).removeprefix("rnn_")} if kinds.get(task) is nn.RNN else {}
+    some = weights["weight_ih_l0"]
+    module = kinds.get(task, nn.LSTM)(
+        options.input_size,
+        options.hidden_size,
+        options.num_layers,
+        bidirectional=task is Task.BIDIRECTIONAL,
+        dropout=options.dropout if task is Task.DROPOUT else 0.0,
+        **more,
+    ).to(device=some.device, dtype=some.dtype)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(weights[name] if name in weights else torch.zeros_like(parameter))
+    return module
+
+
+def forward_of(module: nn.RNNBase, job: Job, given: Given) -> Callable[[], Outputs]:
+    """The task's forward pass on the given inputs and states, without cuDNN where the form says so."""
+    call: Callable[..., Any] = module
+    if job.variant.form is Form.COMPILE:
+        call = _compiled(module, job.mode)
+    states: Any = given.states if len(given.states) > 1 else given.states[0]
+    passes: dict[str, Callable[[], Outputs]] = {
+        Task.VARIABLE_LENGTH: lambda: _packed(call, given.inputs, states),
+        Task.LAST_STATE: lambda: _last(call, given.inputs[0], states),
+    }
+    run = passes.get(job.variant.task, lambda: _whole(call, given.inputs[0], states))
+    if job.variant.structure == "library_layernorm":
+        run = _with_norms(run, job.options, given)
+    # Off a GPU there is no cuDNN to switch off.
+    return _without_cudnn(run) if job.variant.form is Form.ATEN and given.gradient.is_cuda else run
+
+
+def _whole(call: Callable[..., Any], x: Tensor, states: Any) -> Outputs:
+    output, finals = call(x, states)
+    return output, finals if isinstance(finals, tuple) else (finals,)
+
+
+def _last(call: Callable[..., Any], x: Tensor, states: Any) -> Outputs:
+    _, (hidden, cell) = call(x, states)
+    return hidden[-1], (hidden[-1], cell[-1])
+
+
+def _packed(call: Callable[..., Any], sequences: tuple[Tensor, ...], states: Any) -> Outputs:
+    """Packing, the module, and padding: all that it takes to get from a list of sequences to their outputs."""
+    packed = rnn.pack_sequence([one.squeeze(1) for one in sequences], enforce_sorted=False)
+    output, finals = call(packed, states)
+    return rnn.pad_packed_sequence(output)[0], tuple(finals)
+
+
+def _with_norms(run: Callable[[], Outputs], options: Options, given: Given) -> Callable[[], Outputs]:
+    """Three layer normalisations per step and layer beside the module: two over 4 H on fixed numbers, one on the cell."""
+    hidden, some = options.hidden_size, given.gradient
+    wide = [nn.LayerNorm(4 * hidden).to(some) for _ in range(2)]
+    narrow = nn.LayerNorm(hidden).to(some)
+    generator = torch.Generator().manual_seed(options.seed)
+    fixed = torch.randn(options.batch_size, 4 * hidden, generator=generator).to(some)
+
+    def run_both() -> Outputs:
+        output, finals = run()
+        for layer in range(options.num_layers):
+            for _ in range(options.seq_length):
+                for norm in wide:
+                    norm(fixed)
+                narrow(finals[1][layer])
+        return output, finals
+
+    return run_both
+
+
+def _without_cudnn(run: Callable[[], Outputs]) -> Callable[[], Outputs]:
+    def run_apart() -> Outputs:
+        with switched_off(torch.backends.cudnn):
+            return run()
+
+    return run_apart
+
+
+def _compiled(module: nn.RNNBase, mode: CompileMode | None) -> Callable[..., Any]:
+    """The module compiled. Dynamo leaves recurrent modules alone unless told otherwise, and inductor fails on oneDNN's operator.
+
+    Without oneDNN, in the first call alone, the module is taken apart into its steps instead.
+    """
+    from torch._dynamo import config
+
+    config.allow_rnn = True
+    compiled = torch.compile(module, mode=str(mode or CompileMode.DEFAULT))
+    called = False
+
+    def call(*arguments: Any) -> Any:
+        nonlocal called
+        if called:
+            return compiled(*arguments)
+        called = True
+        with switched_off(torch.backends.mkldnn):
+            return compiled(*arguments)
+
+    return call
+
+
+@contextmanager
+def switched_off(backend: Any) -> Iterator[None]:
+    """A backend of torch off for a while. Its own context managers set precision, too, and warn about that."""
+    before = backend.enabled
+    backend.enabled = False
+    try:
+        yield
+    finally:
+        backend.enabled = before

@@ -1,0 +1,181 @@
+"""The options of `fastrnns` as frozen values: one entry of the configuration, and what one case was planned with. No torch here.
+
+The defaults are the original tool's sizes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task, Variant
+
+DEFAULT_GROUPS = ("cnns", "rnns")
+
+
+class Dtype(StrEnum):
+    """The number format of weights, inputs and arithmetic."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class Fuser(StrEnum):
+    """Which fuser TorchScript may use; `default` leaves torch's own choice."""
+
+    TE = "te"
+    OLD = "old"
+    NONE = "none"
+    DEFAULT = "default"
+
+
+class Executor(StrEnum):
+    """Which executor TorchScript uses; `default` leaves the fuser's choice."""
+
+    PROFILING = "profiling"
+    SIMPLE = "simple"
+    LEGACY = "legacy"
+    DEFAULT = "default"
+
+
+class CompileMode(StrEnum):
+    """The mode of `torch.compile`."""
+
+    DEFAULT = "default"
+    REDUCE_OVERHEAD = "reduce-overhead"
+    MAX_AUTOTUNE = "max-autotune"
+    MAX_AUTOTUNE_NO_CUDAGRAPHS = "max-autotune-no-cudagraphs"
+
+    @property
+    def uses_cudagraphs(self) -> bool:
+        """Whether outputs lie in memory that the next step overwrites (on a GPU)."""
+        return self in {CompileMode.REDUCE_OVERHEAD, CompileMode.MAX_AUTOTUNE}
+
+
+class CnnLibrary(StrEnum):
+    """Whose ResNets."""
+
+    TRANSFORMERS = "transformers"
+    TORCHVISION = "torchvision"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What the variants are run with. Sizes are counts; `dropout` is a share in 0..1; `image_size` is in pixels.
+
+    Variable lengths are drawn from 30 % to below 100 % of `seq_length`.
+    """
+
+    seq_length: int = 100
+    num_layers: int = 1
+    input_size: int = 512
+    hidden_size: int = 512
+    batch_size: int = 64
+    dropout: float = 0.4
+    cnn_batch_size: int = 32
+    image_size: int = 224
+    cnn_library: CnnLibrary = CnnLibrary.TRANSFORMERS
+    dtype: Dtype = Dtype.FLOAT32
+    allow_tf32: bool = False
+    seed: int = 0
+    fuser: Fuser = Fuser.TE
+    executor: Executor = Executor.DEFAULT
+    cuda_pointwise_loop_level: int | None = None
+    cuda_pointwise_block_count: int | None = None
+    cuda_pointwise_block_size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One entry of the configuration: which variants, and the options of all of them."""
+
+    name: str | None = None
+    groups: tuple[str, ...] | None = None
+    variants: tuple[str, ...] = ()
+    compile_modes: tuple[CompileMode, ...] = ()
+    options: Options = Options()
+    given: frozenset[str] = frozenset()
+    """The options that the entry names, whatever their value."""
+
+    @property
+    def chosen_groups(self) -> tuple[str, ...]:
+        """The groups asked for; the original tool's where neither groups nor variants are named."""
+        if self.groups is not None:
+            return self.groups
+        return () if self.variants else DEFAULT_GROUPS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What one case runs: a variant, the mode it is compiled in (`None` where it isn't), its options."""
+
+    variant: Variant
+    mode: CompileMode | None
+    options: Options
+
+    def as_params(self) -> dict[str, Any]:
+        """The variant and the options that matter to it, as `parse_job` reads them: equal params, same measurement."""
+        params: dict[str, Any] = {"variant": self.variant.name}
+        if self.mode is not None:
+            params["compile_mode"] = str(self.mode)
+        for name in honoured(self.variant):
+            value = getattr(self.options, name)
+            params[name] = str(value) if isinstance(value, StrEnum) else value
+        return params
+
+
+ALWAYS = ("dtype", "allow_tf32", "seed")
+OF_SEQUENCES = ("seq_length", "num_layers", "input_size", "hidden_size", "batch_size")
+OF_IMAGES = ("cnn_batch_size", "image_size", "cnn_library")
+OF_TORCHSCRIPT = (
+    "fuser",
+    "executor",
+    "cuda_pointwise_loop_level",
+    "cuda_pointwise_block_count",
+    "cuda_pointwise_block_size",
+)
+
+
+def honoured(variant: Variant) -> tuple[str, ...]:
+    """The names of the options that a variant takes into account, which are part of what it measures."""
+    sizes = OF_IMAGES if variant.is_convolutional else OF_SEQUENCES
+    knobs = OF_TORCHSCRIPT if variant.form.is_torchscript else ()
+    dropout = ("dropout",) if variant.task is Task.DROPOUT else ()
+    return (*sizes, *dropout, *ALWAYS, *knobs)
+
+
+def parse_entry(raw: Mapping[str, Any]) -> Entry:
+    """One entry of the configuration, already validated by its schema."""
+    values = dict(raw)
+    name = values.pop("name", None)
+    groups = values.pop("groups", None)
+    variants = tuple(values.pop("variants", ()))
+    modes = tuple(CompileMode(mode) for mode in values.pop("compile_modes", ()))
+    return Entry(
+        name=name,
+        groups=None if groups is None else tuple(groups),
+        variants=variants,
+        compile_modes=modes,
+        options=_options(values),
+        given=frozenset(values),
+    )
+
+
+def parse_job(params: Mapping[str, Any]) -> Job:
+    """A case's parameters, as `Job.as_params` wrote them."""
+    values = dict(params)
+    variant = VARIANTS[values.pop("variant")]
+    mode = values.pop("compile_mode", None)
+    assert (mode is not None) == (variant.form is Form.COMPILE), "a mode belongs to what is compiled"  # noqa: S101 - our own bug if not
+    return Job(variant=variant, mode=None if mode is None else CompileMode(mode), options=_options(values))
+
+
+ENUMS: Mapping[str, type[StrEnum]] = {"dtype": Dtype, "cnn_library": CnnLibrary, "fuser": Fuser, "executor": Executor}
+OPTION_NAMES = tuple(one.name for one in fields(Options))
+
+
+def _options(values: Mapping[str, Any]) -> Options:
+    typed: dict[str, Any] = {name: ENUMS[name](value) if name in ENUMS else value for name, value in values.items()}
+    return Options(**typed)

@@ -1,0 +1,123 @@
+"""The half of `fastrnns` that needs no torch: an entry to cases, one for each variant, and a case to stages."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.case import Case, Due
+from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
+from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
+
+MEMORY_LAUNCHES = (0, 1)
+"""Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
+FORWARD, BACKWARD = "forward_time", "backward_time"
+WHOLE = ("step_time", "device_time")
+"""The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its parts."""
+
+
+class FastRnns:
+    """Run each variant beside its reference, forward and backward timed apart."""
+
+    name = "fastrnns"
+    worker = "ci_bench.suites.fastrnns.run"
+    preload = ("torch", "torch._dynamo", "transformers.models.resnet.modeling_resnet")
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """One case per variant and compile mode. Raises `BadConfig` where options contradict each other or the variants."""
+        entry = parse_entry(options)
+        complaints = [f"suites.fastrnns: {complaint}" for complaint in _complaints(entry)]
+        if complaints:
+            raise BadConfig("\n".join(complaints))
+        return tuple(_plan_case(job, entry.name) for job in _jobs(entry))
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Translate from cold where there is something to translate, verify, then memory and time."""
+        job = parse_job(case.params)
+        cold = (
+            (Stage(kind=StageKind.ALONE, arms=(job.variant.name,), cache=Cache.COLD),) if job.variant.form.is_translated else ()
+        )
+        memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        return (
+            *cold,
+            Stage(kind=StageKind.VERIFY, arms=case.arms),
+            *memory,
+            Stage(kind=StageKind.TIME, arms=case.arms, launches=None),
+        )
+
+    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Never: all weights are drawn from the seed."""
+        return False
+
+
+SUITE = FastRnns()
+
+
+def _jobs(entry: Entry) -> Iterator[Job]:
+    """The chosen variants in their order, and where modes are given the compiled form of each structure behind them."""
+    variants = chosen(entry.chosen_groups, entry.variants)
+    modes = entry.compile_modes or (CompileMode.DEFAULT,)
+    compiled = [compiled_form(one) for one in variants] if entry.compile_modes else []
+    for variant in dict.fromkeys([*variants, *compiled]):
+        if variant.form is Form.COMPILE:
+            yield from (Job(variant=variant, mode=mode, options=entry.options) for mode in modes)
+        else:
+            yield Job(variant=variant, mode=None, options=entry.options)
+
+
+def _plan_case(job: Job, name: str | None) -> Case:
+    variant, reference = job.variant, reference_of(job.variant)
+    checks = ("agrees", "compiled") if variant.form is Form.COMPILE else ("agrees",)
+    full_name = f"{name}.{variant.name}" if name else variant.name
+    return Case(
+        id=f"fastrnns/{full_name}[{','.join(_shown(job))}]",
+        suite="fastrnns",
+        name=full_name,
+        params=job.as_params(),
+        arms=tuple(dict.fromkeys((reference.name, variant.name))),
+        reference=reference.name,
+        due=Due(checks=checks, times=(FORWARD,) if variant.forward_only else (FORWARD, BACKWARD)),
+        details=WHOLE,
+    )
+
+
+def _shown(job: Job) -> Iterator[str]:
+    """What tells cases of one variant apart: its sizes always, its mode, and any other option that is not the default."""
+    shown, default = job.options, Options()
+    if job.variant.is_convolutional:
+        yield f"batch={shown.cnn_batch_size}"
+    else:
+        yield f"batch={shown.batch_size}"
+        yield f"hidden={shown.hidden_size}"
+        yield f"input={shown.input_size}"
+        yield f"layers={shown.num_layers}"
+        yield f"seq={shown.seq_length}"
+    if job.variant.is_convolutional:
+        yield f"size={shown.image_size}"
+    if job.mode is not None:
+        yield f"mode={job.mode}"
+    for option in sorted(set(honoured(job.variant)) - SIZES - {"seed"}):
+        if getattr(shown, option) != getattr(default, option):
+            yield f"{option}={getattr(shown, option)}"
+
+
+SIZES = {"batch_size", "hidden_size", "input_size", "num_layers", "seq_length", "cnn_batch_size", "image_size"}
+
+
+def _complaints(entry: Entry) -> Iterator[str]:
+    """What no schema can say: options that nothing uses, and variants that a value makes meaningless."""
+    variants = chosen(entry.chosen_groups, entry.variants)
+    names = ", ".join(one.name for one in variants)
+    used = {option for variant in variants for option in honoured(variant)}
+    if "dropout" in entry.given and "dropout" not in used:
+        yield f"dropout: {names} has no dropout between layers; use a variant that has, such as jit_dropout, or leave it out"
+    unused = sorted(entry.given - used - {"dropout"})
+    for option in unused:
+        yield f"{option}: none of the variants {names} uses it; leave it out, or add a variant that does"
+    if entry.options.num_layers == 1:
+        yield from (_no_dropout(one) for one in variants if one.task is Task.DROPOUT)
+
+
+def _no_dropout(variant: Variant) -> str:
+    where = f"num_layers: with one layer {variant.name} has nothing to drop, as dropout acts between layers"
+    return f"{where}; set num_layers to 2 or more, or leave the variant out"

@@ -1,0 +1,146 @@
+"""What a task computes, in double precision: torch.nn's modules where it has one, plain formulas where it hasn't.
+
+The plain formulas are written gate by gate and share nothing with the structures that are timed. Dropout is off, or acts with
+the masks that are given.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ci_bench.suites.fastrnns.cells import EPSILON
+from ci_bench.suites.fastrnns.given import Given
+from ci_bench.suites.fastrnns.library import Outputs
+from ci_bench.suites.fastrnns.networks import Network, build_network
+from ci_bench.suites.fastrnns.options import Job
+from ci_bench.suites.fastrnns.variants import REFERENCES, VARIANTS, Task
+
+Observed = dict[str, Tensor]
+"""What is compared, by name: the output, the final states, the gradient of each weight."""
+
+GRADIENT = "gradient of "
+PLAIN = "plain formulas in double precision"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """Where the expected values come from, in words, and how to get them from a start in double precision."""
+
+    words: str
+    job: Job
+    backward: bool
+
+    def observe(self, given: Given) -> Observed:
+        """The expected values for a start, which is taken in double precision."""
+        exact = given.to(torch.float64, str(given.gradient.device))
+        return observe(_exact_network(self.job, exact), exact.gradient, backward=self.backward)
+
+
+def reference_for(job: Job) -> Reference:
+    """The reference of a job's variant, by what it computes, not by how."""
+    task = job.variant.task
+    if job.variant.structure == "library_layernorm":
+        # The norms beside the module change nothing in its results, and lead nowhere backward.
+        return Reference(words="nn.LSTM in double precision, forward alone", job=_as(job, "aten"), backward=False)
+    if task in PLAIN_LAYERS:
+        return Reference(words=PLAIN, job=job, backward=not job.variant.forward_only)
+    names = {Task.GRU: "nn.GRU", Task.RNN_RELU: "nn.RNN", Task.RNN_TANH: "nn.RNN"}
+    words = names.get(task, "the eager model" if job.variant.is_convolutional else "nn.LSTM")
+    return Reference(words=f"{words} in double precision", job=_as(job, REFERENCES[task]), backward=True)
+
+
+def _as(job: Job, name: str) -> Job:
+    return replace(job, variant=VARIANTS[name], mode=None)
+
+
+def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Observed:
+    """Output, states and gradients of one round. What was left in the gradients before is in them still."""
+    output, states = network.forward()
+    seen = {"output": output.detach(), **{f"state {index}": state.detach() for index, state in enumerate(states)}}
+    if not backward:
+        return seen
+    torch.autograd.backward([output], [gradient])
+    grads = {name: parameter.grad for name, parameter in network.parameters.items()}
+    return {**seen, **{f"{GRADIENT}{name}": grad.detach().clone() for name, grad in grads.items() if grad is not None}}
+
+
+def _exact_network(job: Job, given: Given) -> Network:
+    layer = PLAIN_LAYERS.get(job.variant.task)
+    if layer is None:
+        network = build_network(job, given)
+        network.drop(False)
+        return network
+    return plain_network(given, layer, layers=job.options.num_layers)
+
+
+def plain_network(
+    given: Given, layer: "PlainLayer", *, layers: int, between: Callable[[int, Tensor], Tensor] = lambda _, x: x
+) -> Network:
+    """Layers of plain formulas on top of each other, as a network; `between` changes what a layer (from 0) passes on."""
+    parameters = {name: value.clone().requires_grad_() for name, value in given.weights.items()}
+
+    def forward() -> Outputs:
+        x, finals = given.inputs[0], []
+        for k in range(layers):
+            own = {name.removesuffix(f"_l{k}"): value for name, value in parameters.items() if name.endswith(f"_l{k}")}
+            x, h, c = layer(x, given.states[0][k], given.states[1][k], own)
+            x = between(k, x) if k < layers - 1 else x
+            finals.append((h, c))
+        return x, (torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals]))
+
+    for parameter in parameters.values():
+        parameter.grad = torch.zeros_like(parameter)
+    return Network(parameters=parameters, forward=forward, drop=lambda _: None)
+
+
+def plain_lstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """i, f, o = sigma(z), g = tanh(z_g), c' = f c + i g, h' = o tanh(c')."""
+
+    def sums(x: Tensor, h: Tensor, rows: slice) -> Tensor:
+        matrices = x @ weights["weight_ih"][rows].T + h @ weights["weight_hh"][rows].T
+        return matrices + weights["bias_ih"][rows] + weights["bias_hh"][rows]
+
+    return _through_time(x, h, c, sums, lambda cell: cell)
+
+
+def plain_milstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """As `plain_lstm` with z = alpha Wx Uh + beta_i Wx + beta_h Uh + b."""
+
+    def sums(x: Tensor, h: Tensor, rows: slice) -> Tensor:
+        wx, uh = x @ weights["weight_ih"][rows].T, h @ weights["weight_hh"][rows].T
+        mixed = weights["alpha"][rows] * wx * uh
+        return mixed + weights["beta_ih"][rows] * wx + weights["beta_hh"][rows] * uh + weights["bias"][rows]
+
+    return _through_time(x, h, c, sums, lambda cell: cell)
+
+
+def plain_layernorm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """As `plain_lstm` with z = LN(x W_ih^T) + LN(h W_hh^T), both over all gates, and c' normalised."""
+
+    def norm(values: Tensor, name: str) -> Tensor:
+        deviation = (values.var(-1, unbiased=False, keepdim=True) + EPSILON).sqrt()
+        return (values - values.mean(-1, keepdim=True)) / deviation * weights[f"scale_{name}"] + weights[f"shift_{name}"]
+
+    def sums(x: Tensor, h: Tensor, rows: slice) -> Tensor:
+        return (norm(x @ weights["weight_ih"].T, "ih") + norm(h @ weights["weight_hh"].T, "hh"))[:, rows]
+
+    return _through_time(x, h, c, sums, lambda cell: norm(cell, "c"))
+
+
+def _through_time(
+    x: Tensor, h: Tensor, c: Tensor, sums: Callable[[Tensor, Tensor, slice], Tensor], settle: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    width, outputs = h.shape[1], []
+    for step in range(x.shape[0]):
+        z_i, z_f, z_g, z_o = (sums(x[step], h, slice(gate * width, (gate + 1) * width)) for gate in range(4))
+        c = settle(z_f.sigmoid() * c + z_i.sigmoid() * z_g.tanh())
+        h = z_o.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs), h, c
+
+
+PlainLayer = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor]], tuple[Tensor, Tensor, Tensor]]
+PLAIN_LAYERS: Mapping[Task, PlainLayer] = {Task.LAYERNORM: plain_layernorm, Task.MILSTM: plain_milstm}
+"""Tasks for which torch.nn has no module."""

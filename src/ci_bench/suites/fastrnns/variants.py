@@ -1,0 +1,179 @@
+"""Every variant by name: what it computes, how it is written, how it is run. No torch here.
+
+A task says what is computed, so variants of one task can be compared; a structure says how the computation is written down; a
+form says who runs it. The names of the original tool (`GROUPS` of the first three) are kept, all others follow their pattern.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Task(StrEnum):
+    """What is computed. Variants of one task start from the same bytes and are held to the same reference."""
+
+    SEQUENCE = "sequence"
+    """An LSTM over the whole sequence; the gradient comes from every step."""
+    LAST_STATE = "last_state"
+    """An LSTM of which only the last hidden state is kept; the gradient comes from it alone."""
+    LAYERNORM = "layernorm"
+    DROPOUT = "dropout"
+    VARIABLE_LENGTH = "variable_length"
+    BIDIRECTIONAL = "bidirectional"
+    MILSTM = "milstm"
+    GRU = "gru"
+    RNN_RELU = "rnn_relu"
+    RNN_TANH = "rnn_tanh"
+    RESNET18 = "resnet18"
+    RESNET50 = "resnet50"
+
+
+class Form(StrEnum):
+    """Who runs a structure."""
+
+    LIBRARY = "library"
+    """torch.nn with cuDNN, so on a GPU alone."""
+    ATEN = "aten"
+    """torch.nn without cuDNN: torch's own kernels, on the CPU oneDNN's where torch takes them."""
+    EAGER = "eager"
+    SCRIPT = "script"
+    TRACE = "trace"
+    COMPILE = "compile"
+
+    @property
+    def is_torchscript(self) -> bool:
+        """Whether fuser and executor of TorchScript matter."""
+        return self in {Form.SCRIPT, Form.TRACE}
+
+    @property
+    def is_translated(self) -> bool:
+        """Whether something other than Python's interpreter runs it in the end."""
+        return self in {Form.SCRIPT, Form.TRACE, Form.COMPILE}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """One entry of the table. `forward_only`: there is no backward worth the name, so none is measured."""
+
+    name: str
+    task: Task
+    structure: str
+    form: Form
+    forward_only: bool = False
+
+    @property
+    def is_convolutional(self) -> bool:
+        """Whether it takes images, not sequences."""
+        return self.task in {Task.RESNET18, Task.RESNET50}
+
+
+REFERENCES: Mapping[Task, str] = {
+    Task.SEQUENCE: "aten",
+    Task.LAST_STATE: "aten_simple",
+    Task.LAYERNORM: "py_layernorm",
+    Task.DROPOUT: "aten_dropout",
+    Task.VARIABLE_LENGTH: "vl_aten",
+    Task.BIDIRECTIONAL: "aten_bidirectional",
+    Task.MILSTM: "py_milstm",
+    Task.GRU: "aten_gru",
+    Task.RNN_RELU: "aten_rnn_relu",
+    Task.RNN_TANH: "aten_rnn_tanh",
+    Task.RESNET18: "resnet18",
+    Task.RESNET50: "resnet50",
+}
+"""The reference arm of every case of a task: torch's own library without cuDNN, which every machine has, or the eager form."""
+
+HAND_WRITTEN = {Form.EAGER: "py", Form.SCRIPT: "jit", Form.COMPILE: "compile"}
+
+
+def _hand_written(structure: str, task: Task, *, suffix: str | None = None) -> tuple[Variant, ...]:
+    """The eager, the scripted and the compiled form; `suffix` follows ``py``, ``jit`` and ``compile`` in the names."""
+    tail = f"_{structure}" if suffix is None else suffix
+    return tuple(
+        Variant(name=f"{prefix}{tail}", task=task, structure=structure, form=form) for form, prefix in HAND_WRITTEN.items()
+    )
+
+
+def _library(task: Task) -> tuple[Variant, ...]:
+    """torch.nn's module for a task, with cuDNN and without."""
+    return (
+        Variant(name=f"cudnn_{task}", task=task, structure="library", form=Form.LIBRARY),
+        Variant(name=f"aten_{task}", task=task, structure="library", form=Form.ATEN),
+    )
+
+
+def _convolutional(task: Task) -> tuple[Variant, ...]:
+    forms = {Form.EAGER: "", Form.TRACE: "_jit", Form.COMPILE: "_compile"}
+    return tuple(Variant(name=f"{task}{tail}", task=task, structure=str(task), form=form) for form, tail in forms.items())
+
+
+def _all_variants() -> tuple[Variant, ...]:
+    layernorm = Variant(
+        name="cudnn_layernorm", task=Task.LAYERNORM, structure="library_layernorm", form=Form.LIBRARY, forward_only=True
+    )
+    variable = {Form.LIBRARY: "vl_cudnn", Form.ATEN: "vl_aten", Form.EAGER: "vl_py", Form.SCRIPT: "vl_jit"}
+    return (
+        Variant(name="cudnn", task=Task.SEQUENCE, structure="library", form=Form.LIBRARY),
+        Variant(name="aten", task=Task.SEQUENCE, structure="library", form=Form.ATEN),
+        Variant(name="compile_lstm", task=Task.SEQUENCE, structure="library", form=Form.COMPILE),
+        *_hand_written("loop", Task.SEQUENCE, suffix=""),
+        *_hand_written("premul", Task.SEQUENCE),
+        *_hand_written("premul_bias", Task.SEQUENCE),
+        *_hand_written("multilayer", Task.SEQUENCE),
+        Variant(name="compile_scan", task=Task.SEQUENCE, structure="scan", form=Form.COMPILE),
+        Variant(name="compile_while_loop", task=Task.SEQUENCE, structure="while_loop", form=Form.COMPILE),
+        Variant(name="cudnn_simple", task=Task.LAST_STATE, structure="library", form=Form.LIBRARY),
+        Variant(name="aten_simple", task=Task.LAST_STATE, structure="library", form=Form.ATEN),
+        *_hand_written("simple", Task.LAST_STATE),
+        layernorm,
+        Variant(name="aten_layernorm", task=Task.LAYERNORM, structure="library_layernorm", form=Form.ATEN, forward_only=True),
+        *_hand_written("layernorm", Task.LAYERNORM),
+        *_hand_written("layernorm_decom", Task.LAYERNORM),
+        *_library(Task.DROPOUT),
+        *_hand_written("dropout", Task.DROPOUT),
+        *(Variant(name=name, task=Task.VARIABLE_LENGTH, structure=_of(form), form=form) for form, name in variable.items()),
+        Variant(name="vl_compile", task=Task.VARIABLE_LENGTH, structure="variable_length", form=Form.COMPILE),
+        *_library(Task.BIDIRECTIONAL),
+        *_hand_written("bidirectional", Task.BIDIRECTIONAL),
+        *_hand_written("milstm", Task.MILSTM),
+        *(one for task in (Task.GRU, Task.RNN_RELU, Task.RNN_TANH) for one in (*_library(task), *_hand_written(str(task), task))),
+        *_convolutional(Task.RESNET18),
+        *_convolutional(Task.RESNET50),
+    )
+
+
+def _of(form: Form) -> str:
+    return "library" if form in {Form.LIBRARY, Form.ATEN} else "variable_length"
+
+
+VARIANTS: Mapping[str, Variant] = {one.name: one for one in _all_variants()}
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "cnns": ("resnet18", "resnet18_jit", "resnet50", "resnet50_jit"),
+    "rnns": ("cudnn", "aten", "jit", "jit_premul", "jit_premul_bias", "jit_simple", "jit_multilayer", "py"),
+    "vl_lstm": ("vl_cudnn", "vl_jit", "vl_py"),
+    "layernorm": ("cudnn_layernorm", "jit_layernorm", "jit_layernorm_decom"),
+    "dropout": ("cudnn_dropout", "jit_dropout"),
+    "cells": ("jit_milstm", "jit_gru", "jit_rnn_relu", "jit_rnn_tanh"),
+    "bidirectional": ("cudnn_bidirectional", "jit_bidirectional"),
+    "higher_order": ("compile_scan", "compile_while_loop"),
+}
+"""The first three are the original tool's, with its variants in its order."""
+
+
+def reference_of(variant: Variant) -> Variant:
+    """The arm that a variant's speedup is over."""
+    return VARIANTS[REFERENCES[variant.task]]
+
+
+def compiled_form(variant: Variant) -> Variant:
+    """The variant that compiles the same structure. That of a structure which only the library has is the library's."""
+    same = (one for one in VARIANTS.values() if one.form is Form.COMPILE and one.task is variant.task)
+    ranked = sorted(same, key=lambda one: one.structure != variant.structure)
+    return ranked[0]
+
+
+def chosen(groups: Iterable[str], names: Iterable[str]) -> tuple[Variant, ...]:
+    """The variants of the groups, then those named, each once."""
+    every = [name for group in groups for name in GROUPS[group]] + list(names)
+    return tuple(VARIANTS[name] for name in dict.fromkeys(every))

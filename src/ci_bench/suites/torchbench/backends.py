@@ -1,0 +1,108 @@
+"""From the name of a backend to a function that compiles, and the settings of torch that go with it."""
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ci_bench.suites.torchbench.options import Options, Precision
+
+RECOMPILES = 64
+"""Above dynamo's default of 8: blocks of one model share their code. Beyond it a case fails, where dynamo would run eagerly."""
+
+
+def make_compiler(options: Options, backend: str | None) -> Callable[[Callable[..., Any]], Any]:
+    """`torch.compile` with a backend, or the identity for `None`."""
+    if backend is None:
+        return lambda function: function
+    resolved = resolve_backend(backend)
+    dynamic = True if options.settings.dynamic else None
+    return lambda function: torch.compile(function, backend=resolved, fullgraph=options.settings.nopython, dynamic=dynamic)
+
+
+def resolve_backend(backend: str) -> str | Callable[..., Any]:
+    """A registered backend's name as it is, or the function behind ``package.module:function``.
+
+    Raises:
+        LookupError: no such backend; the message lists the registered ones.
+    """
+    module, colon, attribute = backend.partition(":")
+    if colon:
+        try:
+            function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise LookupError(f"backend: {backend!r} cannot be imported: {error}") from error
+        return function
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
+        message = f"backend: {backend!r} is not registered with torch {torch.__version__} (registered: {', '.join(known)})"
+        raise LookupError(message)
+    return backend
+
+
+def set_up_torch(options: Options) -> None:
+    """Set what holds for the whole worker: precision of matmuls, determinism, dynamo's limits, inductor's options.
+
+    Raises:
+        LookupError: inductor has no option of a given name; the message names the nearest.
+    """
+    tf32 = options.precision is Precision.TF32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    if options.settings.deterministic:
+        _be_deterministic()
+    dynamo: Any = importlib.import_module("torch._dynamo.config")
+    dynamo.recompile_limit = max(dynamo.recompile_limit, RECOMPILES)
+    dynamo.fail_on_recompile_limit_hit = True
+    dynamo.suppress_errors = False
+    set_inductor(wanted_of_inductor(options))
+
+
+def wanted_of_inductor(options: Options) -> dict[str, Any]:
+    """Inductor's options that a case asks for, the general ones first."""
+    settings = options.settings
+    wanted: dict[str, Any] = {"fallback_random": True} if settings.align_rng else {}
+    if settings.freezing:
+        wanted["freezing"] = True
+    if settings.cudagraphs is not None:
+        wanted["triton.cudagraphs"] = settings.cudagraphs
+    return {**wanted, **settings.inductor}
+
+
+def set_inductor(wanted: Mapping[str, Any]) -> None:
+    """Set options of inductor by dotted name, in the type that they have."""
+    if not wanted:
+        return
+    config: Any = importlib.import_module("torch._inductor.config")
+    known: dict[str, Any] = config.get_config_copy()
+    for name, value in wanted.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise LookupError(f"inductor.{name}: inductor of torch {torch.__version__} has no such option{hint}")
+        holder, _, last = name.rpartition(".")
+        target = config
+        for step in filter(None, holder.split(".")):
+            target = getattr(target, step)
+        setattr(target, last, _typed(name, value, known[name]))
+
+
+def _typed(name: str, value: Any, current: Any) -> Any:
+    truth, number = isinstance(current, bool), isinstance(current, int | float)
+    if truth and value not in {True, False}:
+        raise LookupError(f"inductor.{name}: {value!r} is neither true nor false")
+    if number and isinstance(value, str):
+        raise LookupError(f"inductor.{name}: {value!r} is no number")
+    return type(current)(value) if number else value
+
+
+def _be_deterministic() -> None:
+    """Kernels that give the same bits each time. CUBLAS_WORKSPACE_CONFIG has to be there before CUDA is used."""
+    import os
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False

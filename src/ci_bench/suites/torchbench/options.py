@@ -1,0 +1,176 @@
+"""The options of `torchbench` as frozen values, with their defaults. No torch here.
+
+`Entry` is one item of the configuration: which models, in which modes. `Options` are those of one case, as its `params` hold
+them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+REFERENCE_ARM = "eager"
+TRAINING_PARTS = ("forward_time", "backward_time", "optimizer_time")
+"""What a training step is timed by where only the model is compiled."""
+
+
+class Source(StrEnum):
+    """Where models come from."""
+
+    ZOO = "zoo"
+    """The models that ship with ci-bench."""
+    TORCHBENCH = "torchbench"
+    """A checkout of the TorchBench repository, or a folder laid out like one."""
+    HUGGINGFACE = "huggingface"
+    """Configurations of transformers with random weights."""
+    TIMM = "timm"
+    """The package timm, if it is installed."""
+    OWN = "own"
+    """The user's own, by import path or by file."""
+
+
+class Mode(StrEnum):
+    """What a step is."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+class Measure(StrEnum):
+    """What is asked of a case."""
+
+    BOTH = "both"
+    PERFORMANCE = "performance"
+    ACCURACY = "accuracy"
+
+
+class Scope(StrEnum):
+    """What the backend gets to compile: the whole step, or the model alone.
+
+    With the model alone, forward, backward and optimizer are timed apart as well.
+    """
+
+    STEP = "step"
+    MODEL = "model"
+
+
+class Precision(StrEnum):
+    """How numbers are kept and multiplied. `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    AMP_BF16 = "amp_bf16"
+    AMP_FP16 = "amp_fp16"
+
+    @property
+    def epsilon(self) -> float:
+        """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
+        return _EPSILON.get(self, 2.0**-24)
+
+
+_EPSILON = {
+    Precision.TF32: 2.0**-11,
+    Precision.FP16: 2.0**-11,
+    Precision.AMP_FP16: 2.0**-11,
+    Precision.BF16: 2.0**-9,
+    Precision.AMP_BF16: 2.0**-9,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How a model is built, compiled, run and verified: what every case of an entry shares.
+
+    `steps` is how many steps are verified, one after the other; `perturbations` how many eager runs from slightly shaken numbers
+    measure rounding; `prepared` how many batches take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to
+    torch, to the optimizer and to the model.
+    """
+
+    scope: Scope = Scope.MODEL
+    measure: Measure = Measure.BOTH
+    batch_size: int | None = None
+    optimizer: str = "Adam"
+    lr: float = 0.01
+    seed: int = 1337
+    prepared: int = 3
+    steps: int = 2
+    perturbations: int = 3
+    nopython: bool = False
+    dynamic: bool = False
+    cudagraphs: bool | None = None
+    freezing: bool = False
+    channels_last: bool = False
+    deterministic: bool = False
+    align_rng: bool = True
+    batch_invariance: bool = False
+    activation_checkpointing: bool = False
+    quantization: str | None = None
+    inductor: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """One case. `rules` are the table rows that concern it (see `tables`); those with a device are decided in the worker."""
+
+    model: str
+    mode: Mode
+    precision: Precision
+    backend: str
+    source: Source = Source.ZOO
+    path: str | None = None
+    settings: Settings = Settings()
+    rules: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def arm(self) -> str:
+        """The candidate arm; dynamo's own backend ``eager`` must not be mistaken for the reference."""
+        return arm_name(self.backend)
+
+    def as_params(self) -> dict[str, Any]:
+        """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
+        params: dict[str, Any] = asdict(self)
+        params["rules"] = list(params["rules"])
+        plain: dict[str, Any] = _plain(params)
+        return plain
+
+
+def parse(params: Mapping[str, Any]) -> Options:
+    """The options of a case from its parameters."""
+    values = dict(params)
+    settings = settings_from(values.pop("settings", {}))
+    return Options(
+        mode=Mode(values.pop("mode")),
+        precision=Precision(values.pop("precision")),
+        source=Source(values.pop("source", Source.ZOO)),
+        rules=tuple(values.pop("rules", ())),
+        settings=settings,
+        **values,
+    )
+
+
+def settings_from(values: Mapping[str, Any]) -> Settings:
+    """Settings from plain values, which have been checked against the schema."""
+    known = {one.name for one in fields(Settings)}
+    given = {name: value for name, value in values.items() if name in known}
+    given["scope"] = Scope(given.get("scope", Scope.MODEL))
+    given["measure"] = Measure(given.get("measure", Measure.BOTH))
+    return Settings(**given)
+
+
+def arm_name(backend: str) -> str:
+    """The name of the arm that a backend runs in."""
+    return "dynamo-eager" if backend == "eager" else backend
+
+
+def _plain(value: Any) -> Any:
+    """Enumerations as their text, tuples as lists: as JSON gives them back."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

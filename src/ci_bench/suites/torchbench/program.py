@@ -1,0 +1,220 @@
+"""A model made ready to step: cast, placed, with its own optimizer and its prepared batches, compiled or not.
+
+The step that is timed is the step that is verified: it is built here, once for both. Zero-grad comes first and outside of what
+is compiled, and gradients are allocated before the first step, so that no guard sees them change from nothing to something.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ci_bench.suites.base import Mark, Part, Unsupported
+from ci_bench.suites.torchbench.backends import make_compiler
+from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
+from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of
+from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample
+
+Result = tuple[Tensor | None, Any]
+"""Loss (detached) and outputs of one step."""
+
+_WEIGHTS = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
+_AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A model that can step. `parts` are those that `step` marks."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    samples: tuple[Sample, ...]
+    step: Callable[[Sample, Mark], Result]
+    parts: tuple[Part, ...]
+
+
+def make_ready(options: Options, loaded: Loaded, *, device: str, backend: str | None, exact: bool = False) -> Ready:
+    """Build a stepping model. `backend` compiles it; `exact` makes it the fp64 reference, without autocast."""
+    training = options.mode is Mode.TRAINING
+    cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
+    module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
+    samples = tuple(map(cast.sample, loaded.samples))
+    loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
+    autocast = nullcontext if exact else _autocast(options.precision, device)
+    compiler = make_compiler(options, backend)
+    if not training:
+        keeps_gradients = loaded.grad_in_inference
+        step = _inference(module, autocast, compiler, grad=keeps_gradients)
+        return Ready(module=module, optimizer=None, samples=samples, step=step, parts=())
+    assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
+    trained = [one for one in module.parameters() if one.requires_grad]
+    if not trained:
+        raise Unsupported(f"{options.model} has no parameters to train; take `mode: inference`")
+    optimizer = build_optimizer(options, trained, device)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    build = _whole_step if options.settings.scope is Scope.STEP else _model_step
+    step, parts = build(_Trained(module=module, optimizer=optimizer, loss=loss, autocast=autocast), compiler)
+    return Ready(module=module, optimizer=optimizer, samples=samples, step=step, parts=parts)
+
+
+def build_optimizer(options: Options, parameters: list[Tensor], device: str) -> torch.optim.Optimizer:
+    """The named optimizer; capturable on a GPU where it can be, so that its step needs no synchronisation."""
+    import inspect
+
+    optimizer_class = getattr(torch.optim, options.settings.optimizer)
+    known = inspect.signature(optimizer_class).parameters
+    more = {"capturable": True} if device != "cpu" and "capturable" in known else {}
+    built: torch.optim.Optimizer = optimizer_class(parameters, lr=options.settings.lr, **more)
+    return built
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    loss: Loss
+    autocast: Callable[[], AbstractContextManager[object]]
+
+    def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> tuple[Tensor, Any]:
+        with self.autocast():
+            outputs = self.module(*args, **kwargs)
+            return self.loss(outputs, target), outputs
+
+    def clear(self) -> None:
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _whole_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
+    """Forward, loss, backward and optimizer go through the backend together."""
+
+    def whole(args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> Result:
+        loss, outputs = trained.forward(args, kwargs, target)
+        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        trained.optimizer.step()
+        return loss.detach(), outputs
+
+    compiled = compiler(whole)
+
+    def step(sample: Sample, _: Mark) -> Result:
+        trained.clear()
+        result: Result = compiled(sample.args, sample.kwargs, sample.target)
+        return result
+
+    return step, ()
+
+
+def _model_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
+    """Only the model goes through the backend, so the parts of a step can be told apart."""
+    compiled: nn.Module = cast("nn.Module", compiler(trained.module))
+    with_model = replace(trained, module=compiled)
+
+    def step(sample: Sample, mark: Mark) -> Result:
+        trained.clear()
+        loss, outputs = with_model.forward(sample.args, sample.kwargs, sample.target)
+        mark()
+        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        mark()
+        trained.optimizer.step()
+        mark()
+        return loss.detach(), outputs
+
+    return step, tuple(Part(metric=name) for name in TRAINING_PARTS)
+
+
+def _inference(
+    module: nn.Module, autocast: Callable[[], AbstractContextManager[object]], compiler: Compile, *, grad: bool
+) -> Callable[[Sample, Mark], Result]:
+    compiled = compiler(module)
+
+    def step(sample: Sample, _: Mark) -> Result:
+        with torch.set_grad_enabled(grad), autocast():
+            return None, compiled(*sample.args, **sample.kwargs)
+
+    return step
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cast:
+    """Puts modules and samples on a device. `rounded` is the type of weights and inputs, `None` to leave it.
+
+    With `exact`, fp64 on top of it: the reference sees the numbers that the arms see, not those before they were rounded.
+    """
+
+    device: str
+    rounded: torch.dtype | None
+    exact: bool
+    images: bool
+
+    def module(self, module: nn.Module) -> nn.Module:
+        placed = module.to(self.device) if self.rounded is None else module.to(self.device, self.rounded)
+        placed = placed.to(torch.float64) if self.exact else placed
+        return placed.to(memory_format=torch.channels_last) if self.images else placed  # type: ignore[call-overload] # no stub for layouts
+
+    def sample(self, sample: Sample) -> Sample:
+        """A copy of the sample; its floating tensors have the weights' type."""
+        return Sample(
+            args=pytree.tree_map(self._tensor, sample.args),
+            kwargs=pytree.tree_map(self._tensor, dict(sample.kwargs)),
+            target=pytree.tree_map(self._tensor, sample.target),
+        )
+
+    def _tensor(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        moved = value.detach().to(self.device, copy=True)
+        if moved.is_floating_point():
+            moved = moved if self.rounded is None else moved.to(self.rounded)
+            moved = moved.to(torch.float64) if self.exact else moved
+        image = self.images and moved.dim() == 4  # noqa: PLR2004 - batch, channels, height, width
+        return moved.contiguous(memory_format=torch.channels_last) if image else moved
+
+
+def _projected(module: nn.Module, samples: tuple[Sample, ...], seed: int) -> tuple[Loss, tuple[Sample, ...]]:
+    """A loss for models that bring none: the outputs' product with fixed random numbers, the same in every precision.
+
+    A mean of outputs would have no gradient behind a normalisation, and the gradient check would check nothing.
+    """
+    parameters, buffers = parameters_of(module), buffers_of(module)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        targets = [_draw_like(module(*sample.args, **sample.kwargs), generator) for sample in samples]
+    load_state(module, parameters, buffers)
+    return projection, tuple(replace(sample, target=target) for sample, target in zip(samples, targets, strict=True))
+
+
+def _draw_like(outputs: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
+    return tuple(
+        torch.randn(leaf.shape, generator=generator).bfloat16().to(leaf.device, leaf.dtype) for leaf in _floating(outputs)
+    )
+
+
+def projection(outputs: Any, weights: tuple[Tensor, ...]) -> Tensor:
+    """Sum over floating leaves of ``<leaf, weights> / sqrt(n)``, accumulated at least in fp32."""
+    terms = []
+    for leaf, weight in zip(_floating(outputs), weights, strict=True):
+        wide = torch.promote_types(leaf.dtype, torch.float32)
+        terms.append((leaf.to(wide) * weight.to(wide)).sum() / math.sqrt(max(leaf.numel(), 1)))
+    return torch.stack(terms).sum()
+
+
+def _floating(outputs: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def _autocast(precision: Precision, device: str) -> Callable[[], AbstractContextManager[object]]:
+    kind = _AUTOCAST.get(precision)
+    if kind is None:
+        return nullcontext
+    device_type = device.partition(":")[0]
+    return lambda: torch.autocast(device_type, dtype=kind)

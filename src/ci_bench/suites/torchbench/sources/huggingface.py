@@ -1,0 +1,73 @@
+"""Configurations of transformers with random weights, by the runner's batch sizes and sequence lengths. Nothing is downloaded.
+
+Labels, where the model's own loss needs them, are drawn like the ids. Dropout stays as configured: seeds make both arms draw
+the same.
+"""
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from ci_bench.suites.torchbench.huggingface_table import HUGGINGFACE, Listed
+from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
+
+BOTH_ENDS = ("T5", "M2M100", "MT5")
+"""Models that want ids for their decoder as well; they get the same."""
+TOKENS = "sequence_length"
+"""The one of `model_options` that is ours: tokens per row."""
+
+
+def load(options: Options, _: str) -> Loaded:
+    """Build a model from its configuration. Raises `LookupError` where this transformers has no such class or setting."""
+    listed = HUGGINGFACE[options.model]
+    given = dict(options.settings.model_options)
+    tokens = int(given.pop(TOKENS, listed.tokens))
+    module = _build(listed, given)
+    batch = options.settings.batch_size or listed.batch
+    generator = torch.Generator().manual_seed(options.settings.seed)
+    samples = tuple(_sample(options.model, module, (batch, tokens), generator) for _ in range(options.settings.prepared))
+    return Loaded(module=module, samples=samples, loss=_own_loss, batch_size=batch)
+
+
+def _build(listed: Listed, given: dict[str, Any]) -> nn.Module:
+    cls = getattr(importlib.import_module("transformers"), listed.cls, None)
+    if cls is None:
+        raise LookupError(f"this transformers has no {listed.cls}")
+    config = cls.config_class()
+    for name, value in {**listed.config, **given}.items():
+        if not hasattr(config, name):
+            raise LookupError(f"model_options.{name}: the configuration of {listed.cls} has no such setting")
+        setattr(config, name, value)
+    config.use_cache = False
+    built: nn.Module = cls(config)
+    return built
+
+
+def _sample(name: str, module: nn.Module, shape: tuple[int, int], generator: Generator) -> Sample:
+    """Random ids; the last is the end of the text where the head looks for it."""
+    config: Any = module.config
+    ids = _draw(config.vocab_size, shape, generator)
+    if "Bart" in name:
+        ids[:, -1] = config.eos_token_id
+    kwargs = {"input_ids": ids, "labels": _labels(name, config, shape, generator)}
+    if name.startswith(BOTH_ENDS):
+        kwargs["decoder_input_ids"] = ids.clone()
+    return Sample(kwargs=kwargs)
+
+
+def _labels(name: str, config: Any, shape: tuple[int, int], generator: Generator) -> Tensor:
+    if name.endswith("SequenceClassification"):
+        return _draw(config.num_labels, shape[:1], generator)
+    return _draw(config.vocab_size, shape, generator)
+
+
+def _draw(high: int, shape: tuple[int, ...], generator: Generator) -> Tensor:
+    return torch.randint(high, shape, generator=generator)
+
+
+def _own_loss(outputs: Any, _: Any) -> Tensor:
+    loss: Tensor = outputs.loss
+    return loss

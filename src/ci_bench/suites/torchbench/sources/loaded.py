@@ -1,0 +1,67 @@
+"""What every source of models gives: a module on the CPU, samples to feed it, a loss, and what is peculiar about it."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ci_bench.suites.torchbench.options import Options
+
+Loss = Callable[[Any, Any], Tensor]
+"""Outputs and target to a scalar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One prepared batch: arguments of the model, and the target of the loss (any tree of tensors)."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    target: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A model, fresh.
+
+    `loss` of `None` asks for a random projection of the outputs: a mean has no gradient behind a normalisation. `batch_size` is
+    `None` where rows mean nothing. `batched` says whether every tensor whose first dimension is the batch size can be cut
+    along it; `rows` are the sizes of the samples where they differ. `train_mode` of `None` follows the case's mode.
+    """
+
+    module: nn.Module
+    samples: tuple[Sample, ...]
+    loss: Loss | None
+    batch_size: int | None
+    batched: bool = True
+    rows: tuple[int, ...] = ()
+    train_mode: bool | None = None
+    grad_in_inference: bool = False
+
+
+class Loader(Protocol):
+    """A source of models, in the worker. Same seed, same bytes."""
+
+    def __call__(self, options: Options, device: str) -> Loaded:
+        """The model of the case. Raises `Unsupported` where it cannot run here by its own word."""
+
+
+def as_sample(inputs: Any, target: Any = None) -> Sample:
+    """Example inputs as a sample: a mapping names arguments, a sequence lists them, anything else is the only one."""
+    if isinstance(inputs, Mapping):
+        return Sample(kwargs=dict(inputs), target=target)
+    return Sample(args=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,), target=target)
+
+
+def leading_rows(sample: Sample) -> int | None:
+    """The first dimension of the first tensor that has one, by which users call the batch size."""
+    leaves = pytree.tree_leaves((sample.args, dict(sample.kwargs)))
+    return next((int(leaf.shape[0]) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), None)
+
+
+def optional(package: str) -> Any:
+    """A package that ci-bench does not ask for. Raises `ImportError` where it is not installed."""
+    return importlib.import_module(package)

@@ -1,0 +1,27 @@
+"""The embedded zoo as a source."""
+
+import torch
+
+from ci_bench.suites.base import Unsupported
+from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.sources.loaded import Loaded
+from ci_bench.suites.torchbench.zoo.exhibits import EXHIBITS
+
+
+def load(options: Options, _: str) -> Loaded:
+    """Build a model of the zoo and make up its data; the seed rules both.
+
+    Raises:
+        Unsupported: another batch size is wanted of a model that has none.
+    """
+    exhibit = EXHIBITS[options.model]
+    wanted = options.settings.batch_size
+    if wanted is not None and not exhibit.batched and wanted != exhibit.batch:
+        message = f"{options.model} has a fixed batch of {exhibit.batch}, and batch_size is {wanted}"
+        raise Unsupported(message)
+    batch = wanted or exhibit.batch
+    torch.manual_seed(options.settings.seed)
+    module = exhibit.build()
+    generator = torch.Generator().manual_seed(options.settings.seed)
+    samples = tuple(exhibit.sample(batch, generator) for _ in range(options.settings.prepared))
+    return Loaded(module=module, samples=samples, loss=exhibit.loss, batch_size=batch, batched=exhibit.batched)

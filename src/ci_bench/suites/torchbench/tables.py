@@ -1,0 +1,211 @@
+"""Tables: what is known of single models, by source, device, mode and precision. No torch here.
+
+A table is a list of rules: ours, a CSV of results that the runner expects, or made from a YAML of the dynamo runner's
+(`runner_tables`). Rules that concern a case are put into its parameters; where one depends on the device, the worker decides.
+Later rules win, field by field.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.faults import capped, schema_faults
+from ci_bench.suites.torchbench.options import Options, Precision
+from ci_bench.suites.torchbench.runner_tables import canaries_of, is_of_the_runner, rules_of, rules_of_expected
+
+MAX_BYTES = 1_000_000
+SITUATION = ("models", "when", "reason")
+"""Fields of a rule that say where it holds; all others say what."""
+
+Rule = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rules in their order, and the canary models that are run all the same."""
+
+    rules: tuple[Rule, ...] = ()
+    canaries: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """What the rules make of a case on its device. `options` are its own with what rules change."""
+
+    options: Options
+    skip: str | None = None
+    skip_accuracy: str | None = None
+    tolerance: float | None = None
+    non_deterministic: bool = False
+    train_mode: bool | None = None
+    runner_tolerance: float | None = None
+    runner_larger_multiplier: bool = False
+    runner_iou: float | None = None
+    expected: str | None = None
+    most_graph_breaks: int | None = None
+    least_graphs: int | None = None
+
+
+def read_tables(paths: Iterable[str]) -> Table:
+    """Read tables, ours or the runner's, one after the other.
+
+    Raises:
+        BadConfig: a file cannot be read, or breaks the schema; the message lists every fault.
+    """
+    rules: list[Rule] = []
+    canaries: set[str] = set()
+    for path in paths:
+        if path.endswith(".csv"):
+            rules += _expected(Path(path).expanduser())
+            continue
+        raw = _load(Path(path).expanduser())
+        if is_of_the_runner(raw):
+            rules += rules_of(raw)
+            canaries |= canaries_of(raw)
+        else:
+            rules += _checked(raw, path)
+    return Table(rules=tuple(rules), canaries=frozenset(canaries))
+
+
+def unknown_models(table: Table, known: Iterable[str]) -> list[str]:
+    """Models that a table names and the source does not have. A pattern that matches nothing is unknown as well."""
+    names = tuple(known)
+    wanted = {name for rule in table.rules for name in rule.get("models", ())}
+    return sorted(name for name in wanted if not any(fnmatchcase(one, name) for one in names))
+
+
+def rules_for(table: Table, options: Options, *, no_skip: bool, fast: bool) -> tuple[Rule, ...]:
+    """The rules that concern a case, without the conditions that are met; those with a device keep it."""
+    found = []
+    for rule in table.rules:
+        when = dict(rule.get("when", {}))
+        device = when.pop("device", None)
+        if not (_names(rule, options.model) and _met(when, options)):
+            continue
+        said = {key: value for key, value in rule.items() if key not in SITUATION}
+        said = _without_skips(said, rule, no_skip=no_skip, fast=fast)
+        if said:
+            found.append({**said, **({} if device is None else {"when": {"device": device}})})
+    return tuple(found)
+
+
+def settle(options: Options, device: str) -> Settled:
+    """Apply a case's rules on a device (``cuda:0`` is ``cuda``)."""
+    said: dict[str, Any] = {}
+    for rule in options.rules:
+        wanted = _listed(rule.get("when", {}).get("device", device.partition(":")[0]))
+        if device.partition(":")[0] in wanted:
+            said |= {key: value for key, value in rule.items() if key not in SITUATION}
+    expected = said.get("expected", {})
+    return Settled(
+        options=_changed(options, said),
+        skip=said.get("skip"),
+        skip_accuracy=said.get("skip_accuracy"),
+        tolerance=said.get("tolerance"),
+        non_deterministic=said.get("non_deterministic", False),
+        train_mode=said.get("train_mode"),
+        runner_tolerance=said.get("runner_tolerance"),
+        runner_larger_multiplier=said.get("runner_larger_multiplier", False),
+        runner_iou=said.get("runner_iou"),
+        expected=expected.get("accuracy"),
+        most_graph_breaks=expected.get("graph_breaks"),
+        least_graphs=expected.get("graphs"),
+    )
+
+
+def _changed(options: Options, said: Mapping[str, Any]) -> Options:
+    """Batch size: the user's word first, unless the model's is fixed; then the table's; then the model's own."""
+    settings = options.settings
+    batch = settings.batch_size if settings.batch_size is not None else said.get("batch_size")
+    batch = None if said.get("fixed_batch") else batch
+    most = said.get("max_batch_size")
+    batch = min(batch, most) if batch is not None and most is not None else batch
+    cudagraphs = said.get("cudagraphs", settings.cudagraphs)
+    precision = Precision(said.get("precision", options.precision))
+    return replace(options, precision=precision, settings=replace(settings, batch_size=batch, cudagraphs=cudagraphs))
+
+
+def _names(rule: Rule, model: str) -> bool:
+    patterns = rule.get("models")
+    return patterns is None or any(fnmatchcase(model, pattern) for pattern in patterns)
+
+
+def _met(when: Mapping[str, Any], options: Options) -> bool:
+    facts = {
+        "source": str(options.source),
+        "mode": str(options.mode),
+        "precision": str(options.precision),
+        "backend": options.backend,
+        "measure": str(options.settings.measure),
+        "freezing": options.settings.freezing,
+        "nopython": options.settings.nopython,
+    }
+    return all(facts[name] in _listed(wanted) for name, wanted in when.items())
+
+
+def _without_skips(said: dict[str, Any], rule: Rule, *, no_skip: bool, fast: bool) -> dict[str, Any]:
+    """`slow` is a reason to skip where it is to go fast; `no_skip` takes every such reason away."""
+    slow = said.pop("slow", False)
+    if slow and fast:
+        said["skip"] = f"slow{': ' + rule['reason'] if 'reason' in rule else ''}, and this entry is fast"
+    if no_skip:
+        said.pop("skip", None)
+    return said
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _load(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise BadConfig(f"{path}: cannot be read as YAML: {str(error)[:300]}") from error
+
+
+def _expected(path: Path) -> list[Rule]:
+    try:
+        return rules_of_expected(_text(path))
+    except (ValueError, csv.Error) as error:
+        raise BadConfig(f"{path}: not the runner's expected results: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be read: {error.strerror}; check suites.torchbench.tables") from error
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    if len(content) > MAX_BYTES:
+        raise BadConfig(f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read of a table")
+    return text
+
+
+def _checked(raw: Any, path: str) -> list[Rule]:
+    faults = list(schema_faults(raw, table_schema()))
+    if faults:
+        raise BadConfig(f"{path}: not a sound table:\n{capped(faults)}")
+    rules: list[Rule] = raw["rules"]
+    return rules
+
+
+@cache
+def table_schema() -> dict[str, Any]:
+    """The JSON Schema of our tables, shared: copy it before changing it."""
+    from importlib.resources import files
+
+    text = files("ci_bench").joinpath("schemas", "torchbench-table.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded

@@ -1,0 +1,113 @@
+"""Finds what a name in the configuration means: a preset, a local folder, a hub id, or a configuration written inline.
+
+Everything that can be wrong without asking the hub or importing transformers is found here, before anything runs.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.faults import nearest
+from ci_bench.suites.transformers.options import Model, looks_local
+
+PRESETS = ("bert", "gpt2", "t5", "llama", "vit", "wav2vec2", "whisper")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+NOT_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+LONGEST_NAME = 60
+OF_IMAGES, OF_TEXT = {"image_size", "num_channels", "patch_size"}, {"vocab_size", "text_config"}
+"""Fields of configurations that tell what a model reads."""
+
+
+def resolve_models(raw: Any, place: str) -> tuple[Model, ...]:
+    """Every model of an entry's `model`: one name, one mapping, or a list of them.
+
+    Raises:
+        BadConfig: every fault, one on each line, each beginning with its field under `place`.
+    """
+    listed = raw if isinstance(raw, list | tuple) else [raw]
+    faults, models = [], []
+    for index, one in enumerate(listed):
+        where = f"{place}.model[{index}]" if isinstance(raw, list | tuple) else f"{place}.model"
+        try:
+            models.append(_resolve({"path": one} if isinstance(one, str) else one, where))
+        except BadConfig as error:
+            faults.append(str(error))
+    names = [model.name for model in models]
+    faults += [f"{place}.model: {name!r} is there twice; give one of them a `name`" for name in _repeated(names)]
+    if faults:
+        raise BadConfig("\n".join(faults))
+    return tuple(models)
+
+
+def has_sequence(model: Model) -> bool:
+    """Whether a sequence length means something; assumed of what only the hub knows."""
+    config = model.config if not model.stored or model.on_hub else {**read_stored(model), **model.config}
+    return not OF_IMAGES.intersection(config) or bool(OF_TEXT.intersection(config))
+
+
+def read_stored(model: Model) -> Mapping[str, Any]:
+    """The configuration in a local model's folder."""
+    return _read_folder(Path(model.path or "").expanduser(), "model")
+
+
+@cache
+def preset(name: str) -> Mapping[str, Any]:
+    """The configuration of a preset."""
+    text = files("ci_bench.suites.transformers").joinpath("presets", f"{name}.yml").read_text(encoding="utf-8")
+    config: Mapping[str, Any] = yaml.safe_load(text)
+    return config
+
+
+def _resolve(given: Mapping[str, Any], where: str) -> Model:
+    path, config = given.get("path"), given.get("config", {})
+    plain = {key: given[key] for key in ("revision", "pretrained") if key in given}
+    if path is None or path in PRESETS:
+        if plain:
+            raise BadConfig(f"{where}.{next(iter(plain))}: only a folder or a hub id has this; leave it out, or set `path`")
+        whole = {**preset(path), **config} if path else dict(config)
+        return Model(name=_name(given, str(whole.get("model_type", ""))), path=path, config=_typed(whole, where))
+    if looks_local(path):
+        _read_folder(Path(path).expanduser(), f"{where}.path" if "name" in given or config or plain else where)
+        name = Path(path).expanduser().resolve().name
+    elif HUB_ID.fullmatch(path):
+        name = path.rpartition("/")[2]
+    else:
+        advice = "a hub id is owner/name, a folder starts with ./ or /"
+        raise BadConfig(f"{where}: there is no preset {path!r}{nearest(path, PRESETS)} ({advice})")
+    return Model(name=_name(given, name), path=path, config=dict(config), stored=True, **plain)
+
+
+def _typed(config: dict[str, Any], where: str) -> dict[str, Any]:
+    """A configuration that says everything has to say which family it is of."""
+    if not isinstance(config.get("model_type"), str):
+        raise BadConfig(f"{where}.config.model_type: missing; without a `path` the configuration names its family, such as bert")
+    return config
+
+
+def _read_folder(folder: Path, where: str) -> Mapping[str, Any]:
+    file = folder / "config.json"
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadConfig(f"{where}: there is no {file}; give the folder that save_pretrained wrote") from error
+    except (OSError, ValueError) as error:
+        raise BadConfig(f"{where}: {file} cannot be read: {error}") from error
+    if not isinstance(stored, dict) or not isinstance(stored.get("model_type"), str):
+        raise BadConfig(f"{where}: {file} has no model_type, so it is no configuration of transformers")
+    return stored
+
+
+def _name(given: Mapping[str, Any], found: str) -> str:
+    """The name in the case's id."""
+    return str(given.get("name") or NOT_A_NAME.sub("-", found)[:LONGEST_NAME] or "model")
+
+
+def _repeated(names: list[str]) -> Iterator[str]:
+    return (name for name in dict.fromkeys(names) if names.count(name) > 1)

@@ -1,0 +1,190 @@
+"""The inputs of a model, drawn from the seed in the shapes that its configuration asks for: text, images, sound, and labels.
+
+Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise. All rows are of full length.
+"""
+
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ci_bench.suites.base import Unsupported
+from ci_bench.suites.transformers.options import Mode, Options
+
+Batch = dict[str, Tensor]
+
+IMAGE_SIZE = 224
+"""Of families whose configuration names none, as convolutional networks take any size."""
+FRAMES_PER_LABEL = 4
+"""Frames of sound to one character: CTC needs at least two."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """Draws batches for one model. Float inputs are rounded to `dtype`, and widened to fp64 where `exact`."""
+
+    options: Options
+    model: Any
+    dtype: torch.dtype
+    device: str
+    exact: bool = False
+
+    def batches(self) -> tuple[Batch, ...]:
+        """The prepared batches, on the device; the same for every arm."""
+        return tuple(self._batch(index) for index in range(self.options.prepared_inputs))
+
+    def fixed(self) -> dict[str, bool]:
+        """Arguments that are no tensors. Scoring and training keep no cache of keys and values."""
+        return {"use_cache": False} if "use_cache" in arguments_of(self.model) else {}
+
+    def _batch(self, index: int) -> Batch:
+        generator = torch.Generator().manual_seed(self.options.seed * 1_000_003 + index)
+        batch = self._features(generator)
+        if self.options.mode is Mode.TRAINING:
+            batch |= self._labels(generator)
+        elif self.options.mode is Mode.INFERENCE and self.model.config.is_encoder_decoder:
+            batch["decoder_input_ids"] = self._ids(generator)
+        return {name: self._placed(value) for name, value in batch.items()}
+
+    def _placed(self, value: Tensor) -> Tensor:
+        rounded = value.to(self.dtype) if value.is_floating_point() else value
+        return (rounded.double() if self.exact and rounded.is_floating_point() else rounded).to(self.device)
+
+    def _features(self, generator: torch.Generator) -> Batch:
+        """What the model reads, by the name that transformers gives its main input."""
+        name, config = self.model.main_input_name, self.model.config
+        match name:
+            case "input_ids":
+                return self._text(generator)
+            case "pixel_values":
+                return {name: torch.randn(self._image_shape(config), generator=generator)}
+            case "input_values" | "input_features":
+                return {name: torch.randn(self._sound_shape(config, name), generator=generator)}
+        raise Unsupported(f"{type(self.model).__name__} reads {name}, for which no inputs are made")
+
+    def _text(self, generator: torch.Generator) -> Batch:
+        """Prompts of a generation need no mask, as all have the same length."""
+        ids = self._ids(generator)
+        masked = "attention_mask" in arguments_of(self.model) and self.options.mode is not Mode.GENERATION
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)} if masked else {"input_ids": ids}
+
+    def _ids(self, generator: torch.Generator, length: int | None = None) -> Tensor:
+        config = self.model.config.get_text_config()
+        shape = (self.options.batch_size, length or self._length)
+        return draw_ids(shape, config.vocab_size, special_ids(config), generator)
+
+    @property
+    def _length(self) -> int:
+        return self.options.sequence_length or 1
+
+    def _image_shape(self, config: Any) -> tuple[int, ...]:
+        size = getattr(config, "image_size", None) or IMAGE_SIZE
+        height, width = (size, size) if isinstance(size, int) else tuple(size)
+        frames = getattr(config, "num_frames", None)
+        return (self.options.batch_size, *((frames,) if frames else ()), getattr(config, "num_channels", 3), height, width)
+
+    def _sound_shape(self, config: Any, name: str) -> tuple[int, ...]:
+        """A waveform that becomes as many frames as the sequence is long, or a spectrogram of the model's own length."""
+        batch = self.options.batch_size
+        if hasattr(config, "conv_kernel"):
+            return (batch, samples_of(self._length, config.conv_kernel, config.conv_stride))
+        if name == "input_features" and hasattr(config, "max_source_positions"):
+            return (batch, config.num_mel_bins, 2 * config.max_source_positions)
+        if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
+            return (batch, config.max_length, config.num_mel_bins)
+        raise Unsupported(f"{type(self.model).__name__} reads {name} of a form for which no inputs are made")
+
+    def _labels(self, generator: torch.Generator) -> Batch:
+        """What the model's own loss needs; nothing for a model that has none."""
+        config, batch = self.model.config, self.options.batch_size
+        match task_of(self.model):
+            case "class":
+                return {"labels": torch.randint(config.num_labels, (batch,), generator=generator)}
+            case "class of each token":
+                return {"labels": torch.randint(config.num_labels, (batch, self._length), generator=generator)}
+            case "span":
+                ends = (torch.randint(self._length, (batch,), generator=generator) for _ in range(2))
+                return dict(zip(("start_positions", "end_positions"), ends, strict=True))
+            case "characters":
+                return {"labels": self._ids(generator, max(1, self._length // FRAMES_PER_LABEL))}
+            case "text":
+                return {"labels": self._ids(generator)}
+        return {"decoder_input_ids": self._ids(generator)} if config.is_encoder_decoder else {}
+
+
+def require_length(config: Any, options: Options) -> None:
+    """Raise `Unsupported` where a model has learned no positions for so long a text. Rotary ones have no end."""
+    text = config.get_text_config()
+    prompt, new = options.sequence_length or 0, options.new_tokens if options.mode is Mode.GENERATION else 0
+    length = max(prompt, new + 1) if config.is_encoder_decoder else prompt + new
+    limit = getattr(text, "max_target_positions", None) or getattr(text, "max_position_embeddings", None)
+    rotary = any(getattr(text, name, None) is not None for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+    if limit is not None and length > limit and not rotary:
+        raise Unsupported(f"a text of {length} tokens is longer than the {limit} positions of this model")
+
+
+def described(batch: Batch) -> str:
+    """The shapes of a batch, as ``input_ids [8, 128], labels [8, 128]``."""
+    return ", ".join(f"{name} {list(value.shape)}" for name, value in batch.items())
+
+
+TASKS = {
+    "QUESTION_ANSWERING": "span",
+    "SEQUENCE_CLASSIFICATION": "class",
+    "NEXT_SENTENCE_PREDICTION": "class",
+    "IMAGE_CLASSIFICATION": "class",
+    "VIDEO_CLASSIFICATION": "class",
+    "AUDIO_CLASSIFICATION": "class",
+    "TOKEN_CLASSIFICATION": "class of each token",
+    "CTC": "characters",
+    "CAUSAL_LM": "text",
+    "MASKED_LM": "text",
+    "SEQ_TO_SEQ_CAUSAL_LM": "text",
+    "SPEECH_SEQ_2_SEQ": "text",
+}
+"""What a class is trained on, by the table of transformers that lists it."""
+
+
+def task_of(model: nn.Module) -> str | None:
+    """What a model's labels are, `None` for a bare model or a task that is not known here."""
+    from transformers.models.auto import modeling_auto
+
+    name = type(model).__name__
+    for table, task in TASKS.items():
+        classes = getattr(modeling_auto, f"MODEL_FOR_{table}_MAPPING_NAMES").values()
+        if any(name == listed or (isinstance(listed, tuple) and name in listed) for listed in classes):
+            return task
+    return None
+
+
+def arguments_of(model: nn.Module) -> Collection[str]:
+    """The names of the arguments of a model's forward pass."""
+    return inspect.signature(model.forward).parameters.keys()
+
+
+def draw_ids(shape: tuple[int, int], vocabulary: int, special: Collection[int], generator: torch.Generator) -> Tensor:
+    """Uniform ids, int64 of `shape`, none of them special."""
+    plain = [token for token in range(min(vocabulary, len(special) + 1)) if token not in special]
+    ids = torch.randint(vocabulary, shape, generator=generator)
+    if not plain:
+        return ids
+    return torch.where(torch.isin(ids, torch.tensor(sorted(special), dtype=torch.int64)), plain[0], ids)
+
+
+def special_ids(config: Any) -> frozenset[int]:
+    """The ids of a configuration that mean something: padding, beginning, end, the place of an image."""
+    fields: Mapping[str, Any] = vars(config)
+    found = [value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))]
+    flat = [one for value in found for one in (value if isinstance(value, list | tuple) else [value])]
+    return frozenset(one for one in flat if isinstance(one, int) and not isinstance(one, bool))
+
+
+def samples_of(frames: int, kernels: Collection[int], strides: Collection[int]) -> int:
+    """How many samples a stack of unpadded convolutions turns into so many frames: (n - 1) stride + kernel, layer by layer."""
+    needed = frames
+    for kernel, stride in zip(reversed(tuple(kernels)), reversed(tuple(strides)), strict=True):
+        needed = (needed - 1) * stride + kernel
+    return needed

@@ -1,0 +1,179 @@
+"""The half of `transformers` that needs no torch: an entry's grid to cases, cases to stages.
+
+Each candidate is a case of its own, with the eager arm measured again beside it: a candidate that does not compile, or runs out
+of memory, then costs its own row and no other's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from itertools import islice, product
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.case import Case, Due
+from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
+from ci_bench.suites.transformers.options import (
+    AGREES,
+    FIELDS,
+    FIRST_TOKEN,
+    PROCESS_VRAM,
+    REFERENCE_ARM,
+    STEP_PARTS,
+    TIMED_AGREES,
+    TOKEN,
+    CacheKind,
+    Candidate,
+    Mode,
+    Model,
+    Options,
+    Way,
+    candidate_from,
+    parse,
+)
+
+DEFAULT_MODELS = ("bert", "gpt2", "t5", "llama", "vit")
+MEMORY_LAUNCHES = (0, 1)
+"""Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
+GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cache")
+"""Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
+MOST_CASES = 2000
+
+TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
+OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
+
+
+class Transformers:
+    """Run models of transformers eagerly and translated."""
+
+    name = "transformers"
+    worker = "ci_bench.suites.transformers.run"
+    preload = (
+        "torch",
+        "torch._dynamo",
+        "transformers",
+        "transformers.modeling_utils",
+        "transformers.cache_utils",
+        "transformers.models.auto.modeling_auto",
+    )
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """One case for each point of the grid. Raises `BadConfig` where a model is unknown or options contradict each other."""
+        place = f"suites.transformers.{options['name']}" if "name" in options else "suites.transformers"
+        models = resolve_models(options.get("model", list(DEFAULT_MODELS)), place)
+        _check(options, place)
+        points = tuple(islice(_grid(options, models, _candidates(options, place)), MOST_CASES + 1))
+        if len(points) > MOST_CASES:
+            raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; take something out of a list")
+        return tuple(_case(one, options.get("name")) for one in points)
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Prepare, compile from cold, verify, then memory and time. An arm's process by itself is asked for its VRAM, too."""
+        options = parse(case.params)
+        candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
+        cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), cache=Cache.COLD) for arm in candidates)
+        peaks = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        looks = tuple(Stage(kind=StageKind.VERIFY, arms=(arm,)) for arm in case.arms if candidates)
+        return (
+            Stage(kind=StageKind.PREPARE, arms=()),
+            *cold,
+            Stage(kind=StageKind.VERIFY, arms=case.arms),
+            *((*peaks, *looks) if options.memory else ()),
+            *((Stage(kind=StageKind.TIME, arms=case.arms, launches=None),) if options.speed else ()),
+        )
+
+    def needs_network(self, case: Case) -> bool:
+        """Whether a configuration comes from the hub."""
+        return parse(case.params).model.on_hub
+
+
+SUITE = Transformers()
+
+
+def _check(options: Mapping[str, Any], place: str) -> None:
+    """What the form cannot say."""
+    faults = []
+    if options.get("speed", True) is False and options.get("memory", True) is False:
+        faults.append(f"{place}.memory: neither speed nor memory is to be measured; leave one of them on")
+    if options.get("memory_timeline", False) and options.get("memory", True) is False:
+        faults.append(f"{place}.memory_timeline: needs memory: true")
+    if faults:
+        raise BadConfig("\n".join(faults))
+
+
+def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None]:
+    words = _listed(options.get("candidate", "inductor"))
+    candidates = [candidate_from(word) for word in words]
+    arms = [one.arm if one else "none" for one in candidates]
+    for arm in arms:
+        if arms.count(arm) > 1:
+            raise BadConfig(f"{place}.candidate: {arm} is there twice; take one of them out")
+    return candidates
+
+
+def _grid(options: Mapping[str, Any], models: tuple[Model, ...], candidates: list[Candidate | None]) -> Iterator[Options]:
+    """Every combination, without those that differ only in what does not apply to them."""
+    single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
+    lists = [_listed(options[field]) if field in options else [getattr(Options(model=models[0]), field)] for field in GRID]
+    known = set()
+    for model in models:
+        sequential = has_sequence(model)
+        for values in product(*lists):
+            point = dict(zip(GRID, values, strict=True))
+            point["sequence_length"] = point["sequence_length"] if sequential else None
+            point["cache"] = point["cache"] if point["mode"] == Mode.GENERATION else CacheKind.DYNAMIC
+            key = (model.name, *point.values())
+            if key not in known:
+                known.add(key)
+                for candidate in candidates:
+                    raw = {**single, **point, "model": model}
+                    yield _options(raw, candidate)
+
+
+def _options(raw: Mapping[str, Any], candidate: Candidate | None) -> Options:
+    """Enumerations for their words."""
+    words = {**raw, "model": asdict(raw["model"]), "candidate": None if candidate is None else asdict(candidate)}
+    return parse(words)
+
+
+def _case(options: Options, entry: str | None) -> Case:
+    name = f"{entry}.{options.model.name}" if entry else options.model.name
+    training, generation = options.mode is Mode.TRAINING, options.mode is Mode.GENERATION
+    times = (FIRST_TOKEN, TOKEN) if generation else ("step_time",)
+    parts = STEP_PARTS if training else ("step_time",) if generation else ()
+    return Case(
+        id=f"transformers/{name}[{_point(options)}]",
+        suite="transformers",
+        name=name,
+        params=options.as_params(),
+        arms=options.arms,
+        reference=REFERENCE_ARM,
+        due=Due(checks=_owed(options), times=times if options.speed else ()),
+        details=(*parts, PROCESS_VRAM),
+    )
+
+
+def _owed(options: Options) -> tuple[str, ...]:
+    """The checks of a candidate. `compiled` comes from the engine, which counts dynamo's graphs."""
+    compiled = ("compiled",) if options.candidate and options.candidate.way is Way.DYNAMO else ()
+    return (*compiled, AGREES, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
+
+
+def _point(options: Options) -> str:
+    """What tells the cases of a grid apart, as ``mode=inference,batch=8,seq=128,…``."""
+    generation = {"new": options.new_tokens, "cache": options.cache} if options.mode is Mode.GENERATION else {}
+    length = {} if options.sequence_length is None else {"seq": options.sequence_length}
+    said = {
+        "mode": options.mode,
+        "batch": options.batch_size,
+        **length,
+        **generation,
+        "precision": options.precision,
+        "attention": options.attention,
+        "arm": options.arms[-1],
+    }
+    return ",".join(f"{key}={value}" for key, value in said.items())
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]

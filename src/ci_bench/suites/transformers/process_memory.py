@@ -1,0 +1,154 @@
+"""Memory of the whole process: a limit to it, what the driver says of it, and where it was allocated.
+
+The peaks of torch's allocator and of the process's resident size are the engine's. NVML's index is not torch's where
+CUDA_VISIBLE_DEVICES is set, so the GPU is found by its UUID.
+"""
+
+import contextlib
+import json
+import os
+import re
+import resource
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+STATUS = Path("/proc/self/status")
+MOST_EVENTS = 200_000
+SHOWN_SITES = 6
+OWN_FRAMES = ("/torch/", "/ci_bench/", "<frozen", "<string>", "??")
+"""Parts of file names that are not where a model allocates."""
+
+
+def limit_memory(limit_bytes: int | None, device: str) -> None:
+    """Let this process take `limit_bytes` more than it has now: of the GPU's memory, or of the host's on the CPU.
+
+    On the CPU the limit is on private writable memory (RLIMIT_DATA, setrlimit(2)), which allocators ask for in whole.
+    """
+    if limit_bytes is None:
+        return
+    if device.startswith("cuda"):
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+        return
+    found = re.search(r"^VmData:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
+    used = int(found[1]) * 1024 if found else 0
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (used + limit_bytes, hard))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on whatever device."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and ("out of memory" in text or "allocate memory" in text)
+    )
+
+
+def process_vram(device: str) -> tuple[int | None, str]:
+    """What this process holds on its GPU by the driver's account (bytes), or `None`, and a sentence on how it was found."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(nvml_uuid(device))
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError as error:
+        return None, f"NVML does not tell: {error}"
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    return own_share([(one.pid, one.usedGpuMemory) for one in running], os.getpid())
+
+
+def nvml_uuid(device: str) -> str:
+    """The UUID of a torch device as NVML writes it."""
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
+def own_share(running: Sequence[tuple[int, int | None]], own: int) -> tuple[int | None, str]:
+    """The bytes of process `own` among (pid, bytes) of all processes with a context on a GPU.
+
+    In a container the driver tells the pids of the host. This process has a context, so where there is but one, it is this one.
+    """
+    by_pid = dict(running)
+    if own in by_pid:
+        used, how = by_pid[own], "by its pid"
+    elif len(by_pid) == 1:
+        used, how = next(iter(by_pid.values())), "the only process on the GPU"
+    else:
+        return None, f"the driver lists {len(by_pid)} processes, none with the pid that this one has in its container"
+    return (None, "the driver does not tell the memory of a process here") if used is None else (used, how)
+
+
+class Timeline:
+    """Records every allocation and release on a GPU (torch's memory snapshot) within a block, with the lines that caused them."""
+
+    def __init__(self, device: str) -> None:
+        """Nothing is recorded yet."""
+        self._device = device
+        self._snapshot: Mapping[str, Any] = {}
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[None]:
+        """Record while the block runs."""
+        torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, device=self._device)  # noqa: SLF001 - as torch documents it
+        try:
+            yield
+            torch.cuda.synchronize(self._device)
+            self._snapshot = torch.cuda.memory._snapshot(self._device)  # noqa: SLF001 - likewise
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None, device=self._device)  # noqa: SLF001 - likewise
+
+    def events(self) -> list[Mapping[str, Any]]:
+        """What happened, in order: each has `action`, `addr`, `size` (bytes) and `frames`."""
+        index = torch.device(self._device).index or 0
+        traces: Sequence[list[Mapping[str, Any]]] = self._snapshot.get("device_traces", ())
+        return traces[index] if index < len(traces) else []
+
+    def write(self, path: Path) -> None:
+        """Keep the events as JSON, one on each line: torch's own file is a pickle."""
+        with path.open("w", encoding="utf-8") as file:
+            for event in self.events():
+                frames = [f"{frame['filename']}:{frame['line']} {frame['name']}" for frame in event.get("frames", ())]
+                kept = {key: event[key] for key in ("action", "addr", "size", "time_us") if key in event}
+                file.write(json.dumps({**kept, "frames": frames}) + "\n")
+
+
+def sites_at_peak(events: Sequence[Mapping[str, Any]]) -> tuple[int, list[tuple[str, int]]]:
+    """The most bytes that were held at once of what the events allocated, and which line held how many of them, most first."""
+    alive: dict[int, tuple[str, int]] = {}
+    held = peak = 0
+    at_peak: dict[int, tuple[str, int]] = {}
+    for event in events:
+        if event["action"] == "alloc":
+            alive[event["addr"]] = (_site(event.get("frames", ())), event["size"])
+            held += event["size"]
+        elif event["action"] == "free_completed" and event["addr"] in alive:
+            held -= alive.pop(event["addr"])[1]
+        if held > peak:
+            peak, at_peak = held, dict(alive)
+    totals: dict[str, int] = defaultdict(int)
+    for site, size in at_peak.values():
+        totals[site] += size
+    return peak, sorted(totals.items(), key=lambda item: -item[1])
+
+
+def told_sites(sites: Sequence[tuple[str, int]]) -> str:
+    """``modeling_bert.py:312 12.0 MiB, …``, the largest of them."""
+    shown = ", ".join(f"{site} {size / 2**20:.1f} MiB" for site, size in sites[:SHOWN_SITES])
+    rest = len(sites) - SHOWN_SITES
+    return f"{shown} and {rest} more lines" if rest > 0 else shown
+
+
+def _site(frames: Sequence[Mapping[str, Any]]) -> str:
+    """The innermost line that is the model's, as ``file.py:12``."""
+    for frame in frames:
+        name = str(frame["filename"])
+        if name.endswith(".py") and not any(part in name for part in OWN_FRAMES):
+            return f"{Path(name).name}:{frame['line']}"
+    return "elsewhere"

@@ -1,0 +1,96 @@
+"""The worker's half of `transformers`: one case as a workload. Imports torch; never imported by the parent.
+
+Seed, precision and determinism: weights and inputs follow `options.seed`; TF32 is on only for precision `tf32`; torch's
+deterministic mode is off, since it changes what is timed; dropout is off unless the case asks for it.
+"""
+
+import torch
+
+from ci_bench.records.case import Case
+from ci_bench.suites.base import Context, Evidence, Program, Unsupported
+from ci_bench.suites.transformers.generation import Generation, Script, require_generation
+from ci_bench.suites.transformers.inputs import Inputs, require_length
+from ci_bench.suites.transformers.network import Recipe
+from ci_bench.suites.transformers.optimizers import build_optimizer
+from ci_bench.suites.transformers.options import Attention, Mode, Options, Precision, parse
+from ci_bench.suites.transformers.process_memory import limit_memory
+from ci_bench.suites.transformers.steps import Inference, Observed, Training, make_parts
+from ci_bench.suites.transformers.translate import check_candidate
+from ci_bench.suites.transformers.verify import Verifier
+
+AMPERE = 8
+
+
+def open_workload(case: Case, context: Context) -> "TransformersWorkload":
+    """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
+    options = parse(case.params)
+    _require(options, context.device)
+    tf32 = options.precision is Precision.TF32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    limit_memory(options.memory_limit_bytes, context.device)
+    return TransformersWorkload(options, context)
+
+
+class TransformersWorkload:
+    """One model in one mode, in every arm."""
+
+    def __init__(self, options: Options, context: Context) -> None:
+        """Nothing is built yet."""
+        self._recipe = Recipe(options=options, device=context.device)
+        self._context = context
+
+    def prepare(self) -> None:
+        """Fetch what is stored, and find out without its weights whether model, inputs, arm and optimizer exist.
+
+        Raises:
+            BadModel: the model or the optimizer's options are wrong.
+            LookupError: there is no such backend.
+            Unsupported: the model cannot do this.
+        """
+        options = self._recipe.options
+        check_candidate(options.candidate, options.mode)
+        model = self._recipe.build("meta")
+        require_length(model.config, options)
+        if options.mode is Mode.GENERATION:
+            require_generation(model, options)
+        Inputs(options=options, model=model, dtype=self._recipe.dtype, device="cpu").batches()
+        if options.mode is Mode.TRAINING:
+            build_optimizer(options, model, self._context.device)
+        if options.model.on_hub and options.model.pretrained:
+            self._recipe.build("cpu")
+
+    def open(self, arm: str) -> Program:
+        """A fresh program of the arm."""
+        return open_program(self._recipe, arm, None)
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Whether the arms agree, and facts; of one arm by itself, what it holds on its GPU."""
+        verifier = Verifier(recipe=self._recipe, context=self._context, open_program=open_program)
+        return verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
+
+
+def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
+    """The program of an arm; `script` are tokens for a generation to take in place of its own."""
+    parts = make_parts(recipe, arm)
+    match recipe.options.mode:
+        case Mode.TRAINING:
+            return Training(parts)
+        case Mode.GENERATION:
+            return Generation(parts, script)
+        case Mode.INFERENCE:
+            return Inference(parts)
+
+
+def _require(options: Options, device: str) -> None:
+    """Skip what the device has no units for."""
+    on_gpu = device.startswith("cuda")
+    modern = on_gpu and torch.cuda.get_device_capability(device)[0] >= AMPERE
+    if options.precision is Precision.TF32 and not modern:
+        raise Unsupported("precision tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
+    if on_gpu and not modern and options.precision in {Precision.BF16, Precision.AMP_BF16}:
+        raise Unsupported(f"precision {options.precision} needs an NVIDIA GPU of compute capability 8.0 or newer")
+    if options.attention is Attention.FLASH and options.precision in {Precision.FP32, Precision.TF32}:
+        raise Unsupported(
+            f"attention {options.attention} computes in fp16 and bf16 alone; precision {options.precision} has neither"
+        )

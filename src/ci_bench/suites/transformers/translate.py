@@ -1,0 +1,150 @@
+"""An arm's forward pass: the model itself, or what a candidate makes of it.
+
+Translating happens in the first call and not before, so that its time is the latency of that call.
+"""
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ci_bench.suites.base import Compiler, Unsupported
+from ci_bench.suites.transformers.inputs import Batch
+from ci_bench.suites.transformers.options import Candidate, Mode, Way
+
+Forward = Callable[..., Any]
+"""Takes a batch as keywords; returns what the model returns, or its tensors in their order."""
+
+
+def forward_of(candidate: Candidate | None, model: nn.Module, fixed: Mapping[str, Any]) -> Forward:
+    """The forward pass of an arm; `fixed` are arguments of every call."""
+    if candidate is None:
+        return partial(model, **fixed)
+    if candidate.way is Way.DYNAMO:
+        return partial(compiled(candidate, model), **fixed)
+    return Translated(candidate.way, model, fixed)
+
+
+def compiled(candidate: Candidate, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function under `torch.compile` with the candidate's arguments.
+
+    Where CUDA graphs may be behind it, each call begins a step: what the call before returned may be overwritten.
+    """
+    run: Callable[..., Any] = torch.compile(
+        function,
+        backend=resolve_backend(candidate.backend),
+        mode=candidate.mode,
+        fullgraph=candidate.fullgraph,
+        dynamic=candidate.dynamic,
+    )
+    if not has_cuda_graphs(candidate):
+        return run
+
+    def begin(*values: Any, **named: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        return run(*values, **named)
+
+    return begin
+
+
+def has_cuda_graphs(candidate: Candidate | None) -> bool:
+    """Whether an arm may replay CUDA graphs, whose outputs live until the next replay."""
+    return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in {"reduce-overhead", "max-autotune"})
+
+
+def compiler_of(candidate: Candidate | None) -> Compiler:
+    """What the engine is told of an arm."""
+    if candidate is None:
+        return Compiler.NONE
+    return Compiler.DYNAMO if candidate.way is Way.DYNAMO else Compiler.OTHER
+
+
+def check_candidate(candidate: Candidate | None, mode: Mode) -> None:
+    """Find out before anything is timed whether a candidate can run in a mode.
+
+    Raises:
+        Unsupported: tracing and exporting are for a forward pass alone.
+        LookupError: there is no such backend.
+        ValueError: the backend takes no mode.
+    """
+    if candidate is None:
+        return
+    if candidate.way is not Way.DYNAMO:
+        if mode is not Mode.INFERENCE:
+            raise Unsupported(f"{candidate.way} translates a forward pass with fixed weights; mode {mode} needs torch.compile")
+        return
+    resolve_backend(candidate.backend)
+    if candidate.mode is not None and candidate.backend != "inductor":
+        raise ValueError(f"candidate.mode: {candidate.mode} is a mode of inductor; backend {candidate.backend} has none")
+
+
+def resolve_backend(backend: str) -> str | Callable[..., object]:
+    """A registered backend's name as it is, or the function behind ``package.module:function``.
+
+    Raises:
+        LookupError: no such backend; the message lists the registered ones.
+    """
+    module, colon, attribute = backend.partition(":")
+    if colon:
+        try:
+            function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise LookupError(f"candidate: {backend!r} cannot be imported: {error}") from error
+        return function
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
+        listed = ", ".join(["none", "torchscript", "export", *known])
+        raise LookupError(f"candidate: {backend!r} is no backend of torch {torch.__version__} (known: {listed})")
+    return backend
+
+
+class Translated:
+    """A model traced by TorchScript or exported, in its first call, from that call's batch."""
+
+    def __init__(self, way: Way, model: nn.Module, fixed: Mapping[str, Any]) -> None:
+        """Nothing is translated yet."""
+        self._way, self._model, self._fixed = way, model, fixed
+        self._run: Callable[..., tuple[Tensor, ...]] | None = None
+
+    def __call__(self, **batch: Tensor) -> tuple[Tensor, ...]:
+        """The model's output tensors in their order."""
+        if self._run is None:
+            self._run = self._translate(batch)
+        return self._run(*batch.values())
+
+    def _translate(self, batch: Batch) -> Callable[..., tuple[Tensor, ...]]:
+        """Every input is one of the trace: an encoder-decoder model has two."""
+        wrapped = _Positional(self._model, tuple(batch), self._fixed)
+        example = tuple(batch.values())
+        if self._way is Way.EXPORT:
+            run: Callable[..., tuple[Tensor, ...]] = torch.export.export(wrapped, example, strict=False).module()
+            return run
+        with warnings.catch_warnings():
+            # what a trace takes for constant is so: all inputs have one shape
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined] # torch documents it there
+            warnings.simplefilter("ignore", DeprecationWarning)
+            traced: Callable[..., tuple[Tensor, ...]] = torch.jit.trace(wrapped, example, check_trace=False)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        return traced
+
+
+class _Positional(nn.Module):
+    """A model whose inputs are positional and whose outputs are a tuple of tensors, as tracing wants it."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...], fixed: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model, self.names, self.fixed = model, names, fixed
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        batch = dict(zip(self.names, values, strict=True))
+        return tuple(tensors_of(self.model(**batch, **self.fixed)).values())
+
+
+def tensors_of(output: Any) -> dict[str, Tensor]:
+    """The tensors of a model's output in their order, named by their place: ``0``, ``1`` and so on."""
+    listed = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return {str(place): leaf for place, leaf in enumerate(leaf for leaf in tree_leaves(listed) if isinstance(leaf, Tensor))}

@@ -1,0 +1,197 @@
+"""Who has the machine when: blocks over all sides and arms, blocks taken again, sides that drop out."""
+
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from ci_bench.engine.resident import Ended
+from ci_bench.engine.task import Answer, Done, Fault, OrderKind
+from ci_bench.engine.turns import Turns, plan_block
+from ci_bench.records.case import SideName
+from ci_bench.records.config import RunOptions
+
+BASE, HEAD = SideName.BASE, SideName.HEAD
+OPTIONS = RunOptions(blocks=6, redo=2)
+
+
+class FakeWorker:
+    """Does what it is told and writes it down in a log that all sides share; leaves after `patience` orders."""
+
+    def __init__(self, name, log, *, calls=1, patience=10_000):
+        self.name, self.log, self.calls, self.patience = name, log, calls, patience
+
+    @contextmanager
+    def open(self):
+        self.log.append((self.name, "open"))
+        yield self
+        self.log.append((self.name, "close"))
+
+    def ask(self, order):
+        self.patience -= 1
+        if order is not None:
+            self.log.append((self.name, order))
+        if self.patience < 0:
+            return None
+        if order is not None and order.kind is OrderKind.FINISH:
+            return Answer(fault=Fault(kind="failed", message="stands for evidence"))
+        return Answer(done=Done(calls=self.calls if order is None else 1))
+
+    def end(self):
+        return Ended(code=0, timed_out=False, answers=())
+
+
+class ScriptedWatch:
+    """Gives the taints it was told to, block by block, then none."""
+
+    def __init__(self, *taints):
+        self.taints, self.settled, self.log, self.glances = list(taints), [], [], []
+
+    def vacate(self):
+        self.settled.append("vacate")
+
+    def settle(self):
+        self.settled.append("settle")
+
+    def glance(self):
+        self.glances.append(len(self.glances))
+        return self.glances[-1]
+
+    def uneven(self, glances):
+        self.seats = {seat: len(taken) for seat, taken in glances.items()}
+        return self.unevenness.pop(0) if self.unevenness else None
+
+    unevenness = ()
+
+    def read(self):
+        self.log.append("read")
+        return len(self.log)
+
+    def taint(self, before, after):
+        assert before < after
+        return self.taints.pop(0) if self.taints else None
+
+    def facts(self, reading):
+        return {"sm_mhz": reading}
+
+
+def play(*workers, arms=2, options=OPTIONS, watch=None, seed=0):
+    told = []
+    more = {"watch": watch} if watch else {}
+    turns = Turns(arms=arms, launch=3, options=options, coin=random.Random(seed), tell=lambda *now: told.append(now), **more)
+    return turns.play({worker.name: worker.open for worker in workers}), told
+
+
+def turns_of(log):
+    return [(name, order.seat, order.block) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+
+
+@pytest.mark.parametrize("seats", [1, 2, 3, 4, 6])
+def test_each_block_is_a_palindrome_in_which_each_seat_has_two_turns_around_the_same_time(seats):
+    coin = random.Random(0)
+    for _ in range(20):
+        order = plan_block(seats, coin)
+        assert order == order[::-1]
+        assert sorted(order) == sorted([*range(seats)] * 2)
+
+
+def test_a_drift_that_is_linear_in_time_hits_all_seats_alike():
+    coin, spent, now = random.Random(1), {seat: [] for seat in range(4)}, 0
+    for _ in range(10):
+        for seat in plan_block(4, coin):
+            spent[seat].append(1.0 + 0.01 * now)
+            now += 1
+    means = [sum(values) / len(values) for values in spent.values()]
+    assert max(means) - min(means) < 1e-12
+
+
+def test_both_sides_take_turns_with_all_arms_and_are_never_at_work_together():
+    log = []
+    played, told = play(FakeWorker(BASE, log), FakeWorker(HEAD, log))
+    for block in range(6):
+        taken = [(name, seat) for name, seat, number in turns_of(log) if number == block]
+        assert taken == taken[::-1]
+        assert {seat: taken.count(seat) for seat in taken} == {(name, arm): 2 for name in (BASE, HEAD) for arm in (0, 1)}
+    assert told[-1] == (12, 12)
+    assert [block.block for block in played.blocks] == [*range(6)]
+    assert {block.launch for block in played.blocks} == {3}
+    kinds = [getattr(order, "kind", order) for _, order in log]
+    assert kinds[:4] == ["open", "open", OrderKind.WARM, OrderKind.WARM]
+
+
+def test_who_opens_first_is_a_matter_of_chance():
+    def first(seed):
+        log = []
+        play(FakeWorker(BASE, log), FakeWorker(HEAD, log), seed=seed)
+        return log[0][0]
+
+    assert {first(seed) for seed in range(20)} == {BASE, HEAD}
+
+
+def test_bases_number_of_calls_is_used_for_both_whoever_opened_first():
+    for seed in range(6):
+        log = []
+        play(FakeWorker(BASE, log, calls=8), FakeWorker(HEAD, log, calls=64), seed=seed)
+        assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {8}
+
+
+def test_a_turn_after_another_process_touches_first_and_one_after_the_same_process_does_not():
+    log = []
+    play(FakeWorker(BASE, log), FakeWorker(HEAD, log))
+    orders = [(name, order) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    following = list(pairwise(orders))
+    same = {order.touch for (before, one), (name, order) in following if before is name and one.block == order.block}
+    other = {order.touch for (before, _), (name, order) in following if before is not name}
+    assert (same, other) == ({False}, {True})
+
+
+def test_one_side_alone_never_touches():
+    log = []
+    play(FakeWorker(HEAD, log))
+    assert {order.touch for _, order in log if getattr(order, "kind", None) is OrderKind.TURN} == {False}
+
+
+@pytest.mark.parametrize("patience", [0, 1, 2, 7, 13])
+def test_a_side_that_leaves_is_out_and_the_other_goes_on(patience):
+    log = []
+    played, _ = play(FakeWorker(BASE, log, patience=patience), FakeWorker(HEAD, log))
+    assert {*played.ended} == {BASE, HEAD}
+    taken = [number for name, _, number in turns_of(log) if name is HEAD]
+    assert {block: taken.count(block) for block in range(6)} == dict.fromkeys(range(6), 4)
+    asked = [order for name, order in log if name is BASE and not isinstance(order, str)]
+    assert len(asked) <= patience  # the opening counts, and nothing is asked of it after it left
+
+
+def test_a_tainted_block_is_thrown_away_and_taken_again():
+    log, watch = [], ScriptedWatch(None, "too hot", None)
+    played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
+    assert [(block.redone, block.doubt) for block in played.blocks[:3]] == [((), None), (("too hot",), None), ((), None)]
+    assert len([1 for *_, number in turns_of(log) if number == 1]) == 16
+    discarded = [(name, order.block) for name, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]
+    assert sorted(discarded) == [(BASE, 1), (HEAD, 1)]
+    assert watch.settled == ["vacate", "settle"]
+    assert watch.seats == {f"{name} {arm}": 2 for name in ("base", "head") for arm in (0, 1)}
+
+
+def test_a_block_whose_seats_had_other_clocks_is_taken_again():
+    log, watch = [], ScriptedWatch()
+    watch.unevenness = [None, "the SM clock was 1800 MHz under base 0, 1500 MHz under head 0"]
+    played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
+    assert [len(block.redone) for block in played.blocks] == [0, 1, 0, 0, 0, 0]
+
+
+def test_a_block_that_stays_tainted_is_kept_and_doubted_after_the_last_attempt():
+    log, watch = [], ScriptedWatch("hot", "hotter", "hottest", None)
+    played, _ = play(FakeWorker(HEAD, log), watch=watch)
+    assert (played.blocks[0].redone, played.blocks[0].doubt) == (("hot", "hotter"), "hottest")
+    assert played.blocks[1].doubt is None
+    assert played.blocks[0].facts == {"sm_mhz": 6}
+
+
+def test_no_redo_keeps_the_first_attempt():
+    log = []
+    played, _ = play(FakeWorker(HEAD, log), options=replace(OPTIONS, redo=0), watch=ScriptedWatch("hot"))
+    assert (played.blocks[0].redone, played.blocks[0].doubt) == ((), "hot")
+    assert not [order for _, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]

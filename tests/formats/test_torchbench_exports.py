@@ -1,0 +1,192 @@
+"""Exports in the forms that TorchBench, the dynamo runner and PyTorch's benchmark database have."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from ci_bench.formats import dynamo_csv, dynamo_table, oss_benchmark, oss_records, userbenchmark
+from ci_bench.formats.parsing import Node
+from ci_bench.records.case import Better, CaseResult, Check, Failure, Lane, Launch, Metric, Outcome, Status, Unit
+from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.suites.torchbench.status import Word
+
+
+def metric(name, arm, *launches, unit=Unit.SECONDS, items=None):
+    taken = tuple(Launch(launch=number, values=values) for number, values in enumerate(launches))
+    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.WALL, launches=taken, items=items)
+
+
+MEASURED = (
+    metric("step_time", "eager", (0.002, 0.004), (0.004, 0.005), items=32),
+    metric("step_time", "inductor", (0.001, 0.002), (0.002, 0.003), items=32),
+    metric("compile_cold", "inductor", (7.5,)),
+    metric("peak_rss", "eager", (3e9,), unit=Unit.BYTES),
+    metric("peak_rss", "inductor", (2e9,), unit=Unit.BYTES),
+    metric("graphs", "inductor", (1.0,), unit=Unit.COUNT),
+    metric("graph_breaks", "inductor", (0.0,), unit=Unit.COUNT),
+)
+
+
+def row(model, status=Status.OK, *, reason="", detail="pass: 9 tensors", metrics=MEASURED, mode="training", **entry):
+    (case,) = SUITE.plan({"models": [model], "mode": mode, **entry})
+    failure = Failure(stage="verify", arms=case.arms, reason=reason) if status is not Status.OK else None
+    checks = (Check(name="accuracy", arm="inductor", outcome=Outcome.PASS, detail=detail),) if detail else ()
+    return CaseResult(case=case, status=status, reproduce="x", failure=failure, metrics=metrics, checks=checks)
+
+
+def results(*rows):
+    return Results(
+        tool_version="0",
+        run=Run(id="r", started_at="2000-01-01T00:00:00Z", state=RunState.COMPLETE, config_digest="0", device="cpu"),
+        source=Source(),
+        environment=Environment(identity={"device": "cpu", "torch": "2.13.0"}, condition={}),
+        cases=rows,
+    )
+
+
+PERFORMANCE, ACCURACY = (f"inductor_zoo_fp32_training_cpu_{kind}.csv" for kind in ("performance", "accuracy"))
+
+
+def table(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_performance_file_by_hand():
+    """Medians over all samples: eager 4 ms, inductor 2 ms; peaks 3 and 2 GB."""
+    files = dynamo_csv.write(results(row("mlp")))
+    assert sorted(files) == sorted([PERFORMANCE, ACCURACY])
+    (found,) = table(files[PERFORMANCE])
+    assert found == {
+        "dev": "cpu", "name": "mlp", "batch_size": "32", "speedup": "2.000000", "abs_latency": "2.000000",
+        "compilation_latency": "7.500000", "compression_ratio": "1.500000", "eager_peak_mem": "3.000000", "dynamo_peak_mem": "2.000000",
+        "calls_captured": "", "unique_graphs": "1", "graph_breaks": "0", "unique_graph_breaks": "", "fallbacks_to_eager": "",
+        "cudagraph_skips": "",
+    }  # fmt: skip
+
+
+def test_there_is_a_file_for_each_configuration():
+    rows = [
+        row("mlp"),
+        row("cnn"),
+        row("mlp", mode="inference"),
+        row("mlp", precision="bf16"),
+        row("mlp", backend="my.module:make"),
+    ]
+    files = dynamo_csv.write(results(*rows))
+    assert len(files) == 8
+    assert [found["name"] for found in table(files[PERFORMANCE])] == ["mlp", "cnn"]
+    assert "my.module.make_zoo_fp32_training_cpu_accuracy.csv" in files
+
+
+def test_a_failed_case_keeps_its_row_and_a_skipped_one_has_none():
+    rows = (
+        row("mlp", Status.CRASHED, reason="killed by SIGSEGV", detail="", metrics=()),
+        row("cnn", Status.SKIPPED, reason="a table skips it", detail="", metrics=()),
+    )
+    files = dynamo_csv.write(results(*rows))
+    assert [(one["name"], one["accuracy"]) for one in table(files[ACCURACY])] == [("mlp", "fail_to_run")]
+    (found,) = table(files[PERFORMANCE])
+    assert (found["name"], found["speedup"], found["abs_latency"]) == ("mlp", "0.000000", "0.000000")
+
+
+@pytest.mark.parametrize(("given", "word"), [
+    (row("mlp"), "pass"),
+    (row("mlp", detail="fail_accuracy: outputs: off by 3"), "fail_accuracy"),
+    (row("mlp", detail="eager_two_runs_differ: outputs"), "eager_two_runs_differ"),
+    (row("mlp", detail="pass_due_to_skip: too large"), "pass_due_to_skip"),
+    (row("mlp", Status.FAILED, reason="ModelFailed: model_fail_to_load: ImportError: no module", detail=""), "model_fail_to_load"),
+    (row("mlp", Status.FAILED, reason="ModelFailed: fail_to_run: BackendCompilerFailed: x", detail=""), "fail_to_run"),
+    (row("mlp", Status.FAILED, reason="LookupError: backend: no such", detail=""), "fail_to_run"),
+    (row("mlp", Status.OUT_OF_MEMORY, reason="OutOfMemoryError: eager_1st_run_OOM: CUDA", detail=""), "eager_1st_run_OOM"),
+    (row("mlp", Status.OUT_OF_MEMORY, reason="killed: out of memory", detail=""), "OOM"),
+    (row("mlp", Status.TIMEOUT, reason="no end after 60 s", detail=""), "timeout"),
+    (row("mlp", Status.CRASHED, reason="killed by SIGSEGV", detail=""), "fail_to_run"),
+    (row("mlp", Status.NOT_RUN, reason="budget", detail=""), "infra_error"),
+    (row("mlp", detail=""), None),
+    (row("mlp", Status.FAILED, reason="ModelFailed: fail_batch_invariance_at_4: x", detail=""), "fail_batch_invariance_at_4"),
+])  # fmt: skip
+def test_every_ending_has_a_word_of_the_runners(given, word):
+    assert dynamo_csv.accuracy_word(given) == word
+
+
+def test_the_vocabulary_is_the_suites():
+    assert {*dynamo_csv.WORDS} == {*Word}
+
+
+def test_what_was_not_measured_is_no_number():
+    half = row("mlp", metrics=(MEASURED[0],))
+    assert dynamo_csv.speedup_of(half) is None
+    (found,) = table(dynamo_csv.write(results(half))[PERFORMANCE])
+    assert found["speedup"] == ""
+    assert "nan" not in json.dumps(found)
+    assert "speedup" not in [record["metric"]["name"] for record in json.loads(oss_benchmark.write(results(half)))]
+
+
+def test_another_reader_of_these_files_finds_the_same():
+    files = dynamo_csv.write(results(row("mlp"), row("cnn", Status.FAILED, reason="x", detail="", metrics=())))
+    reading = dynamo_table.read(files[PERFORMANCE])
+    found = {one.measure: one.values for one in reading.series}
+    assert (found[""], found["speedup"], found["graph_breaks"]) == ((2.0,), (2.0,), (0.0,))
+    assert [one.benchmark.split()[0] for one in reading.failed] == ["cnn"]
+    records = oss_records.read(Node(json.loads(oss_benchmark.write(results(row("mlp")))), "$"))
+    times = [one for one in records.series if one.measure == "step_time"]
+    assert [one.values for one in times] == [(0.002, 0.004, 0.004, 0.005), (0.001, 0.002, 0.002, 0.003)]
+    assert {one.unit for one in times} == {"s"}
+
+
+def test_userbenchmark_metrics_are_flat_and_in_its_units():
+    text = userbenchmark.write(
+        results(row("mlp"), row("mlp", mode="inference", precision="bf16"), row("cnn", Status.FAILED, reason="x"))
+    )
+    found = userbenchmark.read(text)
+    assert found.environ["pytorch_version"] == "2.13.0"
+    assert found.metrics["test_train[mlp-cpu-inductor]_latency"] == pytest.approx(2.0)
+    assert found.metrics["test_eval[mlp-cpu-eager-bf16]_latency"] == pytest.approx(4.0)
+    assert found.metrics["test_train[mlp-cpu-eager]_cmem"] == pytest.approx(3.0)
+    assert found.metrics["test_train[mlp-cpu-inductor]_compile_time"] == pytest.approx(7.5)
+    assert not [name for name in found.metrics if "cnn" in name]
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("[]", "not a userbenchmark file"),
+    ('{"metrics": {"a": "RuntimeError"}}', "metrics.a: 'RuntimeError' is no finite number"),
+    ('{"metrics": {"a": NaN}}', "metrics.a: 'nan' is no finite number"),
+    ('{"metrics": {"a": true}}', "metrics.a: 'True' is no finite number"),
+])  # fmt: skip
+def test_a_userbenchmark_file_with_errors_for_numbers_is_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        userbenchmark.read(text)
+
+
+def test_records_have_numbers_only_and_no_paths():
+    given = row("mlp")
+    given = replace(
+        given, case=replace(given.case, params={**given.case.params, "path": "/home/someone/benchmark"}), reproduce="/bin/x"
+    )
+    text = oss_benchmark.write(results(given, row("cnn", Status.FAILED, reason="at /home/someone", detail="", metrics=())))
+    records = json.loads(text)
+    assert "/home" not in text
+    assert "/bin" not in text
+    assert all(isinstance(value, int | float) for record in records for value in record["metric"]["benchmark_values"])
+    passed = {
+        (one["model"]["name"], one["metric"]["benchmark_values"][0]) for one in records if one["metric"]["name"] == "passed"
+    }
+    assert passed == {("mlp", 1.0), ("cnn", 0.0)}
+    (speedup,) = [one for one in records if one["metric"]["name"] == "speedup"]
+    assert (speedup["metric"]["benchmark_values"], speedup["model"]["backend"], speedup["benchmark"]["dtype"]) == (
+        [2.0],
+        "inductor",
+        "fp32",
+    )
+
+
+def test_an_informative_check_does_not_make_a_case_fail():
+    told = Check(name="runner_rule", arm="inductor", outcome=Outcome.FAIL, detail="x", informative=True)
+    for informative, passed in ((True, 1.0), (False, 0.0)):
+        given = replace(row("mlp"), checks=(replace(told, informative=informative),))
+        records = json.loads(oss_benchmark.write(results(given)))
+        assert [one["metric"]["benchmark_values"] for one in records if one["metric"]["name"] == "passed"] == [[passed]]

@@ -1,0 +1,562 @@
+"""publish, announce and fetch-baseline, from a workflow's environment to what stands on the pull request, the job and the exit code."""
+
+import argparse
+import json
+import logging
+import re
+from dataclasses import replace
+
+import cmarkgfm
+import pytest
+from fake_github import LOST, READ_ONLY, RESET, TOKEN, Fault
+from fake_github_events import BASE, HEAD, RUN, environment, pull_request, push, workflow_run
+from fake_github_state import WORKFLOW, sha_of
+from judge_builders import peak, result, results
+
+from ci_bench.commands.publishing import absence, announce, fetch_baseline, publish
+from ci_bench.errors import BadInput, ExitCode, NotOnGitHub
+from ci_bench.records import documents
+from ci_bench.records.case import Status
+
+CONFIG = "schema_version: 1\nsuites:\n  training_loss:\n    - name: reviews\n"
+LOOSE = f"{CONFIG}policy:\n  severities: {{regressed: note, inconclusive: note}}\n"
+GIGABYTE = 2**30
+FORKS = workflow_run()
+
+
+def document(tmp_path, size, *, run="r", case="s/a"):
+    """A results document with one case of a known peak of memory, which is compared exactly."""
+    made = results(result(peak(size, size), id=case))
+    path = tmp_path / "made.json"
+    documents.write(replace(made, run=replace(made.run, id=run)), path)
+    return path.read_text()
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """The flags' defaults, as the command line would have them."""
+
+    def make(**given):
+        standard = {
+            "folders": [],
+            "artifact": "ci-bench",
+            "legs": 1,
+            "config": None,
+            "config_path": "ci-bench.yml",
+            "baseline": "paired",
+            "baseline_artifact": "ci-bench-baseline",
+            "baseline_branch": None,
+            "baseline_workflow": None,
+            "baseline_farthest": None,
+            "base": None,
+            "key": "default",
+            "comment": "always",
+            "comment_author": "github-actions[bot]",
+            "check": "auto",
+            "check_name": "ci-bench",
+            "patience_s": 2.0,
+            "output": tmp_path / "out",
+        }
+        return argparse.Namespace(**{**standard, **given})
+
+    return make
+
+
+@pytest.fixture
+def job(fake, tmp_path, monkeypatch):
+    """A step of a workflow whose GitHub is the fake."""
+    monkeypatch.setattr("ci_bench.github.clock.time.sleep", lambda _: None)
+    monkeypatch.setattr("ci_bench.github.asking.BETWEEN_WRITES_S", 0.0)
+    monkeypatch.setattr("ci_bench.github.comments._SETTLE_S", 0.0)
+    fake.state.history = [BASE, *(sha_of(f"main {number}") for number in range(1, 20))]
+    fake.state.files["main", "ci-bench.yml"] = CONFIG.encode()
+    fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
+
+    def enter(name, event, *, token=TOKEN, **more):
+        files = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+        server = {"GITHUB_API_URL": fake.url, "GITHUB_TOKEN": token}
+        for key, value in environment(tmp_path, name, event, **files, **server, **more).items():
+            monkeypatch.setenv(key, value)
+
+    return enter
+
+
+def leave(fake, members, *, name="ci-bench", **run):
+    """The artifact of the run that measured; `members` may be bytes."""
+    made = fake.state.runs.get(RUN) or fake.state.add_run(HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **run)
+    return fake.state.add_artifact(made, members, name=name)
+
+
+def both(tmp_path, base=GIGABYTE, head=GIGABYTE, **more):
+    return {"results.json": document(tmp_path, head), "base/results.json": document(tmp_path, base), **more}
+
+
+def outputs(tmp_path):
+    text = (tmp_path / "output").read_text()
+    return dict(re.findall(r"(?m)^(\w+)<<(?:.*)\n(.*)\n", text))
+
+
+def comment(fake):
+    (only,) = fake.state.texts_of(7)
+    return only
+
+
+def check(fake):
+    (only,) = fake.state.checks.values()
+    return only
+
+
+# From a fork's pull request to its comment
+
+
+def test_a_regression_of_a_fork_is_told_on_its_pull_request(fake, job, flags, tmp_path, capsys):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    assert publish(flags()) == ExitCode.POLICY_NOT_MET
+    assert comment(fake).startswith(f"<!-- ci-bench:v1 key=default run={RUN} attempt=1 head={HEAD} -->\n\n### ❌ Failed:")
+    assert (check(fake)["conclusion"], check(fake)["head_sha"]) == ("failure", HEAD)
+    assert check(fake)["annotations"][0]["annotation_level"] == "failure"
+    assert "Failed:" in capsys.readouterr().out
+    told = outputs(tmp_path)
+    assert (told["verdict"], told["exit_code"], told["regressed"], told["unchanged"]) == ("failed", "1", "1", "0")
+    assert told["comment_url"] == fake.state.comments_of(7)[0]["html_url"]
+    assert "s/a" in (tmp_path / "summary.md").read_text()
+    assert {"comparison.json", "report.md", "comment.md"} <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_a_second_push_updates_the_same_comment(fake, job, flags, tmp_path):
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    job("workflow_run", FORKS)
+    publish(flags())
+    fake.state.artifacts.clear()
+    leave(fake, both(tmp_path))
+    job("workflow_run", workflow_run(attempt=2))
+    assert publish(flags()) == ExitCode.OK
+    assert "✅" in comment(fake)
+    assert [one["conclusion"] for one in fake.state.checks.values()] == ["failure", "success"]
+
+
+def test_the_verdict_in_an_artifact_is_not_believed(fake, job, flags, tmp_path):
+    """A comparison that says it passed lies beside results that do not."""
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    forged = '{"kind": "comparison", "judgement": {"passed": true, "exit_code": 0}}'
+    leave(fake, both(tmp_path, head=2 * GIGABYTE, **{"comparison.json": forged, "report.md": "all is well"}))
+    assert publish(flags()) == ExitCode.POLICY_NOT_MET
+    assert "all is well" not in comment(fake)
+
+
+def test_the_number_in_an_artifact_is_not_believed(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.add_pull(1, sha_of("a victim"))
+    leave(fake, both(tmp_path, **{"pr_number.txt": "1", "event.json": '{"number": 1}'}))
+    publish(flags())
+    assert fake.state.texts_of(1) == []
+    assert comment(fake)
+
+
+def test_the_policy_is_the_base_branchs(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.files[HEAD, "ci-bench.yml"] = LOOSE.encode()
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    assert publish(flags()) == ExitCode.POLICY_NOT_MET
+    assert "this branch's own is different, and not used" in comment(fake)
+
+
+def test_the_base_branchs_looser_policy_counts(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.files["main", "ci-bench.yml"] = LOOSE.encode()
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    assert publish(flags()) == ExitCode.OK
+
+
+def test_a_base_branch_without_a_configuration_is_judged_by_the_built_in_policy(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    del fake.state.files["main", "ci-bench.yml"]
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    assert publish(flags()) == ExitCode.POLICY_NOT_MET
+    assert "judged by the built-in policy" in comment(fake)
+
+
+def test_suites_of_plugins_that_are_not_here_hold_nothing_up(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    foreign = f"{CONFIG}  our_own_suite:\n    - anything: 1\n"
+    fake.state.files.update({("main", "ci-bench.yml"): foreign.encode(), (HEAD, "ci-bench.yml"): foreign.encode()})
+    leave(fake, both(tmp_path))
+    assert publish(flags()) == ExitCode.OK
+
+
+# Hostile and missing results
+
+
+BROKEN = {
+    "not JSON": (b'{"kind": "results"', ExitCode.BAD_INPUT, "not JSON"),
+    "NaN": (b'{"kind": "results", "schema_version": NaN}', ExitCode.BAD_INPUT, "not a finite number"),
+    "deep": (b"[" * 100_000, ExitCode.BAD_INPUT, "neither a zip nor a JSON document"),
+    "deep within an object": (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, ExitCode.BAD_INPUT, "nested too deep"),
+    "a byte order mark": (b'\xef\xbb\xbf{"kind": "results"}', ExitCode.BAD_INPUT, "not JSON"),
+    "another kind": (b'{"kind": "comparison"}', ExitCode.BAD_INPUT, "'comparison' is not 'results'"),
+    "a newer schema": (b'{"kind": "results", "schema_version": 2}', ExitCode.BAD_INPUT, "newer ci-bench"),
+    "a field twice": (b'{"kind": "results", "kind": "results"}', ExitCode.BAD_INPUT, "sound results document"),
+    "traversal": ({"../../evil.json": "{}"}, ExitCode.BAD_INPUT, "is not allowed"),
+    "a bomb": ({"results.json": "0" * 20_000_000}, ExitCode.BAD_INPUT, "as bombs are"),
+    "no results": ({"report.md": "# words"}, ExitCode.MEASURING_FAILED, "results.json is missing"),
+}
+
+
+@pytest.mark.parametrize(("members", "code", "words"), BROKEN.values(), ids=BROKEN)
+def test_results_that_cannot_be_read_fail_the_check_and_say_why(fake, job, flags, members, code, words):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, members)
+    assert publish(flags()) == code
+    assert check(fake)["conclusion"] == "failure"
+    assert "### ❌ No verdict" in comment(fake)
+    assert words in comment(fake)
+
+
+def test_a_run_without_an_artifact_fails_the_check(fake, job, flags, tmp_path):
+    """The workflow may have been stopped before it could say anything: silence must not look like a pass."""
+    job("workflow_run", workflow_run(conclusion="cancelled"))
+    fake.state.add_pull(7, HEAD, fork=True)
+    assert publish(flags()) == ExitCode.MEASURING_FAILED
+    assert check(fake)["conclusion"] == "failure"
+    assert "has left 0 artifacts named ci-bench, 1 are expected" in comment(fake)
+    assert "The run that measured ended as cancelled" in comment(fake)
+
+
+def test_no_base_side_is_no_pass(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, {"results.json": document(tmp_path, GIGABYTE)})
+    assert publish(flags()) == ExitCode.POLICY_NOT_MET
+    assert "the run has left no results of the base side" in comment(fake)
+
+
+def test_a_base_side_of_another_run_is_no_pair(fake, job, flags, tmp_path):
+    """Runs of two moments are judged less finely: a stranger must not choose that."""
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, {"results.json": document(tmp_path, GIGABYTE), "base/results.json": document(tmp_path, GIGABYTE, run="other")})
+    assert publish(flags()) == ExitCode.BAD_INPUT
+    assert "is of another run than results.json" in comment(fake)
+
+
+def test_a_judge_that_breaks_fails_the_check(fake, job, flags, tmp_path, monkeypatch):
+    def breaks(*_, **__):
+        raise ZeroDivisionError
+
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path))
+    monkeypatch.setattr("ci_bench.pipeline.judge", breaks)
+    assert publish(flags()) == ExitCode.MEASURING_FAILED
+    assert "judging these results broke: ZeroDivisionError" in comment(fake)
+
+
+HOSTILE = "x|`@org/team`<img src=x onerror=alert(1)>-->::error::x\u202e##[set-output name=verdict]passed #1 www.evil.example"
+
+
+def in_a_name(text):
+    """Nothing that is a case's id: the schema turns it down, and the complaint repeats it."""
+    return text.replace("s/a", json.dumps(f"s/{HOSTILE}")[1:-1])
+
+
+def in_a_reason(text):
+    """Free text, which every document may hold."""
+    return text.replace("it broke", json.dumps(HOSTILE)[1:-1]).replace("the end", json.dumps(f"{HOSTILE}\n::error::{HOSTILE}")[1:-1])
+
+
+@pytest.mark.parametrize("hostile", [in_a_name, in_a_reason])
+def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, capsys, hostile):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    path = tmp_path / "made.json"
+    documents.write(results(result(status=Status.FAILED), result(peak(1, 1), id="s/b")), path)
+    head = path.read_text()
+    assert hostile(head) != head
+    leave(fake, {"results.json": hostile(head), "base/results.json": document(tmp_path, 1, case="s/b")})
+    assert publish(flags()) != ExitCode.OK
+    page = cmarkgfm.github_flavored_markdown_to_html(comment(fake))
+    assert "evil" in page
+    assert not re.search(r"<(img|script|a)\b", page)
+    assert "@org" not in comment(fake)
+    printed = capsys.readouterr()
+    told = printed.out + printed.err + (tmp_path / "output").read_text()
+    assert not re.search(r"(?m)^\s*::(?!warning |notice )|##\[|\u202e", told)
+    assert outputs(tmp_path)["verdict"] == "failed"
+
+
+# Several legs
+
+
+def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path), name="ci-bench-a100")
+    leave(fake, both(tmp_path, head=2 * GIGABYTE), name="ci-bench-h200")
+    assert publish(flags(artifact="ci-bench-*", legs=2)) == ExitCode.POLICY_NOT_MET
+    text = comment(fake)
+    assert "Failed on 1 of 2 machines" in text
+    assert text.index("ci-bench-h200") < text.index("ci-bench-a100")
+    assert [one["message"].partition(":")[0] for one in check(fake)["annotations"]][0] == "ci-bench-h200"
+
+
+def test_a_leg_that_is_missing_is_no_pass(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path), name="ci-bench-a100")
+    assert publish(flags(artifact="ci-bench-*", legs=2)) == ExitCode.MEASURING_FAILED
+    assert "has left 1 artifacts named ci-bench-*, 2 are expected" in comment(fake)
+
+
+def test_a_flood_of_artifacts_is_not_downloaded(fake, job, flags):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    for number in range(17):
+        leave(fake, {"x": "y"}, name=f"ci-bench-{number}")
+    assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
+    assert fake.storage.seen == []
+
+
+# In the job that measured
+
+
+def test_our_own_pull_request_from_the_folder_of_the_run(fake, job, flags, tmp_path):
+    job("pull_request", pull_request())
+    fake.state.add_pull(7, HEAD)
+    folder = tmp_path / "results"
+    for name, text in both(tmp_path, head=2 * GIGABYTE).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    assert publish(flags(folders=[folder])) == ExitCode.POLICY_NOT_MET
+    assert "❌ Failed" in comment(fake)
+
+
+@pytest.mark.parametrize(("size", "code"), [(GIGABYTE, ExitCode.OK), (2 * GIGABYTE, ExitCode.POLICY_NOT_MET)])
+def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(fake, job, flags, tmp_path, capsys, size, code):
+    """Its token can only read; that is as it should be, and must not turn a pass into an error."""
+    job("pull_request", pull_request(fork=True), token=READ_ONLY)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path, head=size))
+    assert publish(flags()) == code
+    assert (fake.state.comments, fake.state.checks, fake.state.statuses) == ({}, {}, [])
+    assert "s/a" in (tmp_path / "summary.md").read_text()
+    assert "::notice title=ci-bench comment::" in capsys.readouterr().out
+
+
+def test_a_token_without_the_permissions_is_an_error_after_a_pass(fake, job, flags, tmp_path, capsys):
+    job("pull_request", pull_request(), token=READ_ONLY)
+    fake.state.add_pull(7, HEAD)
+    leave(fake, both(tmp_path))
+    assert publish(flags()) == ExitCode.GITHUB
+    told = capsys.readouterr().out
+    assert "Passed:" in told
+    assert "::warning title=ci-bench comment::" in told
+    assert "issues=write; pull_requests=write" in told
+
+
+def test_an_outage_after_the_verdict_hides_no_failure(fake, job, flags, tmp_path, capsys):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    fake.plan("POST", "", *[RESET] * 50)
+    assert publish(flags()) == ExitCode.POLICY_NOT_MET
+    assert "Failed:" in capsys.readouterr().out
+
+
+def test_an_outage_after_a_pass_is_told(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path))
+    fake.plan("POST", "", *[Fault(status=502)] * 50)
+    assert publish(flags()) == ExitCode.GITHUB
+
+
+def test_without_a_pull_request_the_check_is_made_all_the_same(fake, job, flags, tmp_path):
+    job("push", push())
+    fake.state.add_run(HEAD, id=RUN)
+    leave(fake, both(tmp_path))
+    assert publish(flags()) == ExitCode.OK
+    assert check(fake)["conclusion"] == "success"
+    assert fake.state.comments == {}
+
+
+def test_outside_of_a_workflow(flags, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    with pytest.raises(NotOnGitHub):
+        publish(flags())
+
+
+def test_a_key_that_cannot_be_is_refused(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path))
+    with pytest.raises(BadInput, match="the key is"):
+        publish(flags(key="--> hello"))
+
+
+@pytest.mark.parametrize("fault", [None, LOST, Fault(status=500), Fault(status=401, message=TOKEN)])
+def test_the_token_is_nowhere(fake, job, flags, tmp_path, caplog, capsys, fault):
+    caplog.set_level(logging.DEBUG)
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    if fault:
+        fake.plan("POST", "", fault)
+    publish(flags(patience_s=10))
+    captured = capsys.readouterr()
+    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    said = caplog.text + captured.out + captured.err + written + json.dumps([*fake.state.comments.values()])
+    assert "connectionpool" in {record.name.rpartition(".")[2] for record in caplog.records}
+    assert TOKEN not in said
+    assert "SECRET" not in said
+
+
+# Announce
+
+
+def test_a_required_check_waits_from_the_start(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    assert announce(flags()) == ExitCode.OK
+    assert (check(fake)["status"], check(fake)["conclusion"]) == ("in_progress", None)
+    leave(fake, both(tmp_path))
+    publish(flags())
+    assert (check(fake)["status"], check(fake)["conclusion"]) == ("completed", "success")
+
+
+def test_a_status_can_wait_too(fake, job, flags):
+    job("workflow_run", FORKS)
+    announce(flags(check="status"))
+    assert [one["state"] for one in fake.state.statuses] == ["pending"]
+
+
+# The baseline
+
+
+def keep_baseline(fake, tmp_path, number, size=GIGABYTE, **run):
+    made = fake.state.add_run(fake.state.history[number], path=WORKFLOW, **run)
+    return fake.state.add_artifact(made, {"results.json": document(tmp_path, size, run="earlier")})
+
+
+def test_the_baseline_is_fetched_into_the_folder(fake, job, flags, tmp_path):
+    job("pull_request", pull_request())
+    fake.state.parents[HEAD] = fake.state.history[2]
+    keep_baseline(fake, tmp_path, 5)
+    keep_baseline(fake, tmp_path, 0)
+    assert fetch_baseline(flags()) == ExitCode.OK
+    folder = tmp_path / "out"
+    assert documents.read_results(folder / "results.json").run.id == "earlier"
+    said = json.loads((folder / "baseline.json").read_text())
+    assert (said["outcome"], said["commit"], said["distance"]) == ("found", fake.state.history[5], 3)
+    assert outputs(tmp_path)["found"] == "true"
+    assert absence(folder) is None
+
+
+def test_a_base_commit_that_is_named_wins(fake, job, flags, tmp_path):
+    """The merge commit's first parent, say, which only the checkout knows."""
+    job("pull_request", pull_request())
+    keep_baseline(fake, tmp_path, 1)
+    assert fetch_baseline(flags(base=fake.state.history[1])) == ExitCode.OK
+    assert json.loads((tmp_path / "out" / "baseline.json").read_text())["distance"] == 0
+
+
+def test_no_baseline_is_an_outcome_and_leaves_no_old_results(fake, job, flags, tmp_path, capsys):
+    job("pull_request", pull_request(), GITHUB_ACTIONS="true")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.json").write_text("of another time")
+    assert fetch_baseline(flags()) == ExitCode.OK
+    assert not (tmp_path / "out" / "results.json").exists()
+    assert absence(tmp_path / "out") == "no run has left an artifact ci-bench-baseline yet"
+    told = outputs(tmp_path)
+    assert (told["found"], told["reason"]) == ("false", "no_artifact")
+    assert "no run has left" in capsys.readouterr().err
+
+
+def test_an_artifact_with_unsound_results_is_passed_over(fake, job, flags, tmp_path):
+    job("pull_request", pull_request())
+    made = fake.state.add_run(fake.state.history[0])
+    fake.state.add_artifact(made, {"results.json": '{"kind": "results", "schema_version": 2}'})
+    assert fetch_baseline(flags()) == ExitCode.OK
+    assert "not sound" in absence(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("fault", "reason"), [(Fault(status=403), "refused"), (RESET, "unreachable")])
+def test_github_that_does_not_answer_is_told_by_the_exit_code(fake, job, flags, tmp_path, fault, reason):
+    job("pull_request", pull_request())
+    fake.plan("GET", "artifacts", *[fault] * 9)
+    assert fetch_baseline(flags()) == ExitCode.GITHUB
+    assert outputs(tmp_path)["reason"] == reason
+
+
+def test_a_tag_has_no_base_branch(fake, job, flags, tmp_path):
+    job("schedule", {}, GITHUB_REF="")
+    assert fetch_baseline(flags()) == ExitCode.OK
+    assert "--baseline-branch" in absence(tmp_path / "out")
+    keep_baseline(fake, tmp_path, 0)
+    assert fetch_baseline(flags(baseline_branch="main", base=BASE)) == ExitCode.OK
+    assert absence(tmp_path / "out") is None
+
+
+def test_a_folder_where_nothing_was_fetched_has_no_reason(tmp_path):
+    assert absence(tmp_path) is None
+    (tmp_path / "baseline.json").write_text("[]")
+    assert absence(tmp_path) is None
+
+
+def test_the_trusted_half_fetches_the_baseline_itself(fake, job, flags, tmp_path):
+    """What a fork's run says the base had is not asked."""
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.parents[HEAD] = BASE
+    keep_baseline(fake, tmp_path, 0, GIGABYTE)
+    leave(fake, both(tmp_path, base=4 * GIGABYTE, head=2 * GIGABYTE))
+    assert publish(flags(baseline="artifact")) == ExitCode.POLICY_NOT_MET
+    assert documents.read_comparison(tmp_path / "out" / "comparison.json").base.run.id == "earlier"
+
+
+def test_each_leg_has_its_own_baseline(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.parents[HEAD] = BASE
+    for gpu in ("h200", "a100"):
+        made = fake.state.add_run(BASE)
+        fake.state.add_artifact(made, {"results.json": document(tmp_path, GIGABYTE)}, name=f"ci-bench-baseline-{gpu}")
+        leave(fake, {"results.json": document(tmp_path, GIGABYTE)}, name=f"ci-bench-{gpu}")
+    code = publish(flags(artifact="ci-bench-*", legs=2, baseline="artifact", baseline_artifact="ci-bench-baseline-*"))
+    assert code == ExitCode.OK
+    assert "Passed on all 2 machines" in comment(fake)
+
+
+def test_no_baseline_in_the_trusted_half_is_judged_by_the_policy(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, {"results.json": document(tmp_path, GIGABYTE)})
+    assert publish(flags(baseline="artifact")) == ExitCode.POLICY_NOT_MET
+    assert "no run has left an artifact" in comment(fake)
+
+
+def test_a_baseline_is_not_asked_for(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}policy:\n  severities: {{baseline_missing: note}}\n".encode()
+    leave(fake, {"results.json": document(tmp_path, GIGABYTE)})
+    assert publish(flags(baseline="none")) == ExitCode.OK
+    assert check(fake)["conclusion"] == "neutral"
+
+
+def test_the_configuration_that_cannot_be_had_fails_the_run(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.files["main", "ci-bench.yml"] = b"schema_version: 1\nsuites: {}\npolicy: {tresholds: {}}\n"
+    leave(fake, both(tmp_path))
+    assert publish(flags()) == ExitCode.BAD_INPUT
+    assert check(fake)["conclusion"] == "failure"

@@ -1,0 +1,202 @@
+"""Which cases need more launches: exactly those that the rule would look at again, and none for ever."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_builders import launches, metric, peak, result, results
+from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, simulate
+
+from ci_bench.judge.openness import next_look, still_open
+from ci_bench.judge.ruling import Rule, adaptive, fixed
+from ci_bench.records.case import Status
+from ci_bench.records.comparison import Verdict
+from ci_bench.records.policy import Policy
+
+RULE = Rule()
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    return calibrated()
+
+
+def cut(side, number):
+    """The document as it is after so many launches."""
+    cases = []
+    for case in side.cases:
+        kept = (replace(one, launches=tuple(x for x in one.launches if x.launch < number)) for one in case.metrics)
+        cases.append(replace(case, metrics=tuple(kept)))
+    return replace(side, cases=tuple(cases))
+
+
+def ask(base, head, done, *, calibration=None, rule=RULE, policy=None):
+    return still_open(base, head, policy=policy or Policy(), calibration=calibration, launches_done=done, rule=rule, now=NOW)
+
+
+def names(*numbers):
+    return frozenset(f"s/c{number}" for number in numbers)
+
+
+@pytest.mark.parametrize(("done", "look"), [(0, 1), (1, 2), (4, 6), (5, 6), (6, 8), (7, 8), (8, 12), (15, 16), (16, 0), (99, 0)])
+def test_the_next_look(done, look):
+    assert next_look(done, RULE) == look
+
+
+def test_before_the_first_look_every_case_is_open():
+    base, head = simulate(1, launches=2)
+
+    assert ask(cut(base, 0), cut(head, 0), 0) == names(*range(6))
+    assert ask(base, head, 2, rule=fixed(3)) == names(*range(6))
+
+
+def test_without_a_calibration_the_first_launches_decide_nothing():
+    base, head = simulate(1, launches=8)
+
+    assert all(ask(cut(base, n), cut(head, n), n) == names(*range(6)) for n in (1, 2, 3, 4))
+    assert ask(cut(base, 6), cut(head, 6), 6) < names(*range(6))
+
+
+def test_a_quiet_machine_is_done_after_a_few_launches(calibration):
+    base, head = simulate(2, launches=16)
+
+    assert ask(cut(base, 4), cut(head, 4), 4, calibration=calibration) == frozenset()
+
+
+def test_only_the_noisy_case_goes_on(calibration):
+    base, head = simulate(3, launches=16)
+    loud_base, loud_head = simulate(4, launches=16, noise=6.0)
+    mixed = [replace(side, cases=(loud.cases[0], *side.cases[1:])) for side, loud in ((base, loud_base), (head, loud_head))]
+
+    assert ask(*(cut(side, 3) for side in mixed), 3, calibration=calibration) == names(0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rule", [RULE, adaptive(8)], ids=["16", "8"])
+def test_what_is_closed_has_its_verdict_and_keeps_it(calibration, seed, rule):
+    """Taking launches only where asked gives the same verdicts as taking all of them."""
+    slower = {(1, "step_time", None): 1.02, (2, "step_time", "eager"): 1.05}
+    whole = simulate(seed, launches=16, noise=2.0, slower=slower, singles=False)
+    taken = [cut(side, 0) for side in whole]
+    going, done = names(*range(6)), 0
+    while going:
+        done += 1
+        longer = [cut(side, done) for side in whole]
+        taken = [
+            replace(
+                side,
+                cases=tuple(more if more.case.id in going else old for old, more in zip(side.cases, long.cases, strict=True)),
+            )
+            for side, long in zip(taken, longer, strict=True)
+        ]
+        if done == next_look(done - 1, rule):
+            going = ask(*taken, done, calibration=calibration, rule=rule)
+    assert done <= rule.looks[-1]
+    live, later = (pairs_of(paired(*documents, calibration=calibration, rule=rule)) for documents in (taken, whole))
+    assert {key: pair.verdict for key, pair in live.items()} == {key: pair.verdict for key, pair in later.items()}
+
+
+def test_between_two_looks_the_answer_is_that_of_the_look_before(calibration):
+    base, head = (cut(side, 7) for side in simulate(5, launches=16, noise=3.0))
+
+    assert ask(base, head, 7, calibration=calibration) == ask(cut(base, 6), cut(head, 6), 6, calibration=calibration)
+
+
+def test_after_the_last_look_nothing_is_open():
+    base, head = simulate(6, launches=16, noise=20.0)
+
+    assert ask(base, head, 16) == ask(base, head, 99) == frozenset()
+    assert ask(cut(base, 3), cut(head, 3), 3, rule=fixed(3)) == frozenset()
+
+
+def test_a_case_without_a_usable_launch_is_not_asked_for_again(calibration):
+    base, head = simulate(7, launches=3, noise=6.0)
+    lost = replace(head, cases=(*cut(head, 1).cases[:1], *head.cases[1:]))
+
+    assert "s/c0" in ask(cut(base, 2), cut(head, 2), 2, calibration=calibration)
+    assert "s/c0" not in ask(cut(base, 3), lost, 3, calibration=calibration)
+    assert "s/c1" in ask(cut(base, 3), lost, 3, calibration=calibration)
+
+
+def test_a_launch_that_failed_everywhere_does_not_end_the_run(calibration):
+    base, head = (
+        replace(
+            side,
+            cases=tuple(
+                replace(
+                    case, metrics=tuple(replace(one, launches=(*one.launches[:1], *one.launches[2:])) for one in case.metrics)
+                )
+                for case in side.cases
+            ),
+        )
+        for side in simulate(8, launches=3, noise=6.0)
+    )
+
+    assert ask(base, head, 3, calibration=calibration)
+
+
+def test_other_software_leaves_nothing_to_measure():
+    base, head = simulate(9, launches=1)
+    other = replace(head, environment=replace(head.environment, identity={"gpu": "A100"}))
+
+    assert ask(base, head, 1)
+    assert ask(base, other, 1) == frozenset()
+
+
+def test_only_gating_times_that_were_sampled_in_turns_keep_a_case_open():
+    def of(*metrics, **fields):
+        return results(result(*metrics, id="s/c0", **fields))
+
+    def turns(by):
+        series = launches(*([by, 1.3 * by] * 5 for _ in range(2)))
+        return metric(tuple(replace(one, blocks=tuple(i // 2 for i in range(10))) for one in series))
+
+    compiled = [metric(launches([1.0], [by]), name="compile_warm") for by in (1.5, 3.0)]
+    peaks = [peak(1e9, by) for by in (1e9, 2e9)]
+    assert ask(of(turns(1.0)), of(turns(1.1)), 2) == names(0)
+    assert ask(of(turns(1.0), details=("step_time",)), of(turns(1.1), details=("step_time",)), 2) == frozenset()
+    assert ask(of(compiled[0]), of(compiled[1]), 2) == frozenset()
+    assert ask(of(peaks[0]), of(peaks[1]), 2) == frozenset()
+    assert ask(of(turns(1.0)), of(), 2) == frozenset()
+
+
+def test_the_devices_clock_keeps_nothing_open(calibration):
+    plain = [cut(side, 2) for side in simulate(10, launches=2, noise=3.0)]
+    both = [cut(side, 2) for side in simulate(10, launches=2, noise=3.0, extra=device_clock)]
+
+    assert ask(*both, 2, calibration=calibration) == ask(*plain, 2, calibration=calibration)
+
+
+def test_a_ledger_that_is_not_closed_yet_is_asked_about(calibration):
+    """While the run goes on its rows have no final status."""
+    sides = [
+        replace(side, cases=tuple(replace(case, status=Status.NOT_RUN) for case in side.cases))
+        for side in simulate(11, launches=1)
+    ]
+
+    assert ask(*sides, 1) == names(*range(6))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), done=st.integers(0, 16), noise=st.floats(0.3, 8.0))
+def test_an_open_case_is_one_that_is_undecided(calibration, seed, done, noise):
+    documents = [cut(side, done) for side in simulate(seed, cases=3, launches=16, noise=noise, singles=False)]
+    undecided = {
+        f"s/c{key[0]}"
+        for key, pair in pairs_of(paired(*documents, calibration=calibration)).items()
+        if pair.verdict is Verdict.INCONCLUSIVE
+    }
+
+    if done in RULE.looks:
+        assert ask(*documents, done, calibration=calibration) <= undecided
+
+
+def test_it_is_quick():
+    base, head = simulate(12, cases=100, launches=16, singles=False)
+    start = time.process_time()
+    for done in RULE.looks:
+        ask(base, head, done)
+    each_s = (time.process_time() - start) / len(RULE.looks)
+    assert each_s < 0.2, "200 rows; some tens of milliseconds on a machine with nothing else to do"

@@ -1,0 +1,173 @@
+"""Against a run of another moment: what all times share is taken off, told, and judged by itself."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_builders import judged, launches, metric, result, results, sampled
+from scipy.stats import binom
+
+from ci_bench.judge.screening import LEAST_TIMES, median_interval
+from ci_bench.records.case import Lane
+from ci_bench.records.comparison import Verdict
+from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
+
+FACTORS = (1.0, 0.995, 1.004, 1.002, 0.998, 1.001)
+LENIENT = Policy(drift=0.10)
+
+
+def run(factors, *, suite="s", names=None, **fields):
+    """A case for each factor; `names` of further metrics."""
+    return [result(metric(sampled(by), **fields), id=f"{suite}/c{i}") for i, by in enumerate(factors)]
+
+
+def compare(base, head, policy=LENIENT):
+    return judged(results(*head), results(*base), policy=policy)
+
+
+def verdicts(comparison):
+    return [pair.verdict for case in comparison.cases for pair in case.pairs]
+
+
+def rules(comparison, severity=None):
+    return [f.rule for f in comparison.judgement.findings if severity in {None, f.severity}]
+
+
+def shifted(by, but=()):
+    """All cases by a common factor, and some by one of their own on top."""
+    own = dict(but)
+    return run([factor * by * own.get(i, 1.0) for i, factor in enumerate(FACTORS)])
+
+
+class TestTheCommonShift:
+    def test_a_slower_moment_fails_no_single_metric(self):
+        comparison = compare(run(FACTORS), shifted(1.08))
+
+        assert set(verdicts(comparison)) == {Verdict.UNCHANGED}
+        assert comparison.judgement.passed
+        (shift,) = comparison.shifts
+        assert (shift.suite, shift.verdict, shift.metrics) == ("s", Verdict.INCONCLUSIVE, 6)
+        assert shift.speedup == pytest.approx(1 / 1.08, rel=1e-3)
+        assert "policy.drift" in shift.reason
+        assert rules(comparison) == [Rule.INCONCLUSIVE]
+
+    def test_a_uniform_slowdown_does_not_vanish(self):
+        comparison = compare(run(FACTORS), shifted(1.4))
+
+        assert [(f.rule, f.severity, f.case) for f in comparison.judgement.findings] == [(Rule.COMMON_SHIFT, Severity.FAIL, None)]
+        assert comparison.judgement.headline == ("Failed: 6 times of s together: 40 % slower (96.9 % interval 0.714 to 0.714).")
+
+    def test_the_same_without_it_stays_clean(self):
+        comparison = compare(run(FACTORS), shifted(1.0))
+
+        assert comparison.judgement.passed
+        assert comparison.judgement.findings == ()
+        assert [shift.verdict for shift in comparison.shifts] == [Verdict.UNCHANGED]
+
+    def test_one_regression_in_a_slower_moment_is_found(self):
+        comparison = compare(run(FACTORS), shifted(1.08, but=[(2, 1.5)]))
+
+        assert verdicts(comparison).count(Verdict.REGRESSED) == 1
+        pair = comparison.cases[2].pairs[0]
+        assert pair.speedup == pytest.approx(1 / 1.62, rel=1e-3), "the figure is the one that was measured"
+        assert "50" in pair.reason.split("; ")[1]
+        assert "beyond what all times of s share" in pair.reason
+
+    def test_one_regression_that_the_moment_hides_is_found(self):
+        comparison = compare(run(FACTORS), shifted(0.8, but=[(2, 1.25)]))
+
+        assert comparison.cases[2].pairs[0].speedup == pytest.approx(1.0, rel=1e-3)
+        assert verdicts(comparison)[2] is Verdict.REGRESSED
+
+    def test_a_uniform_improvement_fails_nothing(self):
+        comparison = compare(run(FACTORS), shifted(0.5))
+
+        assert [shift.verdict for shift in comparison.shifts] == [Verdict.IMPROVED]
+        assert comparison.judgement.passed
+
+    def test_severity_is_the_suites(self):
+        policy = Policy(drift=0.1, suites={"s": SuitePolicy(severities={Rule.COMMON_SHIFT: Severity.NOTE})})
+
+        assert compare(run(FACTORS), shifted(1.4), policy).judgement.passed
+
+    def test_each_suite_has_its_own(self):
+        base = [*run(FACTORS), *run(FACTORS, suite="t")]
+        head = [*shifted(1.4), *run(FACTORS, suite="t")]
+        comparison = compare(base, head)
+
+        assert {shift.suite: shift.verdict for shift in comparison.shifts} == {
+            "s": Verdict.REGRESSED,
+            "t": Verdict.UNCHANGED,
+        }
+
+    def test_a_few_times_have_nothing_in_common(self):
+        few = LEAST_TIMES - 1
+        comparison = compare(run(FACTORS[:few]), shifted(1.4)[:few])
+
+        assert comparison.shifts == ()
+        assert set(verdicts(comparison)) == {Verdict.REGRESSED}
+
+    def test_where_moments_do_not_drift_nothing_is_taken_off(self):
+        comparison = compare(run(FACTORS), shifted(1.08), Policy(drift=0.0))
+
+        assert comparison.shifts == ()
+        assert set(verdicts(comparison)) == {Verdict.REGRESSED}
+
+    def test_latencies_of_compilation_are_no_part_of_it(self):
+        def with_compilation(cases, seconds):
+            compile_time = metric(launches(*([seconds + i / 100] for i in range(3))), name="compile_cold")
+            return [result(*case.metrics, compile_time, id=case.case.id) for case in cases]
+
+        comparison = compare(with_compilation(run(FACTORS), 10), with_compilation(shifted(1.4), 10))
+
+        assert comparison.shifts[0].metrics == 6
+        assert [pair.verdict for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"] == [
+            Verdict.UNCHANGED
+        ] * 6
+
+    def test_the_devices_clock_is_a_detail_that_follows_it(self):
+        def both(cases):
+            return [
+                result(
+                    *case.metrics,
+                    *(metric(m.launches, name="device_time", lane=Lane.DEVICE) for m in case.metrics),
+                    id=case.case.id,
+                )
+                for case in cases
+            ]
+
+        comparison = compare(both(run(FACTORS)), both(shifted(1.08)))
+
+        assert comparison.shifts[0].metrics == 6
+        assert set(verdicts(comparison)) == {Verdict.UNCHANGED}
+
+
+@settings(max_examples=25, deadline=None)
+@given(by=st.floats(0.5, 2.0), own=st.floats(0.3, 3.0))
+def test_the_word_for_one_among_many_does_not_depend_on_what_all_share(by, own):
+    plain, moved = compare(run(FACTORS), shifted(1.0, but=[(3, own)])), compare(run(FACTORS), shifted(by, but=[(3, own)]))
+
+    assert verdicts(plain) == verdicts(moved)
+
+
+class TestMedianInterval:
+    @pytest.mark.parametrize("size", [5, 6, 9, 20, 51])
+    def test_is_the_narrowest_that_holds_its_level(self, size):
+        low, high, level = median_interval(list(range(size)))
+        rank = int(low)
+
+        assert high == size - 1 - rank
+        assert level == pytest.approx(1 - 2 * binom.cdf(rank, size, 0.5))
+        assert level >= 0.95 or rank == 0
+        assert 1 - 2 * binom.cdf(rank + 1, size, 0.5) < 0.95
+
+    def test_of_one_value_says_little(self):
+        assert median_interval([3.0]) == (3.0, 3.0, 0.5)
+
+    @given(st.lists(st.floats(-10, 10), min_size=1, max_size=40))
+    def test_holds_the_median(self, values):
+        low, high, level = median_interval(sorted(values))
+
+        assert low <= sorted(values)[len(values) // 2] <= high or math.isclose(low, high)
+        assert 0 < level < 1

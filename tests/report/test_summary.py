@@ -1,0 +1,210 @@
+"""What is said of a run as a whole, what is marked, and what is kept out of sight."""
+
+from dataclasses import replace
+
+import pytest
+from rendered import render
+from report_builders import (
+    HALF,
+    REVIEWS,
+    case,
+    check,
+    common_shift,
+    comparison,
+    memory,
+    pair,
+    paired_run,
+    passed,
+    speedup,
+    turned,
+)
+
+from ci_bench.records.case import Outcome
+from ci_bench.records.comparison import (
+    BaselineMode,
+    CaseComparison,
+    Interval,
+    MeanSpeedup,
+    Pairing,
+    SpeedupChange,
+    Verdict,
+)
+from ci_bench.records.policy import Severity
+from ci_bench.report import words
+from ci_bench.report.cells import INFORMATION
+from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.report.rows import main_rows
+from ci_bench.report.summary import summary
+from ci_bench.report.words import Mood
+
+PAIRING = Pairing(calibration="none", gating=1, launches=1)
+
+
+def one(*pairs, **fields) -> CaseComparison:
+    return case(pairs=pairs, **fields)
+
+
+def run(*cases, pairing=PAIRING, **fields):
+    return comparison(*cases, headline="x", mode=BaselineMode.PAIRED, pairing=pairing, **fields)
+
+
+def table(text, head):
+    return next(rows for rows in render(text).tables if head in rows[0])
+
+
+class TestSummary:
+    def test_a_run_of_another_kind_has_none(self):
+        assert summary(passed()) == []
+
+    def test_all_there_is_to_say(self):
+        assert summary(paired_run()) == [
+            "Geometric mean over the 4 gating times of this run: 1.6 % slower (95 % interval +1.1 % to +2.1 %).",
+            (
+                "Noise floor: 0.41 % from launch to launch; a change of 1.3 % would be found 9 times in 10 "
+                "(medians, up to 8 launches); today 1.3 times as noisy."
+            ),
+            "Uncalibrated: 1 of 4 times have no history, and took more launches to judge.",
+            "Calibration: 6 runs of unchanged code against itself, the last of 2026-01-02.",
+        ]
+
+    @pytest.mark.parametrize(
+        ("mean", "words_"),
+        [
+            (MeanSpeedup(speedup=1.02, interval=None, metrics=1, launches=1), "over the 1 gating time of this run: 2 % faster."),
+            (MeanSpeedup(speedup=1.0, interval=None, metrics=2, launches=1), "over the 2 gating times of this run: no change."),
+            (
+                MeanSpeedup(speedup=1.0, interval=Interval(low=0.99, high=1.01, level=0.9), metrics=2, launches=1),
+                "no change (90 % interval −0.99 % to +1 %).",
+            ),
+        ],
+    )
+    def test_the_mean(self, mean, words_):
+        assert summary(run(pairing=replace(PAIRING, mean=mean)))[0].endswith(words_)
+
+    def test_nothing_known_is_not_made_up(self):
+        assert summary(run(one(memory()))) == ["Calibration: none."]
+
+    def test_details_and_memory_are_no_part_of_the_noise_floor(self):
+        loud = replace(turned("forward_time"), noise=0.5, resolvable=0.9, detail=True)
+
+        assert summary(run(one(turned(), loud, memory())))[0].startswith("Noise floor: 0.41 % from launch to launch")
+
+    def test_a_shift_that_a_finding_tells_is_told_once(self):
+        value = common_shift()
+        quiet = replace(
+            value,
+            judgement=replace(
+                value.judgement, findings=tuple(replace(f, severity=Severity.NOTE) for f in value.judgement.findings)
+            ),
+        )
+
+        assert summary(value) == []
+        assert summary(quiet) == [value.shifts[0].reason]
+
+    def test_lines_are_escaped(self):
+        comment = render_comment(run(one(turned()), pairing=replace(PAIRING, calibration="<b>@user</b>")))
+
+        assert "<b>" not in comment
+        assert "&lt;b&gt;" in comment
+
+
+class TestMarks:
+    def test_a_time_without_history_is_uncalibrated_in_table_and_terminal(self):
+        (row,) = main_rows(run(one(turned(calibrated=False))))
+
+        assert row.marks == ", uncalibrated"
+        assert "✅ unchanged, uncalibrated" in render_comment(run(one(turned(calibrated=False))))
+        assert main_rows(run(one(turned())))[0].marks == ""
+
+    def test_unchanged_beyond_a_common_shift_says_so(self):
+        assert {row.marks for row in main_rows(common_shift())} == {", beyond the common shift"}
+        still = replace(common_shift(), shifts=(replace(common_shift().shifts[0], verdict=Verdict.UNCHANGED),))
+        assert {row.marks for row in main_rows(still)} == {""}
+
+
+SLOWER = {"by": 1.3, "verdict": Verdict.REGRESSED, "detail": True}
+
+
+class TestDetails:
+    def test_a_detail_stands_for_no_case_and_moves_no_row(self):
+        (row,) = main_rows(run(one(turned("query_time"), turned("forward_time", **SLOWER))))
+
+        assert (row.time.metric, row.word, row.mood) == ("query_time", "unchanged", Mood.GOOD)
+
+    def test_a_reference_arm_has_no_row_for_a_detail(self):
+        pairs = (turned(), turned("forward_time", "eager", **SLOWER))
+
+        assert [row.arm for row in main_rows(run(one(*pairs, speedups=(speedup(),))))] == ["inductor"]
+        gating = (turned(), replace(pairs[1], detail=False))
+        assert [row.arm for row in main_rows(run(one(*gating, speedups=(speedup(),))))] == ["eager", "inductor"]
+
+    def test_details_come_last_in_the_table_of_metrics_and_are_called_so(self):
+        rows = table(render_comment(paired_run()), "Noise")
+
+        assert rows[-1][3] == "forward_time"
+        assert rows[-1][0] == "❌ regressed (detail)"
+        assert not any("(detail)" in row[0] for row in rows[:-1])
+
+
+class TestInformation:
+    def test_a_check_for_information_is_no_failure(self):
+        told = replace(check(outcome=Outcome.FAIL), informative=True)
+        comment = render_comment(run(one(turned(), checks=(told, check()))))
+
+        assert main_rows(run(one(turned(), checks=(told,))))[0].word == "unchanged"
+        assert main_rows(run(one(turned(), checks=(check(outcome=Outcome.FAIL),))))[0].word == "check failed"
+        assert "<summary>Checks (2)</summary>" in comment
+        assert [row[0] for row in table(comment, "Check")[1:]] == ["✅ pass", f"{INFORMATION} fail (for information)"]
+
+    def test_facts_are_in_the_full_report_only(self):
+        rows = table(render_report(paired_run()), "Fact")
+
+        assert rows[1:] == [
+            [REVIEWS, "parameters", "11,180,000"],
+            [REVIEWS, "attention", "sdpa"],
+            [REVIEWS, "exported", "–"],
+        ]
+        assert "Facts of the cases" not in render_comment(paired_run())
+
+
+class TestSpeedups:
+    @pytest.mark.parametrize(
+        ("verdict", "words_"),
+        [(Verdict.REGRESSED, "1.50×, was 1.62×"), (Verdict.UNCHANGED, "1.50×"), (Verdict.INCONCLUSIVE, "1.50×")],
+    )
+    def test_the_judges_word_on_a_change_wins_over_the_interval(self, verdict, words_):
+        change = SpeedupChange(verdict=verdict, ratio=0.93, interval=None)
+
+        assert words.speedup(replace(speedup(1.50, 1.62), change=change)) == words_
+
+    def test_the_change_with_its_interval(self):
+        change = SpeedupChange(verdict=Verdict.IMPROVED, ratio=1.05, interval=Interval(low=1.02, high=1.08, level=0.95))
+
+        assert words.speedup_change(replace(speedup(), change=change)) == "improved, +5.0 % (+2.0 to +8.0 %)"
+        assert words.speedup_change(speedup()) == "–"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0041, "0.41 %"), (0.00057, "0.057 %"), (0.02, "2 %"), (0.25, "25 %"), (None, "–"), (float("nan"), "–")]
+)
+def test_small_shares_keep_two_digits(share, text):
+    assert words.fine(share) == text
+
+
+@pytest.mark.parametrize(("q", "text"), [(None, "–"), (0.5, "0.50"), (0.01, "0.01"), (0.0001, "< 0.01")])
+def test_false_discovery(q, text):
+    assert words.discovery(replace(turned(), q=q)) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [({"noise": 0.006}, "0.6 % a launch"), ({"calibrated": False}, "uncalibrated"), ({}, "–")],
+)
+def test_noise(fields, text):
+    assert words.noise(replace(pair(), **fields)) == text
+
+
+def test_columns_of_paired_runs_are_in_paired_runs_only():
+    assert "Noise" not in render_comment(passed())
+    assert {"Noise", "Resolvable", "q"} <= {*table(render_comment(paired_run()), "Noise")[0]}
+    assert HALF in render_comment(paired_run())

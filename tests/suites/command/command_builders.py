@@ -1,0 +1,56 @@
+"""Measures entries of `command` on one side or on two, through the real engine, and has them judged."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ci_bench import pipeline, planning
+from ci_bench.engine.environ import worker_environment
+from ci_bench.engine.runner import Engine
+from ci_bench.engine.sides import Side
+from ci_bench.records.case import CaseResult, SideName
+from ci_bench.records.comparison import BaselineMode, Comparison
+from ci_bench.records.config import Config, RunOptions, Sampling, SuiteEntry
+from ci_bench.records.policy import Policy
+from ci_bench.records.results import Results
+
+QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
+
+
+def measure(folder: Path, *entries: Mapping[str, Any], trees: Mapping[SideName, Path], options: RunOptions = QUICK):
+    """The results of each side, whose code lies in `trees`."""
+    config = Config(entries=tuple(SuiteEntry(suite="command", options=entry) for entry in entries), run=options)
+    plan = planning.plan(config, ())
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    sides = [Side(name=name, environ=worker_environment(os.environ), folder=tree) for name, tree in trees.items()]
+    engine = Engine(options=options, scratch=scratch, observe=lambda _: None, seed="command")
+    return pipeline.measure(
+        plan,
+        run=planning.start(config),
+        sides=sides,
+        reproduce={case.id: "again" for _, case in plan},
+        engine=engine.measure,
+        folder=folder / "out",
+    )
+
+
+def measure_here(tmp_path: Path, *entries: Mapping[str, Any], options: RunOptions = QUICK) -> list[CaseResult]:
+    """The rows of one side whose tree is `tmp_path`/tree."""
+    tree = tmp_path / "tree"
+    tree.mkdir(exist_ok=True)
+    return list(measure(tmp_path, *entries, trees={SideName.HEAD: tree}, options=options)[SideName.HEAD].cases)
+
+
+def judge(results: Mapping[SideName, Results], policy: Policy | None = None) -> Comparison:
+    """Head against base, as of one paired run."""
+    head, base = results[SideName.HEAD], results[SideName.BASE]
+    baseline = pipeline.Baseline(mode=BaselineMode.PAIRED, results=replace(base, environment=head.environment))
+    return pipeline.judge(head, baseline, policy=policy or Policy(), folder=None)
+
+
+def verdicts(comparison: Comparison) -> dict[str, str]:
+    """The word for each metric of all cases."""
+    return {f"{pair.metric} {pair.arm}": str(pair.verdict) for case in comparison.cases for pair in case.pairs}

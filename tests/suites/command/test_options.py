@@ -1,0 +1,119 @@
+"""Entries of the configuration to cases; contradictions are refused with the field's name."""
+
+from pathlib import Path
+
+import pytest
+
+from ci_bench.config import load_config
+from ci_bench.errors import BadConfig
+from ci_bench.formats import catalogue
+from ci_bench.records.case import Better
+from ci_bench.records.documents import Kind, schema
+from ci_bench.suites.base import StageKind
+from ci_bench.suites.command.options import Options, Rule, parse
+from ci_bench.suites.command.plan import SUITE
+
+
+def plan(**entry):
+    (case,) = SUITE.plan({"name": "kernels", **entry})
+    return case
+
+
+def load(tmp_path: Path, *lines: str):
+    path = tmp_path / "ci-bench.yml"
+    path.write_text(
+        "schema_version: 1\nsuites:\n  command:\n    - name: kernels\n" + "".join(f"      {line}\n" for line in lines)
+    )
+    return load_config(path).entries[0].options
+
+
+def test_a_command_is_timed_and_its_memory_is_measured_where_nothing_is_read() -> None:
+    case = plan(command=["make", "bench"])
+    assert (case.id, case.arms, case.reference, case.due.times) == ("command/kernels", ("command",), "command", ("step_time",))
+    assert [(stage.kind, stage.launches) for stage in SUITE.stages(case)] == [
+        (StageKind.RUN, (0, 1)), (StageKind.TIME, None),
+    ]  # fmt: skip
+    assert not SUITE.needs_network(case)
+
+
+def test_a_command_that_is_read_runs_once_in_every_launch() -> None:
+    case = plan(command="make bench", format="auto")
+    assert [(stage.kind, stage.arms, stage.launches) for stage in SUITE.stages(case)] == [(StageKind.RUN, ("command",), None)]
+    assert case.due.times == (), "what it owes is told by the rules and by the baseline"
+
+
+def test_arms_run_in_one_case_and_the_reference_comes_first() -> None:
+    case = plan(arms={"fused": ["./bench", "fused"], "eager": "./bench eager"}, reference="eager")
+    assert (case.arms, case.reference) == (("eager", "fused"), "eager")
+    assert plan(arms={"fused": "a", "eager": "b"}).reference == "fused"
+    assert len([stage for stage in SUITE.stages(case) if stage.kind is StageKind.RUN]) == 2, "one process at a time tells memory"
+
+
+def test_parameters_are_the_entry_so_that_another_command_is_another_measurement() -> None:
+    assert plan(command=["a"]).params == {"name": "kernels", "command": ["a"]}
+    assert parse(plan(command=["a"]).params) == Options(name="kernels", arms={"command": ("a",)}, reference="command")
+
+
+def test_rules_are_values() -> None:
+    options = parse({"name": "a", "command": "b", "format": "auto", "metrics": [{"match": "*", "better": "higher"}]})
+    assert options.metrics == (Rule(match="*", better=Better.HIGHER),)
+
+
+WRONG = [
+    ({"command": "a", "arms": {"x": "b"}}, "suites.command.kernels.command: the entry has arms, too"),
+    ({"arms": {"x": "b"}, "reference": "y"}, "suites.command.kernels.reference: 'y' is none of the arms (x)"),
+    ({"command": "a", "output": "stdout"}, "suites.command.kernels.output: nothing is read without a format"),
+    ({"command": "a", "metrics": [{"match": "*"}]}, "suites.command.kernels.metrics: nothing is read without a format"),
+]
+
+
+@pytest.mark.parametrize(("entry", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
+def test_options_that_contradict_each_other_are_refused(entry, complaint) -> None:
+    with pytest.raises(BadConfig) as error:
+        plan(**entry)
+    assert complaint in str(error.value)
+
+
+def test_the_schema_takes_a_script_a_list_and_arms(tmp_path) -> None:
+    assert load(tmp_path, "command: make bench")["command"] == "make bench"
+    assert load(tmp_path, 'command: [python, bench.py, "{output}"]')["command"] == ["python", "bench.py", "{output}"]
+    assert load(tmp_path, "arms: {eager: ./a, fused: [./b, -f]}")["arms"] == {"eager": "./a", "fused": ["./b", "-f"]}
+
+
+REFUSED = [
+    (["format: auto"], "command: missing"),
+    (["command: []"], "0 of at least 1 items"),
+    (["command: [1]"], "1 is not text"),
+    (["command: x", "format: pyprf"], "'pyprf' is not one of auto, measurements, pytest-benchmark"),
+    (["command: x", "format: pyprf"], "did you mean 'pyperf'?"),
+    (["command: x", "timeout_s: 0"], "0 is not more than 0"),
+    (["command: x", "env: {A: 1}"], "1 is not text"),
+    (["command: x", "env: {'A B': x}"], "the name 'A B' does not have the form"),
+    (["command: x", "metrics: [{match: a, better: faster}]"], "'faster' is not one of lower, higher"),
+    (["command: x", "metrics: [{name: a}]"], "match: missing"),
+    (["command: x", "metrics: [{match: a, name: A-B}]"], "'A-B' does not have the form"),
+    (["command: x", "exit_codes: []"], "0 of at least 1 items"),
+    (["comand: x"], "unknown field; did you mean 'command'?"),
+]
+
+
+@pytest.mark.parametrize(("lines", "complaint"), REFUSED, ids=[f"{lines[-1]}: {complaint}" for lines, complaint in REFUSED])
+def test_the_schema_refuses(tmp_path, lines, complaint) -> None:
+    with pytest.raises(BadConfig) as error:
+        load(tmp_path, *lines)
+    assert complaint in str(error.value)
+
+
+def test_the_schema_names_the_formats_that_can_be_read_and_the_defaults_of_the_options() -> None:
+    defs = schema(Kind.CONFIG)["$defs"]
+    assert defs["command_format"]["enum"] == [catalogue.AUTO, *catalogue.READABLE]
+    described = defs["command"]["properties"]
+    fields = Options(name="x", arms={}, reference="x")
+    assert {*described} - {"command"} == {*Options.__dataclass_fields__}
+    for name, node in described.items():
+        if "default" in node:
+            value = getattr(fields, name)
+            assert node["default"] == (list(value) if isinstance(value, tuple) else value), name
+    rule = defs["command_metric"]["properties"]
+    assert {*rule} == {*Rule.__dataclass_fields__}
+    assert rule["better"]["enum"] == [*Better]

@@ -1,0 +1,170 @@
+"""One run of a command: how it ends, what it leaves behind, what it used."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ci_bench.suites.command import process
+from ci_bench.suites.command.process import CommandFailed, Place, arguments, peak_bytes, run
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(cwd=tmp_path, environ={**os.environ, "GREETING": "hello"}, folder=tmp_path)
+
+
+def go(place, command, *, timeout_s=30.0, exit_codes=(0,)):
+    run(arguments(command), place, timeout_s=timeout_s, exit_codes=exit_codes)
+
+
+def test_a_script_is_bashs_and_stops_at_its_first_error(place) -> None:
+    go(place, 'echo "$GREETING" | tr a-z A-Z\npwd; echo aside >&2')
+    assert place.stdout.read_text() == f"HELLO\n{place.cwd}\n"
+    assert place.stderr.read_text() == "aside\n"
+    with pytest.raises(CommandFailed, match="ended with exit code 1"):
+        go(place, "false | cat; echo still here")
+    assert place.stdout.read_text() == ""
+
+
+def test_a_list_is_a_program_and_no_shell_sees_it(place) -> None:
+    go(place, ("printf", "%s", "$GREETING; exit 3"))
+    assert place.stdout.read_text() == "$GREETING; exit 3"
+
+
+def test_standard_input_is_empty(place) -> None:
+    go(place, "cat")
+
+
+ENDINGS = [
+    ("exit 3", "`exit 3` ended with exit code 3"),
+    ("echo first >&2; echo 'the reason' >&2; exit 4", "ended with exit code 4: the reason"),
+    ("kill -SEGV $$", "`kill -SEGV $$` was ended by SIGSEGV"),
+    ("kill -KILL $$", "was ended by SIGKILL, often the kernel's when memory runs out"),
+    (("no-such-program-here",), "`no-such-program-here` cannot be started: [Errno 2]"),
+    (("a\0b",), "cannot be started: embedded null byte"),
+    (("sh", "-c", "x" * 300 + "; exit 1"), "…` ended with exit code"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), ENDINGS, ids=[message for _, message in ENDINGS])
+def test_every_bad_end_has_its_words(place, command, message) -> None:
+    with pytest.raises(CommandFailed) as error:
+        go(place, command)
+    assert message in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_other_exit_codes_can_be_good(place) -> None:
+    go(place, "exit 1", exit_codes=(0, 1))
+    with pytest.raises(CommandFailed):
+        go(place, "exit 2", exit_codes=(0, 1))
+
+
+def test_a_missing_folder_is_named(place, tmp_path) -> None:
+    with pytest.raises(CommandFailed, match="nowhere of its `cwd` does not exist on this side"):
+        go(Place(cwd=tmp_path / "nowhere", environ=place.environ, folder=tmp_path), "true")
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def settled(pid):
+    """Whether a killed process is gone, within a moment."""
+    for _ in range(100):
+        if not alive(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(place) -> None:
+    started = time.monotonic()
+    with pytest.raises(CommandFailed, match=r"was ended after 0.5 s \(its timeout_s\)"):
+        go(place, "sleep 600 & echo $!; wait", timeout_s=0.5)
+    assert time.monotonic() - started < 10
+    assert settled(int(place.stdout.read_text()))
+
+
+def test_what_a_command_leaves_running_ends_with_it(place) -> None:
+    """It would take part in the next sample."""
+    go(place, "sleep 600 > /dev/null 2>&1 & echo $!")
+    assert settled(int(place.stdout.read_text()))
+
+
+def test_a_command_that_prints_without_end_is_ended(place, monkeypatch) -> None:
+    monkeypatch.setattr(process, "MOST_OUTPUT_BYTES", 1 << 20)
+    with pytest.raises(CommandFailed, match="printed more than 1 MiB and was ended"):
+        go(place, ("yes",))
+
+
+def test_the_end_of_what_it_said_is_in_the_log(place, capsys) -> None:
+    with pytest.raises(CommandFailed):
+        go(place, "seq 10000; echo sorry >&2; exit 1")
+    log = capsys.readouterr().err
+    assert "--- end of the command's stdout ---" in log
+    assert "\n10000\n--- end of the command's stderr ---\nsorry\n" in log
+    assert len(log) < 5000
+
+
+def test_waiting_does_not_blur_the_time(place) -> None:
+    """Looking every so often, as `Popen.wait` with a limit does, would add up to 50 ms, and not to both sides alike."""
+    go(place, "true")
+    taken = []
+    for _ in range(15):
+        started = time.perf_counter()
+        go(place, ("sleep", "0.07"))
+        taken.append(time.perf_counter() - started)
+    assert sorted(taken)[7] < 0.07 + 0.03
+
+
+HOLD = "import sys; held = bytearray(int(sys.argv[1]) << 20)"
+
+
+def test_the_peak_is_that_of_the_command(place) -> None:
+    peaks = [peak_bytes((PYTHON, "-c", HOLD, size), place, timeout_s=30, exit_codes=(0,)) for size in ("10", "60")]
+    assert peaks[1] - peaks[0] == pytest.approx(50 << 20, rel=0.1)
+    assert peak_bytes(arguments(f"{PYTHON} -c '{HOLD}' 60; true"), place, timeout_s=30, exit_codes=(0,)) > 60 << 20
+
+
+def test_the_peak_of_a_small_command_is_not_that_of_the_process_that_runs_it(place) -> None:
+    """A child of this process would start with this process's own peak."""
+    held = bytearray(100 << 20)
+    peak = peak_bytes(("true",), place, timeout_s=30, exit_codes=(0,))
+    assert len(held) > 5 * peak
+    assert peak < 20 << 20
+
+
+def test_the_meter_ends_as_the_command_does(place) -> None:
+    for command, message in ENDINGS[:4]:
+        with pytest.raises(CommandFailed) as error:
+            peak_bytes(arguments(command), place, timeout_s=30, exit_codes=(0,))
+        assert message in str(error.value)
+    with pytest.raises(CommandFailed, match="ended with exit code 127: no-such-program-here: No such file or directory"):
+        peak_bytes(("no-such-program-here",), place, timeout_s=30, exit_codes=(0,))
+
+
+def test_where_the_code_of_a_missing_program_counts_as_good_it_is_missing_all_the_same(place) -> None:
+    with pytest.raises(CommandFailed, match="cannot be started"):
+        peak_bytes(("no-such-program-here",), place, timeout_s=30, exit_codes=(127,))
+
+
+def test_a_metered_command_that_hangs_is_ended(place) -> None:
+    with pytest.raises(CommandFailed, match="was ended after"):
+        peak_bytes(("sleep", "600"), place, timeout_s=0.3, exit_codes=(0,))
+
+
+def test_signals_reach_this_process_as_before(place) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    go(place, "true")
+    assert signal.getsignal(signal.SIGTERM) is before

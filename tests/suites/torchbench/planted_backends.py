@@ -1,0 +1,48 @@
+"""Backends with a defect each."""
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+
+def right(graph, inputs):
+    return graph.forward
+
+
+def _zeros(graph, inputs):
+    def run(*arguments):
+        return tuple(torch.zeros_like(one) if isinstance(one, torch.Tensor) else one for one in graph.forward(*arguments))
+
+    return _boxed(run)
+
+
+def _flipped(graph, inputs):
+    def run(*arguments):
+        return tuple(-one if isinstance(one, torch.Tensor) else one for one in graph.forward(*arguments))
+
+    return _boxed(run)
+
+
+def _boxed(run):
+    from functorch.compile import make_boxed_func
+
+    return make_boxed_func(run)
+
+
+def _as_is(graph, inputs):
+    return _boxed(graph.forward)
+
+
+zeroed_gradients = aot_autograd(fw_compiler=_as_is, bw_compiler=_zeros)
+flipped_gradients = aot_autograd(fw_compiler=_as_is, bw_compiler=_flipped)
+
+
+def scaled_output(graph, inputs):
+    return lambda *arguments: tuple(1000 * one for one in graph.forward(*arguments))
+
+
+def out_of_memory(graph, inputs):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def refusing(graph, inputs):
+    raise RuntimeError("no lowering for this operator")

@@ -1,0 +1,210 @@
+"""Models with a defect that shows under a compiler alone: each is right eager, and wrong where `torch.compiler.is_compiling()`."""
+
+import os
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+ROWS, WIDTH, CLASSES = 8, 12, 4
+
+
+class Plain(nn.Module):
+    """Two layers and a batch normalisation. `scale` shrinks loss and gradients; `defect` says what goes wrong."""
+
+    def __init__(self, defect: str = "none", scale: float = 1.0) -> None:
+        super().__init__()
+        self.one = nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.two = nn.Linear(WIDTH, CLASSES)
+        self.defect, self.scale = defect, scale
+
+    def get_example_inputs(self):
+        return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def get_target(self):
+        return torch.arange(ROWS) % CLASSES
+
+    def loss(self, outputs, target):
+        return self.scale * functional.cross_entropy(outputs["logits"], target)
+
+    def forward(self, rows):
+        wrong = (torch.compiler.is_compiling() and self.defect) or "none"
+        hidden = self.one(rows)
+        if wrong == "zeroed":
+            hidden = hidden.detach()
+        if wrong == "flipped":
+            hidden = 2 * hidden.detach() - hidden
+        hidden = self._normalised(hidden, stale=wrong == "stale")
+        logits = self.two(hidden)
+        if wrong == "scaled":
+            logits = 1000 * logits
+        if wrong == "element":
+            logits = logits * torch.where(torch.arange(logits.numel()).view_as(logits) == 5, 1.001, 1.0)
+        second = hidden.sum(1) + (1e-3 if wrong == "second" else 0.0)
+        if wrong == "type":
+            second = second.double()
+        if wrong == "shape":
+            second = second[:, None]
+        if wrong == "nan":
+            second = second / 0.0
+        if wrong == "structure":
+            return {"logits": logits, "second": second, "third": second}
+        return {"logits": logits, "second": second}
+
+    def _normalised(self, hidden, *, stale):
+        if not stale or not self.training:
+            return self.norm(hidden)
+        mean, variance = hidden.mean(0), hidden.var(0, unbiased=False)
+        return (hidden - mean) / torch.sqrt(variance + self.norm.eps) * self.norm.weight + self.norm.bias
+
+
+class Restless(Plain):
+    """Gives something else at each call, whatever the seed."""
+
+    calls = 0
+
+    def __init__(self, size: float = 0.1) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, rows):
+        outputs = super().forward(rows)
+        return {**outputs, "second": outputs["second"] + self.size * self.noise()}
+
+    @torch.compiler.disable
+    def noise(self):
+        Restless.calls += 1
+        return torch.rand(ROWS, generator=torch.Generator().manual_seed(Restless.calls))
+
+
+class Greedy(Plain):
+    """Runs out of memory, eager."""
+
+    def forward(self, rows):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+class Broken(Plain):
+    """Fails, eager."""
+
+    def forward(self, rows):
+        raise ValueError("an eager kernel raised")
+
+
+class Relu(Plain):
+    """Has a relu, which torch's test-only backends spoil."""
+
+    def forward(self, rows):
+        outputs = super().forward(rows)
+        return {**outputs, "second": torch.relu(outputs["second"])}
+
+
+class NoFp64(Plain):
+    """Refuses fp64."""
+
+    def forward(self, rows):
+        if rows.dtype is torch.float64:
+            raise RuntimeError("no kernel for double")
+        return super().forward(rows)
+
+
+class Constant(nn.Module):
+    """Trains nothing that the loss depends on measurably: its gradients are noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(WIDTH, WIDTH)
+
+    def get_example_inputs(self):
+        return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def loss(self, outputs, target):
+        return functional.layer_norm(outputs, (WIDTH,)).sum()
+
+    def forward(self, rows):
+        return self.one(rows)
+
+
+class Rowwise(nn.Module):
+    """Each row by itself; or, `mixed`, less the mean of all rows."""
+
+    def __init__(self, *, mixed: bool = False) -> None:
+        super().__init__()
+        self.weight, self.mixed = nn.Parameter(torch.ones(WIDTH)), mixed
+
+    def get_example_inputs(self):
+        return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def forward(self, rows):
+        return torch.sin(rows * self.weight - (rows.mean(0) if self.mixed else 0.0))
+
+
+class Meta(nn.Module):
+    """Needs autograd in its forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def get_example_inputs(self):
+        return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def forward(self, rows):
+        (inner,) = torch.autograd.grad((rows * self.weight).square().sum(), self.weight, create_graph=True)
+        return rows * (self.weight - 0.1 * inner)
+
+
+class Parameterless(nn.Module):
+    """Nothing to train."""
+
+    def get_example_inputs(self):
+        return (torch.ones(ROWS, WIDTH),)
+
+    def forward(self, rows):
+        return rows.sin()
+
+
+def pair():
+    return nn.Linear(WIDTH, CLASSES), (torch.ones(ROWS, WIDTH),)
+
+
+def triple():
+    return nn.Linear(WIDTH, CLASSES), {"input": torch.ones(ROWS, WIDTH)}, lambda outputs: outputs.square().sum()
+
+
+def nothing():
+    return 3
+
+
+def raising():
+    raise FileNotFoundError("weights.bin is not here")
+
+
+class LazySGD(torch.optim.SGD):
+    """Does nothing under a compiler."""
+
+    def step(self, closure=None):
+        return None if torch.compiler.is_compiling() else super().step(closure)
+
+
+class Crashing(Plain):
+    """Takes its process down, compiled."""
+
+    def forward(self, rows):
+        if not torch.compiler.is_compiling():
+            return super().forward(rows)
+        self.abort()
+        return super().forward(rows)
+
+    @torch.compiler.disable
+    def abort(self):
+        os.abort()
+
+
+class Uncompiled(Plain):
+    """Keeps every compiler out."""
+
+    @torch.compiler.disable
+    def forward(self, rows):
+        return super().forward(rows)

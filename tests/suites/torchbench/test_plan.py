@@ -1,0 +1,118 @@
+"""Options to cases to stages, with no torch."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ci_bench.errors import BadConfig
+from ci_bench.suites.base import Cache, StageKind, find_suite
+from ci_bench.suites.torchbench.catalogue import ZOO
+from ci_bench.suites.torchbench.options import Precision, parse
+from ci_bench.suites.torchbench.plan import SUITE
+
+ONE = {"models": ["mlp"], "mode": "inference"}
+
+
+def test_there_is_a_case_for_each_model_mode_precision_and_backend():
+    entry = {"models": ["mlp", "cnn"], "backend": ["inductor", "aot_eager"], "precision": ["fp32", "bf16"]}
+    ids = [case.id for case in SUITE.plan(entry)]
+    assert len(ids) == len(set(ids)) == 16
+    assert ids[0] == "torchbench/cnn[backend=inductor,mode=training,precision=fp32]"
+    assert {case.name for case in SUITE.plan({})} == {*ZOO}
+
+
+def test_a_case_is_eager_against_one_backend():
+    (case,) = SUITE.plan(ONE)
+    assert (case.suite, case.name, case.arms, case.reference) == ("torchbench", "mlp", ("eager", "inductor"), "eager")
+    (own,) = SUITE.plan({**ONE, "backend": "eager"})
+    assert own.arms == ("eager", "dynamo-eager")
+
+
+def test_a_name_keeps_two_entries_apart():
+    (case,) = SUITE.plan({**ONE, "name": "large", "batch_size": 512})
+    assert case.id == "torchbench/large.mlp[backend=inductor,mode=inference,precision=fp32]"
+
+
+@pytest.mark.parametrize("model", ["package.module:make", "path:bench/my model.py,class:Model", "x" * 200 + ":y"])
+def test_ids_of_own_models_are_sound(model):
+    import re
+
+    from ci_bench.records.documents import Kind, schema
+
+    (case,) = SUITE.plan({"source": "own", "models": [model], "mode": "inference", "name": "a-long-name-1234"})
+    forms = schema(Kind.RESULTS)["$defs"]
+    assert re.search(forms["case_id"]["pattern"], case.id)
+    assert re.search(forms["case"]["properties"]["name"]["pattern"], case.name)
+    assert parse(case.params).model == model
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, {"batch_size": 7, "inductor": {"max_autotune": True}, "scope": "step", "precision": "tf32"}]
+)
+def test_params_are_read_back_as_the_same_options(entry):
+    (case, *_) = SUITE.plan({**ONE, **entry})
+    again = parse(json.loads(json.dumps(case.params)))
+    assert again.as_params() == case.params
+    assert again.settings.batch_size == entry.get("batch_size")
+
+
+@pytest.mark.parametrize(("measure", "kinds", "checks", "times"), [
+    ("both", ["prepare", "alone", "verify", "alone", "alone", "time"], ("compiled", "accuracy"), ("step_time",)),
+    ("performance", ["prepare", "alone", "alone", "alone", "time"], ("compiled",), ("step_time",)),
+    ("accuracy", ["prepare", "alone", "verify"], ("compiled", "accuracy"), ()),
+])  # fmt: skip
+def test_stages_and_dues_follow_what_is_asked(measure, kinds, checks, times):
+    (case,) = SUITE.plan({**ONE, "measure": measure})
+    stages = SUITE.stages(case)
+    assert [str(stage.kind) for stage in stages] == kinds
+    assert (case.due.checks, case.due.times) == (checks, times)
+    cold = [stage for stage in stages if stage.cache is Cache.COLD]
+    assert [(stage.kind, stage.arms) for stage in cold] == [(StageKind.ALONE, ("inductor",))]
+
+
+def test_parts_are_details_where_only_the_model_is_compiled():
+    details = {
+        (case.params["mode"], scope): case.details
+        for scope in ("model", "step")
+        for case in SUITE.plan({"models": ["mlp"], "scope": scope})
+    }
+    assert details.pop(("training", "model")) == ("forward_time", "backward_time", "optimizer_time")
+    assert set(details.values()) == {()}
+
+
+@pytest.mark.parametrize(("entry", "words"), [
+    ({"backend": ["inductor", "inductor"]}, "names one arm twice"),
+    ({"backend": ["eager", "dynamo-eager"]}, "names one arm twice"),
+    ({"models": ["mpl"]}, "no model 'mpl' among 13; did you mean 'mlp'"),
+    ({"source": "own"}, "source own needs models"),
+    ({"source": "torchbench"}, "needs the folder of a TorchBench checkout"),
+    ({"source": "torchbench", "path": "/nowhere"}, "no models under torchbenchmark/models"),
+    ({"nopython": True, "scope": "step"}, "breaks the graph at backward"),
+    ({"freezing": True}, "only inference can freeze"),
+    ({"batch_invariance": True}, "asks about inference"),
+    ({"quantization": "int8dynamic", "mode": "inference"}, "precision: bf16"),
+    ({"tables": ["/nowhere.yml"]}, "cannot be read: No such file"),
+])  # fmt: skip
+def test_contradictions_are_refused(entry, words):
+    with pytest.raises(BadConfig, match=words):
+        SUITE.plan(entry)
+
+
+def test_nothing_is_downloaded():
+    (case,) = SUITE.plan(ONE)
+    assert SUITE.needs_network(case) is False
+
+
+@pytest.mark.parametrize(
+    ("precision", "epsilon"), [("fp32", 2**-24), ("tf32", 2**-11), ("fp16", 2**-11), ("bf16", 2**-9), ("amp_bf16", 2**-9)]
+)
+def test_one_rounding_of_the_narrowest_format(precision, epsilon):
+    assert Precision(precision).epsilon == epsilon
+
+
+def test_planning_needs_no_torch():
+    assert find_suite("torchbench") is SUITE
+    script = "import sys, ci_bench.suites.torchbench.plan as p; p.SUITE.plan({}); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,94 @@
+"""Whole runs by the command line: each ending in the right row, each kind of evidence in its place."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+from torchbench_builders import HERE
+
+from ci_bench.formats import dynamo_csv
+from ci_bench.records.case import Outcome, Status
+from ci_bench.records.documents import read_results
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.2, "stage_timeout_s": 90}
+
+
+def planted(model, **entry):
+    entry = {"backend": "aot_eager", "mode": "inference", "perturbations": 1, **entry}
+    return {"source": "own", "models": [f"planted_models:{model}"], **entry}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """One run of cases that end differently, by model or backend."""
+    folder = tmp_path_factory.mktemp("run")
+    table = folder / "table.yml"
+    table.write_text(json.dumps({"schema_version": 1, "rules": [{"models": ["vit"], "skip": "not on this machine"}]}))
+    entries = [
+        {"models": ["mlp"], "backend": "aot_eager", "mode": "training"},
+        {"models": ["vit"], "backend": "aot_eager", "mode": "inference", "tables": [str(table)]},
+        planted("Plain", backend="planted_backends:refusing"),
+        planted("Plain", backend="planted_backends:scaled_output"),
+        planted("Crashing"),
+        planted("Uncompiled"),
+        planted("Greedy"),
+        planted("raising"),
+    ]
+    config = folder / "ci-bench.yml"
+    config.write_text(yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}}))
+    environ = {**os.environ, "PYTHONPATH": str(HERE), "TORCHDYNAMO_SUPPRESS_ERRORS": "1"}
+    command = [sys.executable, "-m", "ci_bench.cli", "run", "--config", str(config), "--output", str(folder / "out")]
+    subprocess.run(command, cwd=folder, env=environ, check=False, timeout=500, capture_output=True)
+    results = read_results(folder / "out" / "results.json")
+    return results, {
+        row.case.name.removeprefix("planted_models_") + "/" + row.case.params["backend"].rpartition(":")[2]: row
+        for row in results.cases
+    }
+
+
+def test_every_case_has_one_row(rows):
+    assert len(rows[1]) == len(rows[0].cases) == 8
+
+
+def test_a_sound_case_brings_everything(rows):
+    row = rows[1]["mlp/aot_eager"]
+    assert row.status is Status.OK
+    assert {check.outcome for check in row.checks if check.name in {"compiled", "accuracy", "runner_rule", "finite_loss"}} == {
+        Outcome.PASS
+    }
+    measured = {(metric.name, metric.arm) for metric in row.metrics}
+    both = {"step_time", "forward_time", "backward_time", "optimizer_time", "peak_rss"}
+    assert measured >= {(name, arm) for name in both for arm in ("eager", "aot_eager")}
+    assert measured >= {(name, "aot_eager") for name in ("compile_cold", "graphs", "graph_breaks", "recompiles")}
+    assert row.facts["parameters"] == 26378
+
+
+@pytest.mark.parametrize(("case", "status", "word"), [
+    ("vit/aot_eager", Status.SKIPPED, None),
+    ("Plain/refusing", Status.FAILED, "fail_to_run"),
+    ("Crashing/aot_eager", Status.CRASHED, "fail_to_run"),
+    ("Greedy/aot_eager", Status.OUT_OF_MEMORY, "eager_1st_run_OOM"),
+    ("raising/aot_eager", Status.FAILED, "model_fail_to_load"),
+    ("Plain/scaled_output", Status.OK, "fail_accuracy"),
+])  # fmt: skip
+def test_each_ending_has_its_status_and_its_word(rows, case, status, word):
+    row = rows[1][case]
+    assert row.status is status, row.failure
+    assert dynamo_csv.accuracy_word(row) == word
+
+
+def test_a_candidate_that_silently_ran_eager_is_told(rows):
+    row = rows[1]["Uncompiled/aot_eager"]
+    checks = {check.name: check for check in row.checks}
+    assert (checks["compiled"].outcome, checks["accuracy"].outcome) == (Outcome.FAIL, Outcome.PASS)
+
+
+def test_the_run_can_be_exported(rows):
+    files = dynamo_csv.write(rows[0])
+    assert "aot_eager_zoo_fp32_training_cpu_performance.csv" in files
+    assert all(text.count("\n") > 1 for text in files.values())

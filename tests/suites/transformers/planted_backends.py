@@ -1,0 +1,89 @@
+"""Compiler backends for dynamo with a defect each. They run the graph as it is, and then go wrong."""
+
+import torch
+from torch import Tensor
+
+
+def sound(graph, inputs):
+    return graph.forward
+
+
+def stale(graph, inputs):
+    """What came out first comes out ever after."""
+    kept = []
+
+    def run(*values):
+        kept.append(graph.forward(*values))
+        return kept[0]
+
+    return run
+
+
+def lagging(graph, inputs):
+    """What comes out is what should have come out one call ago."""
+    kept = []
+
+    def run(*values):
+        kept.append(graph.forward(*values))
+        return kept[-2] if len(kept) > 1 else kept[-1]
+
+    return run
+
+
+def slightly_off(graph, inputs):
+    """A tenth of a per mille too much."""
+
+    def run(*values):
+        return tuple(
+            one * 1.0001 if isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+        )
+
+    return run
+
+
+def rounding(graph, inputs):
+    """Computes in another format, and returns the right one."""
+
+    def run(*values):
+        return tuple(
+            one.bfloat16().to(one.dtype) if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in graph.forward(*values)
+        )
+
+    return run
+
+
+def another_dtype(graph, inputs):
+    def run(*values):
+        return tuple(
+            one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+        )
+
+    return run
+
+
+def not_finite(graph, inputs):
+    def run(*values):
+        return tuple(
+            one * float("nan") if isinstance(one, Tensor) and one.is_floating_point() else one for one in graph.forward(*values)
+        )
+
+    return run
+
+
+def coarse_gelu(graph, inputs):
+    """The tanh form of GELU for the exact one: another function, close by."""
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and "gelu" in str(node.target):
+            node.target, node.kwargs = torch.nn.functional.gelu, {"approximate": "tanh"}
+    graph.recompile()
+    return graph.forward
+
+
+def no_compiler(graph, inputs):
+    raise NotImplementedError("this backend compiles nothing")
+
+
+def greedy_for_memory(graph, inputs):
+    torch.empty(1 << 50, dtype=torch.uint8)
+    return graph.forward

@@ -1,0 +1,113 @@
+"""The suite under the engine: what goes wrong in one case ends in one typed row, and the rest goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers_builders import ONE_LAYER
+
+from ci_bench import cli
+from ci_bench.formats.transformers_benchmark import write_files
+from ci_bench.records import documents
+from ci_bench.records.case import Outcome, Status
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+HERE = Path(__file__).parent
+RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "warmup_s": 0.3, "stage_timeout_s": 200, "sample_s": 0.002}
+SMALL = {"batch_size": 2, "sequence_length": 8, "new_tokens": 3}
+PLANTED = "planted_backends:{}"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Measures entries of the suite; returns the rows by the beginning of their ids."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.chdir(tmp_path)
+
+    def measure(*entries):
+        config = {"schema_version": 1, "run": RUN, "suites": {"transformers": [{**SMALL, **entry} for entry in entries]}}
+        (tmp_path / "ci-bench.yml").write_text(yaml.safe_dump(config))
+        cli.main(["run", "--output", "out"])
+        return documents.read_results(tmp_path / "out" / "results.json")
+
+    return measure
+
+
+def small(family, name=None, **config):
+    return {"path": family, "name": name or family, "config": {**ONE_LAYER[family], **config}}
+
+
+def by_name(results):
+    rows = {row.case.name: row for row in results.cases}
+    assert len(rows) == len(results.cases)
+    return rows
+
+
+def test_each_fault_is_one_typed_row_and_the_rest_goes_on(run, tmp_path):
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({"model_type": "bert", "architectures": ["BertForNothing"]}))
+    huge = small("bert", "huge", vocab_size=2_000_000)
+    rows = by_name(
+        run(
+            {"model": [huge], "candidate": "none", "memory_limit_bytes": 100_000_000},
+            {"model": "./odd", "candidate": "none"},
+            {"model": small("gpt2", "uncompiled"), "candidate": PLANTED.format("no_compiler")},
+            {"model": small("llama", "greedy"), "candidate": PLANTED.format("greedy_for_memory")},
+            {"model": small("bert", "stale"), "candidate": PLANTED.format("stale"), "memory": False},
+            {"model": small("bert", "silent"), "mode": "generation", "candidate": "none"},
+            {"model": small("vit", "healthy"), "candidate": PLANTED.format("sound"), "memory": False},
+        )
+    )
+    ended = {name: (row.status, row.failure.stage if row.failure else "") for name, row in rows.items()}
+    assert ended == {
+        "huge": (Status.OUT_OF_MEMORY, "verify"),
+        "odd": (Status.FAILED, "prepare"),
+        "uncompiled": (Status.FAILED, "alone"),
+        "greedy": (Status.OUT_OF_MEMORY, "alone"),
+        "stale": (Status.OK, ""),
+        "silent": (Status.SKIPPED, "prepare"),
+        "healthy": (Status.OK, ""),
+    }
+    assert "transformers 5" in rows["odd"].failure.reason
+    assert "has no BertForNothing" in rows["odd"].failure.reason
+    assert "this backend compiles nothing" in rows["uncompiled"].failure.reason
+    assert "BertForMaskedLM does not generate" in rows["silent"].failure.reason
+    red = {check.name for check in rows["stale"].checks if check.outcome is Outcome.FAIL}
+    assert red == {"agrees", "timed_output_agrees"}
+    assert {check.outcome for check in rows["healthy"].checks if check.name != "steady"} == {Outcome.PASS}
+
+
+def owed(row):
+    """What a case owes of its candidate and did not bring."""
+    brought = {(check.name, check.arm) for check in row.checks}
+    times = {(metric.name, metric.arm) for metric in row.metrics}
+    candidates = [arm for arm in row.case.arms if arm != row.case.reference]
+    return {(name, arm) for name in row.case.due.checks for arm in candidates} - brought | {
+        (name, arm) for name in row.case.due.times for arm in row.case.arms
+    } - times
+
+
+def test_every_mode_brings_what_it_owes_and_its_parts(run):
+    results = run(
+        {"model": small("bert"), "mode": "training", "candidate": PLANTED.format("sound")},
+        {"model": small("gpt2"), "mode": "generation", "candidate": PLANTED.format("sound"), "cache": "static", "memory": False},
+        {"model": small("vit"), "candidate": "torchscript", "memory": False},
+    )
+    rows = by_name(results)
+    assert [row.status for row in results.cases] == [Status.OK] * 3
+    assert [owed(row) for row in results.cases] == [set()] * 3
+    measured = {name: {metric.name for metric in row.metrics if metric.arm == "eager"} for name, row in rows.items()}
+    parts = {"zero_grad_time", "forward_time", "backward_time", "optimizer_time"}
+    assert measured["bert"] == {"step_time", "peak_rss", *parts}
+    assert measured["gpt2"] == {"step_time", "first_token_time", "token_time"}
+    training = {metric.name: metric.launches[0].values for metric in rows["bert"].metrics if metric.arm == "eager"}
+    whole, summed = min(training["step_time"]), sum(min(training[part]) for part in parts)
+    assert 0.5 < summed / whole <= 1.01, "the parts fill the step"
+    items = {(metric.name, metric.items) for metric in rows["gpt2"].metrics if metric.arm == "eager"}
+    assert items == {("step_time", 6), ("first_token_time", 2), ("token_time", 2)}
+    assert {"compile_cold"} <= {metric.name for metric in rows["vit"].metrics if metric.arm == "torchscript"}
+    names = {name.rpartition("_")[0] for name in write_files(results)}
+    assert names == {"inference_time", "train_time", "train_memory", "env_info", "log"}

@@ -1,0 +1,80 @@
+"""Operations are counted as by hand, also in the CPU's fused attention; peaks are known for the GPUs that are listed."""
+
+import pytest
+import torch
+from transformers_builders import tiny, verified
+
+from ci_bench.suites.transformers.flops import DENSE_PEAKS, count_flops, peak_flops_per_s, peak_of
+from ci_bench.suites.transformers.options import Precision
+
+pytestmark = pytest.mark.engine
+
+
+def test_a_product_is_two_operations_for_each_pair():
+    layer, rows = torch.nn.Linear(30, 50), torch.ones(7, 30)
+    assert count_flops(lambda: layer(rows)) == 2 * 7 * 30 * 50
+    assert count_flops(lambda: layer(rows).sum().backward()) == 2 * 2 * 7 * 30 * 50, "no gradient for the input"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_of_the_cpu_counts_as_its_two_products(causal):
+    batch, heads, length, width = 2, 3, 16, 8
+    query, key, value = (torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3))
+    forward = 2 * 2 * batch * heads * length * length * width
+
+    def attend():
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+
+    assert count_flops(attend) == forward
+    assert count_flops(lambda: attend().sum().backward()) >= 3 * forward
+
+
+def test_a_bert_is_counted_as_by_hand():
+    """Per layer: four projections, two of the wide layer, two products of attention; then the head's two."""
+    batch, length, hidden, wide, vocabulary = 2, 8, 32, 64, 64
+    tokens = batch * length
+    layer = 4 * 2 * tokens * hidden * hidden + 2 * 2 * tokens * hidden * wide + 2 * 2 * batch * length * length * hidden
+    head = 2 * tokens * hidden * hidden + 2 * tokens * hidden * vocabulary
+    counted = {
+        attention: verified(**tiny("bert"), candidate="none", attention=attention).facts["model_flops_per_step"]
+        for attention in ("sdpa", "eager")
+    }
+    assert counted == {"sdpa": layer + head, "eager": layer + head}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "tera"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+        ("NVIDIA H100 PCIe", "fp16", 756.0),
+        ("NVIDIA H100 NVL", "amp_bf16", 835.5),
+        ("NVIDIA H200", "tf32", 494.5),
+        ("NVIDIA A100-SXM4-80GB", "fp32", 19.5),
+        ("NVIDIA A100-PCIE-40GB", "amp_fp16", 312.0),
+        ("NVIDIA A10", "bf16", 125.0),
+        ("NVIDIA A10G", "bf16", None),
+        ("NVIDIA L4", "fp16", 121.0),
+        ("NVIDIA L40S", "fp32", 91.6),
+        ("NVIDIA L40", "fp32", None),
+        ("Tesla T4", "fp16", 65.0),
+        ("Tesla T4", "bf16", None),
+        ("Tesla V100-SXM2-16GB", "tf32", None),
+        ("Tesla V100-PCIE-16GB", "fp32", 14.0),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),
+        ("NVIDIA GeForce RTX 4090", "bf16", None),
+    ],
+)
+def test_the_peak_of_a_gpu_in_a_format(gpu, precision, tera):
+    peak = peak_of(gpu, Precision(precision))
+    assert peak == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+def test_wider_formats_are_never_faster():
+    for _, peaks in DENSE_PEAKS:
+        order = [peaks[kind] for kind in ("fp32", "tf32", "fp16", "half") if kind in peaks]
+        assert order == sorted(order)
+
+
+def test_the_cpu_has_no_known_peak():
+    assert peak_flops_per_s("cpu", Precision.FP32) is None
+    assert "peak_flops_per_s" not in verified(**tiny("bert"), candidate="none").facts

@@ -1,0 +1,183 @@
+"""A limit to memory ends in a memory error; a process finds its share on a GPU; allocations are told by line."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers_builders import tiny, workload
+
+from ci_bench.suites.transformers import process_memory
+from ci_bench.suites.transformers.process_memory import (
+    Timeline,
+    is_out_of_memory,
+    nvml_uuid,
+    own_share,
+    process_vram,
+    sites_at_peak,
+    told_sites,
+)
+
+pytestmark = pytest.mark.engine
+
+LIMITED = """
+import torch
+from ci_bench.suites.transformers.process_memory import is_out_of_memory, limit_memory
+torch.set_num_threads(1)
+limit_memory(100_000_000, "cpu")
+held = torch.ones(10_000_000)
+try:
+    more = torch.ones(40_000_000)
+except BaseException as error:
+    print(type(error).__name__, is_out_of_memory(error))
+"""
+
+
+def test_a_limit_on_the_cpu_lets_a_little_through_and_ends_much_in_a_memory_error():
+    told = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["RuntimeError", "True"]
+
+
+def test_a_limit_on_a_gpu_is_a_share_of_its_memory(monkeypatch):
+    set_to = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: set_to.append((share, device)))
+    for limit in (250, 4000, None):
+        process_memory.limit_memory(limit, "cuda:1")
+    assert set_to == [(0.25, "cuda:1"), (1.0, "cuda:1")]
+
+
+@pytest.mark.parametrize(
+    ("error", "memory"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
+        (RuntimeError("shape mismatch"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_a_memory_error_is(error, memory):
+    assert is_out_of_memory(error) is memory
+
+
+@pytest.mark.parametrize(
+    ("running", "found", "how"),
+    [
+        ([(7, 100), (9, 200)], 200, "by its pid"),
+        ([(7, 100)], 100, "the only process on the GPU"),
+        ([(7, 100), (8, 50)], None, "lists 2 processes, none with the pid"),
+        ([], None, "lists 0 processes"),
+        ([(9, None)], None, "does not tell"),
+    ],
+)
+def test_the_share_of_a_process_on_its_gpu(running, found, how):
+    used, told = own_share(running, own=9)
+    assert used == found
+    assert how in told
+
+
+def fake_nvml(monkeypatch, running):
+    """An NVML with one GPU of a known UUID."""
+    asked = []
+
+    class NVMLError(Exception):
+        pass
+
+    def by_uuid(uuid):
+        asked.append(uuid)
+        return "handle"
+
+    def processes(handle):
+        assert handle == "handle"
+        if running is None:
+            raise NVMLError("not supported")
+        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in running]
+
+    module = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetHandleByUUID=by_uuid,
+        nvmlDeviceGetComputeRunningProcesses=processes,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid-of-{device}"))
+    return asked
+
+
+def test_a_gpu_is_found_by_its_uuid_and_not_by_its_index(monkeypatch):
+    asked = fake_nvml(monkeypatch, [(os.getpid(), 123)])
+    assert process_vram("cuda:1") == (123, "by its pid")
+    assert asked == ["GPU-uuid-of-cuda:1"]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="MIG-1"))
+    assert nvml_uuid("cuda:0") == "MIG-1"
+
+
+def test_a_driver_that_does_not_tell_is_no_error(monkeypatch):
+    fake_nvml(monkeypatch, None)
+    assert process_vram("cuda:0") == (None, "NVML does not tell: not supported")
+
+
+def event(action, addr, size, *lines):
+    frames = [
+        {"filename": f"/site-packages/{line.partition(':')[0]}", "line": int(line.partition(":")[2]), "name": "f"}
+        for line in lines
+    ]
+    return {"action": action, "addr": addr, "size": size, "frames": frames}
+
+
+EVENTS = [
+    event("alloc", 1, 100, "torch/nn/functional.py:1", "transformers/models/bert/modeling_bert.py:10"),
+    event("alloc", 2, 50, "transformers/models/bert/modeling_bert.py:20"),
+    event("free_requested", 1, 100),
+    event("free_completed", 1, 100),
+    event("alloc", 3, 200, "transformers/models/bert/modeling_bert.py:10"),
+    event("alloc", 4, 25, "torch/optim/adamw.py:3"),
+    event("free_completed", 99, 1000),
+    event("free_completed", 3, 200),
+    event("alloc", 5, 10, "transformers/models/bert/modeling_bert.py:30"),
+]
+
+
+def test_the_lines_that_hold_the_peak():
+    peak, sites = sites_at_peak(EVENTS)
+    assert peak == 275
+    assert sites == [("modeling_bert.py:10", 200), ("modeling_bert.py:20", 50), ("elsewhere", 25)]
+    assert sites_at_peak([]) == (0, [])
+
+
+def test_the_largest_lines_are_told_and_the_rest_is_counted():
+    sites = [(f"m.py:{line}", (10 - line) << 20) for line in range(8)]
+    assert told_sites(sites).startswith("m.py:0 10.0 MiB, m.py:1 9.0 MiB, ")
+    assert told_sites(sites).endswith("m.py:5 5.0 MiB and 2 more lines")
+
+
+def test_a_timeline_is_kept_as_lines_of_json(tmp_path, monkeypatch):
+    calls = []
+    memory = torch.cuda.memory
+    monkeypatch.setattr(memory, "_record_memory_history", lambda enabled="all", **named: calls.append(enabled))
+    monkeypatch.setattr(memory, "_snapshot", lambda device: {"device_traces": [[], EVENTS]})
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("synchronize"))
+    timeline = Timeline("cuda:1")
+    with timeline.record():
+        calls.append("step")
+    assert calls == ["all", "step", "synchronize", None]
+    timeline.write(tmp_path / "timeline.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "timeline.jsonl").read_text().splitlines()]
+    assert len(lines) == len(EVENTS)
+    assert lines[1] == {
+        "action": "alloc",
+        "addr": 2,
+        "size": 50,
+        "frames": ["/site-packages/transformers/models/bert/modeling_bert.py:20 f"],
+    }
+
+
+def test_a_look_at_one_arm_says_nothing_on_the_cpu_but_that_a_timeline_needs_a_gpu():
+    assert workload(**tiny("bert")).verify(("eager",)).metrics == ()
+    evidence = workload(**tiny("bert"), memory_timeline=True).verify(("eager",))
+    assert evidence.facts == {"memory_timeline": "not recorded: it needs a GPU"}

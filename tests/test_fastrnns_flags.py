@@ -1,0 +1,153 @@
+"""The old tool's command line: every flag means what it meant, and a bad value is named by its flag."""
+
+import argparse
+
+import pytest
+
+from ci_bench import fastrnns_flags
+from ci_bench.errors import BadInput
+from ci_bench.planning import plan
+from ci_bench.suites.fastrnns.variants import GROUPS
+
+
+def parse(*argv):
+    parser = argparse.ArgumentParser()
+    fastrnns_flags.add_flags(parser)
+    return parser.parse_args(argv)
+
+
+def request(*argv):
+    return fastrnns_flags.read_flags(parse(*argv))
+
+
+def options(*argv):
+    (entry,) = request(*argv).config.entries
+    assert entry.suite == "fastrnns"
+    return entry.options
+
+
+def refused(*argv):
+    with pytest.raises(BadInput) as caught:
+        request(*argv)
+    return str(caught.value)
+
+
+def test_without_flags_it_runs_the_old_two_groups():
+    assert options() == {"variants": [*GROUPS["rnns"], *GROUPS["cnns"]]}
+    assert request().remarks == ()
+
+
+def test_every_size_has_its_old_flag():
+    sizes = options("--seqLength", "7", "--numLayers", "2", "--inputSize", "5", "--hiddenSize", "6", "--miniBatch", "3")
+    wanted = {"seq_length": 7, "num_layers": 2, "input_size": 5, "hidden_size": 6, "batch_size": 3}
+    assert wanted.items() <= sizes.items()
+
+
+def test_groups_and_their_variants():
+    assert options("--group", "rnns", "--rnns", "jit", "py")["variants"] == ["jit", "py"]
+    assert options("--group", "cnns")["variants"] == [*GROUPS["cnns"]]
+    assert options("--group", "rnns", "--rnns")["variants"] == [*GROUPS["rnns"]], "a bare flag is the group's own"
+    assert options("--group", "cnns", "--rnns", "jit")["variants"] == [*GROUPS["cnns"]], "a group that isn't run has no variants"
+    assert options("--rnns", "jit_layernorm", "--group", "rnns")["variants"] == ["jit_layernorm"], "any variant will do"
+    assert options("--group", "layernorm")["variants"] == [*GROUPS["layernorm"]]
+
+
+@pytest.mark.parametrize("flag", ["--variable-lstms", "--variable_lstms"])
+def test_variable_lengths_come_first(flag):
+    assert options(flag, "--group", "rnns", "--rnns", "py")["variants"] == [*GROUPS["vl_lstm"], "py"]
+    assert options(flag, "--group")["variants"] == [*GROUPS["vl_lstm"]]
+
+
+def test_knobs_of_torchscript():
+    given = options(
+        "--fuser", "old", "--executor", "legacy", "--cuda_pointwise_block_size", "128", "--cuda-pointwise-loop-level", "2"
+    )
+    wanted = {"fuser": "old", "executor": "legacy", "cuda_pointwise_block_size": 128, "cuda_pointwise_loop_level": 2}
+    assert wanted.items() <= given.items()
+
+
+def test_rounds_are_shared_out_to_the_launches():
+    run = request("--nloops", "100", "--launches", "2").config.run
+    assert (run.launches, run.blocks) == (2, 25), "a block has two turns of each arm"
+    assert run.sample_s < 1e-6, "each round is a sample of its own"
+    assert request("--nloops", "1").config.run.blocks == 1
+
+
+def test_without_a_number_of_rounds_the_times_decide():
+    run = request().config.run
+    assert (run.blocks, run.sample_s) == (fastrnns_flags.RunOptions().blocks, fastrnns_flags.RunOptions().sample_s)
+
+
+def test_devices():
+    assert request("--device", "cuda:1").config.run.device == "cuda:1"
+    assert request().config.run.device == "auto"
+
+
+def test_what_the_old_tool_ignored_is_said():
+    asked = request("--group", "cnns", "--seqLength", "50", "--cnns", "resnet18", "--fuser", "te")
+    assert "seq_length" not in asked.config.entries[0].options
+    assert asked.remarks == ("no variant chosen heeds --seqLength, --fuser",)
+
+
+def test_more_warm_up_than_there_always_is_is_said():
+    assert request("--warmup", "10").remarks == ()
+    (remark,) = request("--warmup", "50").remarks
+    assert "until the times are steady" in remark
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--seqLength", "-1"], "--seqLength: -1 is less than 1"),
+        (["--miniBatch", "0"], "--miniBatch: 0 is less than 1"),
+        (["--fuser", "nnc"], "--fuser: "),
+        (["--device", "tpu"], "--device: "),
+        (["--launches", "0"], "--launches: 0 is less than 1"),
+        (["--nloops", "0"], "--nloops: 0 is less than 1"),
+        (["--warmup", "-1"], "--warmup: -1 is less than 0"),
+        (["--rnns", "jit_premult", "--group", "rnns"], "--rnns: jit_premult is not known; did you mean 'jit_premul'?"),
+        (["--cnns", "resnet19"], "--cnns: resnet19 is not known; did you mean 'resnet18'?"),
+        (["--group", "rnn"], "--group: rnn is not known; did you mean 'rnns'?"),
+        (["--group"], "--group: no group is named"),
+        (["--print-json", "yaml"], "--print-json: yaml is not known; oss and pep are"),
+        (["--cuda-pointwise-block-size", "0"], "--cuda-pointwise-block-size: 0 is less than 1"),
+        (["--compile-modes", "fast"], "--compile-modes: "),
+    ],
+)
+def test_a_bad_value_is_named_by_its_flag(argv, complaint):
+    assert complaint in refused(*argv)
+
+
+def test_complaints_come_together():
+    assert len(refused("--seqLength", "-1", "--miniBatch", "0", "--dtype", "int8").splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["--variable-lstms"], ["--compile-modes", "default"], ["--rnns", "jit_dropout", "--numLayers", "2"]]
+)
+def test_what_the_flags_ask_for_can_be_planned(argv):
+    cases = plan(request(*argv).config, ())
+    assert len(cases) > 4
+
+
+def test_what_is_printed_and_where(monkeypatch):
+    for name in ("write_table", "write_oss", "write_pep"):
+        written = type("Written", (), {"text": name})
+        monkeypatch.setattr(fastrnns_flags, name, lambda results, *, written=written, **_: written)
+
+    def printed(*argv):
+        shown = fastrnns_flags.print_results(None, parse(*argv))
+        return shown.out, shown.err
+
+    assert printed() == ("", "write_table")
+    assert printed("--print-json") == ("write_oss", "")
+    assert printed("--print-json", "pep") == ("write_pep", "")
+
+
+def test_the_separator_reaches_the_table(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        fastrnns_flags, "write_table", lambda results, **more: seen.update(more) or type("Written", (), {"text": ""})
+    )
+    fastrnns_flags.print_results(None, parse("--sep", ";"))
+    assert seen == {"sep": ";"}

@@ -1,0 +1,46 @@
+"""Where calibrations lie, and what a calibrating run leaves out."""
+
+from pathlib import Path
+
+import pytest
+from fake_suite import fake_plan
+
+from ci_bench.judge.audit import Audit
+from ci_bench.judge.calibration import NoiseFloor
+from ci_bench.noise_floor import NoiseFolder, default_folder, times_only, told
+from ci_bench.records.comparison import Interval
+from ci_bench.suites.base import StageKind
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"CI_BENCH_NOISE": "/kept", "XDG_STATE_HOME": "/state", "HOME": "/home/me"}, "/kept"),
+        ({"XDG_STATE_HOME": "/state", "HOME": "/home/me"}, "/state/ci-bench/noise"),
+        ({"HOME": "/home/me"}, "/home/me/.local/state/ci-bench/noise"),
+    ],
+)
+def test_the_folder_is_the_callers_word_or_that_of_the_platform(environ, expected) -> None:
+    assert default_folder(environ) == Path(expected)
+
+
+def test_an_empty_folder_knows_nothing(tmp_path: Path) -> None:
+    assert NoiseFolder(path=tmp_path / "none").find({"cpu": "x"}) is None
+
+
+def test_a_calibrating_run_verifies_nothing_and_measures_everything_else() -> None:
+    plan = fake_plan({"name": "one", "stages": ["prepare", "verify", "memory", "time"]})
+    ((suite, case),) = times_only(plan)
+    kinds = [stage.kind for stage in suite.stages(case)]
+    assert kinds == [StageKind.PREPARE, StageKind.ALONE, StageKind.TIME]
+    assert (suite.name, suite.worker, suite.needs_network(case)) == ("fake", "fake_suite_worker", False)
+
+
+@pytest.mark.parametrize(("low", "warned"), [(0.0, False), (0.2, True)])
+def test_a_rule_that_breaks_its_promise_here_is_said(low, warned) -> None:
+    floor = NoiseFloor(case="s/a", metric="step_time", arm="eager", past=8, spread=0.004, launches=3, resolvable=0.013)
+    answer = Audit(runs=8, alarms=(), improved=0, share=0.0, interval=Interval(low=low, high=0.5, level=0.95), promised=0.01)
+    lines = told([floor], answer).splitlines()
+    assert lines[0] == "s/a: step_time (eager): launch-to-launch sd 0.4 %; resolvable 1.3 % at 3 launches"
+    assert lines[1].startswith("0 of 8 runs of unchanged code would have been called regressed")
+    assert any("do not gate" in line for line in lines) is warned
