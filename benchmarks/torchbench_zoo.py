@@ -55,8 +55,8 @@ def measure(case: Case) -> Mapping[str, str]:
         times = {}
         for arm in case.arms:
             program = workload.open(arm)
-            first_s = _seconds(lambda program=program: program.step(no_mark))  # type: ignore[misc]
-            times[arm] = (first_s, min(_seconds(lambda program=program: program.step(no_mark)) for _ in range(STEPS)))  # type: ignore[misc]
+            first_s = _seconds(lambda program=program: program.step(no_mark))
+            times[arm] = (first_s, min(_seconds(lambda program=program: program.step(no_mark)) for _ in range(STEPS)))
         evidence = workload.verify(case.arms)
     eager_s, compiled_s = (times[arm][1] for arm in case.arms)
     return {

@@ -40,7 +40,13 @@ def ci_bench(folder, *arguments):
     environ = {**os.environ, "PYTHONPATH": f"{folder.parent / 'site'}{os.pathsep}{folder}"}
     script = "import sys; from ci_bench.cli import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", script, *arguments],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -84,6 +90,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after", "check"), DEFECTS.values(), ids=DEFECTS)
 def test_a_defect_in_the_kernel_fails_its_check(package, before, after, check) -> None:
     kernel = package / "row_softmax" / "kernel.cpp"

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from ci_bench.commands import measuring, reading
+from ci_bench.commands import converting, measuring, reading
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.flags import make_parser
 
@@ -17,6 +17,8 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "report": reading.report,
     "validate": reading.validate,
     "list": reading.list_cases,
+    "convert": converting.convert,
+    "fastrnns": measuring.fastrnns,
     "calibrate": measuring.calibrate,
     "selftest": measuring.selftest,
     "doctor": measuring.doctor,

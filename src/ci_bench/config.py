@@ -103,11 +103,15 @@ def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics
 
 
 def _metric_faults(raw: Any, metrics: Sequence[str]) -> Iterator[Fault]:
-    """A threshold for a metric that nothing measures would be no threshold at all."""
+    """A threshold for a metric that nothing measures would be no threshold at all.
+
+    What the suite `command` measures is named by the commands' own tools, so that any name may be one of theirs.
+    """
     policy = _mapping(_mapping(raw).get("policy"))
-    own = {f"$.policy.suites.{suite}": _mapping(entry) for suite, entry in _mapping(policy.get("suites")).items()}
-    for place, holder in {"$.policy": policy, **own}.items():
-        for metric in _mapping(holder.get("thresholds")):
+    own = {f"$.policy.suites.{suite}": entry for suite, entry in _mapping(policy.get("suites")).items() if suite != "command"}
+    general = {} if "command" in _mapping(_mapping(raw).get("suites")) else {"$.policy": policy}
+    for place, holder in {**general, **own}.items():
+        for metric in _mapping(_mapping(holder).get("thresholds")):
             if metrics and METRIC.fullmatch(str(metric)) and metric not in metrics:
                 yield Fault(f"{place}.thresholds.{metric}", f"no suite has a metric of this name{nearest(metric, metrics)}")
 

@@ -69,6 +69,19 @@ def _list(parser: argparse.ArgumentParser) -> None:
     _filter(parser)
 
 
+def _convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", type=Path, help="results.json, or a file of another tool")
+    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help="what wrote it (default: its form tells)")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="what it becomes; docs/formats.md lists the formats")
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="the file, or the folder for several (default: stdout)")
+
+
+def _fastrnns(parser: argparse.ArgumentParser) -> None:
+    from ci_bench.fastrnns_flags import add_flags
+
+    add_flags(parser)
+
+
 def _calibrate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
     _noise(parser)
@@ -91,6 +104,8 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("print the comment for a comparison.json, or for a results.json alone", _report),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),
+    "convert": ("turn results, or another tool's file, into a format that some tool reads", _convert),
+    "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
     "calibrate": ("measure this tree against itself, and keep what that teaches about the machine's noise", _calibrate),
     "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
     "doctor": ("say what this machine has and lacks for measuring", _doctor),

@@ -45,8 +45,7 @@ def install(folder: Path, name: str, who: str) -> None:
     (folder / name / "__init__.py").write_text(f"WHO = {who!r}\n")
 
 
-@pytest.mark.parametrize("way", [".", "-e ."])
-@pytest.mark.parametrize("place", ["", "python/"])
+@pytest.mark.parametrize(("way", "place"), [(".", ""), ("-e .", ""), ("-e .", "python/")])
 def test_both_sides_install_a_package_of_the_same_name(tmp_path: Path, way: str, place: str) -> None:
     """In the tree's root, where the tree itself would do, and in a folder that is on no path."""
     repository = two_packages(tmp_path / "r", place)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from repositories import Repository, environ, git, is_running, left_alone, prepared, run_python, topic_repository, wait_for
+from repositories import Repository, environ, git, has_ended, left_alone, prepared, run_python, topic_repository, wait_for
 
 from ci_bench.config import load_config
 from ci_bench.engine import setup as module
@@ -146,7 +146,7 @@ def test_a_command_that_hangs_is_the_failure_of_its_side_alone(tmp_path: Path) -
         "was ended, as set-up of this side took longer than setup.timeout_s (2 s); its output is in head-2.log: waiting"
         in failure
     )
-    assert not is_running(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 def test_the_limit_is_for_all_commands_of_a_side(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_background_process_ends_with_its_command(tmp_path: Path) -> None:
     with prepared(repository.top, tmp_path / "s", setup=Setup(commands=(f"sleep 600 & echo $! >>{tmp_path}/children",))) as pair:
         assert pair.head.failure is None
         for child in (tmp_path / "children").read_text().split():
-            assert not is_running(int(child))
+            assert has_ended(int(child))
 
 
 def test_a_side_that_spoils_the_engines_environment_cannot_be_measured(tmp_path: Path, monkeypatch) -> None:
@@ -287,7 +287,7 @@ def test_an_interrupt_during_set_up_leaves_nothing_behind(tmp_path: Path, number
             os.killpg(child, signal.SIGKILL)
         else:
             assert said.strip().endswith("KeyboardInterrupt")
-            assert not is_running(child)
+            assert has_ended(child)
             assert not (scratch / "paired").exists()
     with prepared(repository.top, scratch) as pair:
         assert run_python(pair.head, "import mark; print(mark.MARK)") == "dirty"

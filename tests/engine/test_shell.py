@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from repositories import is_running, wait_for
+from repositories import has_ended, is_running, wait_for
 
 from ci_bench.engine import shell
 from ci_bench.engine.shell import HEAD_BYTES, TAIL_BYTES, Finished, run_command
@@ -38,7 +38,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert ended.timed_out
     assert ended.code == -signal.SIGKILL
     assert ended.tail == "ready"
-    assert not is_running(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 LEFT = {
@@ -54,7 +54,7 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path, command: str) ->
     ended = run(tmp_path, command)
     assert ended.code == 0
     child = int(wait_for(tmp_path / "child"))
-    assert not is_running(child)
+    assert has_ended(child)
 
 
 def test_without_the_mark_a_process_in_another_session_would_stay(tmp_path: Path, monkeypatch) -> None:
@@ -117,7 +117,7 @@ def test_an_interrupt_ends_the_command(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(shell, "_follow", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, "echo $$ >child; sleep 600")
-    assert not is_running(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 def test_without_bash_there_is_an_error(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which commit is measured."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_asking_leaves_the_repository_untouched(repository: Path) -> None:
     before = (repository / ".git" / "index").read_bytes()
     describe_source(repository)
     assert (repository / ".git" / "index").read_bytes() == before
+
+
+def test_a_repository_of_another_user_is_described(repository: Path) -> None:
+    """As in a container; git alone would call its ownership dubious."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    commit = _git(repository, "rev-parse", "HEAD")
+    for path in [repository, *repository.rglob("*")]:
+        os.chown(path, 12345, 12345)
+    hermetic = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    assert describe_source(repository, hermetic) == Source(commit=commit, branch="topic", dirty=False)
+    refused = subprocess.run(["git", "-C", str(repository), "status"], env=hermetic, capture_output=True, text=True, check=False)
+    assert "dubious ownership" in refused.stderr
+
+
+def test_a_hooks_environment_is_not_followed(repository: Path, tmp_path: Path) -> None:
+    inside = {**os.environ, "GIT_DIR": str(tmp_path / "elsewhere")}
+    assert describe_source(repository, inside).branch == "topic"
 
 
 @pytest.mark.parametrize("what", ["no repository", "no commit", "no git", "no folder"])

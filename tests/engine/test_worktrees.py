@@ -15,7 +15,7 @@ from repositories import (
     environ,
     fingerprint,
     git,
-    is_running,
+    has_ended,
     left_alone,
     new_repository,
     prepared,
@@ -490,7 +490,7 @@ def test_a_git_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypa
     git_ = Git.at(tmp_path, {"PATH": f"{fake.parent}:{os.environ['PATH']}"})
     with pytest.raises(GitFailed, match="`git fetch` did not end within 1 s and was ended"):
         git_.run("fetch", timeout_s=1)
-    assert not is_running(int((tmp_path / "child").read_text()))
+    assert has_ended(int((tmp_path / "child").read_text()))
 
 
 def test_a_password_in_an_address_is_not_repeated(tmp_path: Path) -> None:

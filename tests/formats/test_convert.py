@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from records_builders import MEASURED, RESULTS
 
+from ci_bench.commands import converting
 from ci_bench.commands.converting import convert
 from ci_bench.errors import BadInput
 from ci_bench.formats import catalogue
+from ci_bench.formats.exporting import Written
 from ci_bench.records import documents
 
 DATA = Path(__file__).parent / "data"
@@ -100,3 +102,23 @@ def test_a_broken_results_document_is_refused_as_such(results) -> None:
     file.write_text(file.read_text().replace('"status": "ok"', '"status": "fine"'))
     with pytest.raises(BadInput, match="not a sound results document"):
         run(results, "csv")
+
+
+def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) -> None:
+    files = {"a.csv": "one\n", "b.csv": Written(text="two\n", left_out=("rates",))}
+    monkeypatch.setattr(converting, "_writers_of_results", lambda: {"tables": lambda _: files})
+    with pytest.raises(BadInput, match="--to tables writes 2 files; name a folder for them with --output"):
+        run(results, "tables")
+    assert run(results, "tables", output=tmp_path / "out") == 0
+    assert [(tmp_path / "out" / name).read_text() for name in files] == ["one\n", "two\n"]
+    assert "left out, since tables cannot hold it: rates" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", sorted(converting._writers_of_results()))
+def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tmp_path, capsys) -> None:
+    """It says that there is nothing for it, or writes what holds for every suite; it does not break."""
+    try:
+        assert run(results, to, output=tmp_path / "out") == 0
+        assert "wrote" in capsys.readouterr().err
+    except BadInput as error:
+        assert "nothing in this document is of that suite" in str(error)  # noqa: PT017 - either will do

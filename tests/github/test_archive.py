@@ -111,7 +111,10 @@ TURNED_DOWN = {
 TOO_LARGE = {
     "the archive": (b"PK\x03\x04" + b"x" * 1000, "the archive has 1,004 bytes, 1,000 are allowed"),
     "a member": (packed(("results.json", bytes(range(256)) * 2)), "has 512 bytes, 400 are allowed"),
-    "all of them": (packed(("a", bytes(range(240))), ("b", bytes(range(240))), ("c", bytes(range(240)))), "have 720 bytes in all"),
+    "all of them": (
+        packed(("a", bytes(range(240))), ("b", bytes(range(240))), ("c", bytes(range(240)))),
+        "have 720 bytes in all",
+    ),
     "too many": (many(6), "6 members, 5 are allowed"),
 }
 

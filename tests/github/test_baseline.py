@@ -91,7 +91,11 @@ STRANGERS = {
     "a pull request of the repository's own main": ({"event": "pull_request"}, {}, "1 of an event that is not trusted"),
     "pull_request_target": ({"event": "pull_request_target"}, {}, "1 of an event that is not trusted"),
     "a merge queue": ({"event": "merge_group"}, {}, "1 of an event that is not trusted"),
-    "another workflow": ({"path": ".github/workflows/other.yml"}, {}, "1 of another workflow than .github/workflows/ci-bench.yml"),
+    "another workflow": (
+        {"path": ".github/workflows/other.yml"},
+        {},
+        "1 of another workflow than .github/workflows/ci-bench.yml",
+    ),
     "a run that failed": ({"conclusion": "failure"}, {}, "1 of a run that did not succeed"),
     "a run that goes on": ({"conclusion": None, "status": "in_progress"}, {}, "1 of a run that did not succeed"),
     "a run that was cancelled": ({"conclusion": "cancelled"}, {}, "1 of a run that did not succeed"),

@@ -19,7 +19,8 @@ HEAD = sha_of("head")
 
 def annotated(number):
     return tuple(
-        Annotation(path="ci-bench.yml", line=1, level=Level.FAILURE, title="regressed", message=f"finding {index}") for index in range(number)
+        Annotation(path="ci-bench.yml", line=1, level=Level.FAILURE, title="regressed", message=f"finding {index}")
+        for index in range(number)
     )
 
 
@@ -43,7 +44,9 @@ def told(fake):
 def test_annotations_come_in_portions_each_once(fake, client, number):
     outcome = publish_check(client, check(annotations=number))
     assert told(fake) == [f"finding {index}" for index in range(number)]
-    assert [len(one.body["output"].get("annotations", [])) <= 50 for one in fake.seen if one.body] == [True] * max(1, -(-number // 50))
+    assert [len(one.body["output"].get("annotations", [])) <= 50 for one in fake.seen if one.body] == [True] * max(
+        1, -(-number // 50)
+    )
     assert (only(fake)["conclusion"], only(fake)["status"]) == ("failure", "completed")
     assert outcome.url == only(fake)["html_url"]
 
@@ -89,7 +92,9 @@ def test_a_newer_attempt_makes_its_own(fake, client):
 
 def test_checks_of_others_by_the_same_name_are_left_alone(fake, client):
     said = {"title": "theirs", "summary": "theirs"}
-    theirs = fake.state.add_check({"name": "ci-bench", "head_sha": HEAD, "external_id": "x", "conclusion": "success", "output": said})
+    theirs = fake.state.add_check(
+        {"name": "ci-bench", "head_sha": HEAD, "external_id": "x", "conclusion": "success", "output": said}
+    )
     publish_check(client, check())
     assert theirs["output"]["title"] == "theirs"
     assert len(fake.state.checks) == 2

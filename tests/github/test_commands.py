@@ -11,10 +11,12 @@ import pytest
 from fake_github import LOST, READ_ONLY, RESET, TOKEN, Fault
 from fake_github_events import BASE, HEAD, RUN, environment, pull_request, push, workflow_run
 from fake_github_state import WORKFLOW, sha_of
-from judge_builders import peak, result, results
+from judge_builders import judged, peak, result, results
 
+from ci_bench.commands.legs import Judged, JudgedLeg
 from ci_bench.commands.publishing import absence, announce, fetch_baseline, publish
-from ci_bench.errors import BadInput, ExitCode, NotOnGitHub
+from ci_bench.errors import BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
+from ci_bench.github.clock import Clock
 from ci_bench.records import documents
 from ci_bench.records.case import Status
 
@@ -65,9 +67,7 @@ def flags(tmp_path):
 @pytest.fixture
 def job(fake, tmp_path, monkeypatch):
     """A step of a workflow whose GitHub is the fake."""
-    monkeypatch.setattr("ci_bench.github.clock.time.sleep", lambda _: None)
-    monkeypatch.setattr("ci_bench.github.asking.BETWEEN_WRITES_S", 0.0)
-    monkeypatch.setattr("ci_bench.github.comments._SETTLE_S", 0.0)
+    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: Clock(sleep=lambda _: None))
     fake.state.history = [BASE, *(sha_of(f"main {number}") for number in range(1, 20))]
     fake.state.files["main", "ci-bench.yml"] = CONFIG.encode()
     fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
@@ -83,7 +83,9 @@ def job(fake, tmp_path, monkeypatch):
 
 def leave(fake, members, *, name="ci-bench", **run):
     """The artifact of the run that measured; `members` may be bytes."""
-    made = fake.state.runs.get(RUN) or fake.state.add_run(HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **run)
+    made = fake.state.runs.get(RUN) or fake.state.add_run(
+        HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **run
+    )
     return fake.state.add_artifact(made, members, name=name)
 
 
@@ -212,7 +214,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("members", "code", "words"), BROKEN.values(), ids=BROKEN)
-def test_results_that_cannot_be_read_fail_the_check_and_say_why(fake, job, flags, members, code, words):
+def test_results_that_cannot_be_read_fail_the_check_and_say_why(fake, job, flags, members, code, words):  # noqa: PLR0917 - by name
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, members)
@@ -261,7 +263,7 @@ def test_a_judge_that_breaks_fails_the_check(fake, job, flags, tmp_path, monkeyp
     assert "judging these results broke: ZeroDivisionError" in comment(fake)
 
 
-HOSTILE = "x|`@org/team`<img src=x onerror=alert(1)>-->::error::x\u202e##[set-output name=verdict]passed #1 www.evil.example"
+HOSTILE = "##[set-output name=v]passed<img onerror=alert(1)>-->|`@org/team`::error::x\u202e #1 www.evil.example"
 
 
 def in_a_name(text):
@@ -271,11 +273,13 @@ def in_a_name(text):
 
 def in_a_reason(text):
     """Free text, which every document may hold."""
-    return text.replace("it broke", json.dumps(HOSTILE)[1:-1]).replace("the end", json.dumps(f"{HOSTILE}\n::error::{HOSTILE}")[1:-1])
+    return text.replace("it broke", json.dumps(HOSTILE)[1:-1]).replace(
+        "the end", json.dumps(f"{HOSTILE}\n::error::{HOSTILE}")[1:-1]
+    )
 
 
 @pytest.mark.parametrize("hostile", [in_a_name, in_a_reason])
-def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, capsys, hostile):
+def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, capsys, hostile):  # noqa: PLR0917 - by name
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     path = tmp_path / "made.json"
@@ -285,7 +289,8 @@ def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, cap
     leave(fake, {"results.json": hostile(head), "base/results.json": document(tmp_path, 1, case="s/b")})
     assert publish(flags()) != ExitCode.OK
     page = cmarkgfm.github_flavored_markdown_to_html(comment(fake))
-    assert "evil" in page
+    assert "set-output" in page
+    assert str(tmp_path) not in page
     assert not re.search(r"<(img|script|a)\b", page)
     assert "@org" not in comment(fake)
     printed = capsys.readouterr()
@@ -306,7 +311,7 @@ def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_pat
     text = comment(fake)
     assert "Failed on 1 of 2 machines" in text
     assert text.index("ci-bench-h200") < text.index("ci-bench-a100")
-    assert [one["message"].partition(":")[0] for one in check(fake)["annotations"]][0] == "ci-bench-h200"
+    assert check(fake)["annotations"][0]["message"].partition(":")[0] == "ci-bench-h200"
 
 
 def test_a_leg_that_is_missing_is_no_pass(fake, job, flags, tmp_path):
@@ -326,6 +331,21 @@ def test_a_flood_of_artifacts_is_not_downloaded(fake, job, flags):
     assert fake.storage.seen == []
 
 
+CODES = {
+    "no leg": ([], ExitCode.MEASURING_FAILED),
+    "all passed": ([None, None], ExitCode.OK),
+    "one could not be fetched": ([None, GitHubUnreachable("x")], ExitCode.GITHUB),
+    "a bad document wins over GitHub": ([GitHubUnreachable("x"), BadDocument("x")], ExitCode.BAD_INPUT),
+}
+
+
+@pytest.mark.parametrize(("faults", "code"), CODES.values(), ids=CODES)
+def test_the_gravest_leg_decides_and_a_verdict_before_github(faults, code):
+    passed = judged(results(result(peak(1, 1))), results(result(peak(1, 1))))
+    legs = [JudgedLeg(name="x", fault=fault) if fault else JudgedLeg(name="x", comparison=passed) for fault in faults]
+    assert Judged(legs=tuple(legs)).exit_code == code
+
+
 # In the job that measured
 
 
@@ -340,8 +360,19 @@ def test_our_own_pull_request_from_the_folder_of_the_run(fake, job, flags, tmp_p
     assert "❌ Failed" in comment(fake)
 
 
+def test_folders_of_several_machines_may_have_the_same_name(fake, job, flags, tmp_path):
+    job("push", push())
+    for machine in ("one", "two"):
+        folder = tmp_path / machine / "results"
+        for name, text in both(tmp_path).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+    assert publish(flags(folders=[tmp_path / "one" / "results", tmp_path / "two" / "results"])) == ExitCode.OK
+    assert {path.name for path in (tmp_path / "out" / "reports").iterdir()} == {"1-results", "2-results"}
+
+
 @pytest.mark.parametrize(("size", "code"), [(GIGABYTE, ExitCode.OK), (2 * GIGABYTE, ExitCode.POLICY_NOT_MET)])
-def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(fake, job, flags, tmp_path, capsys, size, code):
+def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(fake, job, flags, tmp_path, capsys, size, code):  # noqa: PLR0917 - by name
     """Its token can only read; that is as it should be, and must not turn a pass into an error."""
     job("pull_request", pull_request(fork=True), token=READ_ONLY)
     fake.state.add_pull(7, HEAD, fork=True)
@@ -404,7 +435,7 @@ def test_a_key_that_cannot_be_is_refused(fake, job, flags, tmp_path):
 
 
 @pytest.mark.parametrize("fault", [None, LOST, Fault(status=500), Fault(status=401, message=TOKEN)])
-def test_the_token_is_nowhere(fake, job, flags, tmp_path, caplog, capsys, fault):
+def test_the_token_is_nowhere(fake, job, flags, tmp_path, caplog, capsys, fault):  # noqa: PLR0917 - by name
     caplog.set_level(logging.DEBUG)
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
@@ -490,7 +521,7 @@ def test_an_artifact_with_unsound_results_is_passed_over(fake, job, flags, tmp_p
 
 
 @pytest.mark.parametrize(("fault", "reason"), [(Fault(status=403), "refused"), (RESET, "unreachable")])
-def test_github_that_does_not_answer_is_told_by_the_exit_code(fake, job, flags, tmp_path, fault, reason):
+def test_github_that_does_not_answer_is_told_by_the_exit_code(fake, job, flags, tmp_path, fault, reason):  # noqa: PLR0917 - by name
     job("pull_request", pull_request())
     fake.plan("GET", "artifacts", *[fault] * 9)
     assert fetch_baseline(flags()) == ExitCode.GITHUB

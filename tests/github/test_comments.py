@@ -148,7 +148,10 @@ def test_two_that_write_at_once_end_in_one_comment(fake, connect, runs):
             together.wait(5)
 
     fake.when_seen = meet
-    clients = [connect(clock=Clock(sleep=lambda _: threading.Event().wait(0.05), chance=lambda share=share: share)) for share in (0.0, 0.5)]
+    clients = [
+        connect(clock=Clock(sleep=lambda _: threading.Event().wait(0.05), chance=lambda share=share: share))
+        for share in (0.0, 0.5)
+    ]
     outcomes = [None, None]
 
     def write(index):
@@ -250,8 +253,9 @@ def test_a_comment_at_the_limit_is_written_whole(fake, client, letter):
 def test_a_comment_beyond_the_limit_is_cut_and_stays_ours(fake, client, letter):
     publish_comment(client, sized(MOST_CHARACTERS + 8, letter))
     (text,) = fake.state.texts_of(PULL)
-    assert utf16_units(text) <= MOST_CHARACTERS
+    assert 65_000 < utf16_units(text) <= MOST_CHARACTERS
     assert "Cut here" in text
+    assert len(fake.paths("POST")) == 1
     publish_comment(client, sticky("short again", run=11))
     assert bodies(fake) == ["short again"]
 

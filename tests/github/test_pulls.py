@@ -1,8 +1,8 @@
 """Which pull request a run is for: by GitHub's word, the very commit, and out of the very repository."""
 
 import pytest
-from fake_github_events import BASE, HEAD, environment, pull_request, push, workflow_run
 from fake_github import RESET
+from fake_github_events import BASE, HEAD, environment, pull_request, push, workflow_run
 from fake_github_state import FORK_ID, sha_of
 
 from ci_bench.errors import GitHubUnreachable
@@ -28,6 +28,11 @@ def test_our_own_branch_of_the_same_name_is_not_meant(fake, resolve):
     fake.state.add_pull(7, HEAD)
     assert isinstance(resolve("workflow_run", workflow_run()), NoPullRequest)
     assert resolve("workflow_run", workflow_run(fork=False)).number == 7
+
+
+def test_a_branch_of_the_same_name_out_of_another_repository_is_not_meant(fake, resolve):
+    fake.state.add_pull(7, HEAD, fork=True)["head"]["repo"]["id"] = FORK_ID + 1
+    assert isinstance(resolve("workflow_run", workflow_run()), NoPullRequest)
 
 
 NOBODY = {

@@ -75,7 +75,7 @@ def test_a_summary_is_appended_to_what_is_there(tmp_path):
 def test_a_summary_that_the_runner_would_drop_is_cut(tmp_path, line, before):
     path = tmp_path / "summary.md"
     path.write_bytes(b"y" * before)
-    whole = (f"{line}\n" * 11_000)[:RUNNERS_LIMIT + 1]
+    whole = (f"{line}\n" * 11_000)[: RUNNERS_LIMIT + 1]
     assert not append_summary(path, whole)
     assert before < path.stat().st_size <= 1_000_000
     assert path.read_text().rstrip().endswith("artifact._")

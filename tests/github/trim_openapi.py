@@ -79,7 +79,12 @@ def operation(full: dict[str, Any], schemas: dict[str, Any], path: str, method: 
         "method": method.upper(),
         "path": path,
         "parameters": [
-            {"name": one["name"], "in": one["in"], "required": one.get("required", False), "schema": schema(full, schemas, one["schema"])}
+            {
+                "name": one["name"],
+                "in": one["in"],
+                "required": one.get("required", False),
+                "schema": schema(full, schemas, one["schema"]),
+            }
             for one in parameters
         ],
         "body": schema(full, schemas, body) if body else None,
@@ -145,9 +150,9 @@ def allow_null(node: Any, name: str) -> bool:
         if name in properties:
             properties[name] = nullable(properties[name])
             found = True
-        found = any([allow_null(one, name) for one in node.values()]) or found
+        found = sum(allow_null(one, name) for one in node.values()) > 0 or found
     if isinstance(node, list):
-        found = any([allow_null(one, name) for one in node])
+        found = sum(allow_null(one, name) for one in node) > 0
     return found
 
 

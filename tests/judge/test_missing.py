@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import check, count, evidence, judged, metric, numeric, peak, perturbed, result, results, sampled, trace
 
-from ci_bench.records.case import Check, Due, Outcome, Role, Status
+from ci_bench.records.case import Check, Due, Lane, Outcome, Role, Status
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
 from ci_bench.records.policy import Rule, Severity
 
@@ -183,3 +183,26 @@ def test_an_informative_check_that_failed_fails_nothing_unless_it_is_owed_or_cou
     assert [rule for rule, _ in failures(result(*TIMES, due=Due(checks=("compiled",)), **times))] == [Rule.CHECK_FAILED]
     base = result(*TIMES, arms=ARMS, checks=(COMPILED,))
     assert [rule for rule, _ in failures(result(*TIMES, **times), base)] == [Rule.CHECK_FAILED]
+
+
+def test_nobody_owes_the_devices_clock_or_a_detail():
+    device = metric(sampled(1.0), name="device_time", lane=Lane.DEVICE)
+    part = metric(sampled(1.0), name="forward_time")
+    assert failures(whole(device, part, details=("forward_time",))) == []
+    assert [message for _, message in failures(whole(part))] == ["inductor forward_time: not measured, though eager was"], (
+        "the same without the word for it"
+    )
+
+
+def test_losing_the_devices_clock_fails_nothing():
+    device = [metric(sampled(1.0), name="device_time", lane=Lane.DEVICE, arm=arm) for arm in ARMS]
+    assert failures(whole(), whole(*device)) == []
+    assert [rule for rule, _ in failures(whole(), whole(*(replace(one, lane=Lane.WALL) for one in device)))] == [
+        Rule.METRIC_REMOVED
+    ] * 2
+
+
+def test_a_clock_that_head_calls_the_devices_is_another_metric():
+    wall = [metric(sampled(1.0), name="query_time", arm=arm) for arm in ARMS]
+    turned = [replace(one, lane=Lane.DEVICE) for one in wall]
+    assert {rule for rule, _ in failures(whole(*turned), whole(*wall))} == {Rule.INCOMPARABLE}

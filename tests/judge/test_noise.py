@@ -128,6 +128,22 @@ class TestRunShare:
     def test_is_nothing_for_independent_launches(self):
         assert noise.run_share(self.draw(0.0), np.full(20, 0.01), self.RUNS) == [0.0]
 
+    def test_each_case_may_have_its_own_runs(self):
+        past = self.draw(0.5)
+        labels = np.broadcast_to(self.RUNS, past.shape)
+        same = noise.run_share(past, np.full(20, 0.01), labels)
+        assert same == pytest.approx(noise.run_share(past, np.full(20, 0.01), self.RUNS))
+        holes = np.where(np.arange(100) % 7 == 0, np.nan, past)
+        by_hand = [
+            z[i] * z[i + 1] for z in np.clip(holes / 0.01, -3, 3) for i in range(0, 100, 2) if np.isfinite(z[i] * z[i + 1])
+        ]
+        assert noise.run_share(holes, np.full(20, 0.01), labels) == pytest.approx([np.mean(by_hand)])
+
+    def test_runs_of_several_simulations_at_once(self):
+        both = np.stack([self.draw(0.5), self.draw(0.0)])
+        got = noise.run_share(both, np.full((2, 20), 0.01), self.RUNS)
+        assert got == pytest.approx(np.array([noise.run_share(one, np.full(20, 0.01), self.RUNS) for one in both]))
+
     def test_one_launch_a_run_cannot_tell(self):
         assert noise.run_share(self.draw(0.6), np.full(20, 0.01), np.arange(100)) == [0.0]
 
@@ -203,3 +219,16 @@ class TestInflation:
 @pytest.mark.filterwarnings("ignore:All-NaN slice")
 def test_the_median_is_numpys(values):
     np.testing.assert_allclose(noise.nan_median(values, axis=-1), np.nanmedian(values, axis=-1))
+
+
+class TestLearned:
+    def test_only_some_of_the_cases(self):
+        learned = noise.Learned(spread=np.arange(3.0), freedom=np.arange(3.0), within=np.arange(3.0), bound=0.2)
+        assert learned.only(np.array([True, False, True])).spread.tolist() == [0.0, 2.0]
+        assert learned.only(np.array([2, 0])).freedom.tolist() == [2.0, 0.0]
+        assert learned.only(np.array([1])).bound == 0.2
+
+    def test_nothing(self):
+        nothing = noise.nothing_learned(2)
+        assert np.isnan(nothing.spread).all()
+        assert nothing.freedom.tolist() == [0.0, 0.0]

@@ -27,7 +27,16 @@ CHANGES = {Verdict.IMPROVED, Verdict.REGRESSED}
 
 def pair_of(base, head, threshold=0.05, drift=0.0):
     sides = (base,) if base else (), (head,) if head else ()
-    line = Line(case="s/a", suite="s", reference="eager", base=sides[0], head=sides[1], threshold=threshold, ground=Ground())
+    line = Line(
+        case="s/a",
+        suite="s",
+        reference="eager",
+        metric=head or base,
+        base=sides[0],
+        head=sides[1],
+        threshold=threshold,
+        ground=Ground(),
+    )
     ((pair,), _) = judge_lines([line], known_of([line]), partial(screen, drift=drift))
     return pair
 

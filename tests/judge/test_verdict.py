@@ -291,3 +291,15 @@ def test_the_verdict_can_be_recomputed_from_the_comparison_alone():
         fields = ("mode", "head", "base", "absence", "mismatches", "cases")
         again = Compared(**{field: getattr(comparison, field) for field in fields})
         assert judge(again, Policy()) == comparison.judgement
+
+
+def test_details_are_no_part_of_the_headline():
+    slower = [result(TIME, metric(sampled(by), name="part_time"), details=("part_time",)) for by in (1.0, 2.0)]
+    judgement = verdict(results(slower[1]), results(slower[0]))
+    assert judgement.passed
+    assert judgement.headline == "Passed: 1 case measured, nothing regressed."
+
+
+def test_the_regression_of_the_headline_is_one_that_fails():
+    both = [result(metric(sampled(by)), metric(sampled(by**3), name="part_time"), details=("part_time",)) for by in (1.0, 1.4)]
+    assert verdict(results(both[1]), results(both[0])).headline == "Failed: s/a is 40 % slower (eager step_time)."

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ci_bench.config import load_config
+from ci_bench.errors import BadConfig
 from ci_bench.records.policy import DEFAULT_THRESHOLDS, Floor, Policy, Rule, Severity, SuitePolicy
 
 
@@ -47,3 +49,41 @@ def test_floors_are_the_suites_before_the_general_ones():
 def test_the_new_rules_fail_unless_the_policy_says_otherwise(rule):
     assert Policy().severity(rule) is Severity.FAIL
     assert Policy(severities={rule: Severity.NOTE}).severity(rule, suite="s") is Severity.NOTE
+
+
+CONFIG = """
+schema_version: 1
+suites: {{training_loss: [{{name: x}}]}}
+policy:
+  {policy}
+"""
+
+
+def load(tmp_path, policy):
+    path = tmp_path / "ci-bench.yml"
+    path.write_text(CONFIG.format(policy=policy))
+    return load_config(path).policy
+
+
+def test_floors_and_defaults_come_from_the_file(tmp_path):
+    policy = load(tmp_path, "{floors: {speedup: 1.1}, suites: {training_loss: {floors: {compression: 0.9}}}}")
+
+    assert policy.floors == {Floor.SPEEDUP: 1.1}
+    assert policy.floor(Floor.COMPRESSION, suite="training_loss") == 0.9
+    assert policy.default_threshold is None
+    assert load(tmp_path, "{default_threshold: 3%}").default_threshold == 0.03
+    assert load(tmp_path, "{default_threshold: null}").default_threshold is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("{floors: {speed: 1.1}}", r"policy\.floors\.speed: unknown field; did you mean 'speedup'\?"),
+        ("{floors: {speedup: 0}}", r"policy\.floors\.speedup: 0 is not more than 0"),
+        ("{floors: {speedup: 10%}}", r"policy\.floors\.speedup: '10%' is not a number"),
+        ("{severities: {below_flor: note}}", "did you mean 'below_floor'"),
+    ],
+)
+def test_a_wrong_floor_is_named(tmp_path, policy, words):
+    with pytest.raises(BadConfig, match=words):
+        load(tmp_path, policy)

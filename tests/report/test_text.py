@@ -1,6 +1,7 @@
 """Escaping and figures, in tables."""
 
 import html
+import math
 
 import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]  # it has no stubs
@@ -172,3 +173,21 @@ def test_an_interval_names_its_unit_once() -> None:
 def test_every_unit_has_a_form(unit: Unit, shown: str) -> None:
     assert text.quantity(2.0, unit) == shown
     assert text.quantity(None, unit) == "–"
+
+
+def plain_digits(value: float) -> str:
+    """The long way: round, then choose the decimals by the size."""
+    rounded = float(f"{value:.3g}")
+    decimals = max(0, 2 - math.floor(math.log10(abs(rounded))))
+    shown = f"{value:,.0f}" if decimals == 0 else f"{rounded:.{decimals}f}"
+    return shown.replace("-", "−")
+
+
+@given(st.floats(1e-9, 1e9).flatmap(lambda x: st.sampled_from([x, -x, round(x), round(x) + 0.5])).filter(bool))
+def test_three_significant_digits_the_short_way_are_those_of_the_long_way(value: float) -> None:
+    assert text.rate(value) == f"{plain_digits(value)} /s"
+
+
+@given(st.text("@#:/ghGHw.-0123456789abcdefxyz", max_size=12))
+def test_the_quick_look_for_links_misses_none(raw: str) -> None:
+    assert text._may_link(raw) or not text._LINKED.search(raw)

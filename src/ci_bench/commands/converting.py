@@ -126,7 +126,7 @@ def _write(files: Files, output: Path | None, to: str) -> None:
     """To stdout or to a file where there is one; several go into a folder."""
     from ci_bench.records.documents import write_text
 
-    if not files:
+    if not any(written.text.strip() for written in files.values()):
         raise BadInput(f"--to {to}: nothing in this document is of that suite")
     if output is None and len(files) > 1:
         raise BadInput(f"--to {to} writes {len(files)} files; name a folder for them with --output")

@@ -61,8 +61,10 @@ class Judged:
 
     @property
     def exit_code(self) -> int:
-        """The gravest leg's; a run without any has not been measured."""
-        return max((leg.exit_code for leg in self.legs), default=int(ExitCode.MEASURING_FAILED))
+        """The gravest leg's, a verdict before trouble with GitHub; a run without any leg has not been measured."""
+        codes = [leg.exit_code for leg in self.legs]
+        verdicts = [code for code in codes if code != ExitCode.GITHUB]
+        return max(verdicts, default=0) or max(codes, default=int(ExitCode.MEASURING_FAILED))
 
     @property
     def compared(self) -> bool:
@@ -94,7 +96,8 @@ def judge_leg(leg: Leg, *, config: "Config", output: Path, find_base: Callable[[
     try:
         return JudgedLeg(name=leg.name, comparison=_judge(leg, config, output, find_base))
     except CiBenchError as error:
-        return JudgedLeg(name=leg.name, fault=error)
+        told = str(error).replace(f"{leg.folder}/", "")  # where the runner keeps it is nobody's business
+        return JudgedLeg(name=leg.name, fault=type(error)(told))
     except Exception as error:  # a document that breaks the judge must not leave its pull request without a word
         logger.debug("judging %s broke", leg.name, exc_info=True)
         return JudgedLeg(name=leg.name, fault=MeasuringFailed(f"judging these results broke: {type(error).__name__}"))

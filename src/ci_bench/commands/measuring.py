@@ -1,7 +1,8 @@
-"""The commands that measure: run, gate, calibrate, selftest, doctor."""
+"""The commands that measure: run, gate, calibrate, selftest, doctor, fastrnns."""
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -185,14 +186,36 @@ def doctor(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK if usable else ExitCode.MEASURING_FAILED)
 
 
+def fastrnns(arguments: argparse.Namespace) -> int:
+    """What PyTorch's fastrnns benchmark did, by its own flags."""
+    from ci_bench import planning
+    from ci_bench.fastrnns_flags import print_results, read_flags
+    from ci_bench.records.case import SideName
+
+    request = read_flags(arguments)
+    for remark in request.remarks:
+        tell(remark)
+    plan = planning.plan(request.config, arguments.filter)
+    bench = Bench(config=request.config, plan=plan, output=arguments.output, reproduce="ci-bench fastrnns")
+    results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
+    printed = print_results(results, arguments)
+    say(printed.out)
+    sys.stderr.write(printed.err)
+    measured = any(row.metrics for row in results.cases)
+    return int(ExitCode.OK if measured else ExitCode.MEASURING_FAILED)
+
+
 def _here(name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
-    """The caller's tree as a side; `more` are variables for its workers."""
+    """The caller's tree as a side, its code first on the path; `more` are variables for its workers."""
     from ci_bench.engine.environ import worker_environment
     from ci_bench.engine.sides import Side
     from ci_bench.engine.source import describe_source
 
-    environ = {**worker_environment(os.environ), **(more or {})}
-    return Side(name=name, environ=environ, source=describe_source(Path.cwd()))
+    here = Path.cwd()
+    path = [str(folder) for folder in (here, here / "src") if folder.is_dir()] + [os.environ.get("PYTHONPATH", "")]
+    found = {"PYTHONPATH": os.pathsep.join(part for part in path if part)}
+    environ = {**worker_environment(os.environ), **found, **(more or {})}
+    return Side(name=name, environ=environ, source=describe_source(here))
 
 
 def _save_baseline(results: "Results", comparison: "Comparison", path: Path) -> None:

@@ -214,7 +214,8 @@ def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], output: Path, 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         workflow.append_summary(Path(summary), telling.report(judged))
-    urls = {f"{one.part}_url": one.url or "" for one in outcomes}
+    check, comment = outcomes[0], outcomes[-1]
+    urls = {"check_url": check.url or "", "comment_url": comment.url or ""}
     counted = {word: str(number) for word, number in telling.counts(judged).items()}
     verdict = "failed" if judged.exit_code else "passed"
     _append_outputs({"verdict": verdict, "exit_code": str(code), "report": str(output), **counted, **urls})

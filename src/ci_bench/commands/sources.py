@@ -58,7 +58,9 @@ def find_legs(desk: Desk) -> list[Leg]:
     """The legs in the folders that are named, else in the artifacts of the run that measured. Raises `GitHubFailed`."""
     arguments, run = desk.arguments, desk.context.run.id
     if arguments.folders:
-        return [Leg(name=folder.name or "results", folder=folder) for folder in arguments.folders]
+        names = [folder.resolve().name for folder in arguments.folders]
+        unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
+        return [Leg(name=name, folder=folder) for name, folder in zip(unique, arguments.folders, strict=True)]
     found = of_run(desk.client, run, arguments.artifact)
     if len(found) > MOST_LEGS:
         raise BadInput(f"{len(found)} artifacts of run {run} are named {arguments.artifact}; {MOST_LEGS} are read at most")
@@ -96,7 +98,8 @@ def base_config(desk: Desk) -> "tuple[Config, tuple[str, ...]]":
     shown, where = code(arguments.config_path), "the default branch" if branch is None else code(branch)
     ours = _file(desk, branch)
     theirs = _file(desk, desk.context.head.sha)
-    notes = () if theirs == ours else (f"_Judged by {shown} of {where}: this branch's own is different, and not used._",)
+    differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
+    notes = (differs,) if theirs not in {None, ours} else ()
     if ours is None:
         return _read_config(None), (*notes, f"_There is no {shown} on {where}: judged by the built-in policy._")
     path = desk.output / "base-branch" / "ci-bench.yml"

@@ -60,7 +60,13 @@ def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, fl
 
 
 def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:
-    named = {"graphs": counts.graphs, "graph_breaks": counts.graph_breaks, "recompiles": counts.recompiles}
+    named = {
+        "graphs": counts.graphs,
+        "graph_breaks": counts.graph_breaks,
+        "recompiles": counts.recompiles,
+        "fallbacks": counts.fallbacks,
+        "cudagraph_skips": counts.cudagraph_skips,
+    }
     return tuple(_counter(name, arm, Unit.COUNT, float(value), launch) for name, value in named.items())
 
 
@@ -71,8 +77,14 @@ def _counter(name: str, arm: str, unit: Unit, value: float, launch: int) -> Metr
 
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:
     """A candidate that ran without a single captured graph was never compiled."""
-    reasons = "; ".join(f"{reason} ({times}x)" for reason, times in sorted(counts.break_reasons.items()))
-    detail = f"{counts.graphs} graphs, {counts.graph_breaks} breaks, {counts.recompiles} recompiles"
+    places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
+    broken = (f"{reason}{places.get(reason, '')} ({times}x)" for reason, times in sorted(counts.break_reasons.items()))
+    reasons = "; ".join([*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)])
+    detail = (
+        f"{counts.graphs} graphs of {counts.operations} operations, {counts.graph_breaks} breaks, {counts.recompiles} recompiles"
+    )
+    if counts.fallbacks:
+        detail += f", {counts.fallbacks} frames left to run as they are"
     if counts.graphs == 0:
         detail = "no graph was captured: the step ran uncompiled"
     outcome = Outcome.PASS if counts.graphs > 0 else Outcome.FAIL

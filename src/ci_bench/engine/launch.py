@@ -50,7 +50,7 @@ class Launcher:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "server.log"
         self._connection, theirs = socket.socketpair()
-        command = [str(python), "-u", "-m", SERVER, str(theirs.fileno()), *preload]
+        command = [str(python), "-u", "-P", "-m", SERVER, str(theirs.fileno()), *preload]
         try:
             with theirs, self._log.open("ab") as log:
                 self._server = _start_server(command, theirs.fileno(), _launch_environment(environ), log.fileno(), cwd)
@@ -173,7 +173,10 @@ def _failure(what: str, log: Path) -> LauncherFailed:
 def _start_server(
     command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, cwd: Path | None
 ) -> subprocess.Popen[bytes]:
-    """Unbuffered (-u), so that what a worker printed before it crashed is in its log."""
+    """Unbuffered (-u), so that what a worker printed before it crashed is in its log.
+
+    The working folder is not put in front of the path (-P): a side's environment says what comes first.
+    """
     return subprocess.Popen(
         command,
         pass_fds=[connection],

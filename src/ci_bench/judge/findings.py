@@ -124,7 +124,7 @@ def _of_machines(compared: Compared) -> Iterator[Observation]:
 def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     for rule, message, size in (
         *_of_status(case, has_base=compared.base is not None),
-        *(found for pair in case.pairs if (found := _of_pair(pair, case, compared))),
+        *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
         *(found for finding in case.parity for found in _of_parity(finding)),
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
@@ -155,9 +155,9 @@ def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, 
 
 
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
-    """The rule of a pair; none where the case or the run as a whole says it already."""
-    rule = _PAIR_RULES.get(pair.verdict)
-    if rule is None or pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+    """The rule of a pair with a verdict that has one; none where the case or the run as a whole says it already."""
+    rule = _PAIR_RULES[pair.verdict]
+    if pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
         return None
     if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
         return None

@@ -5,7 +5,7 @@ Owns which samples stand against which. The estimators are in `noise`; what the 
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
@@ -22,14 +22,14 @@ _MOST_AT_ONCE = 500_000
 Values = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Met:
-    """A launch that both sides have: its metric's row, its number, its samples in the order of their blocks."""
+@dataclass(slots=True)
+class _Group:
+    """Launches of one shape that both sides have: row and number of each, and its samples in the order of their blocks."""
 
-    row: int
-    number: int
-    base: Values
-    head: Values
+    rows: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    base: list[Values] = field(default_factory=list)
+    head: list[Values] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,22 +54,27 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
     Launches are matched by number, samples by block; what has no counterpart is left out. A launch's column is its number, so
     that one which failed everywhere leaves a hole; numbers that don't fit are replaced by their ranks.
     """
-    groups: dict[tuple[int, int, int], list[_Met]] = defaultdict(list)
+    groups: dict[tuple[int, int, int], _Group] = defaultdict(_Group)
     for row, (base, head) in enumerate(pairs):
         others = {launch.launch: launch for launch in head.launches}
         for launch in base.launches:
             if (other := others.get(launch.launch)) is not None:
                 one, two, per_block = _matched(launch, other)
                 if one and two:
-                    groups[len(one), len(two), per_block].append(_Met(row, launch.launch, one, two))
-    column = _columns({met.number for group in groups.values() for met in group}, most)
+                    group = groups[len(one), len(two), per_block]
+                    group.rows.append(row)
+                    group.numbers.append(launch.launch)
+                    group.base.append(one)
+                    group.head.append(two)
+    columns = _columns({number for group in groups.values() for number in group.numbers}, most)
     d, within = (np.full((len(pairs), most), np.nan) for _ in range(2))
     for (base_size, head_size, per_block), group in groups.items():
-        kept = [met for met in group if met.number in column]
         step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
-        for part in (kept[at : at + step] for at in range(0, len(kept), step)):
-            place = [met.row for met in part], [column[met.number] for met in part]
-            d[place], within[place] = _ratio_and_spread(part, per_block)
+        for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
+            rows, place = np.array(group.rows[part]), np.array([columns.get(number, most) for number in group.numbers[part]])
+            kept = place < most
+            ratio, spread = _ratio_and_spread(group.base[part], group.head[part], per_block)
+            d[rows[kept], place[kept]], within[rows[kept], place[kept]] = ratio[kept], spread[kept]
     worse_is_lower = np.array([head.better is Better.HIGHER for _, head in pairs], dtype=np.bool_)
     d[worse_is_lower] *= -1
     return Figures(d=d, within=within)
@@ -80,10 +85,10 @@ def _columns(numbers: set[int], most: int) -> dict[int, int]:
     return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers)) if fitting or rank < most}
 
 
-def _ratio_and_spread(part: list[_Met], per_block: int) -> tuple[Floats, Floats]:
-    base, head = _logs([met.base for met in part]), _logs([met.head for met in part])
-    unknown = np.full(len(part), np.nan)
-    return noise.launch_ratio(base, head), noise.within_spread(base, head, per_block=per_block) if per_block else unknown
+def _ratio_and_spread(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats]:
+    sides = _logs(base), _logs(head)
+    unknown = np.full(len(base), np.nan)
+    return noise.launch_ratio(*sides), noise.within_spread(*sides, per_block=per_block) if per_block else unknown
 
 
 def _logs(rows: list[Values]) -> Floats:

@@ -42,13 +42,14 @@ class Ground:
 class Line:
     """One metric of one arm: every metric of that name and arm that each side holds.
 
-    That is none, one, or (a fault of the document) several; at least one side holds one. `threshold` is relative. A `detail`
-    fails nothing.
+    That is none, one, or (a fault of the document) several; at least one side holds one. `metric` is head's, or base's where
+    head has none. `threshold` is relative. A `detail` fails nothing.
     """
 
     case: str
     suite: str
     reference: str
+    metric: Metric
     base: tuple[Metric, ...]
     head: tuple[Metric, ...]
     threshold: float
@@ -56,15 +57,9 @@ class Line:
     detail: bool = False
 
     @property
-    def metric(self) -> Metric:
-        """Head's metric, or base's where head has none."""
-        return (self.head or self.base)[0]
-
-    @property
     def key(self) -> tuple[str, str, str]:
         """Case, metric and arm."""
-        metric = self.metric
-        return self.case, metric.name, metric.arm
+        return self.case, self.metric.name, self.metric.arm
 
     @property
     def timed(self) -> bool:
@@ -87,33 +82,33 @@ def lines_of(
 ) -> Iterator[Line]:
     """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
 
-    `planned` is base's row of the case, also where nothing of it can be compared.
+    `planned` is base's row of the case, also where nothing of it can be compared. A metric fails nothing that the case names as a
+    detail, or that was read from the device's clock; but head cannot take one out of the gate that was in it, nor one that either
+    side owes.
     """
     case = head.case
-    for key in dict.fromkeys([*after, *before]):
-        sides = before.get(key, ()), after.get(key, ())
+    cases = [case, planned.case] if planned else [case]
+    owed = {name for one in cases for name in one.due.times}
+    details = set.intersection(*({*one.details} for one in cases)) - owed
+    for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
+        base_side, head_side = before.get(key, ()), after.get(key, ())
+        metric = (head_side or base_side)[0]
         yield Line(
             case=case.id,
             suite=case.suite,
             reference=case.reference,
-            base=sides[0],
-            head=sides[1],
-            threshold=threshold((sides[1] or sides[0])[0]),
+            metric=metric,
+            base=base_side,
+            head=head_side,
+            threshold=threshold(metric),
             ground=ground,
-            detail=_is_detail((*sides[0], *sides[1]), planned, head),
+            detail=key[0] in details or (key[0] not in owed and _by_device((*base_side, *head_side))),
         )
 
 
-def _is_detail(metrics: tuple[Metric, ...], base: CaseResult | None, head: CaseResult) -> bool:
-    """Whether a metric fails nothing: a case names it so, or it was read from the device's clock, and the host's gates.
-
-    Head cannot take one out of the gate that was in it, nor one that either side owes.
-    """
-    name = metrics[0].name
-    cases = [side.case for side in (head, base) if side is not None]
-    if any(name in case.due.times for case in cases):
-        return False
-    return all(name in case.details for case in cases) or all(metric.lane is Lane.DEVICE for metric in metrics)
+def _by_device(metrics: tuple[Metric, ...]) -> bool:
+    """Whether a metric was read from the device's clock, on every side that has it: the host's gates."""
+    return all(metric.lane is Lane.DEVICE for metric in metrics)
 
 
 def known_of(lines: Iterable[Line]) -> Known:

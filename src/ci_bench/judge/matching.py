@@ -3,7 +3,7 @@
 Owns the matching of cases; that of metrics is in `lines`, and the words for both come from elsewhere.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ci_bench.judge.case_verdict import ending
@@ -34,13 +34,14 @@ class Matching:
     """Puts the cases of both sides together.
 
     `barrier` names the fields in which the machines differ. `paired` says that times were measured in turns, and asks for finer
-    thresholds.
+    thresholds; `thresholds` remembers them, for there are few of them and many metrics.
     """
 
     policy: Policy
     paired: bool
     has_base: bool
     barrier: str | None
+    thresholds: dict[tuple[str, str, bool], float] = field(default_factory=dict)
 
     def matches(self, base: tuple[CaseResult, ...], head: tuple[CaseResult, ...]) -> list[Match]:
         """Head's ledger in its order."""
@@ -67,7 +68,10 @@ class Matching:
         return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, threshold=threshold))
 
     def _threshold(self, suite: str, metric: Metric) -> float:
-        return self.policy.threshold(suite=suite, metric=metric.name, paired=self.paired and metric.unit in TIMES)
+        key = suite, metric.name, self.paired and metric.unit in TIMES
+        if key not in self.thresholds:
+            self.thresholds[key] = self.policy.threshold(suite=suite, metric=metric.name, paired=key[2])
+        return self.thresholds[key]
 
     def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:
         barrier = (self.barrier or _other_options(usable, head)) if usable else None

@@ -28,13 +28,15 @@ Sizes = tuple[int, ...]
 class Facts:
     """What is known of a series: how many samples each launch has, their median (NaN without any), the least of them.
 
-    `odd` says that one is no finite number. A count or a peak may be zero, a time may not.
+    `odd` says that one is no finite number, `sound` that all are finite and above zero. A count or a peak may be zero, a time
+    may not.
     """
 
     sizes: Sizes
     median: float
     least: float
     odd: bool
+    sound: bool
 
     @property
     def single(self) -> bool:
@@ -43,6 +45,8 @@ class Facts:
 
     def fault(self, *, zero_allowed: bool) -> str | None:
         """What makes the series unusable, or `None`: no samples, one that is no number, or one below (or at) zero."""
+        if self.sound:
+            return None
         if not any(self.sizes):
             return "has no samples"
         if self.odd:
@@ -66,7 +70,10 @@ Known = Mapping[int, Facts]
 def describe(every: Iterable[Series]) -> Known:
     """The facts of all series."""
     distinct = list({id(series): series for series in every}.values())
-    return {id(series): facts for part in _parts(distinct) for series, facts in zip(part, _describe(part), strict=True)}
+    same: dict[Sizes, Sizes] = {}
+    lengths = [same.setdefault(of, of) for of in map(sizes, distinct)]
+    facts = chain.from_iterable(_describe(distinct[part], lengths[part]) for part in _parts(lengths))
+    return dict(zip(map(id, distinct), facts, strict=True))
 
 
 def samples(series: Series) -> tuple[float, ...]:
@@ -79,20 +86,18 @@ def sizes(series: Series) -> Sizes:
     return tuple([len(launch.values) for launch in series])
 
 
-def _parts(every: Sequence[Series]) -> Iterator[Sequence[Series]]:
+def _parts(lengths: Sequence[Sizes]) -> Iterator[slice]:
     start = held = 0
-    for place, series in enumerate(every):
-        held += sum(sizes(series))
+    for place, of in enumerate(lengths):
+        held += sum(of)
         if held >= _MOST_AT_ONCE:
-            yield every[start : place + 1]
+            yield slice(start, place + 1)
             start, held = place + 1, 0
-    yield every[start:]
+    yield slice(start, None)
 
 
-def _describe(every: Sequence[Series]) -> Iterator[Facts]:
-    same: dict[Sizes, Sizes] = {}
-    lengths = [same.setdefault(of, of) for of in map(sizes, every)]
-    counts = np.array([sum(of) for of in lengths], dtype=np.intp)
+def _describe(every: Sequence[Series], lengths: Sequence[Sizes]) -> Iterator[Facts]:
+    counts = np.fromiter(map(sum, lengths), dtype=np.intp, count=len(lengths))
     rows = chain.from_iterable([launch.values for launch in series] for series in every)
     values = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(counts.sum()))
     starts = np.cumsum(counts) - counts
@@ -101,8 +106,9 @@ def _describe(every: Sequence[Series]) -> Iterator[Facts]:
     if there.any():
         least[there] = np.minimum.reduceat(values, starts[there])
         odd[there] = np.logical_or.reduceat(~(np.abs(values) < LARGEST), starts[there])
-    columns = (lengths, _medians(values, starts, counts).tolist(), least.tolist(), odd.tolist())
-    return map(Facts, *columns)
+    sound = there & ~odd & (np.nan_to_num(least, nan=0.0) > 0)
+    columns = (_medians(values, starts, counts), least, odd, sound)
+    return map(Facts, lengths, *(column.tolist() for column in columns))
 
 
 def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:

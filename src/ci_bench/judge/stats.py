@@ -5,14 +5,15 @@ Owns the estimator (ratio of medians) and its interval, for many pairs of series
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, pairwise
 
 import numpy as np
 from scipy.special import stdtrit
 
-from ci_bench.judge.noise import NORMAL_MAD, Floats
+from ci_bench.judge.noise import NORMAL_MAD, Floats, nan_median
 from ci_bench.judge.series import Facts, Known, Series, Sizes, describe, sizes
 from ci_bench.records.case import Launch
 from ci_bench.records.comparison import Interval
@@ -95,22 +96,29 @@ def ratio_of_medians(one: Facts, two: Facts) -> float | None:
 
 def _classify(place: int, pair: tuple[Series, Series], facts: tuple[Facts, Facts]) -> Ratio | _Open:
     """A pair that can carry an interval, or the answer for one that cannot."""
+    one, two = facts
+    if one.sound and two.sound and _is_usual(one.sizes) and _is_usual(two.sizes):  # as nearly always
+        return _Open(place, math.log(one.median) - math.log(two.median), *pair, (one.sizes, two.sizes))
+    return _classify_odd(place, pair, facts)
+
+
+@lru_cache(maxsize=1000)
+def _is_usual(lengths: Sizes) -> bool:
+    """Whether all launches of a series count, and none has to be thinned."""
+    enough = len(lengths) >= LEAST_LAUNCHES and min(lengths) >= LEAST_SAMPLES
+    return enough and len(lengths) <= _MOST_LAUNCHES and max(lengths) <= _MOST_SAMPLES
+
+
+def _classify_odd(place: int, pair: tuple[Series, Series], facts: tuple[Facts, Facts]) -> Ratio | _Open:
     for name, of in zip(("the first series", "the second series"), facts, strict=True):
         if wrong := of.fault(zero_allowed=False):
             return Ratio(value=None, reason=f"{name} {wrong}")
     centre = math.log(facts[0].median) - math.log(facts[1].median)
     least = 1 if facts[0].single and facts[1].single else LEAST_SAMPLES
-    one, two = (_kept(series, of, least) for series, of in zip(pair, facts, strict=True))
+    one, two = (_thinned(tuple(launch for launch in series if len(launch.values) >= least)) for series in pair)
     if min(len(one), len(two)) < LEAST_LAUNCHES:
         return Ratio(value=_exp(centre), reason=_too_few(min(len(one), len(two)), least))
-    shape = facts[0].sizes if one is pair[0] else sizes(one), facts[1].sizes if two is pair[1] else sizes(two)
-    return _Open(place, centre, one, two, shape)
-
-
-def _kept(series: Series, facts: Facts, least: int) -> Series:
-    """The launches that have enough samples, thinned to a bounded number of them."""
-    usual = min(facts.sizes) >= least and len(series) <= _MOST_LAUNCHES and max(facts.sizes) <= _MOST_SAMPLES
-    return series if usual else _thinned(tuple(launch for launch in series if len(launch.values) >= least))
+    return _Open(place, centre, one, two, (sizes(one), sizes(two)))
 
 
 def _numbers(series: Series) -> tuple[int, ...]:
@@ -148,11 +156,9 @@ def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> l
         down, up = _together(one, two, shape, centre)
     else:
         down, up = _apart(one, two, shape)
-    low, high = (np.exp(np.clip(bound, -_LONGEST_LOG, _LONGEST_LOG)) for bound in (centre - down, centre + up))
-    return [
-        Ratio(value=_exp(of.centre), interval=Interval(low=min(at, _exp(of.centre)), high=max(to, _exp(of.centre)), level=LEVEL))
-        for of, at, to in zip(group, low.tolist(), high.tolist(), strict=True)
-    ]
+    value, low, high = (np.exp(np.clip(log, -_LONGEST_LOG, _LONGEST_LOG)) for log in (centre, centre - down, centre + up))
+    columns = value.tolist(), np.minimum(low, value).tolist(), np.maximum(high, value).tolist()
+    return [Ratio(value=of, interval=Interval(low=at, high=to, level=LEVEL)) for of, at, to in zip(*columns, strict=True)]
 
 
 def _logs(group: list[_Open], side: str) -> Floats:
@@ -213,7 +219,7 @@ def _median_bounds(logs: Floats, lengths: Sizes, reach: float) -> Bounds:
     centred = squares - crossed + np.sum(np.square(lengths)) / 4
     variance = below - shares + centred - mean**2 / len(lengths)
     z = np.maximum.accumulate(mean / np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny)), axis=1)
-    middle = np.median(logs, axis=1)
+    middle = (ranked[:, (edges[-1] - 1) // 2] + ranked[:, edges[-1] // 2]) / 2
     return np.maximum(middle - _where(z, ranked, -reach), 0.0), np.maximum(_where(z, ranked, reach) - middle, 0.0)
 
 
@@ -237,25 +243,27 @@ def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floa
     As in the bootstrap, what launches scatter and what the samples within them do add up. Student's t with one degree of
     freedom more than there are launches covers the truth as often as the bootstrap did or more, in the noise of simulated GPUs.
     """
-    differences = _by_launch(one, shape[0], _median) - _by_launch(two, shape[1], _median)
-    inside = _by_launch(one, shape[0], _error) ** 2 + _by_launch(two, shape[1], _error) ** 2
+    (middle, error), (other, other_error) = _by_launch(one, shape[0]), _by_launch(two, shape[1])
+    differences, inside = middle - other, error**2 + other_error**2
     launches = len(shape[0])
     half = t_quantile((1 + LEVEL) / 2, launches + 1) * np.sqrt((differences.var(axis=1) + inside.mean(axis=1)) / launches)
     off = differences.mean(axis=1) - centre
     return half - off, half + off
 
 
-def _by_launch(logs: Floats, lengths: Sizes, figure: Callable[[Floats], Floats]) -> Floats:
-    """A figure of each launch: [pairs, launches]."""
-    edges = np.cumsum((0, *lengths))
-    return np.stack([figure(logs[:, at:to]) for at, to in pairwise(edges)], axis=1)
+def _by_launch(logs: Floats, lengths: Sizes) -> Bounds:
+    """The median of each launch and its standard error, from the median absolute deviation: both [pairs, launches]."""
+    if len(set(lengths)) == 1:
+        found = [_median_and_error(logs.reshape(len(logs), len(lengths), -1))]
+    else:
+        edges = np.cumsum((0, *lengths))
+        found = [_median_and_error(logs[:, None, at:to]) for at, to in pairwise(edges)]
+    middle, error = (np.concatenate(figure, axis=1) for figure in zip(*found, strict=True))
+    return middle, error
 
 
-def _median(logs: Floats) -> Floats:
-    return np.asarray(np.median(logs, axis=1), dtype=np.float64)
-
-
-def _error(logs: Floats) -> Floats:
-    """The standard error of the median of each row, from its median absolute deviation."""
-    spread = NORMAL_MAD * np.median(np.abs(logs - np.median(logs, axis=1)[:, None]), axis=1)
-    return np.asarray(_MEDIAN_ERROR * spread / math.sqrt(logs.shape[1]), dtype=np.float64)
+def _median_and_error(samples: Floats) -> Bounds:
+    """Over the last axis."""
+    middle = nan_median(samples, axis=-1)
+    spread = NORMAL_MAD * nan_median(np.abs(samples - middle[..., None]), axis=-1)
+    return middle, np.asarray(_MEDIAN_ERROR * spread / math.sqrt(samples.shape[-1]), dtype=np.float64)

@@ -80,6 +80,8 @@ DEFAULT_THRESHOLDS: Mapping[str, float] = {
     "graphs": 0.0,
     "graph_breaks": 0.0,
     "recompiles": 0.0,
+    "fallbacks": 0.0,
+    "cudagraph_skips": 0.0,
     "zero_grad_time": 0.05,
     "forward_time": 0.05,
     "backward_time": 0.05,

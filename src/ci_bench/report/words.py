@@ -5,6 +5,7 @@ Owns the wording and what counts as worse. Numbers and our own words only: nothi
 
 import math
 from enum import IntEnum
+from functools import lru_cache
 
 from ci_bench.records.case import Check, Outcome, Unit
 from ci_bench.records.comparison import ArmSpeedup, Interval, Pair, Parity, ParityFinding, Verdict
@@ -170,8 +171,13 @@ def distance(finding: ParityFinding) -> str:
 
 def samples(pair: Pair) -> str:
     """Base and head: samples and launches."""
-    sides = [f"{count(side.samples)} in {count(side.launches)}" for side in (pair.base, pair.head) if side]
+    sides = [_taken(side.samples, side.launches) for side in (pair.base, pair.head) if side]
     return " → ".join(dict.fromkeys(sides)) or UNKNOWN
+
+
+@lru_cache(maxsize=1000)
+def _taken(samples: int, launches: int) -> str:
+    return f"{count(samples)} in {count(launches)}"
 
 
 def _signed(share: float) -> str:

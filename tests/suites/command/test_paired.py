@@ -32,15 +32,15 @@ def judged(tmp_path, *entries, options=PAIRED, **files):
 
 @pytest.mark.slow
 def test_a_command_that_got_five_per_cent_slower_is_seen_and_one_that_did_not_is_not(tmp_path) -> None:
-    """A sleep, so that a busy machine changes both sides little."""
-    same, slower = "sleep 0.1", "sleep 0.105"
-    entries = ({"name": "slower", "command": ["bash", "slower.sh"]}, {"name": "same", "command": ["bash", "same.sh"]})
-    comparison = judged(tmp_path, *entries, slower_sh=(same, slower), same_sh=(same, same))
+    """Sleeps in place of work: a busy machine changes them little, and both sides alike."""
+    entries = ({"name": "slower", "command": ["sh", "slower.sh"]}, {"name": "same", "command": ["sh", "same.sh"]})
+    slower, same = ("exec sleep 0.24", "exec sleep 0.252"), ("exec sleep 0.05", "exec sleep 0.05")
+    comparison = judged(tmp_path, *entries, slower_sh=slower, same_sh=same)
     slower_case, same_case = comparison.cases
     (slower_time,) = [pair for pair in slower_case.pairs if pair.metric == "step_time"]
     (same_time,) = [pair for pair in same_case.pairs if pair.metric == "step_time"]
     assert slower_time.verdict == "regressed", slower_time.reason
-    assert slower_time.speedup == pytest.approx(0.1 / 0.105, abs=0.02)
+    assert slower_time.speedup == pytest.approx(0.24 / 0.252, abs=0.02)
     assert same_time.verdict != "regressed", same_time.reason
 
 

@@ -33,6 +33,13 @@ def quiet():
     logging.getLogger("torch.__trace").propagate = False
 
 
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """Collecting garbage among all of transformers takes longer than a small model's step."""
+    if "ci_bench.suites.transformers.verify" in sys.modules:
+        monkeypatch.setattr(sys.modules["ci_bench.suites.transformers.verify"], "forget", lambda device: None)
+
+
 @pytest.fixture
 def fresh_dynamo():
     """Compiled code of one test is not that of the next."""

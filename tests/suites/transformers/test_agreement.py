@@ -1,6 +1,7 @@
 """Whether two observations agree: what rounding does passes, and every planted difference fails."""
 
 import math
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from ci_bench.records.case import Outcome
 from ci_bench.suites.transformers.agreement import (
     Mismatch,
+    Observation,
     agreement,
     coarse_limit,
     errors_of,
@@ -42,7 +44,7 @@ def reference(seed=0):
 def rounded(exact, seed, *, noise=4e-7, dtype=torch.float32):
     """What an arm may return: errors of some roundings, in every tensor of the size of its kind's typical entries."""
     generator = torch.Generator().manual_seed(seed)
-    scales = scales_of(exact)
+    scales = scales_of(Observation(values=exact))
 
     def shake(name, value):
         error = torch.randn(value.shape, generator=generator, dtype=torch.float64)
@@ -51,10 +53,12 @@ def rounded(exact, seed, *, noise=4e-7, dtype=torch.float32):
     return {name: shake(name, value).to(dtype) for name, value in exact.items()}
 
 
-def judge(seen, exact, eager, epsilon=FP32):
+def judge(seen, exact, eager, epsilon=FP32, expected=MappingProxyType({})):
+    dtypes = {name: value.dtype for name, value in eager.items()}
+    seen, exact, eager = (Observation(values=values, expected=expected) for values in (seen, exact, eager))
     scales = scales_of(exact)
     noise = errors_of(eager, exact, scales)
-    same_formats(seen, {name: value.dtype for name, value in eager.items()})
+    same_formats(seen, dtypes)
     return agreement("arm", errors_of(seen, exact, scales), noise, limits_of(noise, scales, epsilon))
 
 
@@ -113,6 +117,16 @@ def test_an_eager_arm_that_is_right_by_luck_does_not_make_the_limit_narrow():
     exact = reference()
     eager = {**rounded(exact, 2), "gradient of step 1: two": exact["gradient of step 1: two"].float()}
     assert judge(rounded(exact, 1), exact, eager).outcome is Outcome.PASS
+
+
+def test_what_follows_from_an_arms_own_values_is_compared_with_what_should_follow():
+    exact, name = reference(), "weight change of step 1: large"
+    own = torch.flip(exact[name], (0,))
+    seen = {**rounded(exact, 1), name: own}
+    assert judge({**seen, name: own.float()}, exact, rounded(exact, 2)).outcome is Outcome.FAIL
+    scales = scales_of(Observation(values=exact))
+    errors = errors_of(Observation(values=seen, expected={name: own}), Observation(values=exact), scales)
+    assert errors[name] == 0
 
 
 def test_a_noisy_eager_arm_cannot_hide_a_tensor_that_did_not_move():

@@ -159,12 +159,12 @@ DEFECTS = (Accumulating, Elsewhere, PartlyElsewhere, AnotherRate, Undone, NoGrad
 
 
 def opening(defect):
-    """Opens every program as it is, but the candidate's with a defect."""
+    """Opens every program as it is, but the candidate's with a defect, and without a compiler, which has no part in it."""
 
     def open_one(recipe, arm, script):
         if arm == "eager":
             return open_program(recipe, arm, script)
-        return defect(timed_steps.make_parts(recipe, arm))
+        return defect(replace(timed_steps.make_parts(recipe, arm), candidate=None))
 
     return open_one
 

@@ -1,6 +1,7 @@
 """The timed steps do what they say: forward alone, or zero-grad, forward, backward, optimizer."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from ci_bench.records.case import Outcome
 from ci_bench.suites.base import Compiler
 from ci_bench.suites.transformers.configuration import BadModel
 from ci_bench.suites.transformers.inputs import Inputs
-from ci_bench.suites.transformers.optimizers import build_optimizer
+from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
 from ci_bench.suites.transformers.options import STEP_PARTS
+from ci_bench.suites.transformers.run import open_program
 from ci_bench.suites.transformers.steps import fingerprints, loss_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
@@ -45,7 +47,7 @@ def test_inference_is_a_hand_written_loop_to_the_bit():
     for batch in batches_of(one)[:2]:
         with torch.no_grad():
             expected = plain(**batch, use_cache=False).logits
-        assert torch.equal(timed.observe()["output: 0"], expected)
+        assert torch.equal(timed.observe().values["output: 0"], expected)
 
 
 def test_inference_leaves_no_gradient_and_no_second_output():
@@ -114,7 +116,7 @@ def test_narrow_formats_train(precision):
 def test_fp16_under_autocast_scales_its_loss_and_unscales_its_gradients():
     scaled = program(**tiny("bert"), mode="training", precision="amp_fp16")
     plain = program(**tiny("bert"), mode="training")
-    one, two = scaled.observe(), plain.observe()
+    one, two = scaled.observe().values, plain.observe().values
     assert scaled._scaler.is_enabled()
     name = "gradient: cls.predictions.transform.dense.weight"
     assert 0.9 < float(one[name].norm() / two[name].norm()) < 1.1
@@ -126,7 +128,7 @@ def test_a_bare_model_is_trained_on_a_projection_of_its_output():
     one = recipe(**entry)
     with torch.no_grad():
         expected = (one.build()(**batches_of(one)[0]).last_hidden_state @ torch.arange(32.0).cos()).mean()
-    seen = timed.observe()
+    seen = timed.observe().values
     assert float(seen["loss: of the step"]) == pytest.approx(float(expected), rel=1e-4)
     gradient = seen["gradient: encoder.layer.0.attention.self.value.weight"]
     assert float(gradient.abs().max()) > 1e-4, "the output is normalised, so that its mean and its size have no gradient"
@@ -178,3 +180,26 @@ def test_a_fingerprint_tells_one_element():
     with torch.no_grad():
         other.weight[3, 5] += 1e-6
     assert {name for name, value in fingerprints(other).items() if value != before[name]} == {"weight"}
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "RMSprop", "Adafactor"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_shadow_tells_what_the_optimizer_does(name, exact):
+    one = replace(recipe(**tiny("bert"), mode="training", optimizer=name, lr=0.01), exact=exact)
+    timed = open_program(one, "eager", None)
+    start = {key: value.detach().clone() for key, value in timed.model.named_parameters()}
+    for _ in range(3):
+        seen = timed.observe()
+        for key, expected in seen.expected.items():
+            size = float(expected.norm())
+            assert size > 0
+            assert float((seen.values[key] - expected).norm()) <= (1e-12 if exact else 2e-2) * size, key
+            change = timed.model.get_parameter(key.partition(": ")[2]) - start[key.partition(": ")[2]]
+            torch.testing.assert_close(change.double(), seen.values[key], rtol=1e-3, atol=1e-7)
+
+
+def test_a_shadow_does_not_run_as_a_gpu_would():
+    given = options(model="bert", optimizer_options={"fused": True, "capturable": True, "foreach": None, "weight_decay": 0.5})
+    shadow = Shadow(given, torch.nn.Linear(2, 2))
+    group = shadow._optimizer.param_groups[0]
+    assert (group["fused"], group["capturable"], group["weight_decay"]) == (None, False, 0.5)

@@ -56,9 +56,9 @@ def test_dropout_is_timed_as_asked_and_compared_without():
     assert {module.p for module in timed.model.modules() if isinstance(module, torch.nn.Dropout)} == {0.1}
     one, two = program(**entry), program(**entry)
     torch.manual_seed(1)
-    first = one.observe()["loss: of the step"]
+    first = one.observe().values["loss: of the step"]
     torch.manual_seed(2)
-    assert two.observe()["loss: of the step"] != first
+    assert two.observe().values["loss: of the step"] != first
     check = agrees(**entry)
     assert check.outcome is Outcome.PASS, check.detail
 

@@ -24,10 +24,8 @@ def main(argv: list[str]) -> None:
         stream.write(str(usage.ru_maxrss * KIB))
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        try:
+        if -code not in {signal.SIGKILL, signal.SIGSTOP}:  # these two nobody can hold back
             signal.signal(-code, signal.SIG_DFL)
-        except OSError:  # the signal cannot be caught, so it need not be let through
-            pass
         os.kill(os.getpid(), -code)
     sys.exit(code)
 

@@ -63,8 +63,13 @@ def _residual(job: Job, given: Given) -> Network:
 
 def _of_library(job: Job, given: Given) -> Network:
     module = library.build_module(job.options, job.variant.task, given.weights)
-    forward = library.forward_of(module, job, given)
-    return Network(parameters=dict(module.named_parameters()), forward=forward, drop=module.train)
+    share = module.dropout
+
+    def drop(on: bool) -> None:  # noqa: FBT001 - as torch's own `train`
+        # Not by `eval`: cuDNN has no backward for a module that is not in training mode.
+        module.dropout = share if on else 0.0
+
+    return Network(parameters=dict(module.named_parameters()), forward=library.forward_of(module, job, given), drop=drop)
 
 
 def _hand_written(job: Job, given: Given) -> Network:

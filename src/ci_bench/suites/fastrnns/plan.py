@@ -116,6 +116,8 @@ def _complaints(entry: Entry) -> Iterator[str]:
         yield f"{option}: none of the variants {names} uses it; leave it out, or add a variant that does"
     if entry.options.num_layers == 1:
         yield from (_no_dropout(one) for one in variants if one.task is Task.DROPOUT)
+    if entry.options.hidden_size == 1 and any(one.task is Task.LAYERNORM for one in variants):
+        yield "hidden_size: one feature by itself leaves nothing to normalise; set 2 or more, or leave layer normalisation out"
 
 
 def _no_dropout(variant: Variant) -> str:

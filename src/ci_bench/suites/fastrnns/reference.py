@@ -4,7 +4,7 @@ The plain formulas are written gate by gate and share nothing with the structure
 the masks that are given.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -98,9 +98,10 @@ def plain_network(
 def plain_lstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """i, f, o = sigma(z), g = tanh(z_g), c' = f c + i g, h' = o tanh(c')."""
 
-    def sums(x: Tensor, h: Tensor, rows: slice) -> Tensor:
-        matrices = x @ weights["weight_ih"][rows].T + h @ weights["weight_hh"][rows].T
-        return matrices + weights["bias_ih"][rows] + weights["bias_hh"][rows]
+    def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
+        for rows in _gates(h):
+            matrices = x @ weights["weight_ih"][rows].T + h @ weights["weight_hh"][rows].T
+            yield matrices + weights["bias_ih"][rows] + weights["bias_hh"][rows]
 
     return _through_time(x, h, c, sums, lambda cell: cell)
 
@@ -108,10 +109,11 @@ def plain_lstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> t
 def plain_milstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """As `plain_lstm` with z = alpha Wx Uh + beta_i Wx + beta_h Uh + b."""
 
-    def sums(x: Tensor, h: Tensor, rows: slice) -> Tensor:
-        wx, uh = x @ weights["weight_ih"][rows].T, h @ weights["weight_hh"][rows].T
-        mixed = weights["alpha"][rows] * wx * uh
-        return mixed + weights["beta_ih"][rows] * wx + weights["beta_hh"][rows] * uh + weights["bias"][rows]
+    def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
+        for rows in _gates(h):
+            wx, uh = x @ weights["weight_ih"][rows].T, h @ weights["weight_hh"][rows].T
+            mixed = weights["alpha"][rows] * wx * uh
+            yield mixed + weights["beta_ih"][rows] * wx + weights["beta_hh"][rows] * uh + weights["bias"][rows]
 
     return _through_time(x, h, c, sums, lambda cell: cell)
 
@@ -123,18 +125,25 @@ def plain_layernorm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor])
         deviation = (values.var(-1, unbiased=False, keepdim=True) + EPSILON).sqrt()
         return (values - values.mean(-1, keepdim=True)) / deviation * weights[f"scale_{name}"] + weights[f"shift_{name}"]
 
-    def sums(x: Tensor, h: Tensor, rows: slice) -> Tensor:
-        return (norm(x @ weights["weight_ih"].T, "ih") + norm(h @ weights["weight_hh"].T, "hh"))[:, rows]
+    def sums(x: Tensor, h: Tensor) -> Iterator[Tensor]:
+        together = norm(x @ weights["weight_ih"].T, "ih") + norm(h @ weights["weight_hh"].T, "hh")
+        yield from (together[:, rows] for rows in _gates(h))
 
     return _through_time(x, h, c, sums, lambda cell: norm(cell, "c"))
 
 
+def _gates(h: Tensor) -> tuple[slice, ...]:
+    """The rows of i, f, g and o in a weight."""
+    width = h.shape[1]
+    return tuple(slice(gate * width, (gate + 1) * width) for gate in range(4))
+
+
 def _through_time(
-    x: Tensor, h: Tensor, c: Tensor, sums: Callable[[Tensor, Tensor, slice], Tensor], settle: Callable[[Tensor], Tensor]
+    x: Tensor, h: Tensor, c: Tensor, sums: Callable[[Tensor, Tensor], Iterator[Tensor]], settle: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    width, outputs = h.shape[1], []
-    for step in range(x.shape[0]):
-        z_i, z_f, z_g, z_o = (sums(x[step], h, slice(gate * width, (gate + 1) * width)) for gate in range(4))
+    outputs = []
+    for step in x:
+        z_i, z_f, z_g, z_o = sums(step, h)
         c = settle(z_f.sigmoid() * c + z_i.sigmoid() * z_g.tanh())
         h = z_o.sigmoid() * c.tanh()
         outputs.append(h)

@@ -5,7 +5,7 @@ is compiled, and gradients are allocated before the first step, so that no guard
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -63,7 +63,7 @@ def make_ready(options: Options, loaded: Loaded, *, device: str, backend: str | 
     return Ready(module=module, optimizer=optimizer, samples=samples, step=step, parts=parts)
 
 
-def build_optimizer(options: Options, parameters: list[Tensor], device: str) -> torch.optim.Optimizer:
+def build_optimizer(options: Options, parameters: Sequence[Tensor], device: str) -> torch.optim.Optimizer:
     """The named optimizer; capturable on a GPU where it can be, so that its step needs no synchronisation."""
     import inspect
 

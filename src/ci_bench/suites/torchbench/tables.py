@@ -174,7 +174,7 @@ def _load(path: Path) -> Any:
 
 def _expected(path: Path) -> list[Rule]:
     try:
-        return rules_of_expected(_text(path))
+        return [*rules_of_expected(_text(path))]
     except (ValueError, csv.Error) as error:
         raise BadConfig(f"{path}: not the runner's expected results: {error}") from error
 

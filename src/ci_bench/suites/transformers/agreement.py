@@ -7,10 +7,9 @@ say) has an error, and no norm to compare it with.
 """
 
 import math
-import re
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,21 +17,25 @@ from torch import Tensor
 from ci_bench.records.case import Check, Outcome
 from ci_bench.suites.transformers.options import AGREES
 
-Observation = Mapping[str, Tensor]
-"""What came of a step, by name: ``output: 0``, ``loss: step 1``, ``gradient of step 1: lm_head.weight``. On the CPU."""
-
 NOISE_FACTOR = 4.0
-UPDATE_FACTOR = 16.0
-"""The same for how far weights moved, and for what comes after. Adam divides by the size of the gradient, so where that is near
-zero its rounding decides the whole update: the error sits in a few elements, and says little of those in another arm."""
 BLIND, BEYOND_BLIND = 0.9, 1.5
 """A tensor of zeros has an error of 1, so no limit is beyond 0.9, unless rounding comes near it: then 1.5 times eager's own."""
-WEIGHT_CHANGE = "weight change"
-UPDATED = re.compile(rf"{WEIGHT_CHANGE}|(gradient|loss) of step (?!1:)")
 ROUNDINGS = 8.0
 FEW = 16.0
 """A norm over n elements fluctuates by a share of 1/sqrt(n); so a limit grows by 1 + sqrt(FEW / n)."""
 COARSE_EXPONENT = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """What came of a step, on the CPU, by names such as ``output: 0``, ``loss: of the step``, ``gradient: lm_head.weight``.
+
+    `expected` holds the truth, in fp64, of values that follow from what the same arm computed before: of a weight's change after
+    its own gradient. All other values have the reference's for their truth.
+    """
+
+    values: Mapping[str, Tensor]
+    expected: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,11 +54,11 @@ def scales_of(reference: Observation) -> dict[str, Scale]:
     """The scale of every tensor. The kind of a tensor is what its name says before the colon."""
     squares: dict[str, float] = {}
     counts: dict[str, int] = {}
-    for name, value in reference.items():
+    for name, value in reference.values.items():
         squares[kind_of(name)] = squares.get(kind_of(name), 0.0) + _norm(value) ** 2
         counts[kind_of(name)] = counts.get(kind_of(name), 0) + value.numel()
     found = {}
-    for name, value in reference.items():
+    for name, value in reference.values.items():
         kind = kind_of(name)
         share = math.sqrt(squares[kind] * value.numel() / max(counts[kind], 1))
         found[name] = Scale(norm=max(_norm(value), share), elements=value.numel())
@@ -68,13 +71,14 @@ def errors_of(seen: Observation, reference: Observation, scales: Mapping[str, Sc
     Raises:
         Mismatch: names, shapes or finiteness differ.
     """
-    missing, more = sorted(reference.keys() - seen.keys()), sorted(seen.keys() - reference.keys())
+    values, truths = seen.values, {**reference.values, **seen.expected}
+    missing, more = sorted(reference.values.keys() - values.keys()), sorted(values.keys() - reference.values.keys())
     if missing or more:
         said = [f"lacks {missing[0]} (and {len(missing) - 1} more)"] if missing else []
         raise Mismatch("; ".join([*said, *([f"has {more[0]} (and {len(more) - 1} more)"] if more else [])]))
     errors = {}
-    for name, value in reference.items():
-        other = seen[name]
+    for name in reference.values:
+        value, other = truths[name], values[name]
         if other.shape != value.shape:
             raise Mismatch(f"{name} has the shape {tuple(other.shape)}, not {tuple(value.shape)}")
         if not bool(torch.isfinite(other).all()):
@@ -87,8 +91,8 @@ def errors_of(seen: Observation, reference: Observation, scales: Mapping[str, Sc
 def same_formats(seen: Observation, eager: Mapping[str, torch.dtype]) -> None:
     """Raise `Mismatch` where an arm returns another dtype than the eager one."""
     for name, dtype in eager.items():
-        if name in seen and seen[name].dtype != dtype:
-            raise Mismatch(f"{name} is {seen[name].dtype}, and {dtype} in the eager arm")
+        if name in seen.values and seen.values[name].dtype != dtype:
+            raise Mismatch(f"{name} is {seen.values[name].dtype}, and {dtype} in the eager arm")
 
 
 def limits_of(noise: Mapping[str, float], scales: Mapping[str, Scale], epsilon: float) -> dict[str, float]:
@@ -102,9 +106,8 @@ def limits_of(noise: Mapping[str, float], scales: Mapping[str, Scale], epsilon: 
     typical = {kind: statistics.median(values) for kind, values in kinds.items()}
     limits = {}
     for name, value in noise.items():
-        factor = UPDATE_FACTOR if UPDATED.match(name) else NOISE_FACTOR
         few = 1 + math.sqrt(FEW / max(scales[name].elements, 1))
-        limit = (factor * max(value, typical[kind_of(name)]) + ROUNDINGS * epsilon) * few
+        limit = (NOISE_FACTOR * max(value, typical[kind_of(name)]) + ROUNDINGS * epsilon) * few
         limits[name] = min(limit, max(BLIND, BEYOND_BLIND * value))
     return limits
 

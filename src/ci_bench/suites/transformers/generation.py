@@ -110,7 +110,7 @@ class Generation:
     def observe(self) -> Observation:
         """The logits of every token of the next prompts, after the script's tokens where there is one."""
         self._batch = next(self._batches)
-        seen = {}
+        seen: dict[str, Tensor] = {}
         given = self.script[len(self.observed)] if self.script else None
 
         def choose(number: int, logits: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class Generation:
 
         self._tokens = self._generate(self._prefill, self._decode, self._batch, nothing, choose)
         self.observed = (*self.observed, self._tokens)
-        return seen
+        return Observation(values=seen)
 
     def finish(self) -> tuple[Check, ...]:
         """Every token of the last timed generation is the likeliest by the model itself, but for rounding."""

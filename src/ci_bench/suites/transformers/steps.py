@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from ci_bench.records.case import Check, Outcome
 from ci_bench.suites.base import Compiler, Mark, Part, Program
-from ci_bench.suites.transformers.agreement import WEIGHT_CHANGE, Observation, coarse_limit, relative_error
+from ci_bench.suites.transformers.agreement import Observation, coarse_limit, relative_error
 from ci_bench.suites.transformers.inputs import Batch, Inputs, described, task_of
 from ci_bench.suites.transformers.network import Recipe
-from ci_bench.suites.transformers.optimizers import build_optimizer
+from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
 from ci_bench.suites.transformers.options import STEP_PARTS, TIMED_AGREES, Candidate, Precision
 from ci_bench.suites.transformers.translate import compiled, compiler_of, forward_of, tensors_of
 
@@ -106,7 +106,9 @@ class Inference:
     def observe(self) -> Observation:
         """The output tensors, by place."""
         self.step(lambda: None)
-        return {f"output: {name}": value.detach().cpu().clone() for name, value in tensors_of(self._output).items()}
+        return Observation(
+            values={f"output: {name}": value.detach().cpu().clone() for name, value in tensors_of(self._output).items()}
+        )
 
     def finish(self) -> tuple[Check, ...]:
         """The last timed output is finite, and is that of the last timed input: the model itself is asked once more."""
@@ -148,6 +150,7 @@ class Training:
         self._whole = compiled(candidate, self._train) if candidate is not None and whole else None
         self._loss = torch.tensor(math.nan)
         self._start = fingerprints(parts.model)
+        self._shadow: Shadow | None = None
 
     def step(self, mark: Mark) -> None:
         """One training step on the next batch."""
@@ -168,15 +171,26 @@ class Training:
         return loss.detach()
 
     def observe(self) -> Observation:
-        """Loss, every gradient, and how far every weight moved in this step."""
-        before = {name: value.detach().cpu().clone() for name, value in self.model.named_parameters()}
+        """Loss, every gradient, and how far every weight moved, from the weights that training starts from.
+
+        Every observed step starts from those: where they had moved, the rounding of the step before would be in all that follows.
+        What the optimizer should have done is told by the same optimizer in fp64 from the arm's own gradients: Adam makes a whole
+        update of the rounding of a tiny gradient, and that is not the optimizer's fault.
+        """
+        if self._shadow is None:
+            self._shadow = Shadow(self._parts.recipe.options, self.model)
+        self._shadow.restore(self.model)
         self.step(nothing)
-        seen = {"loss: of the step": self._loss.cpu().reshape(1)}
+        values, gradients = {"loss: of the step": self._loss.cpu().reshape(1)}, {}
         for name, value in self.model.named_parameters():
             if value.grad is not None:
-                seen[f"gradient: {name}"] = value.grad.detach().cpu().clone()
-            seen[f"{WEIGHT_CHANGE}: {name}"] = value.detach().cpu().double() - before[name].double()
-        return seen
+                gradients[name] = value.grad.detach().cpu().clone()
+                values[f"gradient: {name}"] = gradients[name]
+        expected = {f"weight change: {name}": value for name, value in self._shadow.changes(gradients).items()}
+        moved = self._shadow.moved(self.model)
+        return Observation(
+            values={**values, **{f"weight change: {name}": value for name, value in moved.items()}}, expected=expected
+        )
 
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, gradients exist and are finite, and the weights that have one have moved."""

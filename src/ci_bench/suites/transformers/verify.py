@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from ci_bench.records.case import Better, Check, Fact, Lane, Launch, Metric, Outcome, Unit
 from ci_bench.suites.base import Context, Evidence
 from ci_bench.suites.transformers.agreement import (
@@ -99,7 +101,7 @@ class Verifier:
             return disagrees(arm, f"the eager arm itself cannot be compared with fp64: {mismatch}")
         seen, _ = self._observe(recipe, arm, script)
         try:
-            same_formats(seen, {name: value.dtype for name, value in eager.items()})
+            same_formats(seen, {name: value.dtype for name, value in eager.values.items()})
             errors = errors_of(seen, exact, scales)
         except Mismatch as mismatch:
             return disagrees(arm, str(mismatch))
@@ -108,16 +110,17 @@ class Verifier:
     def _observe(self, recipe: Recipe, arm: str, script: Script | None) -> tuple[Observation, Script | None]:
         """All that came of the first steps. For a generation the tokens, too: the other arms take the same."""
         program = self.open_program(recipe, arm, script)
-        seen: dict[str, Any] = {}
+        values: dict[str, Tensor] = {}
+        expected: dict[str, Tensor] = {}
         for step in range(1, 1 + STEPS):
-            for name, value in program.observe().items():
-                kind, _, place = name.partition(": ")
-                seen[f"{kind} of step {step}: {place}"] = value
+            one = program.observe()
+            values |= {_of_step(name, step): value for name, value in one.values.items()}
+            expected |= {_of_step(name, step): value for name, value in one.expected.items()}
             self.context.progress(f"{arm} (fp64)" if recipe.exact else arm, step, STEPS)
         tokens = program.observed if isinstance(program, Generation) else None
         del program
         forget(recipe.device)
-        return seen, tokens
+        return Observation(values=values, expected=expected), tokens
 
     def _facts(self) -> dict[str, Fact]:
         """The size of the model and of one eager step's work."""
@@ -138,6 +141,12 @@ class Verifier:
             facts["loss"] = "the model's own" if task_of(model) else "a fixed projection of its main output"
         peak = peak_flops_per_s(self.recipe.device, options.precision)
         return facts if peak is None else {**facts, "peak_flops_per_s": peak}
+
+
+def _of_step(name: str, step: int) -> str:
+    """``gradient of step 2: lm_head.weight``."""
+    kind, _, place = name.partition(": ")
+    return f"{kind} of step {step}: {place}"
 
 
 def _unknown(arm: str, error: BaseException) -> Check:
