@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from ci_bench.commands import converting, measuring, reading
+from ci_bench.commands import converting, measuring, publishing, reading
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.flags import make_parser
 
@@ -20,6 +20,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "convert": converting.convert,
     "fastrnns": measuring.fastrnns,
     "calibrate": measuring.calibrate,
+    "publish": publishing.publish,
+    "announce": publishing.announce,
+    "fetch-baseline": publishing.fetch_baseline,
     "selftest": measuring.selftest,
     "doctor": measuring.doctor,
 }

@@ -87,6 +87,53 @@ def _calibrate(parser: argparse.ArgumentParser) -> None:
     _noise(parser)
 
 
+def _publish(parser: argparse.ArgumentParser) -> None:
+    folders = "folders with results (default: the artifacts of the run that measured)"
+    parser.add_argument("folders", type=Path, nargs="*", help=folders)
+    parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help="artifacts of that run; may hold one *")
+    parser.add_argument("--legs", type=int, default=1, metavar="N", help="how many artifacts there have to be")
+    config = "the base branch's configuration (default: fetched from there)"
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
+    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="where it is in the repository")
+    parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
+    parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
+    parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help="whose comments are ours")
+    _artifact_baseline(parser)
+    _mark(parser)
+    _workflow(parser, patience_s=600.0)
+
+
+def _announce(parser: argparse.ArgumentParser) -> None:
+    _mark(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
+    _artifact_baseline(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
+    name = "the artifact that holds a baseline; its * is what --artifact's * matched"
+    parser.add_argument("--baseline-artifact", default="ci-bench-baseline", metavar="NAME", help=name)
+    parser.add_argument("--baseline-branch", metavar="BRANCH", help="the branch it comes from (default: the pull request's base)")
+    parser.add_argument("--baseline-workflow", metavar="PATH", help="the workflow that made it (default: this one)")
+    parser.add_argument("--baseline-farthest", type=int, metavar="N", help="how many commits back it may be")
+    parser.add_argument("--base", metavar="SHA", help="the base commit (default: the pull request's)")
+
+
+def _mark(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--key", default="default", help="tells several gates of one pull request apart")
+    parser.add_argument("--check-name", default="ci-bench", metavar="NAME", help="what the check is called")
+    parser.add_argument("--check", choices=("auto", "check-run", "status", "none"), default="auto", help="what kind of check")
+
+
+def _workflow(parser: argparse.ArgumentParser, *, patience_s: float) -> None:
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
+    waiting = "how long to wait for GitHub in all"
+    parser.add_argument("--patience", dest="patience_s", type=float, default=patience_s, metavar="S", help=waiting)
+
+
 def _selftest(parser: argparse.ArgumentParser) -> None:
     output = DEFAULT_OUTPUT / "selftest"
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
@@ -107,6 +154,9 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "convert": ("turn results, or another tool's file, into a format that some tool reads", _convert),
     "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
     "calibrate": ("measure this tree against itself, and keep what that teaches about the machine's noise", _calibrate),
+    "publish": ("on GitHub, without measuring: judge what another job measured, comment, and set the check", _publish),
+    "announce": ("on GitHub: say that measuring has begun", _announce),
+    "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
     "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
     "doctor": ("say what this machine has and lacks for measuring", _doctor),
 }

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records_builders import CALIBRATION, COMPARISON, NO_BASELINE, RESULTS
 
+from ci_bench.config_yaml import parse
 from ci_bench.records.documents import Kind, schema, to_json
 from ci_bench.records.faults import form_faults
 from ci_bench.records.soundness import compiled
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
+CONFIG = parse((EXAMPLES / "valid" / "config.yml").read_text()).value
 DOCUMENTS = {
+    Kind.CONFIG: CONFIG,
     Kind.RESULTS: to_json(RESULTS),
     Kind.COMPARISON: to_json(COMPARISON),
     Kind.CALIBRATION: to_json(CALIBRATION),
@@ -62,6 +66,13 @@ def test_what_we_write_is_sound_as_what_it_is(kind, document):
     plain = to_json(document)
 
     assert CHECKS[kind](plain) is (plain["kind"] == kind)
+
+
+def test_the_built_in_configuration_is_sound():
+    built_in = files("ci_bench").joinpath("default.yml").read_text()
+
+    assert CHECKS[Kind.CONFIG](parse(built_in).value)
+    assert CHECKS[Kind.CONFIG](CONFIG)
 
 
 @pytest.mark.parametrize("kind", list(DOCUMENTS))
@@ -112,9 +123,11 @@ def test_the_planted_faults_of_the_examples_are_seen():
 @pytest.mark.parametrize(
     "form",
     [
-        {"type": "string", "minLength": 1},
-        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        {"type": "string", "format": "date"},
+        {"type": "array", "items": {"type": "string"}, "contains": {"const": "x"}},
         {"type": "array"},
+        {"if": {"const": 1}, "then": {"type": "null"}, "else": {"type": "null"}},
+        {"if": {"type": "null"}, "then": {"type": "null"}},
         {"$ref": "#/$defs/x", "maxLength": 3},
         {"anyOf": [{"type": "null"}], "type": "null"},
         {"description": "anything"},

@@ -27,6 +27,7 @@ def load(arguments: argparse.Namespace) -> "Config":
 
 def read_baseline(path: Path | None) -> "Baseline":
     """The baseline document; an absent file is an absence with its reason, a broken one is an error before measuring."""
+    from ci_bench.commands.publishing import absence
     from ci_bench.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
@@ -35,7 +36,8 @@ def read_baseline(path: Path | None) -> "Baseline":
         return Baseline(mode=BaselineMode.FILE, absence="none was asked for (--baseline PATH)")
     file = results_path(path)
     if not file.exists():
-        return Baseline(mode=BaselineMode.FILE, absence=f"there is nothing at {file} yet")
+        said = absence(path) if path.suffix != ".json" else None
+        return Baseline(mode=BaselineMode.FILE, absence=said or f"there is nothing at {file} yet")
     return Baseline(mode=BaselineMode.FILE, results=documents.read_results(file))
 
 

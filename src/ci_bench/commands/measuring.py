@@ -73,6 +73,7 @@ def _gate_against(arguments: argparse.Namespace, bench: Bench, path: Path | None
 def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
     """Against the base commit, measured in this run, in turns with head."""
     from ci_bench import pipeline
+    from ci_bench.records import documents
     from ci_bench.records.case import SideName
     from ci_bench.records.comparison import BaselineMode
 
@@ -80,12 +81,18 @@ def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
     with _trees(bench.config, arguments) as sides:
         results = bench.measure(sides, noise=noise)
     head = results[SideName.HEAD]
+    calibration = noise.find(head.environment.identity)
+    kept = arguments.output / "calibration.json"  # whoever judges again has to know what was known here
+    if calibration is not None:
+        documents.write(calibration, kept)
+    else:
+        kept.unlink(missing_ok=True)
     comparison = pipeline.judge(
         head,
         pipeline.Baseline(mode=BaselineMode.PAIRED, results=results[SideName.BASE]),
         policy=bench.config.policy,
         folder=arguments.output,
-        calibration=noise.find(head.environment.identity),
+        calibration=calibration,
         rule=pipeline.rule_of(bench.config.run),
     )
     show(comparison, comment=arguments.comment)

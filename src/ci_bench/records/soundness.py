@@ -13,8 +13,9 @@ Check = Callable[[Any], bool]
 
 _SILENT = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
 _KNOWN = {
-    *("$ref", "anyOf", "const", "enum", "type", "properties", "required", "additionalProperties", "propertyNames"),
-    *("maxProperties", "items", "minItems", "maxItems", "maxLength", "pattern"),
+    *("$ref", "anyOf", "if", "then", "else", "const", "enum", "type"),
+    *("properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"),
+    *("items", "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
@@ -37,7 +38,7 @@ class _Compiler:
         self._made: dict[str, Check] = {}
 
     def check(self, node: Mapping[str, Any]) -> Check:
-        """The check of one subschema. Beside `$ref` and `anyOf` only silent keywords are understood."""
+        """The check of one subschema. Beside `$ref`, `anyOf` and `if` only silent keywords are understood."""
         words = node.keys() - _SILENT
         if not words <= _KNOWN:
             return _no
@@ -45,6 +46,8 @@ class _Compiler:
             return self._definition(node["$ref"].removeprefix("#/$defs/")) if words == {"$ref"} else _no
         if "anyOf" in node:
             return _any([self.check(branch) for branch in node["anyOf"]]) if words == {"anyOf"} else _no
+        if "if" in node:
+            return self._by_condition(node) if words == {"if", "then", "else"} and node["if"].keys() == {"type"} else _no
         if "const" in node or "enum" in node:
             return _one_of([node["const"]] if "const" in node else node["enum"]) if len(words) == 1 else _no
         names = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
@@ -61,6 +64,12 @@ class _Compiler:
             self._made[name] = later
             self._made[name] = self.check(self._root["$defs"][name])
         return self._made[name]
+
+    def _by_condition(self, node: Mapping[str, Any]) -> Check:
+        """A choice by the type of the value, which the first branch need not name again."""
+        first, second = self.check({**node["if"], **node["then"]}), self.check(node["else"])
+        types = _TYPES[node["if"]["type"]] if isinstance(node["if"]["type"], str) else ()
+        return lambda value: first(value) if type(value) in types else second(value)
 
     def _of_type(self, name: str, node: Mapping[str, Any]) -> Check:
         match name:
@@ -80,23 +89,26 @@ class _Compiler:
         form = node.get("items")
         if form is None:
             return _no
-        plain = _plain_numbers(form)
+        plain, unique = _plain_numbers(form), node.get("uniqueItems", False)
         item = self.check(form)
 
         def check(value: Any) -> bool:
-            return least <= len(value) <= most and ((plain is not None and plain(value)) or all(map(item, value)))
+            if not least <= len(value) <= most or (unique and not _all_differ(value)):
+                return False
+            return (plain is not None and plain(value)) or all(map(item, value))
 
         return check
 
     def _mapping(self, node: Mapping[str, Any]) -> Check:
-        most, required = node.get("maxProperties", math.inf), frozenset(node.get("required", ()))
+        least, most = node.get("minProperties", 0), node.get("maxProperties", math.inf)
+        required = frozenset(node.get("required", ()))
         fields = {name: self.check(form) for name, form in node.get("properties", {}).items()}
         form = node.get("additionalProperties", True)
         other = self.check(form) if isinstance(form, dict) else _no
         name_of = self._name(node.get("propertyNames"))
 
         def check(value: Any) -> bool:
-            if len(value) > most or not required <= value.keys():
+            if not least <= len(value) <= most or not required <= value.keys():
                 return False
             return all(name_of(name) and fields.get(name, other)(item) for name, item in value.items())
 
@@ -117,6 +129,11 @@ def _no(_: Any) -> bool:
 def _any(branches: Iterable[Check]) -> Check:
     every = tuple(branches)
     return lambda value: any(check(value) for check in every)
+
+
+def _all_differ(values: Any) -> bool:
+    """Whether no item comes twice, for items that are no lists or mappings."""
+    return all(isinstance(value, str | int | float) for value in values) and len({*values}) == len(values)
 
 
 def _one_of(allowed: Iterable[Any]) -> Check:
@@ -155,13 +172,13 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _text(node: Mapping[str, Any]) -> Check:
-    most = node.get("maxLength", math.inf)
+    least, most = node.get("minLength", 0), node.get("maxLength", math.inf)
     form = node.get("pattern")
     # as in `faults`: Python's `$` also matches before a last newline, which must not slip into an id
     search = re.compile(re.sub(r"\$$", r"\\Z", form)).search if form else None
 
     def check(value: Any) -> bool:
-        if len(value) > most or not (value.isascii() or not _HALF_PAIR.search(value)):
+        if not least <= len(value) <= most or not (value.isascii() or not _HALF_PAIR.search(value)):
             return False
         return search is None or search(value) is not None
 

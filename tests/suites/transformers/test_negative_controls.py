@@ -198,6 +198,17 @@ def program_recipe():
     return recipe(**tiny("bert"), mode="training")
 
 
+def test_an_update_that_a_format_rounds_away_is_no_defect():
+    entry = {**tiny("bert"), "mode": "training", "optimizer": "SGD"}
+    for precision, lr in (("fp32", 1e-7), ("bf16", 1e-4)):
+        timed = program(**entry, precision=precision, lr=lr)
+        steps(timed, 3)
+        still = timed._moved({name: one.grad for name, one in timed.model.named_parameters()})[1]
+        assert still == []
+        unmoved = [name for name, value in timed_steps.fingerprints(timed.model).items() if value == timed._start[name]]
+        assert unmoved, "or the test would see nothing"
+
+
 @pytest.mark.parametrize(
     ("defect", "red"),
     [

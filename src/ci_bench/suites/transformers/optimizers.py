@@ -15,6 +15,8 @@ from ci_bench.suites.transformers.options import Options, Precision
 SMALLEST_EPS = 1e-4
 """Adam's 1e-8 is zero in fp16, and the first update then 0 / 0."""
 
+ADAFACTOR_EPS2 = 1e-3
+"""Torch's default for the second of its two."""
 WAYS_TO_RUN = frozenset({"capturable", "foreach", "fused"})
 """Options that change how an optimizer runs, and not what it computes."""
 
@@ -60,6 +62,8 @@ class Shadow:
         self._start = {name: value.detach().cpu().clone() for name, value in trained.items()}
         self._weights = {name: nn.Parameter(value.to(torch.float64, copy=True)) for name, value in self._start.items()}
         given = {name: value for name, value in options.optimizer_options.items() if name not in WAYS_TO_RUN}
+        if options.optimizer == "Adafactor":  # where no epsilon is given it takes that of the weights' format
+            given.setdefault("eps", [torch.finfo(next(iter(self._start.values())).dtype).eps, ADAFACTOR_EPS2])
         holder = nn.ParameterList(self._weights.values())
         self._optimizer = build_optimizer(replace(options, optimizer_options=given), holder, "cpu")
 

@@ -24,6 +24,8 @@ from ci_bench.suites.transformers.options import STEP_PARTS, TIMED_AGREES, Candi
 from ci_bench.suites.transformers.translate import compiled, compiler_of, forward_of, tensors_of
 
 AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+UPDATE_BITS = 4.0
+"""An update counts as one where the gradient times the learning rate is this many roundings of the weight."""
 FIRST_LOSS_SCALE = 2.0**10
 """Below torch's default of 2**16: a few timed steps should not be spent on searching for the scale."""
 
@@ -198,8 +200,7 @@ class Training:
         gradients = {name: one.grad for name, one in self.model.named_parameters() if one.grad is not None}
         sound = bool(gradients) and all(bool(torch.isfinite(one).all()) for one in gradients.values())
         moved, still = self._moved(gradients)
-        rounded = self._parts.recipe.dtype is not torch.float32
-        updated = bool(moved) and (rounded or not still)
+        updated = bool(moved) and not still
         lazy = f"; {still[0]} has a gradient and did not move" if still else ""
         counted = f"{len(gradients)} of {len(self._start)} tensors have a gradient"
         return (
@@ -209,12 +210,16 @@ class Training:
         )
 
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-        """Those with a gradient that have moved, and those that have not. Half formats may round a small update away."""
-        now = fingerprints(self.model)
-        alive = [name for name, value in gradients.items() if bool(value.any())]
-        return [name for name in alive if now[name] != self._start[name]], [
-            name for name in alive if now[name] == self._start[name]
+        """Those that have moved, and those that have not but should: whose update is more than a rounding of the weight."""
+        now, values = fingerprints(self.model), dict(self.model.named_parameters())
+        lr = self._parts.recipe.options.lr
+        still = [
+            name
+            for name, gradient in gradients.items()
+            if now[name] == self._start[name]
+            and lr * float(gradient.abs().max()) > UPDATE_BITS * torch.finfo(gradient.dtype).eps * float(values[name].abs().max())
         ]
+        return [name for name, value in now.items() if value != self._start[name]], still
 
 
 def loss_of(output: Any, *, own: bool) -> Tensor:
