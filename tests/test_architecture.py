@@ -34,7 +34,6 @@ MAY_IMPORT = {
     "formats": BOTTOM,
     "history": {*BOTTOM, "judge"},
     "github": {"errors"},
-    "fastrnns_flags": {*BOTTOM, "suites", "formats"},
     "doctor": {*BOTTOM, "engine", "judge"},
     "fastrnns_flags": {*BOTTOM, "formats", "suites"},
     "flags": {"fastrnns_flags"},
@@ -280,7 +279,9 @@ LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
 
 def third_party() -> set[str]:
     tops = {name.partition(".")[0] for path in MODULES.values() for name, _ in imports(ast.parse(path.read_text()))}
-    return {DISTRIBUTIONS.get(top, top) for top in tops - {"ci_bench"} - COMES_WITH - ON_REQUEST if top not in sys.stdlib_module_names}
+    return {
+        DISTRIBUTIONS.get(top, top) for top in tops - {"ci_bench"} - COMES_WITH - ON_REQUEST if top not in sys.stdlib_module_names
+    }
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:

@@ -26,7 +26,10 @@ def blocks(language):
 def commands():
     """Every `ci-bench …` command line in the pages and the example workflows."""
     texts = [page.read_text() for page in PAGES] + [path.read_text() for path in ROOT.glob("examples/**/*.yml")]
-    found = re.findall(r"\bci-bench (?:run|gate|compare|report|validate|list|doctor|selftest|calibrate|convert|fastrnns|publish|announce|fetch-baseline)\b[^`\n|&]*", "\n".join(texts))
+    found = re.findall(
+        r"\bci-bench (?:run|gate|compare|report|validate|list|doctor|selftest|calibrate|convert|fastrnns|publish|announce|fetch-baseline)\b[^`\n|&]*",
+        "\n".join(texts),
+    )
     return sorted({line.strip() for line in found})
 
 

@@ -8,6 +8,7 @@ from fake_suite import fake_plan
 
 from ci_bench import pipeline
 from ci_bench.engine.sides import Side
+from ci_bench.engine.stages import UNSEEN
 from ci_bench.errors import MeasuringFailed
 from ci_bench.records import documents
 from ci_bench.records.case import SideName, Status
@@ -51,7 +52,7 @@ def test_results_are_on_disk_before_during_and_after_measuring(tmp_path: Path) -
         [Status.NOT_RUN, Status.NOT_RUN], [Status.OK, Status.NOT_RUN], [Status.OK, Status.OK],
     ]  # fmt: skip
     assert [one.run.state for one in (*seen, results)] == [RunState.PARTIAL, RunState.PARTIAL, RunState.COMPLETE]
-    assert seen[0].environment == pipeline.UNSEEN
+    assert seen[0].environment == UNSEEN
     assert _on_disk(tmp_path) == results
     assert results.run.finished_at
 

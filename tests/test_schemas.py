@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
+from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
@@ -91,7 +92,9 @@ def array_differences(root: Mapping[str, Any], node: Mapping[str, Any], members:
     yield from differences(root, node["items"], members[0], f"{path}[]")
 
 
-@pytest.mark.parametrize(("kind", "hint"), [(Kind.RESULTS, Results), (Kind.COMPARISON, Comparison)])
+@pytest.mark.parametrize(
+    ("kind", "hint"), [(Kind.RESULTS, Results), (Kind.COMPARISON, Comparison), (Kind.CALIBRATION, Calibration)]
+)
 def test_a_schema_matches_its_dataclasses(kind: Kind, hint: type) -> None:
     # The order of the fields matters only to readers, who find `kind` first in both.
     assert [*differences(schema(kind), schema(kind), hint, "$")] == []

@@ -25,7 +25,7 @@ def run(*, slow=1.0, leak=0, drift=1.0, cases=("first", "second")):
 
 
 def ask(planted, clean=None):
-    documents = {"base": run(), "clean": clean or run(), "planted": planted}
+    documents = {"clean": (run(), clean or run()), "planted": (run(), planted)}
     return {answer.question: answer for answer in examine(lambda name, plants: documents[name])}
 
 
@@ -60,7 +60,7 @@ def test_a_gate_that_lets_everything_pass_is_found_out(monkeypatch):
     deaf = Policy(severities=dict.fromkeys(Rule, Severity.NOTE))
     monkeypatch.setattr(
         "ci_bench.selftest._compare",
-        lambda base, head: compare(base=base, head=head, policy=deaf, mode=BaselineMode.FILE, absence=None, tool_version="1"),
+        lambda base, head: compare(base=base, head=head, policy=deaf, mode=BaselineMode.PAIRED, absence=None, tool_version="1"),
     )
     answers = ask(run(slow=2.0, leak=2e8, drift=1.01))
 

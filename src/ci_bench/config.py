@@ -128,6 +128,8 @@ def _line(lines: Mapping[str, int], path: str) -> int:
 
 
 def _override_complaints(given: Mapping[str, Any]) -> Iterator[str]:
+    if not given:
+        return
     for fault in schema_faults(given, schema(Kind.CONFIG)["$defs"]["run"]):
         yield f"flag for {fault.path.removeprefix('$.')}: {fault.message}"
 

@@ -12,13 +12,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ci_bench.errors import BadInput
-from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
 from ci_bench.records.config import Config, RunOptions, SuiteEntry
-from ci_bench.records.documents import Kind, validate
-from ci_bench.records.faults import Fault, nearest
 from ci_bench.records.results import Results
 from ci_bench.suites.fastrnns.options import honoured
 from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS, chosen
@@ -119,6 +114,8 @@ def read_flags(arguments: argparse.Namespace) -> Request:
     Raises:
         BadInput: a value is out of its range, or names nothing that is known. All complaints come together, by flag.
     """
+    import msgspec
+
     complaints = [*_unknown(arguments)]
     if not complaints:
         entry = _entry(arguments)
@@ -132,6 +129,8 @@ def read_flags(arguments: argparse.Namespace) -> Request:
 
 def print_results(results: Results, arguments: argparse.Namespace) -> Printed:
     """The table on stderr as the old tool had it, or the JSON form asked for on stdout."""
+    from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
+
     if arguments.print_json == "pep":
         return Printed(out=write_pep(results).text, err="")
     if arguments.print_json:
@@ -167,6 +166,8 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
     """Names that are none, and counts that the schema never sees."""
+    from ci_bench.records.faults import nearest
+
     for flag, names, known in (
         ("--group", arguments.group, GROUPS),
         ("--rnns", arguments.rnns or (), VARIANTS),
@@ -184,6 +185,9 @@ def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
 
 def _complaints(raw: Mapping[str, Any]) -> Iterator[str]:
     """The configuration's faults, each by the flag that its field came from."""
+    from ci_bench.records.documents import Kind, validate
+    from ci_bench.records.faults import Fault
+
     for fault in validate(raw, Kind.CONFIG):
         field = fault.path.removeprefix(f"$.suites.{SUITE}[0].").removeprefix("$.run.")
         flag = OPTIONS.get(field.partition("[")[0], f"--{field}")

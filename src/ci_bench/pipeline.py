@@ -7,13 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
-from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.runner import Measured, Record
-from ci_bench.engine.sides import Side
-from ci_bench.engine.stages import UNSEEN
 from ci_bench.judge.compare import compare
 from ci_bench.judge.openness import still_open
 from ci_bench.judge.ruling import Rule, adaptive, fixed
@@ -28,13 +24,18 @@ from ci_bench.records.policy import Policy
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
 from ci_bench.report.markdown import render_report
 
+if TYPE_CHECKING:  # what only reads need not load the engine
+    from ci_bench.engine.ledger import Ledger
+    from ci_bench.engine.runner import Measured, Record
+    from ci_bench.engine.sides import Side
+
 RESULTS, COMPARISON, REPORT = "results.json", "comparison.json", "report.md"
 
 
 class Measure(Protocol):
     """The engine, as the pipeline sees it."""
 
-    def __call__(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
+    def __call__(self, plan: Plan, sides: "Sequence[Side]", ledgers: "Mapping[SideName, Ledger]", record: "Record") -> "Measured":
         """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""
 
 
@@ -48,15 +49,18 @@ class Baseline:
 
 
 def measure(
-    plan: Plan, *, run: Run, sides: Sequence[Side], reproduce: Mapping[str, str], engine: Measure, folder: Path
+    plan: Plan, *, run: Run, sides: "Sequence[Side]", reproduce: Mapping[str, str], engine: Measure, folder: Path
 ) -> Mapping[SideName, Results]:
     """Measure a plan and keep each side's `results.json` on disk true from the first moment on. Returns the complete results.
 
     Head's lies in `folder` itself, base's in its folder ``base``.
     """
+    from ci_bench.engine.ledger import Ledger
+    from ci_bench.engine.stages import UNSEEN
+
     sources = {side.name: side.source for side in sides}
 
-    def record(name: SideName, environment: Environment, ledger: Ledger) -> None:
+    def record(name: SideName, environment: Environment, ledger: "Ledger") -> None:
         documents.write(results_of(run, sources[name], environment, ledger), place(folder, name))
 
     planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
@@ -80,11 +84,11 @@ class OpenCases:
     """The judge's answer while a paired run is measured: which cases need another launch?"""
 
     run: Run
-    sides: tuple[Side, ...]
+    sides: "tuple[Side, ...]"
     config: Config
     noise: NoiseFolder
 
-    def __call__(self, launches: int, measured: Measured) -> frozenset[str]:
+    def __call__(self, launches: int, measured: "Measured") -> frozenset[str]:
         """The ids of the cases that are open after so many launches."""
         base, head = (
             results_of(self.run, side.source, *measured[side.name])
@@ -136,7 +140,7 @@ def judge(
     return comparison
 
 
-def results_of(run: Run, source: Source, environment: Environment, ledger: Ledger) -> Results:
+def results_of(run: Run, source: Source, environment: Environment, ledger: "Ledger") -> Results:
     """The results document of one side."""
     rows = tuple(ledger.rows.values())
     return Results(tool_version=__version__, run=run, source=source, environment=environment, cases=rows)

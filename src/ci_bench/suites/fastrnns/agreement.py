@@ -145,7 +145,9 @@ def _floor(job: Job, rounding: float) -> float:
     sums = max(ROUNDING[Dtype.FLOAT64], min(rounding, ROUNDING[Dtype.FLOAT32]))
     if job.variant.is_convolutional:
         return TYPICAL * (rounding + sums * math.sqrt(options.cnn_batch_size * (options.image_size / 2) ** 2))
-    depth, rows = options.seq_length * options.num_layers, options.seq_length * options.batch_size
+    rows = options.seq_length * options.batch_size
+    # Rows of variable length run one after the other, and each of their steps adds to the gradients.
+    depth = options.num_layers * (rows if job.variant.task is Task.VARIABLE_LENGTH else options.seq_length)
     return TYPICAL * (rounding * math.sqrt(depth) + sums * math.sqrt(rows))
 
 

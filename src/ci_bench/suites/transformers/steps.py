@@ -24,8 +24,8 @@ from ci_bench.suites.transformers.options import STEP_PARTS, TIMED_AGREES, Candi
 from ci_bench.suites.transformers.translate import compiled, compiler_of, forward_of, tensors_of
 
 AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
-UPDATE_BITS = 4.0
-"""An update counts as one where the gradient times the learning rate is this many roundings of the weight."""
+UPDATE_ROUNDINGS = 4.0
+"""An update should be seen where the gradient times the learning rate is this many roundings of the weight."""
 FIRST_LOSS_SCALE = 2.0**10
 """Below torch's default of 2**16: a few timed steps should not be spent on searching for the scale."""
 
@@ -210,16 +210,19 @@ class Training:
         )
 
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
-        """Those that have moved, and those that have not but should: whose update is more than a rounding of the weight."""
-        now, values = fingerprints(self.model), dict(self.model.named_parameters())
+        """The names of those that have moved, and of those that have not but should."""
+        now, weights = fingerprints(self.model), dict(self.model.named_parameters())
+        alike = [name for name in gradients if now[name] == self._start[name]]
         lr = self._parts.recipe.options.lr
-        still = [
-            name
-            for name, gradient in gradients.items()
-            if now[name] == self._start[name]
-            and lr * float(gradient.abs().max()) > UPDATE_BITS * torch.finfo(gradient.dtype).eps * float(values[name].abs().max())
-        ]
+        still = [name for name in alike if would_move(weights[name].detach(), gradients[name], lr)]
         return [name for name, value in now.items() if value != self._start[name]], still
+
+
+def would_move(weight: Tensor, gradient: Tensor, lr: float) -> bool:
+    """Whether an update is beyond rounding: of the weight, and of the squared gradient that Adam keeps."""
+    size, format_ = float(gradient.abs().max()), torch.finfo(weight.dtype)
+    rounding = UPDATE_ROUNDINGS * format_.eps * float(weight.abs().max())
+    return size**2 > format_.smallest_normal and lr * size > rounding
 
 
 def loss_of(output: Any, *, own: bool) -> Tensor:
