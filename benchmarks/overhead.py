@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.tables import publish, render
-from ci_bench.engine.device import synchronizer
-from ci_bench.engine.environ import worker_environment
-from ci_bench.engine.launch import Launcher
-from ci_bench.engine.task import Task
-from ci_bench.engine.timing import hold_garbage_collector, time_calls
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.process.task import Task
+from ci_bench.engine.timing.device import synchronizer
+from ci_bench.engine.timing.fence import hold_garbage_collector, time_calls
 from ci_bench.engine.turns import Opener, Turns
 from ci_bench.records.case import SideName
 from ci_bench.records.config import RunOptions
@@ -129,7 +129,7 @@ def starts() -> dict[str, float]:
     command = [
         sys.executable,
         "-c",
-        "import torch, transformers; from ci_bench.engine.probe import probe_environment as p; p('cpu')",
+        "import torch, transformers; from ci_bench.engine.machine.probe import probe_environment as p; p('cpu')",
     ]
     fresh = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(STARTS)]
     forked_s, fresh_s = statistics.median(ends), statistics.median(fresh)

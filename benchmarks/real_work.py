@@ -16,9 +16,9 @@ from pathlib import Path
 from benchmarks.tables import publish, render
 from benchmarks.work_suite import PLANT, REPEATS, SUITE
 from ci_bench import __version__, pipeline, planning
-from ci_bench.engine.environ import worker_environment
+from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.runner import Engine
-from ci_bench.engine.sides import Side
+from ci_bench.engine.trees.sides import Side
 from ci_bench.judge.audit import binomial_interval
 from ci_bench.judge.calibration import collect
 from ci_bench.judge.compare import compare

@@ -286,8 +286,8 @@ def test_a_threshold_for_no_metric_is_refused_unless_a_plugin_may_have_it(tmp_pa
 
 
 def test_every_metric_of_the_engine_may_have_a_threshold() -> None:
-    from ci_bench.engine.alone import COMPILE_COLD
-    from ci_bench.engine.sampling import COMPILE_WARM, STEP_TIME
+    from ci_bench.engine.timing.alone import COMPILE_COLD
+    from ci_bench.engine.timing.sampling import COMPILE_WARM, STEP_TIME
     from ci_bench.records.policy import DEFAULT_THRESHOLDS
 
     assert {COMPILE_COLD, COMPILE_WARM, STEP_TIME} < set(DEFAULT_THRESHOLDS)

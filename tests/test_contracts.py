@@ -10,8 +10,8 @@ import pytest
 
 from ci_bench import doctor, flags
 from ci_bench.config import Overrides
-from ci_bench.engine.alone import COMPILE_COLD
-from ci_bench.engine.sampling import COMPILE_WARM, STEP_TIME
+from ci_bench.engine.timing.alone import COMPILE_COLD
+from ci_bench.engine.timing.sampling import COMPILE_WARM, STEP_TIME
 from ci_bench.errors import ExitCode
 from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
@@ -64,9 +64,9 @@ def test_every_stage_has_words_for_the_display() -> None:
 
 
 def test_thresholds_are_of_metrics_that_engine_or_suites_measure() -> None:
-    peaks = {text for text in texts("memory.py") if re.fullmatch("peak_[a-z]+", text)}
+    peaks = {text for text in texts("timing/memory.py") if re.fullmatch("peak_[a-z]+", text)}
     counts = {
-        text for text in texts("alone.py") if re.fullmatch("graphs|graph_breaks|recompiles|fallbacks|cudagraph_skips", text)
+        text for text in texts("timing/alone.py") if re.fullmatch("graphs|graph_breaks|recompiles|fallbacks|cudagraph_skips", text)
     }
     of_suites = {*STEP_PARTS, FIRST_TOKEN, TOKEN, PROCESS_VRAM}
     assert {*DEFAULT_THRESHOLDS} == {STEP_TIME, COMPILE_COLD, COMPILE_WARM, *peaks, *counts, *of_suites}

@@ -7,8 +7,8 @@ import pytest
 from fake_suite import fake_plan
 
 from ci_bench import pipeline
-from ci_bench.engine.sides import Side
 from ci_bench.engine.stages import UNSEEN
+from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import MeasuringFailed
 from ci_bench.records import documents
 from ci_bench.records.case import SideName, Status

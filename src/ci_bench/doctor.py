@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
-from ci_bench.engine.endings import explain
-from ci_bench.engine.environ import worker_environment
-from ci_bench.engine.launch import Launcher, make_folder
-from ci_bench.engine.task import Task
+from ci_bench.engine.process.endings import explain
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.process.launch import Launcher, make_folder
+from ci_bench.engine.process.task import Task
 from ci_bench.errors import EngineMissing, MeasuringFailed
 from ci_bench.judge.calibration import collect, noise_floors
 from ci_bench.judge.wording import percent

@@ -27,7 +27,7 @@ from ci_bench.report.markdown import render_report
 if TYPE_CHECKING:  # what only reads need not load the engine
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.runner import Measured, Record
-    from ci_bench.engine.sides import Side
+    from ci_bench.engine.trees.sides import Side
 
 RESULTS, COMPARISON, REPORT = "results.json", "comparison.json", "report.md"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ
 
-from ci_bench.engine import resident
+from ci_bench.engine.process import resident
 from ci_bench.errors import LauncherFailed
 from ci_bench.records.case import CaseResult, Status
 

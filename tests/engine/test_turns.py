@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from ci_bench.engine.resident import Ended
-from ci_bench.engine.task import Answer, Done, Fault, OrderKind
+from ci_bench.engine.process.resident import Ended
+from ci_bench.engine.process.task import Answer, Done, Fault, OrderKind
 from ci_bench.engine.turns import Turns, plan_block
 from ci_bench.records.case import SideName
 from ci_bench.records.config import RunOptions

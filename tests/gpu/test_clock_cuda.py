@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from ci_bench.engine.clock import Clock, make_clock
-from ci_bench.engine.monitor import open_monitor
-from ci_bench.engine.probe import probe_environment
+from ci_bench.engine.machine.monitor import open_monitor
+from ci_bench.engine.machine.probe import probe_environment
+from ci_bench.engine.timing.clock import Clock, make_clock
 from ci_bench.records.case import Outcome
 from ci_bench.records.config import RunOptions
 from ci_bench.suites.base import Part, no_mark

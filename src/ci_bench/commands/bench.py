@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.output import console
 
 if TYPE_CHECKING:
-    from ci_bench.engine.monitor import Monitor
-    from ci_bench.engine.sides import Side
+    from ci_bench.engine.machine.monitor import Monitor
+    from ci_bench.engine.trees.sides import Side
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.planning import Plan
     from ci_bench.records.case import SideName
@@ -31,7 +31,7 @@ class Bench:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more."""
         from ci_bench import pipeline, planning
         from ci_bench.doctor import require_engine
-        from ci_bench.engine.launch import make_folder
+        from ci_bench.engine.process.launch import make_folder
         from ci_bench.engine.runner import Engine
         from ci_bench.report.progress import ProgressDisplay
 
@@ -59,7 +59,7 @@ class Bench:
 
 def _watch(environment: "Environment") -> "Monitor":
     """What watches the machine that a worker has looked at."""
-    from ci_bench.engine.monitor import open_monitor
+    from ci_bench.engine.machine.monitor import open_monitor
 
     uuid = environment.condition.get("gpu_uuid")
     return open_monitor(str(environment.identity.get("device")), uuid if isinstance(uuid, str) else None)

@@ -15,7 +15,7 @@ from ci_bench.commands.output import console, say, show, tell, tell_files
 from ci_bench.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
-    from ci_bench.engine.sides import Side
+    from ci_bench.engine.trees.sides import Side
     from ci_bench.planning import Plan
     from ci_bench.records.case import SideName
     from ci_bench.records.comparison import Comparison
@@ -103,8 +103,8 @@ def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
 @contextmanager
 def _trees(config: "Config", arguments: argparse.Namespace) -> Iterator[Sequence["Side"]]:
     """Both sides' trees, made ready, and removed in the end."""
-    from ci_bench.engine.launch import make_folder
-    from ci_bench.engine.paired import Place, paired_sides
+    from ci_bench.engine.process.launch import make_folder
+    from ci_bench.engine.trees.paired import Place, paired_sides
 
     with make_folder() as scratch:
         place = Place(
@@ -177,7 +177,7 @@ def _bench(arguments: argparse.Namespace, config: "Config") -> Bench:
 def doctor(arguments: argparse.Namespace) -> int:
     """Examine this machine, and measure how much it differs from itself."""
     from ci_bench.doctor import examine, noise, noise_config, render
-    from ci_bench.engine.launch import make_folder
+    from ci_bench.engine.process.launch import make_folder
     from ci_bench.records.case import SideName
     from ci_bench.suites.canary.plan import SUITE
 
@@ -214,9 +214,9 @@ def fastrnns(arguments: argparse.Namespace) -> int:
 
 def _here(name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
     """The caller's tree as a side, its code first on the path; `more` are variables for its workers."""
-    from ci_bench.engine.environ import worker_environment
-    from ci_bench.engine.sides import Side
-    from ci_bench.engine.source import describe_source
+    from ci_bench.engine.process.environ import worker_environment
+    from ci_bench.engine.trees.sides import Side
+    from ci_bench.engine.trees.source import describe_source
 
     here = Path.cwd()
     path = [str(folder) for folder in (here, here / "src") if folder.is_dir()] + [os.environ.get("PYTHONPATH", "")]

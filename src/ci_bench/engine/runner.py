@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci_bench.engine.launch import Launcher
 from ci_bench.engine.ledger import Ledger
+from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.side_run import SideRun
-from ci_bench.engine.sides import Side
 from ci_bench.engine.stages import UNSEEN, Job, Stages
+from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.records.case import Case, SideName, Status
 from ci_bench.records.config import RunOptions, Sampling

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci_bench.engine.compilation import cache_environment
-from ci_bench.engine.endings import explain, signal_name
 from ci_bench.engine.evidence import refuse_row
-from ci_bench.engine.launch import Launcher
 from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.resident import Ended
-from ci_bench.engine.sides import Side
-from ci_bench.engine.task import Answer, Task
+from ci_bench.engine.process.endings import explain, signal_name
+from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.process.resident import Ended
+from ci_bench.engine.process.task import Answer, Task
+from ci_bench.engine.timing.compilation import cache_environment
+from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.case import Block, Case, Check, Failure, Status
 from ci_bench.records.config import RunOptions

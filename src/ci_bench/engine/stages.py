@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ci_bench.engine.launch import Launcher
+from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.process.task import Answer
 from ci_bench.engine.side_run import SideRun
-from ci_bench.engine.task import Answer
 from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
 from ci_bench.records.case import Case, Check, Outcome, SideName, Status
 from ci_bench.records.config import RunOptions

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ci_bench.engine.resident import Ended, Worker
-from ci_bench.engine.task import Order, OrderKind
+from ci_bench.engine.process.resident import Ended, Worker
+from ci_bench.engine.process.task import Order, OrderKind
 from ci_bench.records.case import Block, Fact, SideName
 from ci_bench.records.config import RunOptions
 
@@ -19,7 +19,7 @@ Opener = Callable[[], AbstractContextManager[Worker]]
 
 
 class Watch(Protocol):
-    """Watches the machine between turns, never inside one. `engine.monitor` has the real one."""
+    """Watches the machine between turns, never inside one. `engine.machine.monitor` has the real one."""
 
     def vacate(self) -> None:
         """No worker of ours is open: what is on the device now is foreign."""

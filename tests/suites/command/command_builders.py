@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench import pipeline, planning
-from ci_bench.engine.environ import worker_environment
+from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.runner import Engine
-from ci_bench.engine.sides import Side
+from ci_bench.engine.trees.sides import Side
 from ci_bench.records.case import CaseResult, SideName
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Config, RunOptions, Sampling, SuiteEntry

@@ -112,3 +112,10 @@ def test_bounds_grow_with_the_depth_and_not_faster():
 
 def test_every_number_format_of_the_options_has_a_rounding():
     assert all(rounding_of(make_job("py", dtype=str(dtype))) > 0 for dtype in Dtype)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_shakes_the_numbers_has_nothing_to_do_with_them(seed):
+    """From torch's generator, the seed of a shake and that of the start could meet, and sums of squares would move, not noise."""
+    bounds = bounds_of(seed=seed, seq_length=20, hidden_size=32, batch_size=8, num_layers=1)
+    assert max(bounds.values()) < 2 * min(bounds.values())

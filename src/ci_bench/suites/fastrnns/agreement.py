@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -152,13 +153,16 @@ def _floor(job: Job, rounding: float) -> float:
 
 
 def _shaken(given: Given, rounding: float, *, seed: int) -> Given:
-    """Every number times (1 + rounding xi), xi standard normal."""
-    generator = torch.Generator().manual_seed(seed)
+    """Every number times (1 + rounding xi), xi standard normal.
+
+    From another generator than the start was drawn with: of one seed, xi would go with the numbers that it shakes.
+    """
+    generator = np.random.default_rng(seed)
 
     def shake(value: Tensor) -> Tensor:
         if not value.is_floating_point():
             return value
-        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+        noise = torch.from_numpy(generator.standard_normal(tuple(value.shape))).to(value.device)
         return value.double() * (1 + rounding * noise)
 
     return Given(

@@ -1,0 +1,138 @@
+"""Reads the machine's state while samples are taken: the GPU through NVML, the host's CPUs through /proc.
+
+Runs in the parent, between blocks of samples and never beside one: it opens no CUDA context and touches no worker. What a reading
+means is judged in `health`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ci_bench.engine.machine.health import Reading, condition_facts, processes, taint, uneven_clocks
+from ci_bench.engine.machine.nvml import Gpu, NoNvml, load_nvml
+from ci_bench.engine.machine.proc import Host
+from ci_bench.records.case import Fact
+
+logger = logging.getLogger(__name__)
+
+
+class Monitor:
+    """Reads the machine's state. Not for use from several threads."""
+
+    def __init__(
+        self, gpu: Gpu | None, host: Host, *, note: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`gpu` is `None` on the CPU, or where NVML is out of reach, which `note` then says."""
+        self._gpu, self._host, self._clock = gpu, host, clock
+        self._vacant: frozenset[int] | None = None
+        self._own: frozenset[int] | None = None
+        self._readings: tuple[Reading, ...] = ()
+        self._notes: dict[str, str] = {}
+        if note:
+            self._note("nvml", note)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know about the readings, each said once; they are logged as warnings, too."""
+        return tuple(self._notes.values())
+
+    def read(self, workers: Iterable[int] = ()) -> Reading:
+        """The machine now. `workers` are the process ids, in this namespace, whose involuntary switches are counted."""
+        host = self._host
+        ticks, stolen_ticks = host.ticks()
+        reading = Reading(
+            at_s=self._clock(),
+            load_1min=host.load_1min(),
+            cpu_mhz=host.cpu_mhz(),
+            ticks=ticks,
+            stolen_ticks=stolen_ticks,
+            throttled_s=host.throttled_s(),
+            involuntary_switches=host.involuntary_switches(workers),
+        )
+        if self._gpu is not None:
+            reading = replace(
+                self._with_clocks(reading, self._gpu),
+                power_w=self._gpu.power_w(),
+                temperature_c=self._gpu.temperature_c(),
+                thermal_s=self._gpu.thermal_s(),
+                pids=self._gpu.pids(),
+            )
+        self._readings = (*self._readings[-1:], reading)
+        return reading
+
+    def glance(self) -> Reading:
+        """The GPU's clocks and what holds them back, for a look after each turn: the rest takes longer to ask for."""
+        reading = Reading(at_s=self._clock())
+        return reading if self._gpu is None else self._with_clocks(reading, self._gpu)
+
+    @staticmethod
+    def _with_clocks(reading: Reading, gpu: Gpu) -> Reading:
+        """Clocks first: every question gives the GPU time to fall idle."""
+        return replace(reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons())
+
+    def vacate(self) -> None:
+        """Call while no worker of ours is on the GPU: whoever is there now is not ours, and is said once to be there."""
+        self._vacant = self._gpu.pids() if self._gpu else None
+        if self._vacant:
+            self._note(
+                "crowded", f"others are on the GPU before measuring, {processes(self._vacant)}: what they do is in the times"
+            )
+
+    def residents(self) -> frozenset[int] | None:
+        """Call once all workers of a launch are warm: whoever came since `vacate` is ours.
+
+        Returns the processes that may be there from now on (ours, and those that were there before), for `taint`; `None` where
+        NVML does not tell. NVML's numbers may be the host's and ours the container's, so that the two are never compared.
+        """
+        here = self._gpu.pids() if self._gpu else None
+        if here is None or self._gpu is None:
+            return None
+        if self._vacant is not None and not here - self._vacant:
+            self._note("blind", "NVML does not list our own processes on the GPU, so that it may not list those of others either")
+        return here | (self._vacant or frozenset())
+
+    def settle(self) -> None:
+        """All workers of a launch are warm: from now on, `taint` counts whoever comes as foreign."""
+        self._own = self.residents()
+
+    def taint(self, before: Reading, after: Reading) -> str | None:
+        """Why samples taken between two readings have to be taken again, or `None`."""
+        return taint(before, after, self._own)
+
+    def uneven(self, glances: Mapping[str, Sequence[Reading]]) -> str | None:
+        """Why the seats of a block did not have the same clocks, by the looks after their turns, or `None`."""
+        return uneven_clocks(glances)
+
+    def facts(self, reading: Reading) -> dict[str, Fact]:
+        """A reading as facts; of the last one, also shares and counts since the one before it."""
+        earlier = self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
+        return condition_facts(reading, since=earlier)
+
+    def close(self) -> None:
+        """Let NVML go."""
+        if self._gpu:
+            self._gpu.close()
+
+    def _note(self, kind: str, note: str) -> None:
+        if kind not in self._notes:
+            self._notes[kind] = note
+            logger.warning(note)
+
+
+def open_monitor(
+    device: str, gpu_uuid: str | None = None, *, load: Callable[[], Any] = load_nvml, host: Host | None = None
+) -> Monitor:
+    """The monitor of a device string, or of the identity's `device`; `gpu_uuid` is the condition's fact of that name.
+
+    Never fails: without NVML, or without the GPU in it, the monitor reads the host alone, taints nothing, and has a note that
+    says why. `load` gives `pynvml`, or what behaves like it.
+    """
+    host = host or Host()
+    if not device.startswith("cuda"):
+        return Monitor(None, host)
+    try:
+        return Monitor(Gpu(gpu_uuid or "", load), host)
+    except NoNvml as reason:
+        return Monitor(None, host, note=f"{reason}: throttling and other processes on the GPU will not be noticed")

@@ -1,0 +1,164 @@
+"""Looks at the machine a worker runs on: identity (may two runs be compared?) and condition (what was it like?).
+
+Runs in a worker, since it touches the GPU. What cannot be found out is `None`.
+"""
+
+import os
+import platform
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ci_bench.engine.machine.health import spell
+from ci_bench.engine.machine.nvml import Gpu, NoNvml, load_nvml
+from ci_bench.engine.timing.device import torch_is_loaded
+from ci_bench.records.case import Fact
+from ci_bench.records.config import RunOptions
+
+Facts = dict[str, Fact]
+
+
+def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
+    """Identity and condition of this machine for one device string.
+
+    Of the options, those that change what a time on a GPU means are part of the identity: cold caches are never compared with
+    hot ones, nor replays with calls. The GPU's UUID is part of the condition: a twin of the same model may be compared.
+    """
+    identity, condition = _identity(), _condition()
+    if torch_is_loaded():
+        identity |= _torch_identity()
+    if device.startswith("cuda"):
+        gpu_identity, gpu_condition = _gpu(device)
+        identity |= gpu_identity
+        condition |= gpu_condition
+        identity |= _manner(options or RunOptions())
+    return {"identity": identity, "condition": condition}
+
+
+def _manner(options: RunOptions) -> Facts:
+    """How a GPU is timed where that is out of the ordinary; what isn't there is not so, in older results too."""
+    manner = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
+    return {name: True for name, wanted in manner.items() if wanted}
+
+
+def _identity() -> Facts:
+    return {
+        "device": "cpu",
+        "cpu": _cpu_model(),
+        "cpu_cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "cpp_compiler": _cpp_compiler(),
+        "image_digest": os.environ.get("CI_BENCH_IMAGE_DIGEST") or None,
+    }
+
+
+def _torch_identity() -> Facts:
+    import torch
+
+    return {
+        "torch": str(torch.__version__),
+        "torch_git": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _condition() -> Facts:
+    memory = _proc_fields("/proc/meminfo")
+    return {
+        "load_1min": round(os.getloadavg()[0], 2),
+        "memory_total_bytes": memory.get("MemTotal"),
+        "memory_available_bytes": memory.get("MemAvailable"),
+        "kernel": platform.release(),
+        "transformers": _version("transformers"),
+        "cpu_mhz": _cpu_mhz(),
+    }
+
+
+def _gpu(device: str) -> tuple[Facts, Facts]:
+    import torch
+
+    index = int(device.partition(":")[2] or 0)
+    properties = torch.cuda.get_device_properties(index)
+    identity: Facts = {
+        "device": "cuda",
+        "gpu": properties.name,
+        "gpu_memory_bytes": properties.total_memory,
+        "gpu_multiprocessors": properties.multi_processor_count,
+        "gpu_capability": f"{properties.major}.{properties.minor}",
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call] # torch leaves it unannotated
+    }
+    uuid = str(getattr(properties, "uuid", ""))
+    nvml_identity, condition = _nvml(uuid)
+    return identity | nvml_identity, {"gpu_uuid": uuid or None} | condition
+
+
+def _nvml(uuid: str, load: Callable[[], Any] = load_nvml) -> tuple[Facts, Facts]:
+    """What NVML tells of the GPU with this UUID."""
+    try:
+        gpu = Gpu(uuid, load)
+    except NoNvml:
+        return {"driver": None}, {}
+    reasons, pids = gpu.reasons(), gpu.pids()
+    condition: Facts = {
+        "gpu_temperature_c": gpu.temperature_c(),
+        "gpu_power_w": gpu.power_w(),
+        "gpu_power_limit_w": gpu.power_limit_w(),
+        "gpu_sm_mhz": gpu.sm_mhz(),
+        "gpu_memory_mhz": gpu.memory_mhz(),
+        "gpu_held_back_by": None if reasons is None else spell(reasons),
+        "gpu_ecc": gpu.ecc(),
+        "gpu_processes": None if pids is None else len(pids),
+    }
+    identity: Facts = {"driver": gpu.driver()}
+    gpu.close()
+    return identity, condition
+
+
+def _version(package: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def _cpu_model() -> str | None:
+    with suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return platform.processor() or platform.machine() or None
+
+
+def _cpu_mhz() -> float | None:
+    with suppress(OSError):
+        found = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if found:
+            return float(found[1])
+    return None
+
+
+def _cpp_compiler() -> str | None:
+    """The first line of the version of the C++ compiler that inductor would use on the CPU."""
+    import shutil
+    import subprocess
+
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        return None
+    with suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        return told.stdout.splitlines()[0].strip() if told.stdout else None
+    return None
+
+
+def _proc_fields(path: str) -> dict[str, int]:
+    with suppress(OSError):
+        rows = re.findall(r"^(\w+):\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
+        return {name: int(kilobytes) * 1024 for name, kilobytes in rows}
+    return {}

@@ -1,0 +1,182 @@
+"""The process behind one launch: imports torch once, then forks one child per task.
+
+Run as ``python -m ci_bench.engine.process.forkserver SOCKET_FD MODULE…``. Owns forking and reaping, nothing else. It never touches
+the GPU and starts no thread, so that forking stays safe. A child gets a session of its own, its output goes to a log file, it
+answers on a pipe that nothing printed can reach, and takes orders on another. Whatever a child started and left behind ends with
+it, in its session or not. When the parent goes away the server ends its children and itself; when the server is killed the kernel
+ends its children.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+WORKER = "ci_bench.engine.process.worker"
+MAX_MESSAGE = 1 << 20
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""From linux/prctl.h: prctl(2)."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until the parent closes its end of the socket."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    with socket.socket(fileno=int(argv[0])) as connection:
+        for module in (WORKER, *argv[1:]):
+            importlib.import_module(module)
+        _say(connection, {"ready": os.getpid()})
+        wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        server = _Server(connection=connection, wake_reader=wake_reader, wake_writer=wake_writer)
+        try:
+            server.serve()
+        finally:
+            server.end_children()
+    return 0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Server:
+    """The open descriptors and the children that have not been reaped."""
+
+    connection: socket.socket
+    wake_reader: int
+    wake_writer: int
+    children: set[int] = field(default_factory=set)
+
+    def serve(self) -> None:
+        """Fork and reap until the parent is gone."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.connection, selectors.EVENT_READ)
+            selector.register(self.wake_reader, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if self.wake_reader in ready:
+                    os.read(self.wake_reader, 4096)
+                    self._reap()
+                if self.connection in ready and not self._accept(selector):
+                    return
+
+    def end_children(self) -> None:
+        """Kill every child, and all that they left behind."""
+        for pid in self.children:
+            _kill_group(pid)
+        self.children.clear()
+        _end_orphans(())
+
+    def _accept(self, selector: selectors.BaseSelector) -> bool:
+        """Fork a child for the next request; False when the parent is gone."""
+        data, descriptors, _, _ = socket.recv_fds(self.connection, MAX_MESSAGE, 2)
+        if not data:
+            return False
+        request = json.loads(data)
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_worker((descriptors[0], descriptors[1]), request, server=server, let_go=lambda: self._let_go(selector))
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.children.add(pid)
+        _say(self.connection, {"started": pid})
+        return True
+
+    def _let_go(self, selector: selectors.BaseSelector) -> None:
+        """In a child: close what belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        selector.close()
+        self.connection.close()
+        os.close(self.wake_reader)
+        os.close(self.wake_writer)
+
+    def _reap(self) -> None:
+        for pid in tuple(self.children):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                self.children.discard(pid)
+                _kill_group(pid)
+                _end_orphans(self.children)
+                _say(self.connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _become_worker(pipes: tuple[int, int], request: dict[str, str], *, server: int, let_go: Callable[[], None]) -> NoReturn:
+    """The child's whole life. Never returns: whatever happens, the copy of the server must not go on serving."""
+    code = 70
+    try:
+        os.setsid()
+        let_go()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:
+            os._exit(code)
+        for pipe in pipes:
+            os.set_inheritable(pipe, False)
+        _redirect(request["log"])
+        faulthandler.enable(2)
+        code = importlib.import_module(WORKER).main(*pipes, request["task"])
+    except BaseException:  # noqa: BLE001 - the last line of defence of a forked child: log, then leave by _exit
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _redirect(log: str) -> None:
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    os.close(nothing)
+
+
+def _kill_group(pid: int) -> None:
+    """End a child's session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _end_orphans(children: Iterable[int]) -> None:
+    """End what left its session and lost its parent: the kernel hands it to this process (PR_SET_CHILD_SUBREAPER).
+
+    Again until nothing is left, since the end of one orphans what it started.
+    """
+    while orphans := set(_own_children()).difference(children):
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _own_children() -> Iterator[int]:
+    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(stat.parent.name)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _say(connection: socket.socket, message: dict[str, int]) -> None:
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

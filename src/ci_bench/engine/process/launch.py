@@ -1,0 +1,204 @@
+"""The parent's half of a launch: starts a forkserver and has it fork one worker per task.
+
+Owns the server's process and its socket. A worker's life is in `resident`, what its end means is the runner's business.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
+from ci_bench.engine.process.task import Answer, Task, encode
+from ci_bench.errors import LauncherFailed
+
+SERVER = "ci_bench.engine.process.forkserver"
+START_TIMEOUT_S = 180.0
+LAST_WORDS_S = 1.0
+
+
+class Launcher:
+    """One launch: a context manager around one forkserver, which has one worker at a time. Not for use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        preload: Sequence[str],
+        environ: Mapping[str, str],
+        folder: Path,
+        python: Path = Path(sys.executable),
+        cwd: Path | None = None,
+    ) -> None:
+        """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks.
+
+        Raises:
+            LauncherFailed: no process can be started.
+        """
+        self._folder = folder
+        self._count = 0
+        self._buffer = b""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "server.log"
+        self._connection, theirs = socket.socketpair()
+        command = [str(python), "-u", "-P", "-m", SERVER, str(theirs.fileno()), *preload]
+        try:
+            with theirs, self._log.open("ab") as log:
+                self._server = _start_server(command, theirs.fileno(), _launch_environment(environ), log.fileno(), cwd)
+        except OSError as error:
+            self._connection.close()
+            raise _failure(str(error), self._log) from error
+
+    def __enter__(self) -> Self:
+        """Wait until the server has imported what it preloads."""
+        try:
+            self.expect("ready", time.monotonic() + START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        """End the server and every worker."""
+        self.close()
+
+    def close(self) -> None:
+        """End the server and every worker; safe to call twice."""
+        self._connection.close()
+        try:
+            self._server.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            kill(self._server.pid)
+            self._server.wait()
+
+    def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
+        """Run one task in a fresh child and wait for its end, at most `timeout_s` seconds.
+
+        Raises:
+            LauncherFailed: the server died, or a worker could not be ended.
+        """
+        with self.begin(task, timeout_s=timeout_s, on_answer=on_answer) as worker:
+            return worker.end()
+
+    @contextmanager
+    def begin(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Iterator[Worker]:
+        """A fresh child for one task, which is ended with the block. Raises `LauncherFailed` as `run` does."""
+        self._count += 1
+        log = self._folder / f"{self._count:03d}.log"
+        path = self._folder / f"{self._count:03d}.task.json"
+        path.write_bytes(encode(task))
+        answers, theirs_out = os.pipe()
+        theirs_in, orders = os.pipe()
+        try:
+            pid = self._fork({"task": str(path), "log": str(log)}, (theirs_out, theirs_in))
+        except BaseException:
+            os.close(answers)
+            os.close(orders)
+            raise
+        worker = Worker(self, pid, answers=answers, orders=orders, log=log, timeout_s=timeout_s, on_answer=on_answer)
+        try:
+            yield worker
+        finally:
+            worker.close()
+
+    def fileno(self) -> int:
+        """To wait for a word of the server."""
+        return self._connection.fileno()
+
+    def has_spoken(self) -> bool:
+        """Whether a word of the server has been read, but not taken."""
+        return b"\n" in self._buffer
+
+    def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
+        """The next word of the server, which must have `key`. Raises `LauncherFailed` where none comes in time."""
+        for line in self._lines(deadline):
+            message = json.loads(line)
+            if key in message:
+                return int(message[value or key])
+        raise self.broken(f"no {key!r} message came")
+
+    def broken(self, what: str) -> LauncherFailed:
+        """The error for a server that no longer does its work. Gives a dying one the time to say why."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(LAST_WORDS_S)
+        return _failure(what, self._log)
+
+    def _fork(self, request: Mapping[str, str], pipes: tuple[int, int]) -> int:
+        """Ask for a child with these pipes, which are closed here. Returns the child's process id."""
+        try:
+            socket.send_fds(self._connection, [json.dumps(request).encode()], pipes)
+        except OSError as error:
+            raise self.broken(str(error)) from error
+        finally:
+            for pipe in pipes:
+                os.close(pipe)
+        return self.expect("started", time.monotonic() + START_TIMEOUT_S)
+
+    def _lines(self, deadline: float) -> Iterator[bytes]:
+        """The server's messages; ends with the deadline or with the server."""
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                yield line
+                continue
+            self._connection.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                data = self._connection.recv(65536)
+            except OSError:
+                return
+            finally:
+                self._connection.settimeout(None)
+            if not data:
+                return
+            self._buffer += data
+
+
+def _failure(what: str, log: Path) -> LauncherFailed:
+    return LauncherFailed(
+        f"the process that starts the workers stopped answering ({what}). Its last words:\n{tail(log) or '(none)'}\n"
+        "Run `ci-bench doctor` to see whether torch can be imported here."
+    )
+
+
+def _start_server(
+    command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, cwd: Path | None
+) -> subprocess.Popen[bytes]:
+    """Unbuffered (-u), so that what a worker printed before it crashed is in its log.
+
+    The working folder is not put in front of the path (-P): a side's environment says what comes first.
+    """
+    return subprocess.Popen(
+        command,
+        pass_fds=[connection],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environ,
+        cwd=cwd,
+        start_new_session=True,
+    )
+
+
+def _launch_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """A fresh hash seed and a random environment size per launch, so that layout luck is not taken for a difference.
+
+    Environment size alone can flip a conclusion: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
+    Wrong!", ASPLOS 2009.
+    """
+    padding = "x" * secrets.randbelow(4096)
+    return {**environ, "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)), "CI_BENCH_PADDING": padding}
+
+
+def make_folder() -> tempfile.TemporaryDirectory[str]:
+    """A private folder for a run's tasks, logs and caches, removed with the context."""
+    return tempfile.TemporaryDirectory(prefix="ci-bench-", ignore_cleanup_errors=True)

@@ -1,0 +1,188 @@
+"""The parent's half of one worker: sends orders, reads answers, enforces its time limit, learns how it ended.
+
+Owns one child of a launch from its start to its end. The launch itself (the server that forks) belongs to `launch`.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ci_bench.engine.process.answers import Answers
+from ci_bench.engine.process.task import Answer, Order, encode
+from ci_bench.errors import LauncherFailed
+
+LOG_TAIL_BYTES = 4000
+GRACE_S = 5.0
+
+
+class Server(Protocol):
+    """What a worker's end is learned from: the process that forked it, which tells when it is gone."""
+
+    def fileno(self) -> int:
+        """To wait for a word of the server."""
+
+    def has_spoken(self) -> bool:
+        """Whether a word of the server waits to be read: the worker ended."""
+
+    def expect(self, key: str, deadline: float, *, value: str | None = None) -> int:
+        """The next word of the server, which must have `key`."""
+
+    def broken(self, what: str) -> LauncherFailed:
+        """The error for a server that no longer does its work."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a worker ended. `code` is its exit code, negative for a signal.
+
+    `answers` are the lines it sent, but for progress and for orders done; `garbled` counts those that were not answers. `flooded`
+    says that it was ended because it sent too much. `duration_s` is the time it was waited for.
+    """
+
+    code: int
+    timed_out: bool
+    answers: tuple[Answer, ...]
+    garbled: int = 0
+    flooded: bool = False
+    log_tail: str = ""
+    duration_s: float = 0.0
+
+
+class Worker:
+    """One child. It is idle, and its time limit rests, while nobody asks it or waits for it. Not for use from several threads."""
+
+    def __init__(
+        self,
+        server: Server,
+        pid: int,
+        *,
+        answers: int,
+        orders: int,
+        log: Path,
+        timeout_s: float,
+        on_answer: Callable[[Answer], None],
+    ) -> None:
+        """`answers` and `orders` are this end of the child's pipes, closed by `close`."""
+        self._server, self._pid = server, pid
+        self._reader = answers
+        self._writer: int | None = orders
+        self._log, self._left_s = log, timeout_s
+        self._answers = Answers(on_answer)
+        self._spent_s, self._timed_out = 0.0, False
+        self._code: int | None = None
+        self._read, self._given_up = 0, False
+        os.set_blocking(answers, False)
+
+    def ask(self, order: Order | None) -> Answer | None:
+        """Send an order, if any, and wait for the next answer.
+
+        `None` where the worker ended instead or had to be ended, or where what came is no answer: no more can be trusted then.
+        """
+        if order is not None and self._writer is not None:
+            with contextlib.suppress(OSError):  # it is gone, and its end says so
+                os.write(self._writer, encode(order))
+        answers = self._answers
+        self._wait(lambda: len(answers.kept) > self._read or answers.garbled > 0)
+        if len(answers.kept) <= self._read or answers.garbled:
+            return None
+        self._read += 1
+        return self._answers.kept[self._read - 1]
+
+    def end(self) -> Ended:
+        """Give no more orders, and wait for the worker's own end, at most as long as its limit leaves it.
+
+        Raises:
+            LauncherFailed: the server died, or the worker could not be ended.
+        """
+        self._let_go()
+        self._wait(lambda: False)
+        self._answers.drain(self._reader)
+        self._answers.finish()
+        assert self._code is not None, "waiting for nothing ends with the worker"  # noqa: S101 - our own bug if not
+        return Ended(
+            code=self._code,
+            timed_out=self._timed_out,
+            answers=tuple(answer for answer in self._answers.kept if answer.done is None),
+            garbled=self._answers.garbled,
+            flooded=self._answers.flooded,
+            log_tail=tail(self._log),
+            duration_s=self._spent_s,
+        )
+
+    def close(self) -> None:
+        """End the worker if it still runs, and close the pipes."""
+        if self._code is None:
+            kill(self._pid)
+        if self._code is None and not self._given_up:
+            with contextlib.suppress(LauncherFailed):
+                self._code = self._server.expect("ended", time.monotonic() + GRACE_S, value="code")
+        os.close(self._reader)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+
+    def _wait(self, enough: Callable[[], bool]) -> None:
+        """Read until there is enough or the worker has ended. Time counts against its limit."""
+        started = time.monotonic()
+        try:
+            if self._code is None and self._await_word(enough, started + self._left_s):
+                self._code = self._server.expect("ended", time.monotonic() + GRACE_S, value="code")
+                self._answers.drain(self._reader)
+        except LauncherFailed:
+            self._given_up = True
+            raise
+        finally:
+            spent_s = time.monotonic() - started
+            self._spent_s += spent_s
+            self._left_s -= spent_s
+
+    def _await_word(self, enough: Callable[[], bool], deadline: float) -> bool:
+        """Wait for an answer or for the server's word, and kill the child's session at the deadline.
+
+        Returns whether the server spoke. The pipe's end is no sign of the child's: it may close the pipe early, and something it
+        started may hold it open. A quick end comes together with the word that the child started, so it may be there already.
+        """
+        killed = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._reader, selectors.EVENT_READ)
+            selector.register(self._server, selectors.EVENT_READ)
+            while not enough() or killed:
+                if self._server.has_spoken():
+                    return True
+                ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
+                if self._reader in ready and not self._answers.drain(self._reader):
+                    selector.unregister(self._reader)
+                if self._server in ready:
+                    return True
+                late = time.monotonic() >= deadline
+                if late and killed:
+                    raise self._server.broken(f"worker {self._pid} was killed, but no word came that it ended")
+                if not killed and (late or self._answers.flooded):
+                    self._timed_out, killed, deadline = late, True, time.monotonic() + GRACE_S
+                    kill(self._pid)
+        return False
+
+
+def kill(pid: int) -> None:
+    """End a process and its session; the process alone where it has not had the time to open one."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+
+
+def tail(log: Path) -> str:
+    """The last bytes of a log as text."""
+    with contextlib.suppress(OSError), log.open("rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
+        return stream.read().decode("utf-8", "replace").strip()
+    return ""

@@ -1,0 +1,107 @@
+"""What a forked child does: one task, answered on a pipe.
+
+Owns the way from a task to a measurement, and how a failure is told: a typed fault where Python can still speak. Imports no
+torch: suites that need it bring it along (see `engine.timing.device`).
+"""
+
+import contextlib
+import os
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from ci_bench.engine.machine.probe import probe_environment
+from ci_bench.engine.process.channel import Abandoned, Channel
+from ci_bench.engine.process.task import Answer, Fault, Task, decode_task, encode
+from ci_bench.engine.timing.alone import measure_alone
+from ci_bench.engine.timing.device import select_device
+from ci_bench.engine.timing.sampling import Table, serve_turns
+from ci_bench.records.case import Status
+from ci_bench.records.progress import Progress
+from ci_bench.suites.base import Context, Evidence, SelfMeasuring, Stage, StageKind, Unsupported, Workload
+
+OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
+MAX_MESSAGE = 2000
+
+
+def main(answers: int, orders: int, task_path: str) -> int:
+    """Do the task in the file `task_path`; answer and take orders on these descriptors. Returns the exit code."""
+    task = decode_task(Path(task_path).read_bytes())
+    os.environ.update(task.environ)
+    channel = Channel(answers, orders)
+    try:
+        line, code = _perform(task, channel)
+    except Abandoned:
+        return 1
+    channel.send(line)
+    return code
+
+
+def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
+    """The last line to say, and the exit code."""
+    try:
+        return encode(_answer(task, channel)), 0
+    except Abandoned:
+        raise
+    except Unsupported as reason:
+        fault = Fault(kind=Status.SKIPPED, message=_words(reason)[:MAX_MESSAGE])
+    except BaseException as error:  # noqa: BLE001 - benched code may raise anything, SystemExit included
+        with contextlib.suppress(Exception):  # it may have closed stderr, too
+            traceback.print_exc()
+        fault = Fault(kind=_kind(error), message=_describe(error))
+    return encode(Answer(fault=fault)), 1
+
+
+def _answer(task: Task, channel: Channel) -> Answer:
+    device = select_device(task.device, threads=task.options.threads)
+    if task.case is None or task.stage is None or task.worker is None:
+        return Answer(environment=probe_environment(device, task.options))
+
+    def tell(arm: str, done: int, total: int) -> None:
+        channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
+
+    context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch)
+    evidence = _gather(task, import_module(task.worker).open_workload(task.case, context), task.stage, context, channel)
+    if not isinstance(evidence, Evidence):
+        message = f"{task.worker} returned {type(evidence).__name__} from {task.stage.kind}, not Evidence"
+        raise TypeError(message)
+    return Answer(evidence=evidence)
+
+
+def _gather(task: Task, workload: Workload, stage: Stage, context: Context, channel: Channel) -> Evidence:
+    match stage.kind:
+        case StageKind.PREPARE:
+            workload.prepare()
+            return Evidence()
+        case StageKind.VERIFY:
+            return workload.verify(stage.arms)
+        case StageKind.TIME:
+            table = Table(options=task.options, context=context)
+            return serve_turns(table, workload, stage.arms, launch=task.launch, channel=channel)
+        case StageKind.RUN:
+            measuring = cast("SelfMeasuring", workload)
+            return measuring.measure(stage.arms)
+        case StageKind.ALONE:
+            return measure_alone(workload, stage, launch=task.launch, context=context)
+
+
+def _kind(error: BaseException) -> Status:
+    """A memory error by any name is `out_of_memory`; torch raises RuntimeError for the host's memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return Status.OUT_OF_MEMORY
+    text = _words(error).lower()
+    if isinstance(error, RuntimeError | OSError) and any(words in text for words in OUT_OF_MEMORY_WORDS):
+        return Status.OUT_OF_MEMORY
+    return Status.FAILED
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_words(error)[:MAX_MESSAGE]}".removesuffix(": ")
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # noqa: BLE001 - its class is benched code as well
+        return ""

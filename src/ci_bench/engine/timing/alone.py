@@ -1,0 +1,91 @@
+"""One arm by itself in a process: peak memory of steady steps, compile latency from a cold cache, what dynamo did.
+
+No other arm has ever lived in this process, so nothing of it is in the peak.
+"""
+
+import gc
+
+from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
+from ci_bench.engine.timing.device import synchronizer, torch_is_loaded
+from ci_bench.engine.timing.fence import time_calls
+from ci_bench.engine.timing.memory import read_peaks, reset_peaks
+from ci_bench.engine.timing.sampling import compile_latency
+from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
+
+STEADY_CALLS = 5
+COMPILE_COLD = "compile_cold"
+
+
+def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context) -> Evidence:
+    """Measure the stage's one arm. A cold stage tells compile latency; a shared-cache stage tells memory."""
+    (arm,) = stage.arms
+    if stage.cache is Cache.COLD:
+        return _compile_from_cold(workload, arm, launch=launch, context=context)
+    return _take_peaks(workload, arm, launch=launch, context=context)
+
+
+def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
+    counter = CompileCounter() if torch_is_loaded() else None
+    program, first_call_s, steady_s = _settle(workload, arm, context)
+    cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch)
+    if counter is None or program.compiler is not Compiler.DYNAMO:
+        return Evidence(metrics=cold, checks=program.finish())
+    counts = counter.read()
+    return Evidence(metrics=(*cold, *_counts(arm, counts, launch)), checks=(_really_compiled(arm, counts), *program.finish()))
+
+
+def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
+    _settle(workload, arm, context)
+    peaks = read_peaks(context.device).by_metric
+    return Evidence(metrics=tuple(_counter(name, arm, Unit.BYTES, value, launch) for name, value in peaks.items()))
+
+
+def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, float, float]:
+    """The program after steady calls, its first call and its fastest steady call (s). Peaks count from the steady calls on."""
+    synchronize = synchronizer(context.device)
+    program = workload.open(arm)
+
+    def step() -> None:
+        program.step(no_mark)
+
+    first_call_s = time_calls(step, calls=1, synchronize=synchronize)
+    gc.collect()
+    step()
+    synchronize()
+    reset_peaks(context.device)
+    steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
+    context.progress(arm, 1, 1)
+    return program, first_call_s, min(steady)
+
+
+def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:
+    named = {
+        "graphs": counts.graphs,
+        "graph_breaks": counts.graph_breaks,
+        "recompiles": counts.recompiles,
+        "fallbacks": counts.fallbacks,
+        "cudagraph_skips": counts.cudagraph_skips,
+    }
+    return tuple(_counter(name, arm, Unit.COUNT, float(value), launch) for name, value in named.items())
+
+
+def _counter(name: str, arm: str, unit: Unit, value: float, launch: int) -> Metric:
+    taken = Launch(launch=launch, values=(value,))
+    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=(taken,))
+
+
+def _really_compiled(arm: str, counts: CompileCounts) -> Check:
+    """A candidate that ran without a single captured graph was never compiled."""
+    places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
+    broken = (f"{reason}{places.get(reason, '')} ({times}x)" for reason, times in sorted(counts.break_reasons.items()))
+    reasons = "; ".join([*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)])
+    detail = (
+        f"{counts.graphs} graphs of {counts.operations} operations, {counts.graph_breaks} breaks, {counts.recompiles} recompiles"
+    )
+    if counts.fallbacks:
+        detail += f", {counts.fallbacks} frames left to run as they are"
+    if counts.graphs == 0:
+        detail = "no graph was captured: the step ran uncompiled"
+    outcome = Outcome.PASS if counts.graphs > 0 else Outcome.FAIL
+    return Check(name="compiled", arm=arm, outcome=outcome, detail=f"{detail}. {reasons}".rstrip(". ")[:1000])

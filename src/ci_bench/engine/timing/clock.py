@@ -1,0 +1,183 @@
+"""Takes one sample of a program: so many calls in one fence, by the host's clock, by the device's, and its parts.
+
+Owns what a clock is, the host's clock, and what makes a series of samples. The GPU's clock is in `cuda_clock`. Inside the fence
+are the calls and the marks at the ends of their parts, nothing else. The device is synchronised at both ends; whoever takes
+samples holds the garbage collector off. Rotating inputs is the program's business.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from ci_bench.engine.timing.device import synchronizer
+from ci_bench.records.case import Check, Lane, Outcome
+from ci_bench.records.config import RunOptions
+from ci_bench.suites.base import Part, Program, no_mark
+
+_Reading = TypeVar("_Reading")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """One sample: seconds per call by the host's clock, by the device's, and of each part.
+
+    `None` is what the device's clock cannot resolve or does not exist. `parts_s` is empty where parts are not timed, and
+    otherwise has an entry for each part.
+    """
+
+    wall_s: float
+    device_s: float | None = None
+    parts_s: tuple[float | None, ...] = ()
+
+
+class Clock(Protocol):
+    """Whatever takes samples on one device, for any number of programs."""
+
+    parts_lane: Lane
+    """The clock that parts are read from."""
+
+    def prepare(self, program: Program) -> None:
+        """Do what has to be done once before a program is sampled, at the latest at its first sample.
+
+        Where several programs take turns, all of them are prepared before the first is warmed up: preparing one may empty the
+        allocator's cache under the others.
+        """
+
+    def call(self, program: Program) -> None:
+        """One call as samples make it, not timed and not waited for."""
+
+    def take(self, program: Program, *, calls: int) -> Taken:
+        """Time so many calls."""
+
+    def least_sample_s(self) -> float:
+        """The shortest sample (s) beside which the fence itself does not count."""
+
+    def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
+        """What the reader has to know about how this program was timed."""
+
+
+class HostClock:
+    """`time.perf_counter`, for a device that has no clock of its own."""
+
+    parts_lane = Lane.WALL
+
+    def __init__(self, synchronize: Callable[[], None], *, unmet: tuple[str, ...] = ()) -> None:
+        """`synchronize` waits for the device. `unmet` names the options that this device cannot follow."""
+        self._synchronize = synchronize
+        self._unmet = unmet
+
+    def prepare(self, program: Program) -> None:
+        """Nothing has to be prepared."""
+
+    def call(self, program: Program) -> None:
+        """One call, not timed."""
+        program.step(no_mark)
+
+    def take(self, program: Program, *, calls: int) -> Taken:
+        """Time so many calls in one fence; parts by the marks between them.
+
+        Raises:
+            ValueError: a call made more or fewer marks than it has parts.
+        """
+        if not program.parts:
+            return Taken(wall_s=self._whole(program, calls))
+        ends: list[float] = []
+        now = time.perf_counter
+
+        def mark() -> None:
+            ends.append(now())
+
+        self._synchronize()
+        start = now()
+        for _ in range(calls):
+            mark()
+            program.step(mark)
+        self._synchronize()
+        wall_s = (now() - start) / calls
+        expect_marks(len(ends), program.parts, calls)
+        spans_s = split(ends, program.parts, between=lambda earlier, later: later - earlier)
+        parts_s = tuple(span_s / calls / part.per for span_s, part in zip(spans_s, program.parts, strict=True))
+        return Taken(wall_s=wall_s, parts_s=parts_s)
+
+    def least_sample_s(self) -> float:
+        """The CPU needs no waiting for, so any sample will do."""
+        return 0.0
+
+    def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:  # noqa: ARG002 - the same for every program
+        """The options that have no meaning on this device."""
+        return tuple(
+            Check(name=name, arm=arm, outcome=Outcome.UNKNOWN, detail=f"run.{name} is for GPUs: not done here", informative=True)
+            for name in self._unmet
+        )
+
+    def _whole(self, program: Program, calls: int) -> float:
+        step = program.step
+        self._synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            step(no_mark)
+        self._synchronize()
+        return (time.perf_counter() - start) / calls
+
+
+def expect_marks(marks: int, parts: tuple[Part, ...], calls: int) -> None:
+    """Complain where calls made more or fewer marks than they have parts; the start of each call counts as one, too.
+
+    Raises:
+        ValueError: with the number of parts, their metrics, and what was marked.
+    """
+    if marks != (len(parts) + 1) * calls:
+        names = ", ".join(part.metric for part in parts)
+        made = marks / calls - 1
+        message = f"a step has to mark the end of each of its {len(parts)} parts ({names}), and made {made:g} marks per call"
+        raise ValueError(message)
+
+
+def split(
+    readings: Sequence[_Reading], parts: tuple[Part, ...], *, between: Callable[[_Reading, _Reading], float]
+) -> tuple[float, ...]:
+    """The seconds that each part took over all calls, from a reading at the start of each call and at each mark.
+
+    `between` gives the seconds from one reading to a later one.
+    """
+    width = len(parts) + 1
+    starts = range(0, len(readings), width)
+    return tuple(
+        sum(between(readings[start + index], readings[start + index + 1]) for start in starts) for index in range(len(parts))
+    )
+
+
+def device_series(taken: Sequence[Taken]) -> tuple[float, ...]:
+    """The device's seconds of every sample, or nothing where one of them is unknown: a series has no holes."""
+    return _without_holes([one.device_s for one in taken])
+
+
+def part_series(taken: Sequence[Taken], index: int) -> tuple[float, ...]:
+    """The seconds of one part in every sample, or nothing where one of them is unknown."""
+    return _without_holes([one.parts_s[index] if index < len(one.parts_s) else None for one in taken])
+
+
+def _without_holes(values: Sequence[float | None]) -> tuple[float, ...]:
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else ()
+
+
+def make_clock(device: str, options: RunOptions | None = None) -> Clock:
+    """The clock of a device string: `HostClock` for the CPU, `cuda_clock.CudaClock` for a GPU.
+
+    On the CPU, `flush_l2` and `cuda_graph` do nothing but leave an informative check: which caches there are, how large they are
+    and who else uses them is not ours to know on a shared machine, so a flush would be a promise that cannot be kept.
+    """
+    options = options or RunOptions()
+    if device == "cpu":
+        asked = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
+        return HostClock(synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted))
+    import torch
+
+    from ci_bench.engine.timing.cuda_clock import CudaClock, make_flush
+
+    flush = None
+    if options.flush_l2:
+        flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
+    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph)

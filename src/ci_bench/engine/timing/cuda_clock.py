@@ -1,0 +1,273 @@
+"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it.
+
+Hot (the default): the calls follow one another in one fence, between two events; `device_s` is what lies between these. Cold
+(`flush_l2`): before each call the L2 cache is overwritten, and each call has a fence of its own. There `wall_s` and `device_s`
+come from different calls: the host's clock needs the flush to be over before it starts, while events are queued behind the flush,
+so that the GPU is busy with it while the host queues the call and no waiting for the host is in the span.
+
+An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of events resolves a span of 100 µs to
+0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the root
+of n on, and are unknown below.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ci_bench.engine.timing.clock import Taken, expect_marks, split
+from ci_bench.engine.timing.graph import Captured, capture
+from ci_bench.records.case import Check, Lane, Outcome
+from ci_bench.suites.base import Mark, Part, Program, no_mark
+
+LEAST_SPAN_S = 100e-6
+MAX_EVENTS = 2048
+"""Events for the marks of one sample; in longer samples only every so many calls are marked."""
+FALLBACK_FLUSH_BYTES = 256_000_000
+FENCE_SHARE = 1000
+"""A sample lasts at least so many times as long as its fence takes by itself."""
+FENCE_TRIES = 9
+MAX_OVERTAKEN = 0.1
+"""The share of calls above which it is said that the GPU had to wait for the host."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Subject:
+    """A program as this clock calls it, and what was seen on the way."""
+
+    program: Program
+    step: Callable[[Mark], object]
+    parts: tuple[Part, ...]
+    captured: Captured | None = None
+    unresolved: set[str] = field(default_factory=set)
+    queued: int = 0
+    overtaken: int = 0
+
+
+class _Marks:
+    """Records the next event each time it is called, and counts on where there are no more."""
+
+    def __init__(self, events: Sequence[Any], stream: Any) -> None:
+        self._events, self._stream = events, stream
+        self.made = 0
+
+    def __call__(self) -> None:
+        if self.made < len(self._events):
+            self._events[self.made].record(self._stream)
+        self.made += 1
+
+
+class CudaClock:
+    """Host clock and CUDA events on the current stream of one GPU, which is the process's current device.
+
+    Work on other streams is in `wall_s`, but in `device_s` only as far as the current stream waits for it.
+    """
+
+    parts_lane = Lane.DEVICE
+
+    def __init__(
+        self,
+        cuda: Any,
+        device: str,
+        *,
+        flush: Callable[[], object] | None = None,
+        graphs: bool = False,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs."""
+        self._cuda, self._device = cuda, device
+        self._flush, self._graphs, self._now = flush, graphs, now
+        self._subjects: dict[int, _Subject] = {}
+        self._events: list[Any] = []
+        self._start, self._end = self._new_events(2)
+
+    def prepare(self, program: Program) -> None:
+        """Capture the program's graph, where graphs are asked for. A program that cannot be captured is called plainly."""
+        if id(program) not in self._subjects:
+            self._subjects[id(program)] = self._subject(program)
+
+    def call(self, program: Program) -> None:
+        """One call or replay, queued."""
+        self.prepare(program)
+        self._subjects[id(program)].step(no_mark)
+
+    def take(self, program: Program, *, calls: int) -> Taken:
+        """Time so many calls; with a flush twice as many, half of them by each clock.
+
+        Raises:
+            ValueError: a call made more or fewer marks than it has parts.
+        """
+        self.prepare(program)
+        subject = self._subjects[id(program)]
+        if self._flush is not None:
+            return self._take_cold(subject, calls, self._flush)
+        return self._take_hot(subject, calls)
+
+    def least_sample_s(self) -> float:
+        """A thousand times what an empty fence takes; 0 where each call has a fence of its own, which no length would hide."""
+        if self._flush is not None:
+            return 0.0
+        costs_s = []
+        for _ in range(FENCE_TRIES):
+            self._synchronize()
+            begun = self._now()
+            self._start.record(self._stream())
+            self._end.record(self._stream())
+            self._synchronize()
+            costs_s.append(self._now() - begun)
+        return FENCE_SHARE * statistics.median(costs_s)
+
+    def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
+        """Whether the step was `graphed`, where that was asked for; what is wrong with the device's times, where something is."""
+        subject = self._subjects.get(id(program))
+        if subject is None:
+            return ()
+        found = [_graphed(subject.captured, subject.program, arm)] if subject.captured else []
+        if subject.unresolved:
+            short = ", ".join(sorted(subject.unresolved))
+            detail = f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the step more to do"
+            found.append(_doubt(arm, detail))
+        if subject.overtaken > MAX_OVERTAKEN * subject.queued:
+            share = subject.overtaken / subject.queued
+            detail = f"the GPU waited for the host in {share:.0%} of the calls: device times hold that too; try run.cuda_graph"
+            found.append(_doubt(arm, detail))
+        return tuple(found)
+
+    def _subject(self, program: Program) -> _Subject:
+        if not self._graphs:
+            return _Subject(program=program, step=program.step, parts=program.parts)
+        captured = capture(lambda: program.step(no_mark), self._cuda, self._device)
+        replay = captured.replay
+        if replay is None:
+            return _Subject(program=program, step=program.step, parts=program.parts, captured=captured)
+        return _Subject(program=program, step=lambda _: replay(), parts=(), captured=captured)
+
+    def _take_hot(self, subject: _Subject, calls: int) -> Taken:
+        """One fence; in it are the calls, their marks, and the two events around them."""
+        stride, marked = self._spread_marks(len(subject.parts), calls)
+        events = self._reserve((len(subject.parts) + 1) * marked) if subject.parts else []
+        stream, step, now = self._stream(), subject.step, self._now
+        marks = _Marks(events, stream)
+        self._synchronize()
+        begun = now()
+        self._start.record(stream)
+        if subject.parts:
+            for call in range(calls):
+                if call % stride:
+                    step(no_mark)
+                else:
+                    marks()
+                    step(marks)
+        else:
+            for _ in range(calls):
+                step(no_mark)
+        self._end.record(stream)
+        self._synchronize()
+        wall_s = (now() - begun) / calls
+        device_s = _seconds(self._start, self._end)
+        spans_s: tuple[float, ...] = ()
+        if subject.parts:
+            expect_marks(marks.made, subject.parts, marked)
+            spans_s = split(events, subject.parts, between=_seconds)
+        known_s = self._known(subject, "device time", device_s, pairs=1, calls=calls)
+        return Taken(wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked))
+
+    def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
+        """A fence for each call, once for the host's clock and once for the events; a flush before either."""
+        events = self._reserve(len(subject.parts))
+        stream, step, now = self._stream(), subject.step, self._now
+        wall_s = device_s = 0.0
+        spans_s = [0.0] * len(subject.parts)
+        for _ in range(calls):
+            flush()
+            self._synchronize()
+            begun = now()
+            step(no_mark)
+            self._synchronize()
+            wall_s += now() - begun
+
+            marks = _Marks(events, stream)
+            flush()
+            self._start.record(stream)
+            step(marks if subject.parts else no_mark)
+            self._end.record(stream)
+            subject.overtaken += bool(self._start.query())
+            self._synchronize()
+            device_s += _seconds(self._start, self._end)
+            if subject.parts:
+                expect_marks(marks.made + 1, subject.parts, 1)
+                more_s = split([self._start, *events], subject.parts, between=_seconds)
+                spans_s = [sum(pair) for pair in zip(spans_s, more_s, strict=True)]
+        subject.queued += calls
+        known_s = self._known(subject, "device time", device_s, pairs=calls, calls=calls)
+        return Taken(wall_s=wall_s / calls, device_s=known_s, parts_s=self._known_parts(subject, spans_s, calls))
+
+    def _known_parts(self, subject: _Subject, spans_s: Sequence[float], calls: int) -> tuple[float | None, ...]:
+        """Each part per call and unit (s), from its sum over so many marked calls."""
+        return tuple(
+            self._known(subject, part.metric, span_s, pairs=calls, calls=calls * part.per)
+            for part, span_s in zip(subject.parts, spans_s, strict=True)
+        )
+
+    def _known(self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int) -> float | None:
+        """A sum of spans per call (s), or `None` where so many pairs of events cannot resolve it, which is noted."""
+        if resolves(span_s, pairs):
+            return span_s / calls
+        subject.unresolved.add(what)
+        return None
+
+    def _spread_marks(self, parts: int, calls: int) -> tuple[int, int]:
+        """Every how many calls is marked, and how many that makes."""
+        stride = math.ceil(calls * (parts + 1) / MAX_EVENTS)
+        return stride, math.ceil(calls / stride)
+
+    def _reserve(self, count: int) -> list[Any]:
+        """So many events, all of which exist."""
+        if count > len(self._events):
+            self._events += self._new_events(count - len(self._events))
+        return self._events[:count]
+
+    def _new_events(self, count: int) -> list[Any]:
+        """Events, recorded once: torch creates the CUDA event behind one when it is first recorded."""
+        events = [self._cuda.Event(enable_timing=True) for _ in range(count)]
+        for event in events:
+            event.record(self._stream())
+        return events
+
+    def _stream(self) -> Any:
+        return self._cuda.current_stream(self._device)
+
+    def _synchronize(self) -> None:
+        self._cuda.synchronize(self._device)
+
+
+def resolves(span_s: float, pairs: int) -> bool:
+    """Whether the sum (s) of the spans between so many pairs of events is known to half a per cent."""
+    return span_s >= LEAST_SPAN_S * math.sqrt(pairs)
+
+
+def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Callable[[], object]:
+    """What evicts the L2 cache: queues the overwriting of a buffer twice its size. `allocate` gives a tensor of so many bytes."""
+    l2_bytes = getattr(cuda.get_device_properties(device), "L2_cache_size", 0)
+    zero: Callable[[], object] = allocate(2 * l2_bytes or FALLBACK_FLUSH_BYTES).zero_
+    return zero
+
+
+def _seconds(earlier: Any, later: Any) -> float:
+    """Between two events, which torch tells in ms."""
+    return float(earlier.elapsed_time(later)) / 1e3
+
+
+def _graphed(captured: Captured, program: Program, arm: str) -> Check:
+    if captured.replay is None:
+        detail = f"called plainly, since a CUDA graph could not be captured: {captured.reason}"
+        return Check(name="graphed", arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
+    without = "; its parts are not timed" if program.parts else ""
+    detail = f"one call captured in a CUDA graph, and replayed{without}"
+    return Check(name="graphed", arm=arm, outcome=Outcome.PASS, detail=detail)
+
+
+def _doubt(arm: str, detail: str) -> Check:
+    return Check(name="device_clock", arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)

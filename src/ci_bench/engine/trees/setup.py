@@ -1,0 +1,226 @@
+"""Makes one side ready: an environment of its own, and the set-up commands in its tree.
+
+Owns what commands and workers of a side see, and what a failure is called. Nothing that could be a secret is among it
+(`environ.worker_environment`). Without commands there is nothing to install: the engine's interpreter will do, with the tree on
+its path.
+
+What is kept between runs (`setup.cache`) is what can be: downloads, wheels of other projects, a folder for a compiler's cache.
+Never an environment: an editable install points to a tree that is gone, and an installed copy of the code under test would be
+measured in place of the code that is there.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
+
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.trees.git import LONG_S, Git
+from ci_bench.engine.trees.layers import Layer, engine_sites, link_engine, make_environment
+from ci_bench.engine.trees.overlap import find_shadowed
+from ci_bench.engine.trees.shell import Finished, run_command
+from ci_bench.engine.trees.sides import Side
+from ci_bench.engine.trees.worktrees import Tree
+from ci_bench.errors import GitFailed
+from ci_bench.records.case import SideName
+from ci_bench.records.config import Setup
+from ci_bench.records.results import Source
+
+logger = logging.getLogger(__name__)
+
+SHOWN_CHARACTERS = 100
+DIVERTING = {"PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "UV_SYSTEM_PYTHON"}
+"""Variables that would make a command install somewhere else, or the interpreter look elsewhere."""
+PROXIES = re.compile(r"(https?|ftp|all)_proxy", re.IGNORECASE)
+OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "CARGO_NET_OFFLINE": "true", "HF_HUB_OFFLINE": "1"}
+"""Tools that can be asked not to use the network are asked. What ignores that is stopped by a container without one only."""
+QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "GIT_TERMINAL_PROMPT": "0"}
+NO_NETWORK = re.compile(
+    r"No matching distribution|could not find a version|name resolution|network is unreachable|connection|"
+    r"could not resolve|no index|offline|--no-index",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preparing:
+    """What a display is told while a side is made ready: `done` of `total` commands, and the one that runs now."""
+
+    side: SideName
+    command: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workshop:
+    """What set-up needs from outside.
+
+    `environ` is the caller's environment; `checkout` the top of the user's tree, `prefix` the folder in it where the caller is;
+    `folder` is for environments, `logs` for what commands say; `cache` is kept between runs, or as good as.
+    """
+
+    setup: Setup
+    environ: Mapping[str, str]
+    checkout: Path
+    prefix: str
+    folder: Path
+    logs: Path
+    cache: Path
+    layer: Layer
+    observe: Callable[[Preparing], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Home:
+    """Where a side lives: its tree, the folder in it where its workers start, its environment (`None`: the engine's)."""
+
+    tree: Path
+    here: Path
+    venv: Path | None
+
+
+def home_of(tree: Tree, shop: Workshop) -> Home:
+    """Where a side is to live. What the engine has of the checkout itself is kept out by an environment, too."""
+    needs_own = shop.setup.commands or shop.layer.own
+    venv = shop.folder / f"{tree.name}-env" if needs_own else None
+    return Home(tree=tree.folder, here=tree.folder / shop.prefix, venv=venv)
+
+
+def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
+    """Make one side ready to be measured. `git` is aimed at the repository that has the tree's commit.
+
+    A set-up that fails, hangs or spoils the engine's environment makes a side that says so; it raises nothing.
+    """
+    home = home_of(tree, shop)
+    environ = side_environment(shop.environ, home, checkout=shop.checkout, folder=shop.folder)
+    failure = tree.failure or (None if home.here.is_dir() else f"the folder {shop.prefix} does not exist on this side")
+    if failure is None and home.venv is not None:
+        failure = make_environment(home.venv, shop.layer, _on_path(home.here))
+    if failure is None and shop.setup.commands and home.venv is not None:
+        failure = _run_commands(tree, home.here, git, shop, environ)
+        failure = failure or find_shadowed(home.venv, shop.layer.sites, environ, home.here)
+    return make_side(tree.name, home, environ, source=tree.source, failure=failure)
+
+
+def make_side(name: SideName, home: Home, environ: Mapping[str, str], *, source: Source, failure: str | None) -> Side:
+    """A side that lives somewhere."""
+    python = home.venv / "bin" / "python" if home.venv is not None else Path(sys.executable)
+    return Side(name=name, environ=environ, folder=home.here, python=python, source=source, failure=failure)
+
+
+def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, folder: Path) -> dict[str, str]:
+    """What a side's workers see: the engine first (linked in `folder`), then what the side has, then what the engine has.
+
+    Folders of the checkout that the caller had on his path are those of the tree instead. A virtual environment has the tree on
+    its own path, behind what was installed there.
+    """
+    kept = {
+        name: value
+        for name, value in worker_environment(environ).items()
+        if name not in DIVERTING and not name.startswith("GIT_")
+    }
+    callers = [_moved(Path(part), checkout, home.tree) for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part]
+    path = [link_engine(folder / "engine"), *([] if home.venv else _on_path(home.here)), *callers]
+    kept["PYTHONPATH"] = os.pathsep.join(map(str, path))
+    bins = [Path(sys.executable).parent, *map(Path, kept.get("PATH", os.defpath).split(os.pathsep))]
+    if home.venv is not None:
+        kept["VIRTUAL_ENV"] = str(home.venv)
+        bins.insert(0, home.venv / "bin")
+    kept["PATH"] = os.pathsep.join(map(str, dict.fromkeys(bins)))
+    return kept
+
+
+def cache_key(git: Git, commit: str, setup: Setup) -> str:
+    """What the per-key folder of the cache is called: changes with commands, interpreter, torch and the files of `cache_key`.
+
+    Files count by the id that git gives their content, so that none is read; a glob without a slash matches at any depth.
+    """
+    listed = git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0")
+    entries = (entry.partition("\t")[::2] for entry in listed if entry)
+    files = [(path, about) for about, path in entries if any(PurePosixPath(path).match(glob) for glob in setup.cache_key)]
+    torch = None
+    with suppress(PackageNotFoundError):
+        torch = version("torch")
+    told = [setup.commands, sys.implementation.cache_tag, platform.python_version(), platform.machine(), torch, sorted(files)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def _on_path(here: Path) -> list[Path]:
+    return [here, *([here / "src"] if (here / "src").is_dir() else [])]
+
+
+def _moved(path: Path, checkout: Path, tree: Path) -> Path:
+    return tree / path.relative_to(checkout) if path.is_absolute() and path.is_relative_to(checkout) else path
+
+
+def _run_commands(tree: Tree, here: Path, git: Git, shop: Workshop, environ: Mapping[str, str]) -> str | None:
+    """Run the commands in turn. Returns why the side cannot be measured, or `None`."""
+    setup, before = shop.setup, _installed(engine_sites())
+    commands = tuple(enumerate(setup.commands, start=1))
+    left_s = setup.timeout_s
+    try:
+        visible = _command_environment(tree, git, shop, environ)
+        for number, command in commands:
+            shop.observe(Preparing(side=tree.name, command=command, done=number - 1, total=len(commands)))
+            log = shop.logs / f"{tree.name}-{number}.log"
+            ended = run_command(command, folder=here, environ=visible, timeout_s=left_s, log=log)
+            left_s -= ended.duration_s
+            logger.info("set-up of %s: command %d: %d after %.1f s", tree.name, number, ended.code, ended.duration_s)
+            if ended.timed_out or ended.code:
+                return _failure(number, command, ended, setup, log)
+    except (OSError, GitFailed) as error:
+        return f"set-up could not be run: {error}"
+    added = sorted(_installed(engine_sites()) ^ before)
+    if added:
+        names = ", ".join(added[:5])
+        return f"set-up changed the engine's own environment ({names}), which both sides share; install with this side's `pip`"
+    return None
+
+
+def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[str, str]) -> dict[str, str]:
+    """What commands see, which is more than workers do."""
+    own = shop.cache / "keys" / cache_key(git, tree.commit, shop.setup)
+    own.mkdir(parents=True, exist_ok=True)
+    visible = {
+        **environ,
+        **QUIET,
+        "PIP_CACHE_DIR": str(shop.cache / "pip"),
+        "UV_CACHE_DIR": str(shop.cache / "uv"),
+        "CI_BENCH_SETUP_CACHE": str(own),
+        "CI_BENCH_SIDE": tree.name,
+        "CI_BENCH_CHECKOUT": str(shop.checkout),
+    }
+    if shop.setup.network:
+        return visible
+    return {name: value for name, value in visible.items() if not PROXIES.fullmatch(name)} | OFFLINE
+
+
+def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path) -> str:
+    line = " ".join(command.split())
+    shown = line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
+    which = f"set-up command {number} of {len(setup.commands)} (`{shown}`)"
+    if ended.timed_out:
+        how = f"was ended, as set-up of this side took longer than setup.timeout_s ({setup.timeout_s:g} s)"
+    elif ended.code < 0:
+        how = f"was ended by {signal.Signals(-ended.code).name}"
+    else:
+        how = f"ended with exit code {ended.code}"
+    hint = ""
+    if not setup.network and NO_NETWORK.search(ended.tail):
+        hint = " (set-up has no network here; `setup.network: true` gives it, see docs/paired.md)"
+    return f"{which} {how}{hint}; its output is in {log.name}: {ended.tail or '(it said nothing)'}"
+
+
+def _installed(sites: Sequence[Path]) -> set[str]:
+    """The names in the engine's folders, which have the versions in them. What pip is about to remove begins with `~`."""
+    return {entry.name for folder in sites for entry in folder.iterdir() if not entry.name.startswith(("~", "__pycache__"))}

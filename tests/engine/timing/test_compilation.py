@@ -1,0 +1,96 @@
+"""What is counted of dynamo's work."""
+
+from pathlib import Path
+
+import pytest
+
+from ci_bench.engine.timing.alone import _really_compiled
+from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts, _by_first_line, _is_recompile, cache_environment
+from ci_bench.records.case import Outcome
+
+
+@pytest.mark.parametrize(
+    ("compile_id", "again"),
+    [
+        ("0/0", False), ("3/0", False), ("3/1", True), ("3/12", True), ("0/0_1", False), ("3/1_2", True), ("[!0/]3/1", True),
+        ("!0/3/1", True), ("[0/]2/0", False), ("", False), ("None", False), ("3", True), ("0", False), ("a/b", False),
+    ],
+)  # fmt: skip
+def test_a_recompile_is_a_second_compilation_of_a_frame(compile_id: str, again: bool) -> None:
+    assert _is_recompile(compile_id) is again
+
+
+def test_breaks_with_the_same_first_line_are_added_up() -> None:
+    reasons = {"print\n  at a.py:1": 2, "print\n  at b.py:7": 3, "\nitem()\n": 1, "": 1}
+    assert _by_first_line(reasons) == {"print": 5, "item()": 1, "no reason given": 1}
+
+
+def test_both_caches_lie_in_the_folder() -> None:
+    assert {Path(path).parent for path in cache_environment(Path("/c")).values()} == {Path("/c")}
+
+
+def _counts(graphs: int) -> CompileCounts:
+    return CompileCounts(graphs=graphs, graph_breaks=1, recompiles=2, break_reasons={"print": 1})
+
+
+def test_an_arm_without_a_graph_was_not_compiled() -> None:
+    assert _really_compiled("inductor", _counts(0)).outcome is Outcome.FAIL
+    compiled = _really_compiled("inductor", _counts(3))
+    assert (compiled.outcome, compiled.detail) == (Outcome.PASS, "3 graphs of 0 operations, 1 breaks, 2 recompiles. print (1x)")
+
+
+@pytest.mark.engine
+def test_dynamo_tells_graphs_breaks_and_recompiles() -> None:
+    torch = pytest.importorskip("torch")
+    counter = CompileCounter()
+
+    @torch.compile(backend="eager")
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    broken(torch.ones(3))
+    once = counter.read()
+    assert (once.graphs, once.graph_breaks, once.recompiles) == (2, 1, 0)
+    broken(torch.ones(3, dtype=torch.float64))
+    again = counter.read()
+    assert (again.graph_breaks, again.recompiles > 0) == (2, True)
+    assert CompileCounter().read() == CompileCounts(graphs=0, graph_breaks=0, recompiles=0, break_reasons={})
+
+
+@pytest.mark.engine
+def test_dynamo_tells_where_and_why() -> None:
+    torch = pytest.importorskip("torch")
+    counter = CompileCounter()
+
+    @torch.compile(backend="eager")
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    broken(torch.ones(3))
+    broken(torch.ones(3, dtype=torch.float64))
+    counts = counter.read()
+    assert (counts.operations, counts.fallbacks, counts.cudagraph_skips) == (4, 0, 0)
+    ((reason, place),) = counts.break_places.items()
+    assert reason in counts.break_reasons
+    assert place.startswith("test_compilation.py:")
+    assert place.endswith(" in broken")
+    assert "broken: 0/0: tensor 'x' dtype mismatch. expected Float, actual Double" in counts.recompile_reasons
+
+
+@pytest.mark.engine
+def test_a_frame_that_dynamo_gave_up_is_a_fallback() -> None:
+    torch = pytest.importorskip("torch")
+    from torch._dynamo import config
+
+    def refuse(graph, inputs):
+        raise RuntimeError("no")
+
+    counter = CompileCounter()
+    with config.patch(suppress_errors=True):
+        torch.compile(lambda x: x.sin() + 1, backend=refuse)(torch.ones(3))
+    counts = counter.read()
+    assert (counts.graphs, counts.fallbacks) == (0, 1)

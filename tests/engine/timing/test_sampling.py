@@ -1,0 +1,141 @@
+"""What a worker does as it is told: opening, warming up, turns, and what it makes of them."""
+
+from pathlib import Path
+
+import pytest
+
+from ci_bench.engine.process.channel import Abandoned
+from ci_bench.engine.process.task import Order, OrderKind
+from ci_bench.engine.timing import sampling
+from ci_bench.engine.timing.sampling import Table, compile_latency, serve_turns
+from ci_bench.records.case import Check, Outcome
+from ci_bench.records.config import RunOptions
+from ci_bench.suites.base import Compiler, Context, Part
+
+
+class Orders:
+    """A channel that gives these orders and keeps what is said."""
+
+    def __init__(self, *orders: Order) -> None:
+        self.given, self.said = orders, []
+
+    def say(self, answer) -> None:
+        self.said.append(answer)
+
+    def orders(self):
+        yield from self.given
+
+
+def all_turns(arms: int, blocks: int, *, calls: int = 1, touch: bool = False) -> list[Order]:
+    turns = [
+        Order(kind=OrderKind.TURN, seat=seat, block=block, touch=touch)
+        for block in range(blocks)
+        for seat in (*range(arms), *reversed(range(arms)))
+    ]
+    return [Order(kind=OrderKind.WARM, calls=calls), *turns, Order(kind=OrderKind.FINISH)]
+
+
+def serve(workload, arms, orders, folder: Path, **options):
+    context = Context(device="cpu", scratch=folder, progress=lambda *_: None)
+    table = Table(options=RunOptions(**{"sample_s": 0.5, "warmup_s": 1000, **options}), context=context)
+    channel = Orders(*orders)
+    return serve_turns(table, workload, arms, launch=4, channel=channel), channel
+
+
+class Workload:
+    """Steps that move a fake clock: the first call of each arm is slow, arm b takes twice as long as arm a."""
+
+    def __init__(self) -> None:
+        self.now, self.steps, self.parts = 0.0, 0, ()
+
+    def open(self, arm: str) -> "Workload.Program":
+        return self.Program(self, arm)
+
+    class Program:
+        items = 8
+
+        def __init__(self, workload: "Workload", arm: str) -> None:
+            self.workload, self.arm, self.first, self.parts = workload, arm, True, workload.parts
+            self.compiler = Compiler.NONE if arm == "a" else Compiler.OTHER
+
+        def step(self, mark) -> None:
+            step_s = (2.0 if self.arm == "b" else 1.0) + (5.0 if self.first else 0.0)
+            self.first = False
+            self.workload.steps += 1
+            self.workload.now += step_s / 4
+            mark()
+            self.workload.now += step_s * 3 / 4
+            mark()
+
+        def finish(self) -> tuple[Check, ...]:
+            return (Check(name="finished", arm=self.arm, outcome=Outcome.PASS, detail="yes"),)
+
+
+@pytest.fixture
+def workload(monkeypatch) -> Workload:
+    made = Workload()
+    monkeypatch.setattr("ci_bench.engine.timing.fence.time.perf_counter", lambda: made.now)
+    return made
+
+
+def test_samples_of_all_arms_come_with_their_blocks_checks_and_compile_latency(workload, tmp_path: Path) -> None:
+    evidence, channel = serve(workload, ("a", "b"), all_turns(2, 3), tmp_path)
+    metrics = {(metric.name, metric.arm): metric for metric in evidence.metrics}
+    assert list(metrics) == [("step_time", "a"), ("step_time", "b"), ("compile_warm", "b")]
+    taken = metrics["step_time", "b"].launches[0]
+    assert (taken.launch, taken.values, taken.blocks, taken.steady) == (4, (2.0,) * 6, (0, 0, 1, 1, 2, 2), True)
+    assert metrics["step_time", "b"].items == 8
+    assert metrics["compile_warm", "b"].launches[0].values == (5.0,)
+    assert [(check.name, check.arm) for check in evidence.checks] == [
+        ("steady", "a"), ("finished", "a"), ("steady", "b"), ("finished", "b"),
+    ]  # fmt: skip
+    assert all(answer.done for answer in channel.said)
+    assert len(channel.said) == 1 + 1 + 12  # open, warm, every turn
+
+
+def test_the_first_arm_says_how_many_calls_make_a_sample(workload, tmp_path: Path) -> None:
+    _, channel = serve(workload, ("a", "b"), all_turns(2, 1), tmp_path, sample_s=6.0)
+    assert channel.said[0].done.calls == 8
+
+
+def test_a_discarded_block_leaves_no_sample_in_any_arm(workload, tmp_path: Path) -> None:
+    orders = all_turns(2, 3)
+    orders.insert(-1, Order(kind=OrderKind.DISCARD, block=1))
+    evidence, _ = serve(workload, ("a", "b"), orders, tmp_path)
+    assert {metric.launches[0].blocks for metric in evidence.metrics if metric.name == "step_time"} == {(0, 0, 2, 2)}
+
+
+@pytest.mark.parametrize(("touch", "calls", "steps"), [(False, 64, 128), (True, 64, 130), (True, 49, 98)])
+def test_a_touch_is_one_call_more_that_is_not_timed_and_few_calls_need_none(workload, tmp_path, touch, calls, steps) -> None:
+    serve(workload, ("a",), all_turns(1, 0, calls=calls), tmp_path)
+    quiet = workload.steps
+    serve(workload, ("a",), all_turns(1, 1, calls=calls, touch=touch), tmp_path)
+    assert workload.steps - 2 * quiet == steps
+
+
+def test_parts_of_a_step_are_metrics_of_their_own(workload, tmp_path: Path) -> None:
+    workload.parts = (Part(metric="forward_time"), Part(metric="token_time", per=3, items=2))
+    evidence, _ = serve(workload, ("a",), all_turns(1, 2), tmp_path)
+    metrics = {metric.name: metric for metric in evidence.metrics}
+    assert metrics["step_time"].launches[0].values == (1.0,) * 4
+    assert metrics["forward_time"].launches[0].values == (0.25,) * 4
+    assert metrics["token_time"].launches[0].values == pytest.approx((0.75 / 3,) * 4)
+    assert (metrics["token_time"].items, metrics["token_time"].launches[0].blocks) == (2, (0, 0, 1, 1))
+
+
+def test_nobody_is_told_anything_when_the_orders_just_end(workload, tmp_path: Path) -> None:
+    with pytest.raises(Abandoned):
+        serve(workload, ("a",), all_turns(1, 1)[:-1], tmp_path)
+
+
+def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path: Path) -> None:
+    monkeypatch.setattr(sampling, "warm_up", lambda *_, **__: ((3.0, 2.0, 1.0), False))
+    evidence, _ = serve(workload, ("a",), all_turns(1, 1), tmp_path)
+    assert evidence.checks[0].outcome is Outcome.UNKNOWN
+    assert "not steady after 3 warm-up samples (6.0 s)" in evidence.checks[0].detail
+
+
+@pytest.mark.parametrize(("first_s", "steady_s", "values"), [(1.5, 0.5, [1.0]), (0.5, 0.5, []), (0.4, 0.5, [])])
+def test_a_latency_that_cannot_be_told_is_left_out_and_is_never_zero(first_s, steady_s, values) -> None:
+    found = compile_latency("compile_cold", "inductor", first_call_s=first_s, steady_s=steady_s, launch=2)
+    assert [metric.launches[0].values[0] for metric in found] == values
