@@ -66,7 +66,9 @@ def test_every_stage_has_words_for_the_display() -> None:
 def test_thresholds_are_of_metrics_that_engine_or_suites_measure() -> None:
     peaks = {text for text in texts("timing/memory.py") if re.fullmatch("peak_[a-z]+", text)}
     counts = {
-        text for text in texts("timing/alone.py") if re.fullmatch("graphs|graph_breaks|recompiles|fallbacks|cudagraph_skips", text)
+        text
+        for text in texts("timing/alone.py")
+        if re.fullmatch("graphs|graph_breaks|recompiles|fallbacks|cudagraph_skips", text)
     }
     of_suites = {*STEP_PARTS, FIRST_TOKEN, TOKEN, PROCESS_VRAM}
     assert {*DEFAULT_THRESHOLDS} == {STEP_TIME, COMPILE_COLD, COMPILE_WARM, *peaks, *counts, *of_suites}

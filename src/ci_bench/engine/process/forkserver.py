@@ -1,10 +1,10 @@
 """The process behind one launch: imports torch once, then forks one child per task.
 
-Run as ``python -m ci_bench.engine.process.forkserver SOCKET_FD MODULE…``. Owns forking and reaping, nothing else. It never touches
-the GPU and starts no thread, so that forking stays safe. A child gets a session of its own, its output goes to a log file, it
-answers on a pipe that nothing printed can reach, and takes orders on another. Whatever a child started and left behind ends with
-it, in its session or not. When the parent goes away the server ends its children and itself; when the server is killed the kernel
-ends its children.
+Run as ``python -m ci_bench.engine.process.forkserver SOCKET_FD MODULE…``. Owns forking and reaping, nothing else. It never
+touches the GPU and starts no thread, so forking stays safe. A child gets a session of its own, its output goes to a log file,
+it answers on a pipe that nothing printed can reach, and takes orders on another. Whatever a child started and left behind ends
+with it, in its session or not. When the parent goes away the server ends its children and itself; when the server is killed the
+kernel ends its children.
 """
 
 import contextlib
