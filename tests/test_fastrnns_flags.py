@@ -6,6 +6,7 @@ import pytest
 
 from ci_bench import fastrnns_flags
 from ci_bench.errors import BadInput
+from ci_bench.formats import fastrnns as formats
 from ci_bench.planning import plan
 from ci_bench.suites.fastrnns.variants import GROUPS
 
@@ -133,7 +134,7 @@ def test_what_the_flags_ask_for_can_be_planned(argv):
 def test_what_is_printed_and_where(monkeypatch):
     for name in ("write_table", "write_oss", "write_pep"):
         written = type("Written", (), {"text": name})
-        monkeypatch.setattr(fastrnns_flags, name, lambda results, *, written=written, **_: written)
+        monkeypatch.setattr(formats, name, lambda results, *, written=written, **_: written)
 
     def printed(*argv):
         shown = fastrnns_flags.print_results(None, parse(*argv))
@@ -146,8 +147,6 @@ def test_what_is_printed_and_where(monkeypatch):
 
 def test_the_separator_reaches_the_table(monkeypatch):
     seen = {}
-    monkeypatch.setattr(
-        fastrnns_flags, "write_table", lambda results, **more: seen.update(more) or type("Written", (), {"text": ""})
-    )
+    monkeypatch.setattr(formats, "write_table", lambda results, **more: seen.update(more) or type("Written", (), {"text": ""}))
     fastrnns_flags.print_results(None, parse("--sep", ";"))
     assert seen == {"sep": ";"}

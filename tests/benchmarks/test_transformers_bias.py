@@ -13,7 +13,8 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(bias, "ROUNDS", 8)
+    monkeypatch.setattr(bias, "ROUNDS", 4)
+    monkeypatch.setattr(bias, "BUILDS", 3)
     monkeypatch.setattr(bias, "BATCH", 2)
     monkeypatch.setattr(bias, "LENGTH", 16)
 

@@ -39,7 +39,8 @@ def _results(path: Path, *, slower: float = 1.0, **identity: object) -> Path:
     case = replace(row.case, suite="fake", id="fake/one", name="one", params={})
     alone = CaseResult(case=case, status=Status.OK, reproduce="run it", metrics=metrics)
     environment = replace(example.environment, identity={**example.environment.identity, **identity})
-    documents.write(replace(example, cases=(alone,), environment=environment), path)
+    run = replace(example.run, id=path.stem)  # of another moment: the two sides of one run share its id
+    documents.write(replace(example, run=run, cases=(alone,), environment=environment), path)
     return path
 
 

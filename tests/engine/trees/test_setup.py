@@ -274,7 +274,7 @@ def test_an_interrupt_during_set_up_leaves_nothing_behind(tmp_path: Path, number
     repository.write({"mark.py": "MARK = 'dirty'\n"})
     scratch = tmp_path / "s"
     scratch.mkdir()
-    fixtures = Path(__file__).parents[1] / "fixtures"
+    fixtures = Path(__file__).parents[2] / "fixtures"
     with left_alone(repository.top):
         command = [sys.executable, "-c", RUN, str(fixtures), str(repository.top), str(scratch)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

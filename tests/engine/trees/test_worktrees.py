@@ -403,7 +403,7 @@ def test_a_read_only_checkout_will_do(tmp_path: Path) -> None:
         "place = Place(repository=top, scratch=scratch, logs=scratch / 'logs', environ=environ())\n"
         "with paired_sides(place, base=None, setup=Setup()) as pair: print(run_python(pair.head, 'import mark; print(mark.MARK)'))\n"
     )
-    fixtures = Path(__file__).parents[1] / "fixtures"
+    fixtures = Path(__file__).parents[2] / "fixtures"
     mount = f'mount --bind "$PWD/r" ro && mount -o remount,bind,ro ro && exec {os.sys.executable} -c "$0" "$1"'
     command = ["unshare", "--mount", "sh", "-c", mount, code, str(fixtures)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

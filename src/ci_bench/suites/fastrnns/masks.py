@@ -20,7 +20,7 @@ from ci_bench.suites.fastrnns.reference import Observed, Reference, observe, pla
 
 FEATURES = 2000
 """Features whose fate is looked at: enough to tell a share of 0.40 from 0.45."""
-MOST_ROUNDS = 40
+MOST_ROUNDS = 20
 DEVIATIONS = 5.0
 """How many standard deviations the share may be off: by chance in less than one of a million runs."""
 
