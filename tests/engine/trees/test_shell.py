@@ -123,3 +123,22 @@ def test_an_interrupt_ends_the_command(tmp_path: Path, monkeypatch) -> None:
 def test_without_bash_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="bash"):
         run(tmp_path, "true", PATH=str(tmp_path))
+
+
+def test_an_interrupt_while_the_command_is_being_started_ends_it(tmp_path: Path, monkeypatch) -> None:
+    """It may come when bash runs already and `Popen` has not returned."""
+    original, started = subprocess.Popen, []
+
+    def interrupted(*arguments, **options):
+        started.append(original(*arguments, **options))
+        wait_for(tmp_path / "child")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ci_bench.engine.trees.shell.subprocess.Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_command(
+            f"echo $$ >{tmp_path}/child; sleep 600", folder=tmp_path, environ=os.environ, timeout_s=60, log=tmp_path / "log"
+        )
+    assert has_ended(int((tmp_path / "child").read_text()))
+    started[0].stdout.close()
+    assert started[0].wait() == -signal.SIGKILL

@@ -50,15 +50,7 @@ def run_command(command: str, *, folder: Path, environ: Mapping[str, str], timeo
     mark = secrets.token_hex(16)
     with log.open("wb") as stream:
         output = _Output(stream=stream)
-        process = subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=folder,
-            env={**environ, MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        process = _start(command, folder, {**environ, MARK: mark}, mark)
         assert process.stdout is not None, "stdout was asked for"  # noqa: S101 - for our own bugs
         with process.stdout as pipe:
             os.set_blocking(pipe.fileno(), False)
@@ -126,11 +118,34 @@ def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, 
     return False
 
 
+def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str) -> subprocess.Popen[bytes]:
+    """Start bash. An interrupt may come when it runs already and nobody holds it yet: it is known by its mark then."""
+    try:
+        return subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except BaseException:
+        time.sleep(POLL_S)  # it may not have its environment yet
+        _end_strays(mark)
+        raise
+
+
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End the command's process group, and what left it: all that carry the mark in their environment."""
+    """End the command's process group, and what left it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    _end_strays(mark)
+
+
+def _end_strays(mark: str) -> None:
+    """End all that carry the mark in their environment."""
     for _ in range(MOST_ROUNDS):
         strays = _marked(f"{MARK}={mark}".encode())
         if not strays:
