@@ -3,8 +3,8 @@
 Run as ``python -m benchmarks.transformers_bias [--json FILE]``. CPU only, one thread. The loops below know nothing of the suite:
 they build the model by its class, make their own inputs, and read `time.perf_counter` around a step. Samples of both are taken in
 turns, and the bias of a build is the median ratio of two neighbours, so that a slow moment counts for both. Before each sample
-comes a call that doesn't count: what one way leaves to the allocator is else paid for by the other. Where a model's weights lie
-in memory can change its time by a fifth, so both are built again and again; the bias is the median over builds.
+comes a call that doesn't count: what one way leaves to the allocator is else paid for by the other (5 % here). Where a model's
+weights happen to lie in memory can change its time by a fifth, so both are built again and again: the bias is of all builds.
 """
 
 import argparse

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 HERE = Path(__file__).parent
 RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "warmup_s": 0.3, "stage_timeout_s": 200, "sample_s": 0.002}
 SMALL = {"batch_size": 2, "sequence_length": 8, "new_tokens": 3}
-PLANTED = "planted_backends:{}"
+PLANTED = "planted_compilers:{}"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ci_bench.suites.transformers.run import open_program
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
 
-CANDIDATE = "planted_backends:{}"
+CANDIDATE = "planted_compilers:{}"
 ERRING = ("stale", "lagging", "slightly_off", "rounding", "another_dtype", "not_finite", "coarse_gelu")
 
 
