@@ -67,7 +67,8 @@ class _Compiler:
 
     def _by_condition(self, node: Mapping[str, Any]) -> Check:
         """A choice by the type of the value, which the first branch need not name again."""
-        first, second = self.check({**node["if"], **node["then"]}), self.check(node["else"])
+        then = node["then"] if "$ref" in node["then"] else {**node["if"], **node["then"]}
+        first, second = self.check(then), self.check(node["else"])
         types = _TYPES[node["if"]["type"]] if isinstance(node["if"]["type"], str) else ()
         return lambda value: first(value) if type(value) in types else second(value)
 

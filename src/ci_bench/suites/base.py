@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ci_bench.errors import UnknownSuite
-from ci_bench.records.case import Case, Check, Fact, Metric, ParityEvidence
+from ci_bench.records.case import Case, Check, Fact, Metric, ParityEvidence, Status
 
 BUILT_IN = {
     "command": "ci_bench.suites.command.plan:SUITE",
@@ -85,6 +85,12 @@ class Evidence:
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
     """This combination cannot run on this machine. The message says why; the case is `skipped`."""
+
+
+class NotMeasured(Exception):  # noqa: N818 - it names an outcome
+    """What is measured went wrong, and the message says all there is to say: no traceback of the suite is added to the log."""
+
+    status = Status.FAILED
 
 
 class Compiler(StrEnum):

@@ -47,7 +47,7 @@ def signal_name(ended: Ended) -> str | None:
 
 
 def _status(kind: str) -> Status:
-    known = {Status.SKIPPED, Status.OUT_OF_MEMORY}
+    known = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT}
     return Status(kind) if kind in known else Status.FAILED
 
 

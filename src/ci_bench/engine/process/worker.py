@@ -19,7 +19,7 @@ from ci_bench.engine.timing.device import select_device
 from ci_bench.engine.timing.sampling import Table, serve_turns
 from ci_bench.records.case import Status
 from ci_bench.records.progress import Progress
-from ci_bench.suites.base import Context, Evidence, SelfMeasuring, Stage, StageKind, Unsupported, Workload
+from ci_bench.suites.base import Context, Evidence, NotMeasured, SelfMeasuring, Stage, StageKind, Unsupported, Workload
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 MAX_MESSAGE = 2000
@@ -46,6 +46,8 @@ def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
         raise
     except Unsupported as reason:
         fault = Fault(kind=Status.SKIPPED, message=_words(reason)[:MAX_MESSAGE])
+    except NotMeasured as error:
+        fault = Fault(kind=error.status, message=_words(error)[:MAX_MESSAGE])
     except BaseException as error:  # noqa: BLE001 - benched code may raise anything, SystemExit included
         with contextlib.suppress(Exception):  # it may have closed stderr, too
             traceback.print_exc()

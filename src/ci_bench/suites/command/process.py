@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ci_bench.records.case import Status
+from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.options import Command
 
 MOST_OUTPUT_BYTES = 1 << 28
@@ -26,8 +28,14 @@ _METERED = (sys.executable, "-I", "-S", str(METER))
 SHELL = ("bash", "-euo", "pipefail", "-c")
 
 
-class CommandFailed(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+class CommandFailed(NotMeasured):
     """A run of the command did not go well. The message says how it ended and what it said last."""
+
+
+class CommandLate(CommandFailed):
+    """A run of the command took longer than it may."""
+
+    status = Status.TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +66,8 @@ def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequ
     """Run a program to its end. Standard input is empty.
 
     Raises:
-        CommandFailed: it cannot be started, takes longer than `timeout_s`, prints too much, or ends with another exit code.
+        CommandLate: it takes longer than `timeout_s`.
+        CommandFailed: it cannot be started, prints too much, or ends with another exit code.
     """
     process = _start(argv, place)
     guard = _Guard(pid=process.pid, deadline=time.monotonic() + timeout_s, files=(place.stdout, place.stderr))
@@ -73,7 +82,8 @@ def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequ
     if why:
         show_tail(place)
         last = _end_of(place.stderr).rpartition("\n")[2][-LINE:]
-        raise CommandFailed(f"{_shown(argv)} {why}" + (f": {last}" if last else ""))
+        kind = CommandLate if guard.late else CommandFailed
+        raise kind(f"{_shown(argv)} {why}" + (f": {last}" if last else ""))
 
 
 def peak_bytes(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int]) -> int:
@@ -109,14 +119,14 @@ class _Guard(threading.Thread):
         super().__init__(daemon=True)
         self._pid, self._deadline, self._files = pid, deadline, files
         self._done = threading.Event()
-        self._late = self._loud = False
+        self.late = self._loud = False
 
     def run(self) -> None:
         """Look until the process has ended."""
         while not self._done.wait(max(0.0, min(LOOK_S, self._deadline - time.monotonic()))):
-            self._late = time.monotonic() >= self._deadline
+            self.late = time.monotonic() >= self._deadline
             self._loud = sum(file.stat().st_size for file in self._files) > MOST_OUTPUT_BYTES
-            if self._late or self._loud:
+            if self.late or self._loud:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._pid, signal.SIGKILL)
                 return
@@ -130,7 +140,7 @@ class _Guard(threading.Thread):
         """Why it was ended; empty where it was not."""
         if self._loud:
             return f"printed more than {MOST_OUTPUT_BYTES >> 20} MiB and was ended"
-        return f"was ended after {timeout_s:g} s (its timeout_s)" if self._late else ""
+        return f"was ended after {timeout_s:g} s (its timeout_s)" if self.late else ""
 
 
 def show_tail(place: Place) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.formats.units import interpret
 from ci_bench.records.case import Better, Lane, Launch, Metric, Unit
+from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.naming import metric_name
 from ci_bench.suites.command.options import Rule
 
@@ -18,7 +19,7 @@ MOST_VALUES = 1000
 SHOWN = 8
 
 
-class BadOutput(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+class BadOutput(NotMeasured):
     """What a command wrote cannot be used. The message says what to change."""
 
 
