@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.tables import publish, render
-from benchmarks.work_suite import PLANT, REPEATS, SUITE
+from benchmarks.work_suite import PLANT, REPEATS, SUITE, WORK
 from ci_bench import __version__, pipeline, planning
 from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.runner import Engine
@@ -29,7 +30,7 @@ from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results
 
 CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
-RUN = RunOptions(device="cpu", threads=1, blocks=10, sample_s=0.005, warmup_s=1.0)
+RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.005, warmup_s=0.5)
 PLAN = tuple((SUITE, case) for case in SUITE.plan({}))
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             noise.keep(collect(base, head, tool_version=__version__))
         clean = [_tell("unchanged", run) for run in _judge_runs(arguments.runs, Path(folder), noise, plant=False)]
         planted = [_tell("planted", run) for run in _judge_runs(arguments.planted, Path(folder), noise, plant=True)]
-    rows = [_row("unchanged", clean), _row(f"+{100 / REPEATS:g} %", planted)]
+    rows = [*_rows("unchanged", clean), *_rows(f"+{100 / REPEATS:g} %", planted)]
     alarms = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
     low, high = binomial_interval(alarms, len(clean))
     note = f"any false `regressed`: {alarms} of {len(clean)} runs of unchanged code (95 % interval {low:.1%} to {high:.1%})"
@@ -117,12 +118,25 @@ def _verdicts(comparison: Comparison) -> Mapping[str, Verdict]:
     }
 
 
-def _row(what: str, runs: Sequence[Judged]) -> dict[str, str]:
+def _rows(what: str, runs: Sequence[Judged]) -> Iterator[dict[str, str]]:
+    yield _row(what, "all", runs)
+    for name in WORK:
+        yield _row(
+            what, name, [replace(run, verdicts=_only(name, run.verdicts), launches=_only(name, run.launches)) for run in runs]
+        )
+
+
+def _only(name: str, of_cases: Mapping[str, Any]) -> dict[str, Any]:
+    return {case: value for case, value in of_cases.items() if case == name}
+
+
+def _row(what: str, work: str, runs: Sequence[Judged]) -> dict[str, str]:
     every = [verdict for run in runs for verdict in run.verdicts.values()]
     launches = [count for run in runs for count in run.launches.values()]
     shares = {verdict: every.count(verdict) / max(1, len(every)) for verdict in Verdict}
     return {
         "code": what,
+        "workload": work,
         "cases judged": str(len(every)),
         "regressed": f"{shares[Verdict.REGRESSED]:.1%}",
         "improved": f"{shares[Verdict.IMPROVED]:.1%}",
