@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ci_bench.errors import BadInput
 from ci_bench.judge import noise
+from ci_bench.judge.disturbance import in_turns
 from ci_bench.judge.launches import figures
 from ci_bench.judge.lines import Line, times_of_both
 from ci_bench.judge.noise import Floats, Learned
@@ -77,7 +78,7 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
     if None not in commits and commits[0] != commits[1]:
         message = f"the two sides are commits {commits[0]} and {commits[1]}; a calibration measures one commit against itself"
         raise BadInput(message)
-    lines = times_of_both(base, head, lambda _, __: 0.0)
+    lines = times_of_both(*in_turns(base, head), lambda _, __: 0.0)
     numbers = {launch.launch for line in lines for launch in line.head[0].launches}
     found = figures([(line.base[0], line.head[0]) for line in lines], most=max(1, len(numbers)))
     series = tuple(filter(None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))))

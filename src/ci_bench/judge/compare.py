@@ -13,6 +13,7 @@ from itertools import chain
 from ci_bench.judge.arms import arm_speedups
 from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.case_verdict import case_verdict
+from ci_bench.judge.disturbance import alone, in_turns
 from ci_bench.judge.findings import Compared
 from ci_bench.judge.lines import Line, known_of
 from ci_bench.judge.matching import Match, Matching
@@ -66,6 +67,10 @@ def compare(
     """
     mismatches = find_mismatches(base.environment, head.environment) if base else ()
     paired = mode is BaselineMode.PAIRED
+    if base and paired:
+        base, head = in_turns(base, head)
+    else:
+        base, head = base and alone(base), alone(head)
     matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches))
     before = base.cases if base else ()
     matches, removed = matching.matches(before, head.cases), matching.removed(before, head.cases)

@@ -9,6 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from ci_bench.judge.calibration import describe, learned
+from ci_bench.judge.disturbance import in_turns
 from ci_bench.judge.lines import times_of_both
 from ci_bench.judge.paired import turns_of
 from ci_bench.judge.ruling import Rule
@@ -50,7 +51,7 @@ def still_open(
     looks = [look for look in rule.looks if look <= launches_done]
     if not looks:
         return frozenset(result.case.id for result in head.cases)
-    lines = times_of_both(base, head, lambda suite, metric: policy.threshold(suite=suite, metric=metric, paired=True))
+    lines = times_of_both(*in_turns(base, head), lambda suite, metric: policy.threshold(suite=suite, metric=metric, paired=True))
     usable, _ = describe(calibration, head.environment.identity)
     history = learned(usable, [line.key for line in lines], now=now or head.run.started_at)
     turns = turns_of(lines, history, rule)

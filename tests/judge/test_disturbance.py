@@ -1,0 +1,108 @@
+"""Samples of doubtful blocks don't decide anything while enough others remain, and never count in silence."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import judged
+from paired_builders import calibrated, paired, pairs_of, simulate
+
+from ci_bench.judge import calibration as calibrating
+from ci_bench.judge.disturbance import CHECK, alone, in_turns
+from ci_bench.judge.openness import still_open
+from ci_bench.judge.ruling import Rule, fixed
+from ci_bench.records.case import Block, Outcome
+from ci_bench.records.comparison import Verdict
+from ci_bench.records.policy import Policy, Severity
+from ci_bench.records.policy import Rule as PolicyRule
+
+WHY = "the GPU was throttled (hw_thermal_slowdown)"
+RULE = fixed(4)
+
+
+def disturbed(document, doubtful, *, by=1.0, case=0):
+    """The samples of blocks [(launch, block)] of a case multiplied `by`, and the blocks marked."""
+    row = document.cases[case]
+    metrics = []
+    for metric in row.metrics:
+        launches = []
+        for launch in metric.launches:
+            slowed = [
+                value * (by if (launch.launch, block) in doubtful else 1.0)
+                for value, block in zip(launch.values, launch.blocks or [None] * len(launch.values), strict=True)
+            ]
+            launches.append(replace(launch, values=tuple(slowed)))
+        metrics.append(replace(metric, launches=tuple(launches)))
+    blocks = tuple(Block(launch=launch, block=block, doubt=WHY) for launch, block in sorted(doubtful))
+    cases = list(document.cases)
+    cases[case] = replace(row, metrics=tuple(metrics), blocks=blocks)
+    return replace(document, cases=tuple(cases))
+
+
+def unmarked(document):
+    return replace(document, cases=tuple(replace(row, blocks=()) for row in document.cases))
+
+
+SOME = {(launch, block) for launch in range(4) for block in (0, 3, 7)}
+MOST = {(launch, block) for launch in range(4) for block in range(7)}
+
+
+def of(comparison, case=0, arm="eager"):
+    return pairs_of(comparison)[case, "step_time", arm]
+
+
+@pytest.mark.parametrize("marked", ["base", "head"])
+def test_what_was_taken_in_doubt_on_either_side_is_left_out_of_both(marked):
+    base, head = simulate(1, cases=3)
+    slow = disturbed(head, SOME, by=1.5)
+    assert of(paired(base, unmarked(slow), calibration=calibrated(), rule=RULE)).verdict is Verdict.REGRESSED, "the plant works"
+
+    if marked == "base":
+        base, slow = disturbed(base, SOME), unmarked(slow)
+    comparison = paired(base, slow, calibration=calibrated(), rule=RULE)
+
+    assert of(comparison).verdict is Verdict.UNCHANGED
+    assert not [check for case in comparison.cases for check in case.checks if check.name == CHECK]
+    left = {len(launch.values) for side in in_turns(base, slow) for launch in side.cases[0].metrics[0].launches}
+    assert left == {14}, "seven of ten blocks, two samples each, on both sides"
+
+
+def test_a_real_regression_is_still_found_beside_doubtful_blocks():
+    base, head = simulate(2, cases=3, slower={(0, "step_time", "eager"): 1.05})
+    comparison = paired(base, disturbed(head, SOME, by=0.5), calibration=calibrated(), rule=RULE)
+    assert of(comparison).verdict is Verdict.REGRESSED
+
+
+def test_where_too_little_is_above_doubt_all_counts_and_is_told_of():
+    base, head = simulate(3, cases=3, slower={(0, "step_time", "eager"): 1.05})
+    comparison = paired(base, disturbed(head, MOST), calibration=calibrated(), rule=RULE)
+
+    assert of(comparison).verdict is Verdict.REGRESSED
+    (check,) = (check for check in comparison.cases[0].checks if check.name == CHECK)
+    assert check.outcome is Outcome.UNKNOWN
+    assert check.detail == f"most of launch 0, 1, 2, 3 was taken in doubt, and counts all the same: {WHY}"
+    assert [found.severity for found in comparison.judgement.findings if found.rule is PolicyRule.CHECK_UNKNOWN] == [
+        Severity.WARN
+    ]
+
+
+def test_a_saved_baseline_and_head_leave_out_their_own():
+    base, head = simulate(4, cases=3)
+    slow = disturbed(head, SOME, by=3.0)
+    assert of(judged(unmarked(slow), base)).head.samples == 80
+    pair = of(judged(slow, base))
+    assert (pair.base.samples, pair.head.samples) == (80, 56)
+    assert alone(base) is base
+
+
+def test_measuring_asks_and_learns_without_them_too():
+    base, head = simulate(5, cases=3)
+    doubtful = disturbed(head, SOME, by=1.06)
+    options = {"policy": Policy(), "calibration": calibrated(), "launches_done": 4, "rule": Rule()}
+    assert "s/c0" in still_open(base, unmarked(doubtful), **options)
+    assert "s/c0" not in still_open(base, doubtful, **options)
+
+    def loudest(document):
+        series = calibrating.collect(base, document, tool_version="1").series
+        return max(abs(ratio) for one in series if (one.case, one.arm) == ("s/c0", "eager") for ratio in one.ratios)
+
+    assert loudest(doubtful) < 0.015 < loudest(unmarked(doubtful))
