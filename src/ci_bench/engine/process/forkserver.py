@@ -179,4 +179,7 @@ def _say(connection: socket.socket, message: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    left = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(left)  # to take torch down in order takes a second, in which nothing happens
