@@ -4,12 +4,12 @@ Owns which figure stands for an arm and when it is below. The floors are the pol
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ci_bench.judge.wording import interval_text
 from ci_bench.records.case import Status, Unit
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison
-from ci_bench.records.policy import COMPILATION, Floor, Policy
+from ci_bench.records.policy import COMPILATION, Floor, Policy, fits
 
 STEP_TIME = "step_time"
 PEAKS = ("peak_allocated", "peak_reserved", "peak_rss")
@@ -25,12 +25,18 @@ def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, fl
         return
     speedups = {(found.metric, found.arm): found for found in case.speedups}
     for floor in Floor:
-        limit = policy.floor(floor, suite=case.suite)
+        limit = policy.floor(floor, suite=case.suite, case=case.id)
         if limit is None:
             continue
         for arm in case.arms:
             if arm != case.reference:
                 yield from _below(floor, limit, arm, [(name, speedups.get((name, arm))) for name in _metrics(case, floor)])
+
+
+def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
+    """The patterns of the policy that no case of head's run fits: their floors hold nothing."""
+    measured = [case.id for case in cases if case.head_status is not None]
+    return (pattern for pattern in policy.cases if not any(fits(pattern, case) for case in measured))
 
 
 def _below(floor: Floor, limit: float, arm: str, figures: list[tuple[str, ArmSpeedup | None]]) -> Iterator[tuple[str, float]]:

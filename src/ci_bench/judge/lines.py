@@ -11,6 +11,7 @@ from functools import partial
 from ci_bench.judge.series import Known, Series, describe, sizes
 from ci_bench.records.case import Better, CaseResult, Lane, Metric, Unit
 from ci_bench.records.comparison import Verdict
+from ci_bench.records.policy import SHOWN_ONLY
 from ci_bench.records.results import Results
 
 TIMES = frozenset({Unit.SECONDS, Unit.PER_SECOND})
@@ -83,13 +84,13 @@ def lines_of(
     """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
 
     `planned` is base's row of the case, also where nothing of it can be compared. A metric fails nothing that the case names as a
-    detail, or that was read from the device's clock; but head cannot take one out of the gate that was in it, nor one that either
-    side owes.
+    detail, that is shown only, or that was read from the device's clock; but head cannot take one out of the gate that was in it,
+    nor one that either side owes.
     """
     case = head.case
     cases = [case, planned.case] if planned else [case]
     owed = {name for one in cases for name in one.due.times}
-    details = set.intersection(*({*one.details} for one in cases)) - owed
+    details = (set.intersection(*({*one.details} for one in cases)) | SHOWN_ONLY) - owed
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
         metric = (head_side or base_side)[0]

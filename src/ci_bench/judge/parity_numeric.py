@@ -47,7 +47,7 @@ def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> Parit
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
     if not twins.short and _bitwise(twins):
         return _finding(twins, masks, (), twins.steps)
-    perturbed = _usable(evidence, twins.reference)
+    perturbed = usable(evidence, twins.reference)
     if not perturbed:
         detail = f"there is no usable perturbed run of seed {run.seed}: how far rounding drives runs apart is unknown"
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
@@ -57,7 +57,7 @@ def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> Parit
 
 def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Score:
     """The score of one signal over the first `steps` steps."""
-    reference, candidate = (_scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
+    reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
     with np.errstate(over="ignore"):
         ratios = np.abs(candidate - reference) / envelope(reference, perturbed, signal)
     beyond = np.flatnonzero(ratios > LIMIT)
@@ -70,7 +70,7 @@ def envelope(reference: Floats, perturbed: tuple[Trace, ...], signal: str) -> Fl
     floor = _ULPS * ulp(reference) if signal == "loss" else np.full(reference.shape, _ULPS * 2.0**-_MANTISSA_BITS)
     widest = np.zeros(reference.shape)
     for trace in perturbed:
-        values = _scaled(series(trace, signal, min(finite_steps(trace), len(reference))), signal)
+        values = scaled(series(trace, signal, min(finite_steps(trace), len(reference))), signal)
         np.maximum(widest[: len(values)], np.abs(values - reference[: len(values)]), out=widest[: len(values)])
     bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
     return bound
@@ -83,12 +83,12 @@ def ulp(values: Floats) -> Floats:
     return spacing
 
 
-def _scaled(values: Floats, signal: str) -> Floats:
+def scaled(values: Floats, signal: str) -> Floats:
     """Losses as they are, gradient norms as logarithms (a norm of zero as the smallest normal fp32 number)."""
     return values if signal == "loss" else np.log(np.maximum(values, _LEAST_NORMAL))
 
 
-def _usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
+def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough."""
     if evidence.epsilon > LARGEST_EPSILON:
         return ()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-NEED_NO_TORCH = {"conftest.py", "test_plan.py", "test_selection.py", "test_summary.py", "test_tables.py"}
+NEED_NO_TORCH = {"conftest.py", "test_plan.py", "test_selection.py", "test_tables.py"}
 
 for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE"):
     os.environ[name] = "1"

@@ -10,7 +10,7 @@ from ci_bench.suites.torchbench.accuracy import FP32_EPSILON, change, default_ya
 pytestmark = pytest.mark.engine
 
 YARD = default_yardstick(FP32_EPSILON)
-HALF = default_yardstick(2.0**-9)
+HALF = default_yardstick(2.0**-8)
 
 
 def tensors(scale=1.0, size=1000):
@@ -35,7 +35,7 @@ def test_the_score_is_error_over_allowance():
     eager = torch.tensor([3.0, 4.0, 0.001])
     candidate = torch.tensor([3.0, 4.0, 0.01])
     found = deviation("x", candidate, truth, [eager], HALF)
-    assert found.allowed == pytest.approx(3 * 0.001 + 8 * 2.0**-9 * 4)
+    assert found.allowed == pytest.approx(3 * 0.001 + 8 * 2.0**-8 * 4)
     assert found.score == pytest.approx(0.01 / found.allowed)
     assert not found.blind
 

@@ -199,15 +199,23 @@ def test_an_expected_status_passes_and_so_does_better(tmp_path, expected, defect
     assert (check.outcome, note in check.detail) == (outcome, True)
 
 
-@pytest.mark.parametrize(("rule", "name", "outcome"), [
-    ({"graph_breaks": 0}, "graph_breaks", Outcome.FAIL),
-    ({"graph_breaks": 50}, "graph_breaks", Outcome.PASS),
-    ({"graphs": 1}, "graphs", Outcome.PASS),
-    ({"graphs": 50}, "graphs", Outcome.FAIL),
+@pytest.mark.parametrize(("bounds", "outcome"), [
+    ({"graph_breaks": 50, "fallbacks": 50, "graphs": 1, "ops_captured": 1}, Outcome.PASS),
+    ({"graph_breaks": 0, "graphs": 50, "ops_captured": 5000}, Outcome.FAIL),
 ])  # fmt: skip
-def test_expected_counts_are_checked_and_better_never_fails(tmp_path, rule, name, outcome):
-    checks = checks_of(verified(**plain(scope="step", tables=table(tmp_path, expected=rule))))
-    assert checks[name].outcome is outcome
+def test_expected_counts_are_checked_and_better_never_fails(tmp_path, bounds, outcome):
+    checks = checks_of(verified(**plain(scope="step", tables=table(tmp_path, expected=bounds))))
+    assert {name: checks[name].outcome for name in bounds} == dict.fromkeys(bounds, outcome)
+
+
+def test_a_model_that_is_left_to_run_as_it_is_has_fallbacks_and_no_operations(tmp_path):
+    tables = table(tmp_path, expected={"fallbacks": 0, "ops_captured": 1, "graphs": 1})
+    checks = checks_of(verified(**own("Uncompiled", mode="inference", tables=tables)))
+    assert {name: checks[name].outcome for name in ("accuracy", "ops_captured", "graphs")} == {
+        "accuracy": Outcome.PASS,
+        "ops_captured": Outcome.FAIL,
+        "graphs": Outcome.FAIL,
+    }
 
 
 def test_accuracy_that_a_table_skips_is_unknown(tmp_path):

@@ -35,10 +35,10 @@ def test_arguments_reach_the_factory_and_the_batch_is_the_first_dimension():
 
 
 @pytest.mark.parametrize(("model", "words"), [
-    ("planted_models", "neither package.module:factory nor path:FILE,class:NAME"),
+    ("planted_models", "neither package.module:NAME nor path:FILE,class:NAME"),
     ("no_such_package.models:Model", "cannot be imported: No module named 'no_such_package'"),
     ("path:/nowhere.py,class:Model", "there is no Python file /nowhere.py"),
-    ("path:/nowhere.py", "neither package.module:factory"),
+    ("path:/nowhere.py", "neither package.module:NAME"),
 ])  # fmt: skip
 def test_a_model_that_is_not_there_is_named(model, words):
     _, workload = opened(source="own", models=[model], mode="inference")

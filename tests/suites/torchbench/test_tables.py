@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.torchbench.options import Mode, Options, Precision, Settings, Source
+from ci_bench.suites.torchbench.options import Mode, Options, Precision, Scope, Settings, Source
 from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, settle, table_schema, unknown_models
 
 RUNNER = str(Path(__file__).parent / "runner_table.yaml")
 
 
 def options(model, **more):
-    settings = Settings(**{name: more.pop(name) for name in ("freezing", "nopython", "batch_size", "measure") if name in more})
+    settings = Settings(
+        **{name: more.pop(name) for name in ("freezing", "nopython", "batch_size", "measure", "scope") if name in more}
+    )
     given = {"mode": Mode.INFERENCE, "precision": Precision.FP32, "backend": "inductor", **more}
     return Options(model=model, source=Source.TORCHBENCH, settings=settings, **given)
 
@@ -121,7 +123,21 @@ def test_later_rules_win_field_by_field(tmp_path):
 def test_what_is_expected(tmp_path):
     table = own(tmp_path, {"models": ["a"], "expected": {"accuracy": "fail_accuracy", "graph_breaks": 3, "graphs": 2}})
     found = settled("a", table=table)
-    assert (found.expected, found.most_graph_breaks, found.least_graphs) == ("fail_accuracy", 3, 2)
+    assert (found.expected, found.most, found.least) == ("fail_accuracy", {"graph_breaks": 3}, {"graphs": 2})
+
+
+def test_what_is_expected_is_merged_field_by_field(tmp_path):
+    table = own(
+        tmp_path, {"expected": {"accuracy": "pass", "graphs": 2}}, {"models": ["a"], "expected": {"graphs": 1, "fallbacks": 0}}
+    )
+    found = settled("a", table=table)
+    assert (found.expected, found.most, found.least) == ("pass", {"fallbacks": 0}, {"graphs": 1})
+
+
+def test_a_rule_may_be_for_one_scope(tmp_path):
+    table = own(tmp_path, {"when": {"scope": "step", "mode": "training"}, "expected": {"graph_breaks": 3}})
+    most = [settled("a", table=table, mode=Mode.TRAINING, scope=scope).most for scope in (Scope.STEP, Scope.MODEL)]
+    assert most == [{"graph_breaks": 3}, {}]
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -190,10 +206,13 @@ def test_a_file_of_expected_results_is_a_table(tmp_path):
     path.write_text(EXPECTED)
     table = read_tables([str(path)])
     good, bad, dead, large = (settled(name, table=table) for name in ("good", "bad", "dead", "large"))
-    assert (good.expected, good.most_graph_breaks, good.least_graphs) == ("pass", 2, 3)
-    assert (bad.expected, bad.most_graph_breaks, bad.least_graphs) == ("fail_accuracy", 0, None)
+    most, least = {"graph_breaks": 2, "fallbacks": 0}, {"graphs": 3, "ops_captured": 100}
+    assert (good.expected, good.most, good.least) == ("pass", most, least)
+    assert (bad.expected, bad.most, bad.least) == ("fail_accuracy", {"graph_breaks": 0}, {})
     assert dead.skip == "it is expected to end in fail_to_run"
-    assert (large.expected, large.most_graph_breaks) == (None, 5)
+    assert (large.expected, large.most) == (None, {"graph_breaks": 5, "fallbacks": 0})
+    training = settled("good", table=table, mode=Mode.TRAINING)
+    assert (training.expected, training.most, training.least) == ("pass", {"graph_breaks": 2}, {}), "their step has other graphs"
 
 
 @pytest.mark.parametrize("text", ["", "name,speedup\na,1\n", "name,accuracy\n"])

@@ -1,5 +1,6 @@
 """Whole runs by the command line: each ending in the right row, each kind of evidence in its place."""
 
+import csv
 import json
 import os
 import subprocess
@@ -9,9 +10,11 @@ import pytest
 import yaml
 from torchbench_builders import HERE
 
+from ci_bench.cli import main
 from ci_bench.formats import dynamo_csv
 from ci_bench.records.case import Outcome, Status
-from ci_bench.records.documents import read_results
+from ci_bench.records.documents import read_comparison, read_results
+from ci_bench.records.policy import Rule, Severity
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -24,9 +27,14 @@ def planted(model, **entry):
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def folder(tmp_path_factory):
+    """Where the one run takes place."""
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def rows(folder):
     """One run of cases that end differently, by model or backend."""
-    folder = tmp_path_factory.mktemp("run")
     table = folder / "table.yml"
     table.write_text(json.dumps({"schema_version": 1, "rules": [{"models": ["vit"], "skip": "not on this machine"}]}))
     entries = [
@@ -42,7 +50,7 @@ def rows(tmp_path_factory):
     config = folder / "ci-bench.yml"
     config.write_text(yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}}))
     environ = {**os.environ, "PYTHONPATH": str(HERE), "TORCHDYNAMO_SUPPRESS_ERRORS": "1"}
-    command = [sys.executable, "-m", "ci_bench.cli", "run", "--config", str(config), "--output", str(folder / "out")]
+    command = [sys.executable, "-m", "ci_bench.cli", "gate", "--config", str(config), "--output", str(folder / "out")]
     subprocess.run(command, cwd=folder, env=environ, check=False, timeout=500, capture_output=True)
     results = read_results(folder / "out" / "results.json")
     return results, {
@@ -64,7 +72,8 @@ def test_a_sound_case_brings_everything(rows):
     measured = {(metric.name, metric.arm) for metric in row.metrics}
     both = {"step_time", "forward_time", "backward_time", "optimizer_time", "peak_rss"}
     assert measured >= {(name, arm) for name in both for arm in ("eager", "aot_eager")}
-    assert measured >= {(name, "aot_eager") for name in ("compile_cold", "graphs", "graph_breaks", "recompiles")}
+    counted = ("graphs", "graph_breaks", "unique_graph_breaks", "recompiles", "ops_captured", "fallbacks", "cudagraph_skips")
+    assert measured >= {(name, "aot_eager") for name in ("compile_cold", *counted)}
     assert row.facts["parameters"] == 26378
 
 
@@ -88,7 +97,32 @@ def test_a_candidate_that_silently_ran_eager_is_told(rows):
     assert (checks["compiled"].outcome, checks["accuracy"].outcome) == (Outcome.FAIL, Outcome.PASS)
 
 
-def test_the_run_can_be_exported(rows):
-    files = dynamo_csv.write(rows[0])
-    assert "aot_eager_zoo_fp32_training_cpu_performance.csv" in files
-    assert all(text.count("\n") > 1 for text in files.values())
+def test_the_run_can_be_exported(rows, folder, capsys):
+    assert main(["convert", str(folder / "out"), "--to", "dynamo-csv", "--output", str(folder / "csv")]) == 0
+    text = (folder / "csv" / "aot_eager_zoo_fp32_training_cpu_performance.csv").read_text()
+    (row,) = csv.DictReader(text.splitlines())
+    assert float(row["speedup"]) > 0
+    counters = ("unique_graphs", "graph_breaks", "unique_graph_breaks", "fallbacks_to_eager", "cudagraph_skips")
+    assert [row[name] for name in counters] == ["1", "0", "0", "0", "0"]
+    assert int(row["calls_captured"]) > 1
+    for to, name in (("userbenchmark", "test_train[mlp-cpu-aot_eager]_latency"), ("oss-benchmark", '"speedup"')):
+        capsys.readouterr()
+        assert main(["convert", str(folder / "out"), "--to", to]) == 0
+        assert name in capsys.readouterr().out
+
+
+def test_the_report_has_means_over_the_cases_of_a_setting(rows, folder):
+    """Of the four planted models under aot_eager none passes; the skipped one is none of them."""
+    text = (folder / "out" / "report.md").read_text()
+    (row,) = [line for line in text.splitlines() if line.startswith("| `torchbench` | `backend=aot_eager,mode=inference")]
+    assert [cell.strip() for cell in row.split("|")][3:6] == ["`aot_eager`", "4", "0.0\u00a0%"]
+
+
+def test_what_went_wrong_fails_the_gate(rows, folder):
+    failed = {
+        finding.case.partition("[")[0].removeprefix("torchbench/").removeprefix("planted_models_"): finding.rule
+        for finding in read_comparison(folder / "out" / "comparison.json").judgement.findings
+        if finding.severity is Severity.FAIL and finding.case and "scaled_output" not in finding.case
+    }
+    ended = dict.fromkeys(("Plain", "Crashing", "Greedy", "raising"), Rule.CASE_FAILED)
+    assert failed == {**ended, "Uncompiled": Rule.CHECK_FAILED}

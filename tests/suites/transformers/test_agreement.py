@@ -21,7 +21,7 @@ from ci_bench.suites.transformers.agreement import (
 
 pytestmark = pytest.mark.engine
 
-FP32, BF16 = 2.0**-24, 2.0**-9
+FP32, BF16 = 2.0**-24, 2.0**-8
 
 
 def reference(seed=0):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ci_bench.suites.torchbench.options import Options, Precision
+from ci_bench.suites.user_code import resolve_backend
 
 RECOMPILES = 64
 """Above dynamo's default of 8: blocks of one model share their code. Beyond it a case fails, where dynamo would run eagerly."""
@@ -20,26 +21,6 @@ def make_compiler(options: Options, backend: str | None) -> Callable[[Callable[.
     resolved = resolve_backend(backend)
     dynamic = True if options.settings.dynamic else None
     return lambda function: torch.compile(function, backend=resolved, fullgraph=options.settings.nopython, dynamic=dynamic)
-
-
-def resolve_backend(backend: str) -> str | Callable[..., Any]:
-    """A registered backend's name as it is, or the function behind ``package.module:function``.
-
-    Raises:
-        LookupError: no such backend; the message lists the registered ones.
-    """
-    module, colon, attribute = backend.partition(":")
-    if colon:
-        try:
-            function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise LookupError(f"backend: {backend!r} cannot be imported: {error}") from error
-        return function
-    known = torch.compiler.list_backends(exclude_tags=())
-    if backend not in known:
-        message = f"backend: {backend!r} is not registered with torch {torch.__version__} (registered: {', '.join(known)})"
-        raise LookupError(message)
-    return backend
 
 
 def set_up_torch(options: Options) -> None:

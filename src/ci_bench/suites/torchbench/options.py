@@ -74,8 +74,8 @@ _EPSILON = {
     Precision.TF32: 2.0**-11,
     Precision.FP16: 2.0**-11,
     Precision.AMP_FP16: 2.0**-11,
-    Precision.BF16: 2.0**-9,
-    Precision.AMP_BF16: 2.0**-9,
+    Precision.BF16: 2.0**-8,
+    Precision.AMP_BF16: 2.0**-8,
 }
 
 

@@ -50,7 +50,13 @@ def _compiled(build: Build, options: Options) -> tuple[Ready, Callable[[], dict[
     counters.clear()
 
     def read() -> dict[str, int]:
-        return {"graphs": int(counters["stats"]["unique_graphs"]), "graph_breaks": sum(counters["graph_break"].values())}
+        stats, frames = counters["stats"], counters["frames"]
+        return {
+            "graphs": int(stats["unique_graphs"]),
+            "graph_breaks": sum(counters["graph_break"].values()),
+            "ops_captured": int(stats["calls_captured"]),
+            "fallbacks": max(int(frames["total"]) - int(frames["ok"]), 0),
+        }
 
     return build(backend=options.backend), read
 
@@ -99,17 +105,18 @@ def runner_tolerance(options: Options, source: str) -> float:
 
 
 def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
-    """What a table allows at most of breaks, and wants at least of graphs. Better never fails."""
-    checks = []
-    if settled.most_graph_breaks is not None:
-        found, most = read["graph_breaks"], settled.most_graph_breaks
-        outcome = Outcome.PASS if found <= most else Outcome.FAIL
-        checks.append(Check(name="graph_breaks", arm=arm, outcome=outcome, detail=f"{found}, and its table allows {most}"))
-    if settled.least_graphs is not None:
-        found, least = read["graphs"], settled.least_graphs
-        outcome = Outcome.PASS if found >= least else Outcome.FAIL
-        checks.append(Check(name="graphs", arm=arm, outcome=outcome, detail=f"{found}, and its table wants {least}"))
-    return checks
+    """What a table allows at most of breaks and fallbacks, and wants at least of graphs and operations. Better never fails."""
+    bounds = [(name, most, read[name] <= most, "allows") for name, most in settled.most.items()]
+    bounds += [(name, least, read[name] >= least, "wants") for name, least in settled.least.items()]
+    return [
+        Check(
+            name=name,
+            arm=arm,
+            outcome=Outcome.PASS if kept else Outcome.FAIL,
+            detail=f"{read[name]}, and its table {verb} {bound}",
+        )
+        for name, bound, kept, verb in bounds
+    ]
 
 
 def _facts(ready: Ready, answer: Answer, reference: Reference, options: Options) -> dict[str, Fact]:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.records.case import Case, Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported, no_mark
-from ci_bench.suites.torchbench.backends import resolve_backend, set_up_torch
+from ci_bench.suites.torchbench.backends import set_up_torch
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, parse
 from ci_bench.suites.torchbench.program import Ready, make_ready
 from ci_bench.suites.torchbench.report import accuracy_evidence
@@ -26,6 +26,7 @@ from ci_bench.suites.torchbench.sources.transforms import transformed
 from ci_bench.suites.torchbench.status import Word, in_words, worded
 from ci_bench.suites.torchbench.tables import Settled, settle
 from ci_bench.suites.torchbench.verify import seed_everything
+from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
 

@@ -8,7 +8,7 @@ Later rules win, field by field.
 import csv
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,9 @@ MAX_BYTES = 1_000_000
 SITUATION = ("models", "when", "reason")
 """Fields of a rule that say where it holds; all others say what."""
 
+MOST, LEAST = ("graph_breaks", "fallbacks"), ("graphs", "ops_captured")
+"""What dynamo counts, and of which more is worse, or less."""
+
 Rule = Mapping[str, Any]
 
 
@@ -36,7 +39,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """What the rules make of a case on its device. `options` are its own with what rules change."""
+    """What the rules make of a case on its device. `options` are its own with what rules change.
+
+    `expected` is the word in which accuracy should end; `most` and `least` are bounds of what dynamo counts, by name.
+    """
 
     options: Options
     skip: str | None = None
@@ -48,8 +54,8 @@ class Settled:
     runner_larger_multiplier: bool = False
     runner_iou: float | None = None
     expected: str | None = None
-    most_graph_breaks: int | None = None
-    least_graphs: int | None = None
+    most: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_tables(paths: Iterable[str]) -> Table:
@@ -98,11 +104,12 @@ def rules_for(table: Table, options: Options, *, no_skip: bool, fast: bool) -> t
 def settle(options: Options, device: str) -> Settled:
     """Apply a case's rules on a device (``cuda:0`` is ``cuda``)."""
     said: dict[str, Any] = {}
+    expected: dict[str, Any] = {}
     for rule in options.rules:
         wanted = _listed(rule.get("when", {}).get("device", device.partition(":")[0]))
         if device.partition(":")[0] in wanted:
             said |= {key: value for key, value in rule.items() if key not in SITUATION}
-    expected = said.get("expected", {})
+            expected |= rule.get("expected", {})
     return Settled(
         options=_changed(options, said),
         skip=said.get("skip"),
@@ -114,8 +121,8 @@ def settle(options: Options, device: str) -> Settled:
         runner_larger_multiplier=said.get("runner_larger_multiplier", False),
         runner_iou=said.get("runner_iou"),
         expected=expected.get("accuracy"),
-        most_graph_breaks=expected.get("graph_breaks"),
-        least_graphs=expected.get("graphs"),
+        most={name: expected[name] for name in MOST if name in expected},
+        least={name: expected[name] for name in LEAST if name in expected},
     )
 
 
@@ -143,6 +150,7 @@ def _met(when: Mapping[str, Any], options: Options) -> bool:
         "precision": str(options.precision),
         "backend": options.backend,
         "measure": str(options.settings.measure),
+        "scope": str(options.settings.scope),
         "freezing": options.settings.freezing,
         "nopython": options.settings.nopython,
     }

@@ -44,7 +44,7 @@ class Precision(StrEnum):
     @property
     def epsilon(self) -> float:
         """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
-        half, brain = 2.0**-11, 2.0**-9
+        half, brain = 2.0**-11, 2.0**-8
         narrow = {"tf32": half, "fp16": half, "amp_fp16": half, "bf16": brain, "amp_bf16": brain}
         return narrow.get(self.value, 2.0**-24)
 

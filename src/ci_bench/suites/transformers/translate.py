@@ -3,7 +3,6 @@
 Translating happens in the first call and not before, so that its time is the latency of that call.
 """
 
-import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +15,10 @@ from torch.utils._pytree import tree_leaves
 from ci_bench.suites.base import Compiler, Unsupported
 from ci_bench.suites.transformers.inputs import Batch
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
+from ci_bench.suites.user_code import resolve_backend
 
+OTHER_WAYS = ("none", "torchscript", "export")
+"""What a candidate may name beside dynamo's backends."""
 Forward = Callable[..., Any]
 """Takes a batch as keywords; returns what the model returns, or its tensors in their order."""
 
@@ -37,7 +39,7 @@ def compiled(candidate: Candidate, function: Callable[..., Any]) -> Callable[...
     """
     run: Callable[..., Any] = torch.compile(
         function,
-        backend=resolve_backend(candidate.backend),
+        backend=_backend(candidate),
         mode=candidate.mode,
         fullgraph=candidate.fullgraph,
         dynamic=candidate.dynamic,
@@ -78,29 +80,13 @@ def check_candidate(candidate: Candidate | None, mode: Mode) -> None:
         if mode is not Mode.INFERENCE:
             raise Unsupported(f"{candidate.way} translates a forward pass with fixed weights; mode {mode} needs torch.compile")
         return
-    resolve_backend(candidate.backend)
+    _backend(candidate)
     if candidate.mode is not None and candidate.backend != "inductor":
         raise ValueError(f"candidate.mode: {candidate.mode} is a mode of inductor; backend {candidate.backend} has none")
 
 
-def resolve_backend(backend: str) -> str | Callable[..., object]:
-    """A registered backend's name as it is, or the function behind ``package.module:function``.
-
-    Raises:
-        LookupError: no such backend; the message lists the registered ones.
-    """
-    module, colon, attribute = backend.partition(":")
-    if colon:
-        try:
-            function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise LookupError(f"candidate: {backend!r} cannot be imported: {error}") from error
-        return function
-    known = torch.compiler.list_backends(exclude_tags=())
-    if backend not in known:
-        listed = ", ".join(["none", "torchscript", "export", *known])
-        raise LookupError(f"candidate: {backend!r} is no backend of torch {torch.__version__} (known: {listed})")
-    return backend
+def _backend(candidate: Candidate) -> str | Callable[..., Any]:
+    return resolve_backend(candidate.backend, option="candidate", also=OTHER_WAYS)
 
 
 class Translated:

@@ -8,17 +8,14 @@ What is found there, a class or a function, is called with `model_options`, and 
 - a triple of module, example inputs and a loss of the outputs alone.
 """
 
-import importlib
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, as_sample, leading_rows
+from ci_bench.suites.user_code import load_named
 
 
 def load(options: Options, _: str) -> Loaded:
@@ -28,7 +25,7 @@ def load(options: Options, _: str) -> Loaded:
         LookupError: there is no such module, file or name.
         TypeError: the factory gives something else than a model.
     """
-    made = _factory(options.model)(**options.settings.model_options)
+    made = load_named(options.model, option="models")(**options.settings.model_options)
     module, inputs, loss, target = _parts(made, options.model)
     samples = tuple(as_sample(one, target) for one in (inputs if isinstance(inputs, list) else [inputs]))
     return Loaded(module=module, samples=samples, loss=loss, batch_size=leading_rows(samples[0]))
@@ -55,37 +52,3 @@ def _of_outputs(own: Callable[[Any], Tensor]) -> Loss:
         return own(outputs)
 
     return loss
-
-
-def _factory(model: str) -> Callable[..., Any]:
-    where, name = _split(model)
-    try:
-        module = _from_file(Path(where.removeprefix("path:"))) if where.startswith("path:") else importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        raise LookupError(f"models: {model!r} cannot be imported: {error}; install it, or start where it can be found") from error
-    found: Callable[..., Any] | None = getattr(module, name, None)
-    if found is None:
-        raise LookupError(f"models: {where} has no {name!r}")
-    return found
-
-
-def _split(model: str) -> tuple[str, str]:
-    """Where to look, and for what."""
-    if model.startswith("path:"):
-        where, comma, rest = model.partition(",class:")
-        name = rest if comma else ""
-    else:
-        where, _, name = model.partition(":")
-    if not name:
-        raise LookupError(f"models: {model!r} is neither package.module:factory nor path:FILE,class:NAME")
-    return where, name
-
-
-def _from_file(path: Path) -> ModuleType:
-    path = path.expanduser()
-    spec = importlib.util.spec_from_file_location(f"ci_bench_own_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise LookupError(f"models: there is no Python file {path}; give its path from the folder where the run starts")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,0 +1,139 @@
+"""Figures over many cases, as dashboards of model zoos show them: who passes, how much faster, at what cost.
+
+Owns which cases are in a mean, and nothing of what it looks like. Cases are grouped by suite, by what their ids have in brackets,
+and by candidate arm. A mean is over cases that both sides have, that pass on both and have the figure on both: a model that is
+missing or wrong on one side cannot shift the mean of the other. What is not known is left out and not counted, never a zero.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ci_bench.records.case import Outcome, Status
+from ci_bench.records.comparison import CaseComparison, Comparison
+
+STEP_TIME, COMPILE_COLD = "step_time", "compile_cold"
+PEAKS = ("peak_allocated", "peak_reserved", "peak_rss")
+"""The first of these that a case has is its peak of memory."""
+LEAST_CASES = 2
+"""Of one case, the case's own rows say it all."""
+
+Sides = tuple[float | None, float | None]
+"""A figure on head, and on base."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """A mean on head and, where there is a base side to compare with, on base, over so many cases; `None` over none."""
+
+    head: float | None
+    base: float | None
+    cases: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Averages:
+    """One group. `passing` is a share in 0..1 of the `cases` that both sides have; skipped ones are none of them.
+
+    `speedup` and `compression` are geometric means of reference / candidate, `compile_cold_s` is an arithmetic mean in seconds.
+    `only_head` and `only_base` count cases that the other side does not have.
+    """
+
+    suite: str
+    setting: str
+    arm: str
+    cases: int
+    only_head: int
+    only_base: int
+    passing: Mean
+    speedup: Mean
+    compile_cold_s: Mean
+    compression: Mean
+
+
+def averages(comparison: Comparison) -> tuple[Averages, ...]:
+    """Every group of two cases or more that were measured, in the order of the cases."""
+    groups: dict[tuple[str, str, str], list[CaseComparison]] = {}
+    for case in comparison.cases:
+        if Status.SKIPPED not in {case.head_status, case.base_status}:
+            for arm in case.arms:
+                if arm != case.reference:
+                    groups.setdefault((case.suite, setting_of(case.id), arm), []).append(case)
+    two_sided = comparison.base is not None and not comparison.mismatches
+    return tuple(_averages(key, group, two_sided=two_sided) for key, group in groups.items() if len(group) >= LEAST_CASES)
+
+
+def setting_of(case_id: str) -> str:
+    """What an id has in brackets: ``backend=inductor,mode=training`` of ``torchbench/mlp[backend=inductor,mode=training]``."""
+    return case_id.partition("[")[2].removesuffix("]")
+
+
+def _averages(key: tuple[str, str, str], group: list[CaseComparison], *, two_sided: bool) -> Averages:
+    suite, setting, arm = key
+    there = [case for case in group if case.head_status is not None]
+    shared = [case for case in there if case.base_status is not None] if two_sided else there
+    sound = [case for case in shared if passes(case) and (passed_before(case) or not two_sided)]
+
+    def mean(figure: Callable[[CaseComparison, str], Sides], combine: Callable[[list[float]], float]) -> Mean:
+        return _mean((figure(case, arm) for case in sound), combine, two_sided=two_sided)
+
+    share = [_share(map(rule, shared)) for rule in (passes, passed_before)]
+    return Averages(
+        suite=suite,
+        setting=setting,
+        arm=arm,
+        cases=len(shared),
+        only_head=len(there) - len(shared),
+        only_base=len(group) - len(there) if two_sided else 0,
+        passing=Mean(head=share[0], base=share[1] if two_sided else None, cases=len(shared)),
+        speedup=mean(_speedup, statistics.geometric_mean),
+        compile_cold_s=mean(_compile_cold_s, statistics.fmean),
+        compression=mean(_compression, statistics.geometric_mean),
+    )
+
+
+def passes(case: CaseComparison) -> bool:
+    """Whether head's run of a case ended well, no check that counts failed, and what it learns holds."""
+    failed = any(check.outcome is Outcome.FAIL and not check.informative for check in case.checks)
+    return case.head_status is Status.OK and not failed and all(found.verdict.holds for found in case.parity)
+
+
+def passed_before(case: CaseComparison) -> bool:
+    """The same of base's run."""
+    return case.base_status is Status.OK and not case.base_faults
+
+
+def _mean(figures: Iterable[Sides], combine: Callable[[list[float]], float], *, two_sided: bool) -> Mean:
+    known = [sides if two_sided else sides[:1] for sides in figures if all(map(_is_known, sides if two_sided else sides[:1]))]
+    head, *base = ([value for value in side if value is not None] for side in zip(*known, strict=True)) if known else ([],)
+    return Mean(head=combine(head) if head else None, base=combine(base[0]) if base else None, cases=len(known))
+
+
+def _is_known(value: float | None) -> bool:
+    """A factor or a time of nothing, or of no number, would spoil any mean."""
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _share(answers: Iterable[bool]) -> float | None:
+    found = list(answers)
+    return sum(found) / len(found) if found else None
+
+
+def _speedup(case: CaseComparison, arm: str) -> Sides:
+    return next(_against_reference(case, arm, STEP_TIME), (None, None))
+
+
+def _compression(case: CaseComparison, arm: str) -> Sides:
+    return next((sides for peak in PEAKS for sides in _against_reference(case, arm, peak)), (None, None))
+
+
+def _against_reference(case: CaseComparison, arm: str, metric: str) -> Iterator[Sides]:
+    return ((one.speedup, one.base_speedup) for one in case.speedups if (one.metric, one.arm) == (metric, arm))
+
+
+def _compile_cold_s(case: CaseComparison, arm: str) -> Sides:
+    found = next((one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD, arm)), None)
+    if found is None:
+        return None, None
+    return found.head.median if found.head else None, found.base.median if found.base else None

@@ -1,0 +1,28 @@
+"""Every suite means the same by one rounding: half the distance from 1 to the next number, as torch has it."""
+
+import pytest
+
+from ci_bench.suites.torchbench.options import Precision as OfTorchbench
+from ci_bench.suites.training_loss.options import Precision as OfTrainingLoss
+from ci_bench.suites.transformers.options import Precision as OfTransformers
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.engine
+
+FORMATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+TF32 = 2.0**-10
+"""Ten bits behind the point, and no format of torch's own: https://docs.pytorch.org/docs/stable/notes/cuda.html"""
+
+
+@pytest.mark.parametrize("precision", [*OfTorchbench, *OfTrainingLoss, *OfTransformers], ids=repr)
+def test_a_rounding_is_half_the_distance_to_the_next_number(precision):
+    kind = FORMATS.get(precision.value.removeprefix("amp_"))
+    assert precision.epsilon == (TF32 if kind is None else torch.finfo(kind).eps) / 2
+
+
+@pytest.mark.parametrize("kind", FORMATS.values(), ids=str)
+def test_a_value_moves_by_that_at_most(kind):
+    """The definition, tried on numbers themselves: twice as much would never be reached, half as much be exceeded."""
+    exact = torch.linspace(1, 2, 10_001, dtype=torch.float64)
+    moved = float(((exact.to(kind).double() - exact) / exact).abs().max())
+    assert 0.9 < moved / (torch.finfo(kind).eps / 2) <= 1
