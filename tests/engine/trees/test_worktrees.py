@@ -43,8 +43,8 @@ def test_each_side_has_its_own_code(tmp_path: Path) -> None:
     repository, start, head = topic_repository(tmp_path / "r")
     with prepared(repository.top, tmp_path / "s") as pair:
         assert [run_python(side, MARK) for side in pair.sides] == ["start", "topic"]
-        assert pair.rule == "the merge base of HEAD and main"
-        assert pair.base.source == Source(commit=start, branch="main", dirty=False)
+        why = "the merge base of HEAD and main"
+        assert pair.base.source == Source(commit=start, branch="main", dirty=False, chosen_by=why)
         assert pair.head.source == Source(commit=head, branch="topic", dirty=False)
         assert (pair.base.failure, pair.head.failure) == (None, None)
         assert git(pair.base.folder, "rev-parse", "HEAD") == start

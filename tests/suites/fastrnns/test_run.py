@@ -1,12 +1,16 @@
 """What this machine cannot run is skipped with its reason, and verifying says what it compared with."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
-from fastrnns_builders import IMAGES, make_case, open_case, verified
+from fastrnns_builders import IMAGES, make_case, make_job, open_case, verified
+from torch import nn
 
 from ci_bench.records.case import Outcome
-from ci_bench.suites.base import Evidence, Unsupported
-from ci_bench.suites.fastrnns.residual import build_resnet
+from ci_bench.suites.base import Evidence, Unsupported, no_mark
+from ci_bench.suites.fastrnns.residual import CLASSES, build_resnet
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
 
 pytestmark = pytest.mark.engine
@@ -25,11 +29,71 @@ def test_without_tensor_cores_tf32_is_skipped():
         open_case(make_case("py", allow_tf32=True))
 
 
-def test_without_torchvision_its_resnets_are_skipped():
-    if pytest.importorskip("importlib.util").find_spec("torchvision"):
-        pytest.skip("torchvision is installed")
+def test_without_torchvision_its_resnets_are_skipped(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    monkeypatch.delitem(sys.modules, "torchvision.models", raising=False)
     with pytest.raises(Unsupported, match="cnn_library torchvision: it is not installed here; install it, or take transformers"):
         open_case(make_case("resnet18", cnn_library="torchvision")).open("resnet18")
+
+
+class Torchvision(ModuleType):
+    """What the suite uses of torchvision: a constructor by the network's name; of a network that is small and of its kind."""
+
+    def __init__(self):
+        super().__init__("torchvision.models")
+        self.asked = []
+
+    def resnet18(self, *, weights, num_classes):
+        self.asked.append((weights, num_classes))
+        head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, num_classes))
+        return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(), head).eval()
+
+
+@pytest.fixture
+def torchvision(monkeypatch):
+    package, models = ModuleType("torchvision"), Torchvision()
+    package.models = models
+    monkeypatch.setitem(sys.modules, "torchvision", package)
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    return models
+
+
+def test_with_torchvision_its_resnets_are_run_on_request(torchvision):
+    checks = verified("resnet18_jit", cnn_library="torchvision")
+    assert {arm: check.outcome for arm, check in checks.items()} == {"resnet18": Outcome.PASS, "resnet18_jit": Outcome.PASS}
+    assert set(torchvision.asked) == {(None, CLASSES)}, "no weights are downloaded"
+    program = open_case(make_case("resnet18", cnn_library="torchvision", **IMAGES)).open("resnet18")
+    program.step(no_mark)
+    assert [name for name, _ in program._network.parameters.items()] == [
+        "0.weight",
+        "1.weight",
+        "1.bias",
+        "3.2.weight",
+        "3.2.bias",
+    ]
+    assert program._network.forward()[0].shape == (4, CLASSES)
+    assert {check.outcome for check in program.finish()} == {Outcome.PASS}
+
+
+def test_torchvisions_resnets_train_and_are_held_to_the_check_as_well(torchvision, monkeypatch):
+    from ci_bench.suites.fastrnns import networks
+
+    assert networks.build_resnet(make_job("resnet18", cnn_library="torchvision").options, Task.RESNET18).training
+    real = networks.build_resnet
+    built = []
+
+    def meddled(options, task):
+        built.append(task)
+        model = real(options, task)
+        return nn.Sequential(*model, Scaled()) if len(built) == 1 else model
+
+    monkeypatch.setattr(networks, "build_resnet", meddled)
+    assert verified("resnet18", cnn_library="torchvision")["resnet18"].outcome is Outcome.FAIL
+
+
+class Scaled(nn.Module):
+    def forward(self, logits):
+        return 1.001 * logits
 
 
 def test_verifying_says_what_it_compared_with():

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engine
 
 FAULT_SEEDS = (0, 1)
 BENIGN_SEEDS = tuple(range(10))
-BF16 = 2.0**-9
+BF16 = 2.0**-8
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_bench.engine.trees.kept import keep, recall
+from ci_bench.engine.trees.checkout import open_checkout
+from ci_bench.engine.trees.kept import FILE, Kept, kept_side, read, refuse_others, side_of, terms_of, write
 from ci_bench.engine.trees.layers import engine_layer, engine_sites
 from ci_bench.engine.trees.setup import Preparing, Workshop, home_of, set_up
 from ci_bench.engine.trees.sides import Side
-from ci_bench.engine.trees.worktrees import Trees, Wanted, make_trees, remove
+from ci_bench.engine.trees.worktrees import STORE, Trees, Wanted, make_trees, remove
 from ci_bench.errors import CannotWrite
 from ci_bench.records.case import SideName
 from ci_bench.records.config import Setup
@@ -48,11 +49,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """Both sides, and the rule by which the base commit was chosen, in words."""
+    """Both sides; base's `source` says how its commit was chosen."""
 
     base: Side
     head: Side
-    rule: str
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -80,35 +80,59 @@ def paired_sides(place: Place, *, base: str | None, setup: Setup) -> Iterator[Pa
 
 
 def prepare_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
-    """Prepare both sides in `place.scratch` and leave them there. Raises what `paired_sides` raises."""
+    """Prepare both sides in `place.scratch` and leave them there, unless that is interrupted.
+
+    Raises what `paired_sides` raises, and `CannotWrite` where the place is taken by something that is not ours.
+    """
     folder = place.scratch.resolve() / FOLDER
+    if folder.exists() and not any((folder / name).exists() for name in (FILE, STORE)):
+        raise CannotWrite(f"{folder} holds something else; choose another folder to prepare both sides in")
     remove(folder)
+    try:
+        return _prepare(place, folder, base=base, setup=setup)
+    except BaseException:
+        remove(folder)
+        raise
+
+
+def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
+    """The sides that `prepare_sides` left in `place.scratch`, for a process that only measures: one without the network, say.
+
+    Everything has to lie at the same paths as then; workers see what of `place.environ` they may. Nothing is written there.
+
+    Raises:
+        NotPrepared: nothing was prepared, or for another base, set-up, engine or checkout, or the checkout has changed since.
+    """
+    folder = place.scratch.resolve() / FOLDER
+    kept = read(folder)
+    checkout = open_checkout(place.repository, place.environ)
+    refuse_others(folder, kept, terms_of(base, setup), checkout, _own(place))
+    base_side, head_side = (side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in kept.sides)
+    return Pair(base=base_side, head=head_side)
+
+
+def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> Pair:
     cache = folder / "cache" if setup.cache is None else place.repository.resolve() / setup.cache
-    own = (place.scratch, place.logs, *((cache,) if setup.cache else ()), *place.leave_out)
+    own = (*_own(place), *((cache,) if setup.cache else ()))
     wanted = Wanted(repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own)
     trees = make_trees(wanted, folder)
-    logger.info("base is %s, commit %s", trees.rule, trees.base.source.commit)
     if setup.commands:
         _make(cache, "setup.cache")
         _make(place.logs, "the folder for the logs of set-up")
     for log in (path for name in SideName for path in place.logs.glob(f"{name}-[0-9]*.log")):
         log.unlink()
     shop = _workshop(place, setup, trees, cache=cache, folder=folder)
-    base_side, head_side = (set_up(tree, trees.store.git, shop) for tree in (trees.base, trees.head))
-    pair = Pair(base=base_side, head=head_side, rule=trees.rule)
-    homes = {tree.name: home_of(tree, shop) for tree in (trees.base, trees.head)}
-    keep(folder, pair.sides, homes, checkout=shop.checkout, rule=pair.rule)
-    return pair
+    made = [(set_up(tree, trees.store.git, shop), home_of(tree, shop)) for tree in (trees.base, trees.head)]
+    kept_base, kept_head = (kept_side(*one) for one in made)
+    kept = Kept(
+        terms=terms_of(base, setup), checkout=str(shop.checkout), snapshot=trees.head.commit, sides=(kept_base, kept_head)
+    )
+    write(kept, folder)
+    return Pair(base=made[0][0], head=made[1][0])
 
 
-def reopen_sides(scratch: Path, environ: Mapping[str, str]) -> Pair:
-    """The sides that `prepare_sides` left in `scratch`, for a process that only measures: one without the network, say.
-
-    Everything has to lie at the same paths as then; workers see what of `environ` they may. Raises `BadDocument` where nothing
-    was prepared.
-    """
-    base, head, rule = recall(scratch.resolve() / FOLDER, environ)
-    return Pair(base=base, head=head, rule=rule)
+def _own(place: Place) -> tuple[Path, ...]:
+    return place.scratch.resolve(), place.logs.resolve(), *(path.resolve() for path in place.leave_out)
 
 
 def _workshop(place: Place, setup: Setup, trees: Trees, *, cache: Path, folder: Path) -> Workshop:

@@ -24,6 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
 from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.trees.caller import on_path
 from ci_bench.engine.trees.git import LONG_S, Git
 from ci_bench.engine.trees.layers import Layer, engine_sites, link_engine, make_environment
 from ci_bench.engine.trees.overlap import find_shadowed
@@ -105,7 +106,7 @@ def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
     environ = side_environment(shop.environ, home, checkout=shop.checkout, folder=shop.folder)
     failure = tree.failure or (None if home.here.is_dir() else f"the folder {shop.prefix} does not exist on this side")
     if failure is None and home.venv is not None:
-        failure = make_environment(home.venv, shop.layer, _on_path(home.here))
+        failure = make_environment(home.venv, shop.layer, on_path(home.here))
     if failure is None and shop.setup.commands and home.venv is not None:
         failure = _run_commands(tree, home.here, git, shop, environ)
         failure = failure or find_shadowed(home.venv, shop.layer.sites, environ, home.here)
@@ -130,7 +131,7 @@ def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, 
         if name not in DIVERTING and not name.startswith("GIT_")
     }
     callers = [_moved(Path(part), checkout, home.tree) for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part]
-    path = [link_engine(folder / "engine"), *([] if home.venv else _on_path(home.here)), *callers]
+    path = [link_engine(folder / "engine"), *([] if home.venv else on_path(home.here)), *callers]
     kept["PYTHONPATH"] = os.pathsep.join(map(str, path))
     bins = [Path(sys.executable).parent, *map(Path, kept.get("PATH", os.defpath).split(os.pathsep))]
     if home.venv is not None:
@@ -153,10 +154,6 @@ def cache_key(git: Git, commit: str, setup: Setup) -> str:
         torch = version("torch")
     told = [setup.commands, sys.implementation.cache_tag, platform.python_version(), platform.machine(), torch, sorted(files)]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
-
-
-def _on_path(here: Path) -> list[Path]:
-    return [here, *([here / "src"] if (here / "src").is_dir() else [])]
 
 
 def _moved(path: Path, checkout: Path, tree: Path) -> Path:

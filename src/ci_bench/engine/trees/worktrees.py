@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.engine.trees.bases import SHORT, Base, choose_base
@@ -19,6 +19,11 @@ from ci_bench.errors import GitFailed, NoBase
 from ci_bench.records.case import SideName
 from ci_bench.records.config import Setup
 from ci_bench.records.results import Source
+
+STORE = "repository"
+"""The folder of the repository that both trees are worktrees of, beside them."""
+MOST_CHARACTERS = 600
+"""Of the words that say how the base was chosen, which repeat what the user gave."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,11 +42,10 @@ class Tree:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trees:
-    """Both trees, where they come from, and the rule that chose the base."""
+    """Both trees, and where they come from."""
 
     base: Tree
     head: Tree
-    rule: str
     checkout: Checkout
     store: Store
 
@@ -70,17 +74,18 @@ def make_trees(wanted: Wanted, folder: Path) -> Trees:
     """
     folder.mkdir(parents=True)
     checkout = open_checkout(wanted.repository, wanted.environ)
-    store = borrow(checkout, folder / "repository")
+    store = borrow(checkout, folder / STORE)
     if wanted.setup.network:
         store = connect(checkout, store)
     head = snapshot(checkout, store, leave_out=[path.resolve() for path in wanted.leave_out])
     base = _find_base(checkout, store, head, wanted)
     maker = _Maker(checkout=checkout, store=store, setup=wanted.setup, environ=wanted.environ, folder=folder)
     branch = checkout.branch or wanted.environ.get("GITHUB_HEAD_REF") or None
+    base_source = Source(commit=base.commit, branch=base.branch, dirty=False, chosen_by=base.rule[:MOST_CHARACTERS])
+    head_source = Source(commit=checkout.head, branch=branch, dirty=head != checkout.head)
     return Trees(
-        base=maker.make(SideName.BASE, base.commit, Source(commit=base.commit, branch=base.branch, dirty=False)),
-        head=maker.make(SideName.HEAD, head, Source(commit=checkout.head, branch=branch, dirty=head != checkout.head)),
-        rule=base.rule,
+        base=maker.make(SideName.BASE, base.commit, base_source),
+        head=maker.make(SideName.HEAD, head, head_source),
         checkout=checkout,
         store=store,
     )
@@ -131,8 +136,7 @@ class _Maker:
             network=self.setup.network,
         )
         filled = fill(level, self.environ)
-        dirty = bool(source.dirty) or filled.is_dirty
-        source = Source(commit=source.commit, branch=source.branch, dirty=dirty)
+        source = replace(source, dirty=bool(source.dirty) or filled.is_dirty)
         return Tree(name=name, folder=folder, commit=commit, source=source, failure=filled.failure)
 
 

@@ -4,9 +4,10 @@ Selecting comes before tokenising. Tensors are stored as safetensors, so that la
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ci_bench.suites.training_loss.options import EMBEDDED, Dataset, Options
+from ci_bench.suites.user_code import load_named
 
 DATA = Path(str(files("ci_bench.suites.training_loss") / "data"))
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -29,7 +31,10 @@ class BadData(Exception):  # noqa: N818 - named like BadConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """Tokenised rows: `inputs` maps a model input to int64 [rows, max_length], `labels` is int64 [rows]."""
+    """Tokenised rows: `inputs` maps a model input to int64 [rows, max_length], `labels` is int64 [rows].
+
+    What the user's own code gives has whatever types and further dimensions his model takes.
+    """
 
     inputs: Batch
     labels: Tensor
@@ -64,7 +69,7 @@ def prepare_rows(options: Options, folder: Path) -> None:
     for split, rows in (("train", options.num_samples), ("test", options.evaluation_rows)):
         if split == "test" and not options.evaluation:
             continue
-        tokenised = _tokenise(options, split, rows, folder)
+        tokenised = _load_rows(options, split, rows, folder)
         save_file({**tokenised.inputs, "labels": tokenised.labels}, folder / f"{split}.safetensors")
 
 
@@ -93,10 +98,41 @@ def expanded(path: str) -> str:
     return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
-def _tokenise(options: Options, split: str, count: int, folder: Path) -> Rows:
+def _load_rows(options: Options, split: str, count: int, folder: Path) -> Rows:
+    """The rows of a split: tensors of the user's own as they are, everything else tokenised."""
+    if options.dataset.factory is None:
+        return _tokenise(options, split, _load_split(options.dataset, split, count, folder))
+    made = load_named(options.dataset.factory, option="dataset.factory")(split, count)
+    if isinstance(made, Mapping):
+        return _own_tensors(options, split, made, count)
+    from datasets import Dataset as Table
+
+    try:
+        table = Table.from_list([dict(row) for row in islice(made, count)])
+    except (TypeError, ValueError) as error:
+        gives = f"{options.dataset.factory} gives {type(made).__name__}"
+        raise BadData(f"dataset.factory: {gives}; it has to give rows (mappings), or a mapping of tensors: {error}") from error
+    return _tokenise(options, split, table)
+
+
+def _own_tensors(options: Options, split: str, made: Mapping[str, Any], count: int) -> Rows:
+    where = f"dataset.factory: the {split} split of {options.dataset.factory}"
+    odd = [name for name, values in made.items() if not isinstance(values, Tensor) or values.ndim == 0]
+    if odd or "labels" not in made or len(made) == 1:
+        raise BadData(
+            f"{where} has to be a mapping of tensors, one per input of the model and `labels`; not so: {odd or [*made]}"
+        )
+    lengths = {name: len(values) for name, values in made.items()}
+    if len({*lengths.values()}) > 1 or not lengths["labels"]:
+        raise BadData(f"{where} has to have as many rows in each tensor, and one at least: {lengths}")
+    inputs = {name: values[:count].detach().cpu().contiguous().clone() for name, values in made.items()}
+    return Rows(labels=inputs.pop("labels"), inputs=inputs)
+
+
+def _tokenise(options: Options, split: str, selected) -> Rows:  # type: ignore[no-untyped-def] # noqa: ANN001 - datasets ships no types
     from transformers import AutoTokenizer
 
-    texts, labels = _columns(options.dataset, split, _load_split(options.dataset, split, count, folder))
+    texts, labels = _columns(options.dataset, split, selected)
     path = str(DATA / "tokenizer") if options.model.path == EMBEDDED else expanded(options.model.path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=options.model.revision or "main")
     encoded = tokenizer(
@@ -166,7 +202,7 @@ def _request(dataset: Dataset, split: str) -> dict[str, Any]:
 
 
 def _source(dataset: Dataset, split: str) -> str:
-    return f"the {split} split of {dataset.files.get(split, dataset.path)}"
+    return f"the {split} split of {dataset.factory or dataset.files.get(split, dataset.path)}"
 
 
 def _embedded_files() -> dict[str, str]:

@@ -23,8 +23,7 @@ def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = T
 
     def forward(batch: Batch) -> Tensor:
         with trainee.autocast():
-            logits: Tensor = trainee.model(**batch).logits
-        return logits
+            return trainee.logits(batch)
 
     run: Callable[[Batch], Tensor] = trainee.compile(forward) if compiled else forward
     found = []

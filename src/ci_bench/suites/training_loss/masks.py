@@ -24,7 +24,7 @@ def model_is_random(trainee: Trainee, batch: Batch) -> bool:
         for seed in (1, 2):
             torch.manual_seed(seed)
             with trainee.autocast():
-                logits.append(trainee.model(**batch).logits)
+                logits.append(trainee.logits(batch))
     return not torch.equal(logits[0], logits[1])
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ci_bench.suites.training_loss.corpus import DATA, expanded
 from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
+from ci_bench.suites.user_code import is_import_path, load_named
 
 State = dict[str, Tensor]
 
@@ -25,11 +26,25 @@ class BadOptimizer(Exception):  # noqa: N818 - named like BadData and BadConfig
     """`optimizer_options` does not fit the optimizer. The message names the option."""
 
 
+class BadModel(Exception):  # noqa: N818 - likewise
+    """The user's own model or loss is not what a training needs. The message names the option."""
+
+
 def build_model(options: Options, *, seed: int) -> nn.Module:
     """The model on the CPU in fp32, its fresh parts initialised from `seed`.
 
     `problem_type` is given, since transformers' models otherwise set it in their first forward pass and dynamo compiles twice.
     """
+    torch.manual_seed(seed)
+    if options.model.factory is not None:
+        own = load_named(options.model.factory, option="model.factory")(**options.model.options)
+        if not isinstance(own, nn.Module):
+            raise BadModel(f"model.factory: {options.model.factory} gives {type(own).__name__}; it has to give a torch.nn.Module")
+        return own
+    return _from_library(options, seed)
+
+
+def _from_library(options: Options, seed: int) -> nn.Module:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     embedded = options.model.path == EMBEDDED
@@ -89,17 +104,23 @@ def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.op
     Raises:
         BadOptimizer: an option that this optimizer does not have, or a value that it refuses.
     """
-    optimizer_class = getattr(torch.optim, options.optimizer)
-    known = [name for name in inspect.signature(optimizer_class).parameters if name not in OWN_OPTIONS]
+    is_own = is_import_path(options.optimizer)
+    named = options.optimizer if is_own else f"torch.optim.{options.optimizer}"
+    make = load_named(options.optimizer, option="optimizer") if is_own else getattr(torch.optim, options.optimizer)
+    parameters = inspect.signature(make).parameters
+    known = [name for name in parameters if name not in OWN_OPTIONS]
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in options.optimizer_options.items()}
-    _check_options(options.optimizer, arguments, known, device)
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        _check_options(named, arguments, known, device)
     if device != "cpu" and "capturable" in known:
         arguments.setdefault("capturable", True)
     try:
-        built: torch.optim.Optimizer = optimizer_class(model.parameters(), lr=options.lr, **arguments)
+        built = make(model.parameters(), lr=options.lr, **arguments)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
-        message = f"optimizer_options: torch.optim.{options.optimizer} refuses {arguments} with lr {options.lr}: {error}"
+        message = f"optimizer_options: {named} refuses {arguments} with lr {options.lr}: {error}"
         raise BadOptimizer(message) from error
+    if not isinstance(built, torch.optim.Optimizer):
+        raise BadOptimizer(f"optimizer: {named} gives {type(built).__name__}; it has to give a torch.optim.Optimizer")
     return built
 
 
@@ -109,7 +130,7 @@ def _check_options(optimizer: str, arguments: dict[str, Any], known: list[str], 
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(known)}"
-            message = f"optimizer_options.{name}: torch.optim.{optimizer} does not take this option here ({hint})"
+            message = f"optimizer_options.{name}: {optimizer} does not take this option here ({hint})"
             raise BadOptimizer(message)
     if device == "cpu" and arguments.get("capturable"):
         message = "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it is on where it can be"

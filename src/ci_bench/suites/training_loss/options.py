@@ -27,13 +27,17 @@ class Precision(StrEnum):
     @property
     def epsilon(self) -> float:
         """Half the distance from 1 to the next number of the narrowest format in use: the size of one rounding."""
-        narrow = {Precision.TF32: 2.0**-11, Precision.AMP_FP16: 2.0**-11, Precision.BF16: 2.0**-9, Precision.AMP_BF16: 2.0**-9}
+        narrow = {Precision.TF32: 2.0**-11, Precision.AMP_FP16: 2.0**-11, Precision.BF16: 2.0**-8, Precision.AMP_BF16: 2.0**-8}
         return narrow.get(self, 2.0**-24)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """Where the rows come from: a hub id, a local folder, `files` per split, or the embedded reviews."""
+    """Where the rows come from: a hub id, a local folder, `files` per split, the embedded reviews, or the user's own code.
+
+    `factory` is called with a split (``train`` or ``test``) and how many `rows` are wanted at most. It gives rows with a text and
+    a class, or tensors that are the model's inputs already, with their ``labels``.
+    """
 
     path: str = EMBEDDED
     subset: str | None = None
@@ -44,20 +48,26 @@ class Dataset:
     label_column: str = "label"
     num_labels: int = 5
     files: Mapping[str, str] = field(default_factory=dict)
+    factory: str | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether no hub is needed."""
-        return self.path == EMBEDDED or bool(self.files) or _looks_local(self.path)
+        return self.path == EMBEDDED or bool(self.files) or self.factory is not None or _looks_local(self.path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """Which model and tokenizer: a hub id, a local folder, or the embedded one; with its weights or from its configuration."""
+    """Which model and tokenizer: a hub id, a local folder, or the embedded one; with its weights or from its configuration.
+
+    `factory` is the user's own: called with `options`, it gives a module. The tokenizer is that of `path` then.
+    """
 
     path: str = EMBEDDED
     revision: str | None = None
     pretrained: bool = True
+    factory: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
@@ -67,7 +77,11 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses."""
+    """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses.
+
+    `loss` is the user's own function of logits and labels, by import path; `None` is the one that the model computes. `optimizer`
+    is a class of `torch.optim`, or an import path.
+    """
 
     name: str = "reviews"
     backends: tuple[str, ...] = ("inductor",)
@@ -75,6 +89,7 @@ class Options:
     num_samples: int = 2000
     batch_size: int = 16
     lr: float = 1e-3
+    loss: str | None = None
     optimizer: str = "Adam"
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
     evaluation: bool = True

@@ -6,7 +6,7 @@ from typing import Any
 from ci_bench.errors import BadConfig
 from ci_bench.records.case import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
+from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Options, Precision, parse
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
@@ -52,6 +52,9 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
     if len(set(options.arms)) < len(options.arms):
         message = f"suites.training_loss.{options.name}.backend: {', '.join(options.backends)} names one arm twice"
         raise BadConfig(message)
+    if options.dataset.factory is not None and (options.dataset.files or options.dataset.path != EMBEDDED):
+        where = f"suites.training_loss.{options.name}.dataset.factory"
+        raise BadConfig(f"{where}: makes the rows itself; leave out dataset.path and dataset.files")
     return Case(
         id=f"training_loss/{options.name}[{_backends(options)},precision={options.precision}]",
         suite="training_loss",

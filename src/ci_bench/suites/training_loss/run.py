@@ -15,8 +15,9 @@ from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Progra
 from ci_bench.suites.training_loss.corpus import Rows, batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
-from ci_bench.suites.training_loss.training import build_trainee, resolve_backend
+from ci_bench.suites.training_loss.training import build_trainee, check_own_code
 from ci_bench.suites.training_loss.verify import Verifier
+from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
 RECOMPILES_PER_ARM = 8
@@ -48,6 +49,10 @@ class TrainingWorkload:
             resolve_backend(backend)
         prepare_rows(self._options, self._context.scratch)
         build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), self._context.device)
+        if self._options.model.factory is not None or self._options.loss is not None:
+            trainee = build_trainee(self._options, self._start(), device="cpu", backend=None)
+            rows = load_rows(self._context.scratch, "train")
+            check_own_code(self._options, trainee, rows.batch(torch.arange(min(2, len(rows)))))
 
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""

@@ -5,7 +5,6 @@ Gradients are left in place after the step, so that their norm can be read outsi
 are allocated before the first step, so that the first step has the same guards as all others.
 """
 
-import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.training_loss.corpus import Batch
-from ci_bench.suites.training_loss.network import State, build_optimizer, model_from
+from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Options, Precision
+from ci_bench.suites.user_code import load_named, resolve_backend
 
 Step = Callable[[Batch], Tensor]
 
@@ -25,11 +25,13 @@ FIRST_LOSS_SCALE = 2.0**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainee:
-    """A model with its optimizer and its step, compiled or not."""
+    """A model with its optimizer and its step, compiled or not. `logits` and `loss` of a batch are never compiled."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
     step: Step
+    logits: Callable[[Batch], Tensor]
+    loss: Callable[[Batch], Tensor]
     autocast: Callable[[], AbstractContextManager[object]]
     compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
 
@@ -54,10 +56,21 @@ def build_trainee(options: Options, state: State, *, device: str, backend: str |
     step = _scaled_step if options.precision is Precision.AMP_FP16 else _plain_step
     compiler = make_compiler(backend)
 
-    def run(batch: Batch) -> Tensor:
-        return step(model, optimizer, autocast, scaler, batch)
+    logits = make_logits(options, model)
+    loss = make_loss(options, model, logits)
 
-    return Trainee(model=model, optimizer=optimizer, step=compiler(run), autocast=autocast, compile=compiler)
+    def run(batch: Batch) -> Tensor:
+        return step(loss, optimizer, autocast, scaler, batch)
+
+    return Trainee(
+        model=model,
+        optimizer=optimizer,
+        step=compiler(run),
+        logits=logits,
+        loss=loss,
+        autocast=autocast,
+        compile=compiler,
+    )
 
 
 def make_compiler(backend: str | None) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
@@ -68,29 +81,54 @@ def make_compiler(backend: str | None) -> Callable[[Callable[..., Tensor]], Call
     return lambda function: torch.compile(function, backend=resolved)
 
 
-def resolve_backend(backend: str) -> str | Callable[..., object]:
-    """A registered backend's name as it is, or the function behind ``package.module:function``.
+def make_logits(options: Options, model: nn.Module) -> Callable[[Batch], Tensor]:
+    """The model's logits of a batch. A model whose loss is the user's own function is not given the labels."""
+
+    def logits(batch: Batch) -> Tensor:
+        inputs = batch if options.loss is None else {name: values for name, values in batch.items() if name != "labels"}
+        found = model(**inputs)
+        out: Tensor = found if isinstance(found, Tensor) else found.logits
+        return out
+
+    return logits
+
+
+def make_loss(options: Options, model: nn.Module, logits: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
+    """The loss of a batch: what the model computes, or the user's own function of its logits and the labels."""
+    if options.loss is None:
+
+        def given(batch: Batch) -> Tensor:
+            loss: Tensor = model(**batch).loss
+            return loss
+
+        return given
+    own: Callable[[Tensor, Tensor], Tensor] = load_named(options.loss, option="loss")
+    return lambda batch: own(logits(batch), batch["labels"])
+
+
+def check_own_code(options: Options, trainee: Trainee, batch: Batch) -> None:
+    """Try the user's own model and loss on one batch, so that what does not fit is told by the option's name.
 
     Raises:
-        LookupError: no such backend; the message lists the registered ones.
+        BadModel: the loss is no scalar with a gradient, or evaluation finds no logits of its classes.
     """
-    module, colon, attribute = backend.partition(":")
-    if colon:
-        try:
-            function: Callable[..., object] = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            message = f"backend: {backend!r} cannot be imported: {error}"
-            raise LookupError(message) from error
-        return function
-    known = torch.compiler.list_backends(exclude_tags=())
-    if backend not in known:
-        message = f"backend: {backend!r} is not registered with torch {torch.__version__} (registered: {', '.join(known)})"
-        raise LookupError(message)
-    return backend
+    named = f"loss: {options.loss}" if options.loss is not None else f"model.factory: {options.model.factory}"
+    remedy = "return an object with .loss and .logits, or name a `loss` of logits and labels"
+    try:
+        loss: object = trainee.loss(batch)
+        logits: object = trainee.logits(batch) if options.evaluation else None
+    except (AttributeError, TypeError) as error:
+        raise BadModel(f"{named} does not fit: {error}; {remedy}") from error
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise BadModel(f"{named} gives {shown}; a loss is one number with a gradient")
+    rows = len(batch["labels"])
+    if options.evaluation and not (isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == rows):  # noqa: PLR2004
+        raise BadModel(f"{named}: accuracy needs logits of [rows, classes]; set evaluation: false where there are none")
 
 
 def _plain_step(
-    model: nn.Module,
+    loss_of: Callable[[Batch], Tensor],
     optimizer: torch.optim.Optimizer,
     autocast: Callable[[], AbstractContextManager[object]],
     _: torch.amp.GradScaler,
@@ -98,14 +136,14 @@ def _plain_step(
 ) -> Tensor:
     optimizer.zero_grad(set_to_none=True)
     with autocast():
-        loss: Tensor = model(**batch).loss
+        loss = loss_of(batch)
     loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
     optimizer.step()
     return loss.detach()
 
 
 def _scaled_step(
-    model: nn.Module,
+    loss_of: Callable[[Batch], Tensor],
     optimizer: torch.optim.Optimizer,
     autocast: Callable[[], AbstractContextManager[object]],
     scaler: torch.amp.GradScaler,
@@ -113,7 +151,7 @@ def _scaled_step(
 ) -> Tensor:
     optimizer.zero_grad(set_to_none=True)
     with autocast():
-        loss: Tensor = model(**batch).loss
+        loss = loss_of(batch)
     scaler.scale(loss).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
     scaler.step(optimizer)
     scaler.update()

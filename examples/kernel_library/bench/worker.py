@@ -1,0 +1,67 @@
+"""How it is measured: in worker processes, with the kernels of the side's own tree."""
+
+import torch
+from kernels import rms_norm
+
+from ci_bench.records.case import Case, Check, Outcome
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
+
+TOLERANCE = 1e-5
+
+
+def open_workload(case: Case, context: Context) -> "Shape":
+    """Called once in each worker process."""
+    return Shape(case, context.device)
+
+
+class Shape:
+    """The same rows for all arms and both sides."""
+
+    def __init__(self, case: Case, device: str) -> None:
+        """Drawn from one seed, on the device."""
+        torch.manual_seed(0)
+        self.rows = torch.randn(case.params["rows"], case.params["width"]).to(device)
+        self.weight = torch.rand(case.params["width"]).to(device)
+
+    def prepare(self) -> None:
+        """Nothing to fetch, nothing to compile."""
+
+    def open(self, arm: str) -> "Call":
+        """An arm, ready to be timed."""
+        return Call(arm, self)
+
+    def call(self, arm: str) -> torch.Tensor:
+        """What is measured."""
+        if arm == "library":
+            return rms_norm(self.rows, self.weight)
+        return torch.nn.functional.rms_norm(self.rows, self.weight.shape, self.weight, 1e-6)
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Each candidate against the formula in double precision."""
+        wide = self.rows.double()
+        exact = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + 1e-6) * self.weight.double()
+        return Evidence(checks=tuple(self._check(arm, exact) for arm in arms if arm != "torch"))
+
+    def _check(self, arm: str, exact: torch.Tensor) -> Check:
+        error = (self.call(arm).double() - exact).abs().max().item()
+        outcome = Outcome.PASS if error <= TOLERANCE else Outcome.FAIL
+        return Check(name="accuracy", arm=arm, outcome=outcome, detail=f"off by {error:.2g} at most, {TOLERANCE:g} is allowed")
+
+
+class Call:
+    """What the clock sees: one call of one arm."""
+
+    parts: tuple[Part, ...] = ()
+    compiler = Compiler.NONE
+
+    def __init__(self, arm: str, shape: Shape) -> None:
+        """`items` lets ci-bench show rows per second."""
+        self._arm, self._shape, self.items = arm, shape, len(shape.rows)
+
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - a call has no parts
+        """One call."""
+        self._shape.call(self._arm)
+
+    def finish(self) -> tuple[Check, ...]:
+        """`verify` has checked the very same call."""
+        return ()

@@ -1,0 +1,133 @@
+"""Suites that the measured tree brings along (`plugins:` of the configuration): planned in a process of their own.
+
+Their code is code under test. So it is never imported here: `suites.planner` runs it with the tree in front of its path, without
+anything secret in its environment and with a time limit, and what it answers is read as data. A plugin that is installed beside
+ci-bench (an entry point) was chosen by whoever installed it, and is imported; see `suites.base`.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from ci_bench.engine.trees.caller import caller_environment
+from ci_bench.engine.trees.shell import run_command
+from ci_bench.errors import BadConfig, UnknownSuite
+from ci_bench.records.case import Case
+from ci_bench.suites.base import Stage, Suite, find_suite
+from ci_bench.suites.planner import Answer, PlannedCase, Request
+
+TIMEOUT_S = 120.0
+MOST_BYTES = 16 << 20
+
+
+@dataclass(kw_only=True, slots=True)
+class TreeSuite:
+    """A suite of the tree at `folder`, by import path (`target`). Planning one entry is one process.
+
+    `worker` and `preload` name modules that are imported in the tree's own workers only.
+    """
+
+    name: str
+    target: str
+    folder: Path
+    environ: Mapping[str, str]
+    worker: str
+    preload: tuple[str, ...]
+    options_schema: Mapping[str, Any]
+    planned: dict[str, PlannedCase] = field(default_factory=dict)
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` where it breaks down."""
+        found = _ask(self.name, Request(target=self.target, entry=options), self.folder, self.environ)
+        if found.fault is not None:
+            raise BadConfig(found.fault)
+        cases = tuple(one.case for one in found.cases)
+        for case in cases:
+            if case.suite != self.name:
+                raise UnknownSuite(
+                    f"plugins.{self.name}: its case {case.id!r} says that its suite is {case.suite!r}; name both alike"
+                )
+        self.planned.update({one.case.id: one for one in found.cases})
+        return cases
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """As the suite planned them."""
+        return self.planned[case.id].stages
+
+    def needs_network(self, case: Case) -> bool:
+        """As the suite said."""
+        return self.planned[case.id].needs_network
+
+
+def open_suites(plugins: Mapping[str, str], folder: Path, environ: Mapping[str, str]) -> dict[str, TreeSuite]:
+    """The suites that the tree at `folder` brings along, by name.
+
+    Raises:
+        UnknownSuite: one cannot be imported there, takes too long, or is no suite.
+    """
+    return {name: _open(name, target, folder, environ) for name, target in plugins.items()}
+
+
+def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
+    """Finds a suite by name: one of `suites`, a built-in one, or one that is installed."""
+    return lambda name: suites[name] if name in suites else find_suite(name)
+
+
+def _open(name: str, target: str, folder: Path, environ: Mapping[str, str]) -> TreeSuite:
+    about = _ask(name, Request(target=target), folder, environ)
+    fault = _fault_of_form(about.options_schema)
+    if fault is not None:
+        raise UnknownSuite(f"plugins.{name}: options_schema of {target} is no JSON Schema that can be used: {fault}")
+    return TreeSuite(
+        name=name,
+        target=target,
+        folder=folder,
+        environ=environ,
+        worker=about.worker,
+        preload=about.preload,
+        options_schema=about.options_schema,
+    )
+
+
+def _fault_of_form(form: Mapping[str, Any]) -> str | None:
+    """What is wrong with a JSON Schema that the tree brought. One that refers elsewhere would be fetched from there."""
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        Draft202012Validator.check_schema(form)
+    except SchemaError as error:
+        return error.message
+    elsewhere = [target for target in _references(form) if not target.startswith("#")]
+    return f"it refers to {elsewhere[0]!r}, outside of itself" if elsewhere else None
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from (str(value[name]) for name in ("$ref", "$dynamicRef") if name in value)
+        yield from (found for inner in value.values() for found in _references(inner))
+    elif isinstance(value, list):
+        yield from (found for inner in value for found in _references(inner))
+
+
+def _ask(name: str, request: Request, folder: Path, environ: Mapping[str, str]) -> Answer:
+    with TemporaryDirectory(prefix="ci-bench-") as scratch:
+        asked, answered, log = (Path(scratch) / part for part in ("asked.json", "answered.json", "log"))
+        asked.write_bytes(msgspec.json.encode(request))
+        command = shlex.join([sys.executable, "-P", "-m", "ci_bench.suites.planner", str(asked), str(answered)])
+        ended = run_command(command, folder=folder, environ=caller_environment(folder, environ), timeout_s=TIMEOUT_S, log=log)
+        if ended.timed_out:
+            raise UnknownSuite(f"plugins.{name}: {request.target} did not plan within {TIMEOUT_S:g} s")
+        if ended.code or not answered.is_file():
+            what = f"{request.target} cannot be imported and asked for a plan"
+            raise UnknownSuite(f"plugins.{name}: {what}, from {folder} or its src: {ended.tail or '(it said nothing)'}")
+        try:
+            with answered.open("rb") as stream:
+                return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UnknownSuite(f"plugins.{name}: {request.target} is no suite as docs/plugins.md has it: {error}") from error
