@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ci_bench.formats import dynamo_csv, dynamo_table, oss_benchmark, oss_records, userbenchmark
+from ci_bench.formats import catalogue, dynamo_csv, dynamo_table, oss_benchmark, oss_records, userbenchmark
 from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Unreadable
 from ci_bench.records.case import Better, CaseResult, Check, Failure, Lane, Launch, Metric, Outcome, Status, Unit
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
 from ci_bench.suites.torchbench.plan import SUITE
@@ -136,6 +137,19 @@ def test_another_reader_of_these_files_finds_the_same():
     times = [one for one in records.series if one.measure == "step_time"]
     assert [one.values for one in times] == [(0.002, 0.004, 0.004, 0.005), (0.001, 0.002, 0.002, 0.003)]
     assert {one.unit for one in times} == {"s"}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", ""])
+def test_a_speedup_that_is_no_number_is_refused_where_such_a_file_is_a_baseline(value):
+    """The runner's own checkers compare it, and NaN is below no threshold."""
+    text = dynamo_csv.write(results(row("mlp")))[PERFORMANCE].replace("2.000000,2.000000", f"{value},2.000000", 1)
+    if value:
+        with pytest.raises(Unreadable, match=f"line 2, column speedup: {value} is not a finite number"):
+            catalogue.read(text)
+    else:
+        assert "speedup" not in {one.measure for one in catalogue.read(text).series}
+    with pytest.raises(Unreadable, match="there is no benchmark in it"):
+        catalogue.read(text.splitlines()[0])
 
 
 def test_userbenchmark_metrics_are_flat_and_in_its_units():

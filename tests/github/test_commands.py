@@ -14,8 +14,9 @@ from fake_github_state import WORKFLOW, sha_of
 from judge_builders import judged, peak, result, results
 
 from ci_bench.commands.legs import Judged, JudgedLeg
-from ci_bench.commands.publishing import absence, announce, fetch_baseline, publish
-from ci_bench.errors import BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
+from ci_bench.commands.publishing import absence, announce, fetch_baseline, fetch_config, publish
+from ci_bench.config import load_config
+from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
 from ci_bench.github.clock import Clock
 from ci_bench.records import documents
 from ci_bench.records.case import Status
@@ -46,6 +47,7 @@ def flags(tmp_path):
             "config": None,
             "config_path": "ci-bench.yml",
             "baseline": "paired",
+            "fetched": None,
             "baseline_artifact": "ci-bench-baseline",
             "baseline_branch": None,
             "baseline_workflow": None,
@@ -591,3 +593,65 @@ def test_the_configuration_that_cannot_be_had_fails_the_run(fake, job, flags, tm
     leave(fake, both(tmp_path))
     assert publish(flags()) == ExitCode.BAD_INPUT
     assert check(fake)["conclusion"] == "failure"
+
+
+# What a pull request is measured by, and against what was fetched before
+
+
+def test_the_configuration_to_measure_by_is_the_base_branchs(fake, job, flags, tmp_path, capsys):
+    job("pull_request", pull_request(fork=True), token=READ_ONLY)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.files[HEAD, "ci-bench.yml"] = LOOSE.encode()
+    assert fetch_config(flags()) == ExitCode.OK
+    assert (tmp_path / "out" / "ci-bench.yml").read_text() == CONFIG
+    assert "configuration: ci-bench.yml of main" in capsys.readouterr().err
+
+
+def test_without_one_it_is_the_built_in_and_never_the_pull_requests(fake, job, flags, tmp_path, capsys):
+    job("pull_request", pull_request())
+    fake.state.add_pull(7, HEAD)
+    del fake.state.files["main", "ci-bench.yml"]
+    assert fetch_config(flags()) == ExitCode.OK
+    assert load_config(tmp_path / "out" / "ci-bench.yml") == load_config(None)
+    assert "there is no ci-bench.yml of main: the built-in configuration is used" in capsys.readouterr().err
+
+
+def test_a_configuration_that_breaks_its_schema_is_refused_before_measuring(fake, job, flags):
+    job("push", push())
+    fake.state.files["main", "ci-bench.yml"] = b"schema_version: 1\nsuites: {}\npolicy: {tresholds: {}}\n"
+    with pytest.raises(BadConfig, match="tresholds"):
+        fetch_config(flags())
+
+
+def test_an_outage_is_no_missing_configuration(fake, job, flags):
+    """Measuring by the built-in one instead would answer another question."""
+    job("push", push())
+    fake.plan("GET", "contents/", *[Fault(status=502)] * 50)
+    with pytest.raises(GitHubUnreachable):
+        fetch_config(flags())
+
+
+def test_what_was_fetched_before_is_the_baseline(fake, job, flags, tmp_path):
+    job("pull_request", pull_request())
+    fake.state.add_pull(7, HEAD)
+    fake.state.parents[HEAD] = BASE
+    keep_baseline(fake, tmp_path, 0)
+    fetch_baseline(flags(output=tmp_path / "fetched"))
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "results.json").write_text(document(tmp_path, 2 * GIGABYTE))
+    fake.seen.clear()
+    assert publish(flags(folders=[folder], baseline="artifact", fetched=tmp_path / "fetched")) == ExitCode.POLICY_NOT_MET
+    assert "❌ Failed" in comment(fake)
+    assert not [path for path in fake.paths("GET") if path.startswith("actions/")], "nothing is looked for again"
+
+
+def test_that_none_was_found_before_is_told_in_those_words(fake, job, flags, tmp_path):
+    job("pull_request", pull_request())
+    fake.state.add_pull(7, HEAD)
+    fetch_baseline(flags(output=tmp_path / "fetched"))
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "results.json").write_text(document(tmp_path, GIGABYTE))
+    assert publish(flags(folders=[folder], baseline="artifact", fetched=tmp_path / "fetched")) == ExitCode.POLICY_NOT_MET
+    assert "no run has left an artifact ci-bench-baseline yet" in comment(fake)

@@ -89,7 +89,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def judge_leg(leg: Leg, *, config: "Config", output: Path, find_base: Callable[[], "Baseline"] | None) -> JudgedLeg:
-    """Judge one leg by the base branch's configuration, and write its `comparison.json` and `report.md` into `output`.
+    """Judge one leg by the base branch's configuration; `output` gets its `comparison.json`, `report.md` and `report.html`.
 
     `find_base` looks for the baseline elsewhere; `None` takes the leg's own base side.
     """

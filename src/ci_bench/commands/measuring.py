@@ -3,26 +3,28 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.bench import Bench
-from ci_bench.commands.inputs import load, noise_folder, read_baseline, reproduce_prefix, results_path
+from ci_bench.commands.inputs import load_with_suites, noise_folder, read_baseline, reproduce_prefix, results_path
 from ci_bench.commands.output import console, say, show, tell, tell_files
+from ci_bench.commands.preparing import open_sides
 from ci_bench.errors import BadInput, ExitCode
 
 if TYPE_CHECKING:
     from ci_bench.engine.trees.sides import Side
+    from ci_bench.pipeline import Baseline
     from ci_bench.planning import Plan
     from ci_bench.records.case import SideName
     from ci_bench.records.comparison import Comparison
     from ci_bench.records.config import Config
     from ci_bench.records.results import Results
+    from ci_bench.suites.base import Suite
 
-PAIRED, NONE = "paired", "none"
+PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 CALIBRATION_LAUNCHES = 8
 
 
@@ -30,43 +32,69 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure this tree."""
     from ci_bench.records.case import SideName
 
-    bench = _bench(arguments, load(arguments))
+    bench = _bench(arguments, *load_with_suites(arguments))
     results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
         tell(f"{row.status:<14}{row.case.id}{reason}")
     tell(f"wrote {arguments.output / 'results.json'}")
+    if arguments.report:
+        _report_alone(results, bench)
     measured = any(row.metrics for row in results.cases)
     return int(ExitCode.OK if measured else ExitCode.MEASURING_FAILED)
 
 
+def _report_alone(results: "Results", bench: Bench) -> None:
+    """The page of one run that is compared with nothing."""
+    from ci_bench import pipeline
+    from ci_bench.commands.looking import ALONE
+    from ci_bench.records import documents
+    from ci_bench.records.comparison import BaselineMode
+
+    alone = pipeline.Baseline(mode=BaselineMode.NONE, absence=ALONE)
+    comparison = pipeline.judge(results, alone, policy=bench.config.policy, folder=None)
+    page = bench.output / pipeline.PAGE
+    documents.write_text(pipeline.page(comparison, head=results, base=None), page)
+    tell(f"wrote {page}")
+
+
 def gate(arguments: argparse.Namespace) -> int:
     """Measure, compare with the baseline, report, and exit by the policy."""
-    config = load(arguments)
-    named = arguments.baseline or config.baseline
-    if arguments.save_baseline and named in {None, NONE, PAIRED}:
+    config, find = load_with_suites(arguments)
+    named = arguments.baseline or config.baseline or (PAIRED if arguments.prepared else None)
+    if arguments.prepared and named != PAIRED:
+        message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
+        raise BadInput(message)
+    if named == ARTIFACT and arguments.fetched is None:
+        message = (
+            "--baseline artifact needs --fetched DIR: what `ci-bench fetch-baseline --output DIR` left, in a step of its own"
+        )
+        raise BadInput(message)
+    if arguments.save_baseline and (named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")):
         message = "--save-baseline needs --baseline PATH: where should the run be kept?"
         raise BadInput(message)
-    bench = _bench(arguments, config)
+    bench = _bench(arguments, config, find)
     if named == PAIRED:
         comparison = _gate_paired(arguments, bench)
+    elif named == ARTIFACT:
+        comparison = _gate_against(arguments, bench, read_baseline(arguments.fetched, is_artifact=True))
     else:
-        comparison = _gate_against(arguments, bench, None if named in {None, NONE} else Path(named))
+        path = Path(named) if named and named != NONE else None
+        comparison = _gate_against(arguments, bench, read_baseline(path))
+        if arguments.save_baseline and path is not None:
+            _save_baseline(arguments, comparison, path)
     return comparison.judgement.exit_code
 
 
-def _gate_against(arguments: argparse.Namespace, bench: Bench, path: Path | None) -> "Comparison":
+def _gate_against(arguments: argparse.Namespace, bench: Bench, baseline: "Baseline") -> "Comparison":
     """Against the results of an earlier run."""
     from ci_bench import pipeline
     from ci_bench.records.case import SideName
 
-    baseline = read_baseline(path)
-    results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
+    results = bench.measure([_here(SideName.HEAD)], known=baseline.results)[SideName.HEAD]
     comparison = pipeline.judge(results, baseline, policy=bench.config.policy, folder=arguments.output)
     show(comparison, comment=arguments.comment)
     tell_files(arguments.output)
-    if arguments.save_baseline and path is not None:
-        _save_baseline(results, comparison, path)
     return comparison
 
 
@@ -78,7 +106,7 @@ def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
     from ci_bench.records.comparison import BaselineMode
 
     noise = noise_folder(arguments)
-    with _trees(bench.config, arguments) as sides:
+    with open_sides(bench.config, arguments) as sides:
         results = bench.measure(sides, noise=noise)
     head = results[SideName.HEAD]
     calibration = noise.find(head.environment.identity)
@@ -100,26 +128,6 @@ def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
     return comparison
 
 
-@contextmanager
-def _trees(config: "Config", arguments: argparse.Namespace) -> Iterator[Sequence["Side"]]:
-    """Both sides' trees, made ready, and removed in the end."""
-    from ci_bench.engine.process.launch import make_folder
-    from ci_bench.engine.trees.paired import Place, paired_sides
-
-    with make_folder() as scratch:
-        place = Place(
-            repository=Path.cwd(),
-            environ=os.environ,
-            scratch=Path(scratch),
-            logs=arguments.output / "setup",
-            leave_out=(arguments.output,),
-            observe=lambda now: tell(f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"),
-        )
-        with paired_sides(place, base=arguments.base or config.base, setup=config.setup) as pair:
-            tell(f"base is {pair.rule}, commit {pair.base.source.commit}")
-            yield pair.sides
-
-
 def calibrate(arguments: argparse.Namespace) -> int:
     """Measure this tree against itself, and keep what that teaches about the machine's noise."""
     from ci_bench import __version__
@@ -129,9 +137,9 @@ def calibrate(arguments: argparse.Namespace) -> int:
     from ci_bench.records.case import SideName
     from ci_bench.records.config import Sampling
 
-    config = load(arguments)
+    config, find = load_with_suites(arguments)
     options = replace(config.run, sampling=Sampling.FIXED, launches=arguments.launches or CALIBRATION_LAUNCHES)
-    bench = _bench(arguments, replace(config, run=options))
+    bench = _bench(arguments, replace(config, run=options), find)
     bench = replace(bench, plan=times_only(bench.plan))
     results = bench.measure([_here(SideName.BASE), _here(SideName.HEAD)])
     base, head = results[SideName.BASE], results[SideName.HEAD]
@@ -149,9 +157,8 @@ def selftest(arguments: argparse.Namespace) -> int:
     from ci_bench.records.case import SideName
     from ci_bench.selftest import examine, selftest_config
 
-    config = selftest_config(arguments.device or "auto")
-
     def measure(name: str, plants: str) -> tuple["Results", "Results"]:
+        config = selftest_config(arguments.device or "auto", plants)
         plan = planning.plan(config, ())
         bench = Bench(config=config, plan=plan, output=arguments.output / name, reproduce="ci-bench selftest")
         planted = _here(SideName.HEAD, {"CI_BENCH_PLANT": plants})
@@ -167,11 +174,12 @@ def selftest(arguments: argparse.Namespace) -> int:
     return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
 
 
-def _bench(arguments: argparse.Namespace, config: "Config") -> Bench:
+def _bench(arguments: argparse.Namespace, config: "Config", find: "Callable[[str], Suite]") -> Bench:
     from ci_bench import planning
 
-    plan = planning.plan(config, arguments.filter)
-    return Bench(config=config, plan=plan, output=arguments.output, reproduce=reproduce_prefix(arguments))
+    plan = planning.plan(config, arguments.filter, find)
+    resume = getattr(arguments, "resume", False)
+    return Bench(config=config, plan=plan, output=arguments.output, reproduce=reproduce_prefix(arguments), resume=resume)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -214,23 +222,17 @@ def fastrnns(arguments: argparse.Namespace) -> int:
 
 def _here(name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
     """The caller's tree as a side, its code first on the path; `more` are variables for its workers."""
-    from ci_bench.engine.process.environ import worker_environment
-    from ci_bench.engine.trees.sides import Side
-    from ci_bench.engine.trees.source import describe_source
+    from ci_bench.engine.trees.caller import caller_side
 
-    here = Path.cwd()
-    path = [str(folder) for folder in (here, here / "src") if folder.is_dir()] + [os.environ.get("PYTHONPATH", "")]
-    found = {"PYTHONPATH": os.pathsep.join(part for part in path if part)}
-    environ = {**worker_environment(os.environ), **found, **(more or {})}
-    return Side(name=name, environ=environ, source=describe_source(here))
+    return caller_side(name, Path.cwd(), os.environ, more)
 
 
-def _save_baseline(results: "Results", comparison: "Comparison", path: Path) -> None:
+def _save_baseline(arguments: argparse.Namespace, comparison: "Comparison", path: Path) -> None:
     from ci_bench.records import documents
 
     file = results_path(path)
     if comparison.judgement.passed:
-        documents.write(results, file)
+        documents.write(documents.read_results(arguments.output / "results.json"), file)
         message = f"saved this run as the baseline: {file}"
     elif file.exists():
         message = f"the policy is not met, so the baseline stays as it was: {file} (remove it to start afresh)"

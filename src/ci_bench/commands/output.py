@@ -35,7 +35,7 @@ def tell(line: str) -> None:
 
 def tell_files(folder: Path, *, results: Sequence[str] = ("results.json",)) -> None:
     """Say which files were written: `results`, the comparison, and the report."""
-    names = [*results, "comparison.json", "report.md"]
+    names = [*results, "comparison.json", "report.md", "report.html"]
     tell(f"wrote {', '.join(str(folder / name) for name in names)}")
 
 

@@ -112,6 +112,24 @@ def fetch_baseline(arguments: argparse.Namespace) -> int:
     return int(ExitCode.GITHUB if unanswered else ExitCode.OK)
 
 
+@_defusing
+def fetch_config(arguments: argparse.Namespace) -> int:
+    """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
+    from ci_bench.commands.sources import Desk, keep_config
+    from ci_bench.github.context import load_context, server_of
+    from ci_bench.github.pulls import NoPullRequest
+
+    context = load_context(os.environ)
+    with _client(server_of(os.environ), arguments) as client:
+        pull = _find_pull(client, context)
+        if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
+            raise GitHubFailed(pull.reason)
+        desk = Desk(client=client, context=context, pull=pull, arguments=arguments)
+        said = keep_config(desk, arguments.output / "ci-bench.yml")
+    tell(_defused(f"configuration: {said}"))
+    return int(ExitCode.OK)
+
+
 def absence(folder: Path) -> str | None:
     """Why `fetch_baseline` left no results in a folder, in its own words; `None` where it never ran or found some."""
     try:

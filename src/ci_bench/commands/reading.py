@@ -1,9 +1,9 @@
-"""The commands that measure nothing: compare, report, validate, list."""
+"""The commands that measure nothing: compare, validate, list."""
 
 import argparse
 import sys
 
-from ci_bench.commands.inputs import load, noise_folder, results_path
+from ci_bench.commands.inputs import load, load_with_suites, noise_folder, results_path
 from ci_bench.commands.output import say, show, tell_files
 from ci_bench.errors import CiBenchError, ExitCode
 
@@ -14,39 +14,22 @@ def compare(arguments: argparse.Namespace) -> int:
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
 
-    policy = load(arguments).policy
+    config = load(arguments)
     base = documents.read_results(results_path(arguments.base))
     head = documents.read_results(results_path(arguments.head))
     paired = base.run.id == head.run.id
     comparison = pipeline.judge(
         head,
         pipeline.Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base),
-        policy=policy,
+        policy=config.policy,
         folder=arguments.output,
         calibration=noise_folder(arguments).find(head.environment.identity) if paired else None,
+        rule=pipeline.rule_of(config.run) if paired else None,
     )
     show(comparison, comment=arguments.comment)
     if arguments.output:
         tell_files(arguments.output, results=())
     return comparison.judgement.exit_code
-
-
-def report(arguments: argparse.Namespace) -> int:
-    """Render a comparison, or one run alone."""
-    from ci_bench import pipeline
-    from ci_bench.records import documents
-    from ci_bench.records.comparison import BaselineMode
-    from ci_bench.records.policy import Policy
-    from ci_bench.report.markdown import render_comment, render_report
-
-    if documents.document_kind(arguments.document) is documents.Kind.RESULTS:
-        head = documents.read_results(arguments.document)
-        alone = pipeline.Baseline(mode=BaselineMode.NONE, absence="this report is of one run alone")
-        comparison = pipeline.judge(head, alone, policy=Policy(), folder=None)
-    else:
-        comparison = documents.read_comparison(arguments.document)
-    say(render_report(comparison) if arguments.full else render_comment(comparison))
-    return int(ExitCode.OK)
 
 
 def validate(arguments: argparse.Namespace) -> int:
@@ -68,6 +51,8 @@ def validate(arguments: argparse.Namespace) -> int:
                     documents.read_comparison(path)
                 case documents.Kind.CALIBRATION:
                     documents.read_calibration(path)
+                case documents.Kind.HISTORY:
+                    documents.read_history(path)
             say(f"{path}: a valid {kind} document\n")
         except CiBenchError as error:
             sys.stderr.write(f"ci-bench: {error}\n")
@@ -79,8 +64,8 @@ def list_cases(arguments: argparse.Namespace) -> int:
     """Print what would be measured."""
     from ci_bench import planning
 
-    config = load(arguments)
-    plan = planning.plan(config, arguments.filter)
+    config, find = load_with_suites(arguments)
+    plan = planning.plan(config, arguments.filter, find)
     for suite, case in plan:
         stages = sum(stage.takes_place_in(launch) for launch in range(config.run.launches) for stage in suite.stages(case))
         say(f"{case.id}\n    arms: {', '.join(case.arms)} (reference: {case.reference}); {stages} worker stages\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ci_bench.commands.inputs import read_baseline
 from ci_bench.commands.legs import DOCUMENTS, RESULTS, Leg, complaint_about, unpack, write_bytes
 from ci_bench.errors import BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
@@ -107,6 +108,22 @@ def base_config(desk: Desk) -> "tuple[Config, tuple[str, ...]]":
     return _read_config(path), notes
 
 
+def keep_config(desk: Desk, path: Path) -> str:
+    """Leave the base branch's configuration at `path`, the built-in one where there is none; in words, whose it is.
+
+    Raises `GitHubFailed`, and `BadConfig` where it would not do: rather before measuring than after.
+    """
+    from importlib.resources import files
+
+    arguments, branch = desk.arguments, desk.base_branch
+    where = f"{arguments.config_path} of {branch or 'the default branch'}"
+    found = _file(desk, branch)
+    built_in = files("ci_bench").joinpath("default.yml")
+    write_bytes(path, built_in.read_bytes() if found is None else found)
+    _read_config(path)
+    return f"there is no {where}: the built-in configuration is used" if found is None else where
+
+
 def _file(desk: Desk, ref: str | None) -> bytes | None:
     """The configuration at a branch or commit; `None` where there is none."""
     try:
@@ -140,13 +157,15 @@ def baseline_finder(desk: Desk) -> "Callable[[Leg], Baseline] | None":
         return None
     if arguments.baseline == "none":
         return lambda _: Baseline(mode=BaselineMode.NONE, absence="none was asked for")
+    if arguments.fetched is not None:
+        return lambda _: read_baseline(arguments.fetched, is_artifact=True)
 
     def look(leg: Leg) -> Baseline:
         folder = desk.output / "baselines" / leg.name
         found = search(desk, _baseline_name(leg.name, arguments.artifact, arguments.baseline_artifact), folder)
         if isinstance(found, NoBaseline):
-            return Baseline(mode=BaselineMode.FILE, absence=found.message)
-        return Baseline(mode=BaselineMode.FILE, results=documents.read_results(folder / RESULTS))
+            return Baseline(mode=BaselineMode.ARTIFACT, absence=found.message)
+        return Baseline(mode=BaselineMode.ARTIFACT, results=documents.read_results(folder / RESULTS))
 
     return look
 

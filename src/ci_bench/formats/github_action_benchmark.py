@@ -13,7 +13,7 @@ from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.records.case import Better
 
 PREFIX = "window.BENCHMARK_DATA ="
-_TOOLS = {
+TOOLS = {
     "benchmarkjs": Better.HIGHER,
     "pytest": Better.HIGHER,
     "customBiggerIsBetter": Better.HIGHER,
@@ -61,18 +61,18 @@ def read_store(root: Node) -> Reading:
         listed = list(entries.items())
         if listed:
             tool = listed[-1].field("tool")
-            better = _TOOLS.get(tool.text()) or tool.wrong(f"{tool.text()!r} is no tool of github-action-benchmark")
+            better = TOOLS.get(tool.text()) or tool.wrong(f"{tool.text()!r} is no tool of github-action-benchmark")
             series += [_series(one, better, f"{suite}/") for one in listed[-1].field("benches").items()]
     return Reading(series=tuple(series), tool="github-action-benchmark")
 
 
 def _series(record: Node, better: Better | None, prefix: str = "") -> Series:
     unit = record.field("unit")
-    value = one_run(_coerced(record.field("value")))
+    value = one_run(coerced(record.field("value")))
     return Series(benchmark=prefix + record.field("name").text(), runs=value, unit=str(unit.value), better=better)
 
 
-def _coerced(node: Node) -> float:
+def coerced(node: Node) -> float:
     """The action takes a number in quotation marks for a number."""
     if isinstance(node.value, str):
         try:

@@ -10,6 +10,8 @@ from ci_bench.formats.series import Unreadable
 from ci_bench.records.faults import show, step
 
 MAX_NAME = 2000
+MAX_FIELDS = 50_000
+"""Of one object; far more than there may be series."""
 
 
 def parse_json(text: str) -> "Node":
@@ -32,6 +34,8 @@ def parse_json(text: str) -> "Node":
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_FIELDS:
+        raise Unreadable(f"an object has {len(pairs):,} fields, and {MAX_FIELDS:,} are the most that are read")
     fields = dict(pairs)
     if len(fields) != len(pairs):
         seen: set[str] = set()

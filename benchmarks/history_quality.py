@@ -1,0 +1,267 @@
+"""How well changes are found in a history, how large its store gets, and how fast its page opens.
+
+``python -m benchmarks.history_quality --json history_quality.json [--otava PYTHON] [--chromium PATH]``
+
+*Series*: 2,000 runs with 1 % noise, white or following itself (AR(1), rho = 0.4). Of the null series nothing changes; others have
+a step of 2 % for the worse, or drift by 4 % over 1,000 runs, or wiggle: an Ornstein-Uhlenbeck path of 0.5 % and 300 runs.
+
+*False series*: null series in which a finished history of 2,000 runs shows any change. *Watching*: null series that ever raise
+an alarm when all runs so far are looked at after each run, 2,000 times; an alarm costs one paired run of two commits, which
+settles it. *Seen within 10*: steps of which an alarm tells, at the right place (within ten runs), after three to ten runs.
+
+*Contenders*: a plain threshold of 2 % on the last value against the mean of the ten before; Otava's rule, by its own package in
+an environment of its own (``pip install apache-otava``) where `--otava` names its interpreter, with its defaults and with a least
+magnitude of 1 %.
+
+*Store*: 2,000 runs of 200 metrics, one record each, compacted; against the bound that `compaction` states. *Page*: written from
+that store; the time that Chromium takes from its navigation to a page that is ready.
+
+``--thresholds`` prints what the scan's table of thresholds was made from.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.history_store import generated, written
+from benchmarks.tables import publish, render
+from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
+from ci_bench.judge.changes import EDGE, LEVEL, MOST_POINTS, find_steps, scan, threshold, winsorised
+from ci_bench.judge.noise import Floats
+from ci_bench.judge.trend import look
+from ci_bench.records.case import Better
+
+RUNS, METRICS = 2_000, 200
+NOISE, STEP, RHO = 0.01, 0.02, 0.4
+LEAST = 0.01
+WITHIN = 10
+WATCHED = 300
+"""Runs of the present stretch that watching looks back on in this simulation; more would only make it slower."""
+_SEED = 20_300_101
+_OTAVA_SERIES = 40
+_SIZES = (8, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
+
+Finder = Callable[[Floats], Sequence[int]]
+"""From one series [points] to the places of its changes."""
+
+
+def noise(rng: np.random.Generator, series: int, points: int, rho: float) -> Floats:
+    """Noise of one standard deviation [series, points]."""
+    draws = rng.standard_normal((series, points))
+    if rho:
+        for point in range(1, points):
+            draws[:, point] = rho * draws[:, point - 1] + np.sqrt(1 - rho**2) * draws[:, point]
+    return np.asarray(draws, dtype=np.float64)
+
+
+def ours(values: Floats) -> list[int]:
+    """By the scan."""
+    return [step.place for step in find_steps(np.log(values), least=np.log1p(LEAST))]
+
+
+def plain(values: Floats) -> list[int]:
+    """Whenever a value is 2 % above the mean of the ten before."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    before = (sums[10:-1] - sums[:-11]) / 10
+    return [int(place) + 10 for place in np.flatnonzero(values[10:] > before * (1 + STEP))]
+
+
+class Otava:
+    """Otava's own package, behind another interpreter."""
+
+    def __init__(self, python: Path, least: float) -> None:
+        """Nothing is started yet."""
+        self._python, self._least = python, least
+
+    def places(self, every: Sequence[Floats]) -> list[list[int]]:
+        """Of each series the places of its changes."""
+        worker = Path(__file__).with_name("otava_worker.py")
+        given = json.dumps([(values.tolist(), self._least) for values in every])
+        done = subprocess.run([str(self._python), str(worker)], input=given, capture_output=True, text=True, check=True)
+        return [list(map(int, places)) for places in json.loads(done.stdout)]
+
+
+def false_series(rng: np.random.Generator, rho: float, series: int, find: Finder) -> float:
+    """The share of null series in which a finished history shows a change."""
+    every = np.exp(NOISE * noise(rng, series, RUNS, rho))
+    return float(np.mean([bool(find(values)) for values in every]))
+
+
+def seen_within(rng: np.random.Generator, rho: float, series: int) -> float:
+    """The share of steps that an alarm tells of within `WITHIN` runs, looked at after each run."""
+    before = 1_000
+    every = np.exp(NOISE * noise(rng, series, before + WITHIN, rho))
+    every[:, before:] *= 1 + STEP
+    found = np.zeros(series, dtype=np.bool_)
+    for after in range(EDGE, WITHIN + 1):
+        for row in np.flatnonzero(~found):
+            alarm = look(every[row, : before + after].tolist(), better=Better.LOWER, least=LEAST).alarm
+            found[row] = alarm is not None and abs(alarm.place - before) <= WITHIN
+    return float(found.mean())
+
+
+def watched(rng: np.random.Generator, rho: float, series: int) -> float:
+    """The share of null series that ever raise an alarm for the worse in `RUNS` looks."""
+    every = NOISE * noise(rng, series, RUNS, rho)
+    alarmed = np.zeros(series, dtype=np.bool_)
+    for end in range(20, RUNS + 1):
+        part = every[:, max(0, end - WATCHED) : end]
+        found = scan(winsorised(part))
+        hot = np.flatnonzero((found.score > threshold(part.shape[1])) & ~alarmed)
+        for row in hot:
+            place = found.place[row]
+            jump = np.median(part[row, place:]) - np.median(part[row, :place])
+            alarmed[row] = jump >= np.log1p(LEAST)
+    return float(alarmed.mean())
+
+
+def drifting(rng: np.random.Generator, kind: str, series: int) -> tuple[float, float]:
+    """Shares of drifting series that show any change, and whose changes are called slow."""
+    every = NOISE * noise(rng, series, RUNS, 0.0)
+    if kind == "drift":
+        every += np.clip((np.arange(RUNS) - 500) / 1_000, 0, 1) * np.log(1.04)
+    else:
+        every += 0.005 * noise(rng, series, RUNS, float(np.exp(-1 / 300)))
+    steps = [find_steps(values, least=np.log1p(LEAST)) for values in every]
+    seen = [found for found in steps if found]
+    return len(seen) / series, float(np.mean([any(step.drift for step in found) for found in seen])) if seen else 0.0
+
+
+def contenders(rng: np.random.Generator, python: Path | None) -> list[dict[str, str]]:
+    """The rows of the table of false series and of steps that a finished history shows."""
+    rows = [_row("ci-bench", lambda every: [ours(values) for values in every], rng, 600, 300)]
+    rows.append(_row("2 % above the last ten", lambda every: [plain(values) for values in every], rng, 200, 200))
+    if python is not None:
+        for name, least in (("Otava, defaults", 0.0), ("Otava, least magnitude 1 %", LEAST)):
+            rows.append(_row(name, Otava(python, least).places, rng, _OTAVA_SERIES, _OTAVA_SERIES))
+    return rows
+
+
+def _row(
+    name: str, find: Callable[[Sequence[Floats]], Sequence[Sequence[int]]], rng: np.random.Generator, null: int, steps: int
+) -> dict[str, str]:
+    """False series on both kinds of noise, and steps that ten runs after them the history shows within ten runs."""
+    shares = []
+    for rho in (0.0, RHO):
+        every = np.exp(NOISE * noise(rng, null, RUNS, rho))
+        shares.append(np.mean([bool(places) for places in find(list(every))]))
+    every = np.exp(NOISE * noise(rng, steps, 1_000 + WITHIN, 0.0))
+    every[:, 1_000:] *= 1 + STEP
+    seen = np.mean([any(abs(place - 1_000) <= WITHIN for place in places) for places in find(list(every))])
+    white, following = (f"{100 * share:.1f} % of {null}" for share in shares)
+    answer = {"rule": name, "false series, white": white, "false series, AR(0.4)": following}
+    return {**answer, "2 % step, 10 runs on": f"{100 * seen:.1f} % of {steps}"}
+
+
+def page_opens(page: Path, chromium: str) -> tuple[float, float]:
+    """Seconds from navigation until the page says that it is ready, and seconds of the processor that its main thread took."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        opened = browser.new_page(viewport={"width": 1280, "height": 900})
+        session = opened.context.new_cdp_session(opened)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        began = time.perf_counter()
+        opened.goto(page.as_uri())
+        opened.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+        took = time.perf_counter() - began
+        metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+        browser.close()
+    return round(took, 2), round(metrics["TaskDuration"], 2)
+
+
+def thresholds(rng: np.random.Generator) -> list[dict[str, str]]:
+    """The score that white noise exceeds with probability `LEVEL`, by the tail of simulated ones; and AR(0.4)'s share beyond."""
+    rows = []
+    for points in _SIZES:
+        draws = max(12_000, min(200_000, 8_000_000 // points))
+        white, following = (_scores(rng, draws, points, rho) for rho in (0.0, RHO))
+        beyond = np.mean(following > threshold(points))
+        rows.append(
+            {
+                "points": str(points),
+                "white": f"{_tail(white):.2f}",
+                "in use": f"{threshold(points):.2f}",
+                "AR(0.4) beyond": f"{100 * beyond:.2f} %",
+            }
+        )
+    return rows
+
+
+def _scores(rng: np.random.Generator, draws: int, points: int, rho: float) -> Floats:
+    size = max(200, 400_000 // points)
+    parts = [scan(winsorised(noise(rng, size, points, rho))).score for _ in range(-(-draws // size))]
+    return np.sort(np.concatenate(parts))
+
+
+def _tail(scores: Floats) -> float:
+    """Where the logarithm of the share beyond, fitted by a parabola over the last three per cent, comes to `LEVEL`."""
+    first = int(0.97 * len(scores))
+    beyond = np.log(1 - (np.arange(first, len(scores) - 5) + 0.5) / len(scores))
+    fit = np.polyfit(scores[first:-5], beyond, 2) - np.array([0.0, 0.0, np.log(LEVEL)])
+    roots = [float(root.real) for root in np.roots(fit) if abs(root.imag) < 1e-9 and root.real > scores[first]]  # noqa: PLR2004
+    return min(roots, default=float("nan"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure all of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument("--otava", type=Path, metavar="PYTHON", help="the interpreter of an environment with apache-otava")
+    parser.add_argument("--chromium", metavar="PATH", help="measure how fast the page opens in this browser")
+    parser.add_argument("--thresholds", action="store_true", help="only print what the table of thresholds is made from")
+    arguments = parser.parse_args(argv)
+    rng = np.random.Generator(np.random.PCG64(_SEED))
+    if arguments.thresholds:
+        publish(render("Thresholds of the scan", thresholds(rng)), {}, arguments.json)
+        return 0
+    text, figures = _all(rng, arguments)
+    publish(text, figures, arguments.json)
+    return 0
+
+
+def _all(rng: np.random.Generator, arguments: argparse.Namespace) -> tuple[str, Mapping[str, object]]:
+    rules = contenders(rng, arguments.otava)
+    shares = {
+        f"2 % step seen within {WITHIN} runs, white": seen_within(rng, 0.0, 400),
+        f"2 % step seen within {WITHIN} runs, AR(0.4)": seen_within(rng, RHO, 200),
+        f"null series that ever alarm in {RUNS:,} looks, white": watched(rng, 0.0, METRICS),
+        f"null series that ever alarm in {RUNS:,} looks, AR(0.4)": watched(rng, RHO, METRICS),
+    }
+    for kind, words in (("drift", "4 % drift over 1,000 runs"), ("wiggle", "wiggling by 0.5 %")):
+        seen, slow = drifting(rng, kind, METRICS)
+        shares |= {f"{words}: shown as changed": seen, f"{words}: of those, called slow": slow}
+    store = _store(rng, arguments.chromium)
+    parts = [
+        render(f"Finished histories of {RUNS:,} runs with {100 * NOISE:.0f} % noise", rules),
+        render("Watching", [{"what": name, "share": f"{100 * share:.1f} %"} for name, share in shares.items()]),
+        render(
+            f"Store and page of {RUNS:,} runs of {METRICS} metrics",
+            [{"what": name, "figure": f"{value:,}"} for name, value in store.items()],
+        ),
+    ]
+    return "\n".join(parts), {"rules": rules, "shares": shares, "store": store, "most_points": MOST_POINTS}
+
+
+def _store(rng: np.random.Generator, chromium: str | None) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        values = np.exp(NOISE * noise(rng, METRICS, RUNS, 0.0))
+        values[::10, RUNS // 2 :] *= 1 + STEP
+        figures = written(generated(values), Path(folder) / "store", Path(folder) / "trend.html")
+        figures["bound, bytes"] = BYTES_PER_VALUE * RUNS * METRICS + BYTES_PER_RUN * RUNS
+        if chromium:
+            opens, busy = page_opens(Path(folder) / "trend.html", chromium)
+            figures |= {"page opens, s": opens, "of that, the page's main thread, s": busy}
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The command that looks for the commit that made a metric worse: git's halving, driven by paired comparisons.
+
+Every commit is measured against GOOD. Between GOOD and BAD the change is known, so that a commit is bad where its interval lies
+beyond half of it (on the scale of ratios), and good where it lies before; each comparison takes as many launches as its verdict
+needs. What cannot be built, or cannot be told twice, is passed over as `git bisect skip` does.
+"""
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ci_bench.bisection import Answer, Tried, search
+from ci_bench.commands.commits import Laboratory, Unbuilt, commit_of, git_here, laboratory
+from ci_bench.commands.output import say, tell
+from ci_bench.errors import BadInput, ExitCode, MeasuringFailed
+
+if TYPE_CHECKING:
+    from ci_bench.engine.trees.git import Git
+    from ci_bench.records.comparison import Comparison, Pair
+
+_SHORT = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """The metric that is followed: of which case and arm; and how much slower BAD is (`speedup`, below 1)."""
+
+    case: str
+    metric: str
+    arm: str
+    speedup: float
+
+    @property
+    def name(self) -> str:
+        """For the reader."""
+        return f"{self.case} {self.metric} ({self.arm})"
+
+    @property
+    def middle(self) -> float:
+        """Half of the change, on the scale of ratios."""
+        return math.sqrt(self.speedup)
+
+
+def bisect(arguments: argparse.Namespace) -> int:
+    """Find the first commit after GOOD, up to BAD, that made the case worse."""
+    git = git_here()
+    good, bad = commit_of(git, arguments.good), commit_of(git, arguments.bad)
+    if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
+        raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and another commit")
+    bench = laboratory(arguments, "ci-bench run")
+    every = _remaining(git, [good], bad, first_parent=arguments.first_parent)
+    needed = math.ceil(math.log2(len(every))) + 1
+    tell(f"{len(every)} commits after {good[:_SHORT]}, up to {bad[:_SHORT]}: {needed} comparisons if all can be measured")
+    target = _target(bench.compare(good, bad, arguments.filter), arguments.metric)
+    tell(f"following {target.name}: {bad[:_SHORT]} is {_change(target.speedup)} than {good[:_SHORT]}")
+
+    def judge(commit: str) -> Tried:
+        tried = _judge(bench, good, commit, target)
+        tell(f"{commit[:_SHORT]} is {tried.answer}: {tried.reason}")
+        return tried
+
+    outcome = search(
+        good,
+        bad,
+        remaining=lambda goods, worst: _remaining(git, goods, worst, first_parent=arguments.first_parent),
+        judge=judge,
+    )
+    tell(f"{len(outcome.tried) + 1} comparisons")
+    if outcome.culprit is None:
+        shown = "\n".join(f"  {_line(git, commit)}" for commit in outcome.suspects)
+        told = f"these {len(outcome.suspects)} commits could not be told apart; the change is in one of them"
+        raise MeasuringFailed(f"{told}:\n{shown}")
+    say(f"{_line(git, outcome.culprit)}\n{target.name}: {_change(target.speedup)}\n")
+    return int(ExitCode.OK)
+
+
+def _remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
+    """The commits that are left, the one that halves them best first."""
+    how = ("--first-parent",) if first_parent else ()
+    told = git.run("rev-list", "--bisect-all", *how, bad, *(f"^{good}" for good in goods))
+    left = [line.split()[0] for line in told.splitlines() if line]
+    return left or [bad]
+
+
+def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
+    """The metric that got worse the most between GOOD and BAD. Raises `MeasuringFailed` where none did."""
+    from ci_bench.records.comparison import Verdict
+
+    if isinstance(comparison, Unbuilt):
+        raise MeasuringFailed(f"{comparison.commit[:_SHORT]} could not be measured: {comparison.reason}")
+    pairs = [(case.id, pair) for case in comparison.cases for pair in case.pairs if metric in {None, pair.metric}]
+    worse = [(case, pair) for case, pair in pairs if pair.verdict is Verdict.REGRESSED and pair.speedup]
+    gating = [one for one in worse if not one[1].detail] or worse
+    if not gating:
+        said = "; ".join(f"{case} {pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}" for case, pair in pairs[:5])
+        raise MeasuringFailed(
+            f"BAD is not worse than GOOD, so that there is nothing to look for: {said or 'nothing was measured'}"
+        )
+    case, pair = min(gating, key=lambda one: one[1].speedup or 1.0)
+    return Target(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0)
+
+
+def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:
+    """What a commit is; one that a first comparison leaves open is measured once more."""
+    reason = ""
+    for _ in range(2):
+        comparison = bench.compare(good, commit, (target.case,))
+        if isinstance(comparison, Unbuilt):
+            return Tried(commit=commit, answer=Answer.SKIP, reason=f"it cannot be measured: {comparison.reason}")
+        pair = _pair(comparison, target)
+        if pair is None or not pair.speedup:
+            return Tried(commit=commit, answer=Answer.SKIP, reason=f"{target.metric} was not measured")
+        answer = _side_of(pair, target.middle)
+        reason = f"{_change(pair.speedup)} than {good[:_SHORT]}"
+        if answer is not None:
+            return Tried(commit=commit, answer=answer, reason=reason)
+    return Tried(commit=commit, answer=Answer.SKIP, reason=f"{reason}, which is too close to half of the change to tell")
+
+
+def _pair(comparison: "Comparison", target: Target) -> "Pair | None":
+    found = (pair for case in comparison.cases if case.id == target.case for pair in case.pairs)
+    return next((pair for pair in found if (pair.metric, pair.arm) == (target.metric, target.arm)), None)
+
+
+def _side_of(pair: "Pair", middle: float) -> Answer | None:
+    """On which side of half of the change the whole interval lies; `None` where it has both."""
+    low, high = (pair.interval.low, pair.interval.high) if pair.interval else (pair.speedup, pair.speedup)
+    if high is not None and high < middle:
+        return Answer.BAD
+    if low is not None and low > middle:
+        return Answer.GOOD
+    return None
+
+
+def _change(speedup: float) -> str:
+    from ci_bench.judge.wording import percent
+
+    return f"{percent(1 / speedup - 1)} {'worse' if speedup < 1 else 'better'}"
+
+
+def _line(git: "Git", commit: str) -> str:
+    """The commit, its date, author and subject on one line."""
+    from ci_bench.report.text import clean
+
+    return clean(git.run("show", "--no-patch", "--format=%H %cs %an: %s", commit), cap=250)

@@ -1,0 +1,141 @@
+"""The one issue about a trend: opened when something got worse, kept up to date, closed once all is well again.
+
+An issue is ours if its first line is our marker and its author is ours: anyone can paste a marker. A human may close it; the next
+alarm opens a new one. Two jobs that open one at the same time both look again, and the oldest stays.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci_bench.errors import BadInput, GitHubOdd
+from ci_bench.github.client import Client
+from ci_bench.github.clipping import clipped, clipped_line, utf16_units
+from ci_bench.github.comments import ACTIONS_BOT, LIMIT
+from ci_bench.github.fields import Record
+from ci_bench.github.marker import KEY
+from ci_bench.github.outcomes import Outcome, State
+
+logger = logging.getLogger(__name__)
+
+PART = "issue"
+MOST_TITLE = 250
+_MARKER = re.compile(r"<!-- ci-bench-trend:v1 key=([A-Za-z0-9][A-Za-z0-9._-]{0,63}) -->")
+_SETTLE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alert:
+    """What the issue should say. Without `worse`, there should be none open; `text` is then the last word on it.
+
+    `author` is the login that the token writes as. Raises `BadInput` where the key has other letters than it may.
+    """
+
+    key: str
+    worse: bool
+    title: str
+    text: str
+    author: str = ACTIONS_BOT
+
+    def __post_init__(self) -> None:
+        """A key with a space or ``-->`` in it could not be read back."""
+        if not KEY.fullmatch(self.key):
+            raise BadInput(f"the key is {self.key!r:.80}; it takes letters, digits, `.`, `_` and `-`, 64 at most")
+
+    @property
+    def body(self) -> str:
+        """The text below the marker, as long as GitHub takes."""
+        return clipped(f"<!-- ci-bench-trend:v1 key={self.key} -->\n{self.text}", LIMIT, utf16_units)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenIssue:
+    """An open issue of ours."""
+
+    number: int
+    title: str
+    body: str
+    author: str
+    url: str | None
+
+
+def publish_alert(client: Client, alert: Alert) -> Outcome:
+    """Open, update or close the issue. Raises `GitHubFailed`."""
+    own = find_open(client, alert)
+    if not alert.worse:
+        for one in own:
+            _close(client, one, alert.text, reason="completed")
+        detail = f"closed issue {own[0].number}: all is well again" if own else "nothing is open"
+        return Outcome(part=PART, state=State.DONE if own else State.SKIPPED, detail=detail, url=own[0].url if own else None)
+    if own:
+        return _update(client, alert, own)
+    return _open(client, alert)
+
+
+def find_open(client: Client, alert: Alert) -> list[OpenIssue]:
+    """Our open issues with this key, the oldest first. Raises `GitHubOdd` where there are more issues than are read."""
+    listing = client.pages("issues", {"state": "open", "sort": "created", "direction": "desc"})
+    own = [issue for issue in map(_own, Record.each(listing.items)) if issue is not None and _is_ours(issue, alert)]
+    if not listing.complete and not own:
+        raise GitHubOdd("there are more open issues than are read; ours cannot be told to be missing")
+    return sorted(own, key=lambda issue: issue.number)
+
+
+def _own(record: Record) -> OpenIssue | None:
+    """An issue, if it is one: the listing has pull requests, too."""
+    number, author = record.number("number"), record.text("user", "login")
+    if number is None or author is None or record.inner("pull_request") is not None:
+        return None
+    body = record.text("body") or ""
+    return OpenIssue(number=number, title=record.text("title") or "", body=body, author=author, url=record.text("html_url"))
+
+
+def _is_ours(issue: OpenIssue, alert: Alert) -> bool:
+    found = _MARKER.fullmatch(issue.body.partition("\n")[0].strip())
+    return found is not None and found[1] == alert.key and issue.author.casefold() == alert.author.casefold()
+
+
+def _open(client: Client, alert: Alert) -> Outcome:
+    def landed() -> Record | None:
+        own = find_open(client, alert)
+        return client.get(f"issues/{own[0].number}") if own else None
+
+    made = client.write("POST", "issues", {"title": _title(alert), "body": alert.body}, seek=landed)
+    author = made.text("user", "login") or alert.author
+    if author.casefold() != alert.author.casefold():
+        logger.warning(
+            "this token writes as %s, not as %s; set the issue's author to it, or the next run opens another",
+            author,
+            alert.author,
+        )
+    client.clock.sleep(_SETTLE_S * (1.0 + client.clock.chance()))
+    own = find_open(client, alert)
+    for other in own[1:]:
+        _close(client, other, f"The same as issue {own[0].number}, which was opened at the same time.", reason="not_planned")
+    number, url = (own[0].number, own[0].url) if own else (made.need_number("number"), made.text("html_url"))
+    return Outcome(part=PART, state=State.DONE, detail=f"opened issue {number}", url=url)
+
+
+def _update(client: Client, alert: Alert, own: Sequence[OpenIssue]) -> Outcome:
+    first, *others = own
+    if (first.title, _plain(first.body)) != (_title(alert), _plain(alert.body)):
+        client.write("PATCH", f"issues/{first.number}", {"title": _title(alert), "body": alert.body})
+    for other in others:
+        _close(client, other, f"The same as issue {first.number}.", reason="not_planned")
+    return Outcome(part=PART, state=State.DONE, detail=f"issue {first.number} is up to date", url=first.url)
+
+
+def _close(client: Client, issue: OpenIssue, why: str, *, reason: str) -> None:
+    """Say why first: a closed issue without a word is a riddle."""
+    client.write("POST", f"issues/{issue.number}/comments", {"body": clipped(why, LIMIT, utf16_units)}, seek=lambda: Record({}))
+    client.write("PATCH", f"issues/{issue.number}", {"state": "closed", "state_reason": reason})
+
+
+def _title(alert: Alert) -> str:
+    return clipped_line(alert.title, MOST_TITLE)
+
+
+def _plain(body: str) -> str:
+    """GitHub hands back other line ends than it was given."""
+    return body.replace("\r\n", "\n").strip()

@@ -1,0 +1,81 @@
+"""What is wrong now: the lines whose level is worse than it was, by how grave that is; and how it is told. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci_bench.history.lines import Line
+from ci_bench.judge.trend import Move
+from ci_bench.judge.wording import count_of, percent, quantity
+from ci_bench.records.case import Better, Unit
+from ci_bench.records.policy import Policy, Rule, Severity
+
+SHOWN = 30
+_SHORT = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alarm:
+    """A line that is worse than it was, with the move that made it so and what the policy makes of it.
+
+    `confirmed` is what a paired run of the neighbouring commits said, in words; `None` where none was made.
+    """
+
+    line: Line
+    move: Move
+    severity: Severity
+    confirmed: str | None = None
+
+    @property
+    def commits(self) -> tuple[str | None, str | None]:
+        """The last commit that was measured before the move, and the first after it."""
+        before, after = self.line.between(self.move)
+        return before.commit, after.commit
+
+    @property
+    def text(self) -> str:
+        """``fake/one step_time (eager): 2.1 % slower, 10 ms → 10.2 ms``."""
+        points = self.line.points
+        levels = f"{quantity(self.move.before, points.unit)} → {quantity(self.move.after, points.unit)}"
+        size = percent(self.move.worse) if self.move.worse != float("inf") else "from nothing"
+        return f"{self.line.name}: {size} {_worse(points.unit, points.better)}, {levels}"
+
+    @property
+    def where(self) -> str:
+        """Which commits it lies between."""
+        before, after = self.commits
+        slowly = "came slowly, about " if self.move.drift else ""
+        if before is None or after is None:
+            runs = self.line.between(self.move)
+            return f"{slowly}between the runs of {runs[0].at} and {runs[1].at}"
+        return f"{slowly}after {before[:_SHORT]}, up to {after[:_SHORT]}"
+
+
+def alarms_of(lines: Sequence[Line], policy: Policy) -> tuple[Alarm, ...]:
+    """The open moves for the worse, the gravest and largest first. A detail of a case is one like any other here."""
+    found = [
+        Alarm(line=line, move=line.trend.alarm, severity=policy.severity(Rule.REGRESSED, suite=line.points.suite))
+        for line in lines
+        if line.trend.alarm is not None
+    ]
+    order = [Severity.FAIL, Severity.WARN, Severity.NOTE]
+    return tuple(sorted(found, key=lambda alarm: (order.index(alarm.severity), -alarm.move.worse, alarm.line.name)))
+
+
+def told(alarms: Sequence[Alarm], *, lines: int, runs: int) -> str:
+    """The answer of `history check` as text, one line for each alarm."""
+    seen = f"{count_of(lines, 'series')} over {count_of(runs, 'run')}".replace("seriess", "series")
+    if not alarms:
+        return f"no open change for the worse in {seen}\n"
+    text = [f"{count_of(len(alarms), 'open change')} for the worse in {seen}"]
+    for alarm in alarms[:SHOWN]:
+        text.append(f"{alarm.severity.value:<5} {alarm.text}; {alarm.where} [{alarm.line.hardware}]")
+        text += [f"      with a change of the environment: {change}" for change in alarm.line.environment_of(alarm.move)]
+        text += [f"      {alarm.confirmed}"] if alarm.confirmed else []
+    rest = len(alarms) - SHOWN
+    return "\n".join([*text, *([f"and {rest} more"] if rest > 0 else [])]) + "\n"
+
+
+def _worse(unit: Unit, better: Better) -> str:
+    if better is Better.HIGHER:
+        return "lower"
+    return {Unit.SECONDS: "slower"}.get(unit, "more")

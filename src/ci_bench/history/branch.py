@@ -1,0 +1,172 @@
+"""A store on a branch of its own, without a working tree: git's plumbing on a private index. The checkout is never touched.
+
+The branch shares no commit with any other. Adding a run adds a commit; compacting replaces the branch by one commit without a
+parent, so that the repository does not keep what was thrown away. Whoever changes the branch says which commit it should be on
+(compare and swap, here or at the remote); where it moved meanwhile, an addition is made again on top of what is there now.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from ci_bench.errors import CannotWrite, GitFailed
+from ci_bench.history.shelf import Files, Found, Moved, read_folder
+
+logger = logging.getLogger(__name__)
+
+AUTHOR = {
+    "GIT_AUTHOR_NAME": "ci-bench",
+    "GIT_AUTHOR_EMAIL": "ci-bench@localhost",
+    "GIT_COMMITTER_NAME": "ci-bench",
+    "GIT_COMMITTER_EMAIL": "ci-bench@localhost",
+}
+LONG_S = 600.0
+TRIES = 12
+_PLAIN = "core.symlinks=false"
+"""A link in the tree is written as a file with its target in it: nothing leads out of the folder."""
+
+
+class Answered(Protocol):
+    """How a call of git ended."""
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+
+    @property
+    def said(self) -> str:
+        """The end of stderr."""
+
+
+class Git(Protocol):
+    """git in one repository, as `engine.trees.git` runs it."""
+
+    def run(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> str:
+        """What git answers. Raises `GitFailed`."""
+
+    def ask(self, *arguments: str) -> str | None:
+        """What git answers; `None` where it ends with another exit code than 0."""
+
+    def call(self, *arguments: str, timeout_s: float = ..., more: Mapping[str, str] | None = None) -> Answered:
+        """How git ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BranchShelf:
+    """A store on branch `name`, of this repository or, with `remote`, of another one. `pause` waits before another try."""
+
+    git: Git
+    name: str
+    remote: str | None = None
+    pause: Callable[[float], None] = field(default=time.sleep)
+
+    def read(self) -> Found:
+        """All that the branch holds now. Raises `GitFailed`."""
+        tip = self._tip()
+        if tip is None:
+            return Found(files=())
+        with self._index(tip) as (index, folder):
+            out = folder / "out"
+            self.git.run(*_IN_PLAIN, "checkout-index", "--all", f"--prefix={out}/", timeout_s=LONG_S, more=index)
+            return replace(read_folder(out), state=tip)
+
+    def append(self, files: Files) -> None:
+        """Add a commit with files, on top of whatever others added meanwhile.
+
+        Raises:
+            CannotWrite: others kept adding, or the branch cannot be written.
+            GitFailed: git failed at something that should work.
+        """
+        said = ""
+        for tried in range(TRIES):
+            tip = self._tip()
+            said = self._swap(self._commit(files, (), tip, parents=tip), tip)
+            if not said:
+                return
+            logger.info("%s moved meanwhile (%s); trying again", self.name, said)
+            self.pause(min(0.2 * 2**tried, 10.0))
+        raise CannotWrite(f"the branch {self.name} could not be added to in {TRIES} tries: {said}")
+
+    def replace(self, add: Files, remove: Sequence[str], state: str) -> None:
+        """Make the branch one commit: what was there at `state` without `remove`, and `add`. Raises `Moved`."""
+        said = self._swap(self._commit(add, remove, state or None, parents=None), state or None)
+        if said:
+            raise Moved(said)
+
+    def _tip(self) -> str | None:
+        """The commit that the branch is on now; fetched where it is remote."""
+        if self.remote is None:
+            return self.git.ask("rev-parse", "--verify", "--quiet", f"{self._ref}^{{commit}}")
+        for tried in range(TRIES):
+            listed = self.git.run("ls-remote", "--heads", self.remote, self._ref, timeout_s=LONG_S).split()
+            if not listed or self.git.ask("cat-file", "-e", f"{listed[0]}^{{commit}}") is not None:
+                return listed[0] if listed else None
+            # No name is given to what is fetched: others may be fetching here, too.
+            quietly = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+            answer = self.git.call("fetch", *quietly, self.remote, self._ref, timeout_s=LONG_S, more={"GIT_NO_LAZY_FETCH": "0"})
+            if answer.code:
+                logger.info("fetching %s: %s", self.name, answer.said)
+                self.pause(min(0.2 * 2**tried, 10.0))
+        raise GitFailed(f"the branch {self.name} of {self.remote} could not be fetched; is it being rewritten all the time?")
+
+    @property
+    def _ref(self) -> str:
+        return f"refs/heads/{self.name}"
+
+    @contextmanager
+    def _index(self, tip: str | None) -> Iterator[tuple[Mapping[str, str], Path]]:
+        """A private index that holds a commit's tree, as variables for git; and a private folder."""
+        with TemporaryDirectory(prefix="ci-bench-history-") as made:
+            index = {"GIT_INDEX_FILE": str(Path(made) / "index"), "GIT_WORK_TREE": made}
+            self.git.run("read-tree", *([tip] if tip else ["--empty"]), more=index)
+            yield index, Path(made)
+
+    def _commit(self, add: Files, remove: Sequence[str], tip: str | None, *, parents: str | None) -> str:
+        with self._index(tip) as (index, folder):
+            for name in remove:
+                if name not in add:
+                    self.git.run("update-index", "--force-remove", "--", name, more=index)
+            for number, (name, content) in enumerate(add.items()):
+                path = folder / f"file-{number}"
+                path.write_bytes(content)
+                blob = self.git.run("hash-object", "-w", "--no-filters", "--", str(path)).strip()
+                self.git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", more=index)
+            tree = self.git.run("write-tree", more=index).strip()
+        message = "compact the history" if parents is None and tip else "add to the history"
+        return self.git.run("commit-tree", tree, *(("-p", parents) if parents else ()), "-m", message, more=AUTHOR).strip()
+
+    def _swap(self, new: str, old: str | None) -> str:
+        """Move the branch from `old` (`None`: from nowhere) to `new`; what git says where it is elsewhere by now."""
+        if self.remote is None:
+            done = self.git.call("update-ref", "--no-deref", self._ref, new, old or "")
+            return done.said or "it moved" if done.code else ""
+        lease = f"--force-with-lease={self._ref}:{old or ''}"
+        spec = f"{new}:{self._ref}"  # no `+`: it would win over the lease
+        done = self.git.call("push", "--quiet", "--no-verify", lease, self.remote, spec, timeout_s=LONG_S)
+        if done.code and any(word in done.said for word in _FINAL):
+            raise CannotWrite(f"the branch {self.name} of {self.remote} cannot be written: {done.said}")
+        return done.said or "it moved" if done.code else ""
+
+
+_IN_PLAIN = ("-c", _PLAIN, "-c", "core.autocrlf=false")
+_FINAL = (
+    "Permission denied",
+    "Permission to",
+    "error: 403",
+    "Authentication failed",
+    "rotected branch",
+    "could not read Username",
+)
+"""What git says where another try cannot help."""
+
+
+def repository_of(git: Git, name: str) -> str:
+    """Check the name of a branch for the store. Raises `GitFailed` where it cannot be one."""
+    if git.ask("check-ref-format", f"refs/heads/{name}") is None:
+        raise GitFailed(f"{name!r} is no name for a branch")
+    return name

@@ -1,0 +1,93 @@
+"""Keeps a store small: the records of each machine become one pack, and where that is too much, old runs are thinned out.
+
+A pack takes `BYTES_PER_VALUE` bytes for each value or less, and `BYTES_PER_RUN` for each run beside them. Nothing is dropped as
+long as the store is within the size that was asked for; beyond it, every second of the older runs goes, as often as needed, and
+in the end of the newest, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ci_bench import __version__
+from ci_bench.errors import CannotWrite
+from ci_bench.history.points import chosen, joined
+from ci_bench.history.shelf import Files, Found, Moved, Shelf, file_of
+from ci_bench.records.history import History
+
+MOST_BYTES = 32_000_000
+"""Of a whole store after compaction, unless asked otherwise."""
+BYTES_PER_VALUE, BYTES_PER_RUN = 8, 200
+PACK_RUNS, MOST_RUNS = 2_000, 5_000
+"""Runs of one pack, and of any document."""
+LOOSE = 64
+"""Single files beyond which adding a run compacts: reading many small files is slow."""
+KEPT_WHOLE = 200
+"""Newest runs of a machine that thinning leaves alone, as long as that suffices."""
+_TRIES = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compaction:
+    """What compacting did: bytes and files before and after, and how many runs were thinned out."""
+
+    bytes_before: int
+    bytes_after: int
+    files_before: int
+    files_after: int
+    dropped: int
+
+
+def compact(shelf: Shelf, *, most_bytes: int = MOST_BYTES) -> Compaction:
+    """Make one pack per machine, and thin out until the store fits `most_bytes`. Broken files are left where they are.
+
+    Raises:
+        CannotWrite: others kept changing the store.
+    """
+    for _ in range(_TRIES):
+        found = shelf.read()
+        packs, dropped = _packed(found, most_bytes)
+        try:
+            shelf.replace(packs, [file.name for file in found.files if file.name not in packs], found.state)
+        except Moved:
+            continue
+        return Compaction(
+            bytes_before=found.size,
+            bytes_after=sum(map(len, packs.values())),
+            files_before=len(found.files),
+            files_after=len(packs),
+            dropped=dropped,
+        )
+    raise CannotWrite(f"others changed the store in each of {_TRIES} tries to compact it; nothing is lost, try again later")
+
+
+def _packed(found: Found, most_bytes: int) -> tuple[Files, int]:
+    """The packs that hold all, or what of it fits; and how many runs don't."""
+    parts: dict[str, list[History]] = {}
+    for file in found.files:
+        parts.setdefault(file.name.partition("/")[0], []).append(file.history)
+    whole = [joined(parts[name], tool_version=__version__) for name in sorted(parts)]
+    kept, newest = whole, KEPT_WHOLE
+    packs = _packs(kept)
+    while sum(map(len, packs.values())) > most_bytes and newest:
+        thinner = [_thinned(history, newest) for history in kept]
+        if thinner == kept:
+            newest //= 2
+        kept = thinner
+        packs = _packs(kept)
+    return packs, sum(len(before.runs) - len(after.runs) for before, after in zip(whole, kept, strict=True))
+
+
+def _packs(histories: Sequence[History]) -> Files:
+    packs: dict[str, bytes] = {}
+    for history in histories:
+        for start in range(0, len(history.runs), PACK_RUNS):
+            part = chosen(history, range(start, min(start + PACK_RUNS, len(history.runs))))
+            packs |= file_of(replace(part, tool_version=__version__), pack=True)
+    return packs
+
+
+def _thinned(history: History, newest: int) -> History:
+    """Without every second of the runs before the newest ones; of the very oldest, the first stays."""
+    old = max(0, len(history.runs) - newest)
+    places = [*range(0, old, 2), *range(old, len(history.runs))]
+    return chosen(history, places)

@@ -1,0 +1,130 @@
+"""From a history to lines: one metric on one kind of hardware over its runs, looked through for changes. Pure.
+
+A line goes on when the software changes: what a new driver or a new torch does to a metric is what a trend is for. Each change of
+the software is told beside the move that it may explain. Other hardware, or another way of measuring, is another line.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_bench.judge.trend import RECENT, Move, Trend, look
+from ci_bench.records.case import Fact
+from ci_bench.records.history import Entry, History, Points
+
+HARDWARE = (
+    *("device", "gpu", "gpu_memory_bytes", "gpu_multiprocessors", "gpu_capability", "cpu", "cpu_cores"),
+    *("threads", "deterministic", "flush_l2", "cuda_graph", "imported_from"),
+)
+"""The fields of an identity that a line keeps to: the machine, and how it is measured."""
+_NAMES = ("gpu", "cpu", "imported_from", "device")
+
+Least = Callable[[Points], float]
+"""The smallest relative change of a series that matters."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentChange:
+    """The software of the run at `place` is not that of the run before: each field with its old and new value, in words."""
+
+    place: int
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One metric of one arm of one case on one kind of hardware. `runs`, `values` and `errors` belong together.
+
+    `least` is the smallest relative change that matters; runs that were partial, or of changed files, are left out.
+    """
+
+    hardware: str
+    points: Points
+    runs: tuple[Entry, ...]
+    values: tuple[float, ...]
+    errors: tuple[float | None, ...]
+    changes: tuple[EnvironmentChange, ...]
+    least: float
+    trend: Trend
+
+    @property
+    def name(self) -> str:
+        """How the line is called: ``fake/one step_time (eager)``."""
+        return f"{self.points.case} {self.points.metric} ({self.points.arm})"
+
+    def between(self, move: Move) -> tuple[Entry, Entry]:
+        """The last run before a move, and the first after it."""
+        return self.runs[move.place - 1], self.runs[move.place]
+
+    def environment_of(self, move: Move) -> tuple[str, ...]:
+        """What of the software changed with a move, or within two runs of it."""
+        near = (change for change in self.changes if abs(change.place - move.place) <= _NEAR)
+        return tuple(difference for change in near for difference in change.differences)
+
+
+_NEAR = 2
+
+
+def lines_of(history: History, *, least: Least, recent: int = RECENT) -> tuple[Line, ...]:
+    """Every line of a history, looked through; by case, metric, arm and hardware."""
+    machines = [_hardware(machine.identity) for machine in history.machines]
+    hardware = [None if run.partial or run.dirty else machines[run.machine] for run in history.runs]
+    differences = _Differences(history)
+    lines = []
+    for series in history.series:
+        groups: dict[str, list[int]] = {}
+        for place, run in enumerate(series.runs):
+            if (name := hardware[run]) is not None:
+                groups.setdefault(name, []).append(place)
+        smallest = least(series)
+        for name in sorted(groups):
+            runs = tuple(history.runs[series.runs[place]] for place in groups[name])
+            values = tuple(series.values[place] for place in groups[name])
+            lines.append(
+                Line(
+                    hardware=name,
+                    points=series,
+                    runs=runs,
+                    values=values,
+                    errors=tuple(series.errors[place] for place in groups[name]),
+                    changes=tuple(differences.along(runs)),
+                    least=smallest,
+                    trend=look(values, better=series.better, least=smallest, recent=recent),
+                )
+            )
+    return tuple(lines)
+
+
+def _hardware(identity: Mapping[str, Fact]) -> str:
+    """The hardware in words: what names it first, then the rest of what tells it from others."""
+    named = next((str(identity[field]) for field in _NAMES if identity.get(field)), "unknown")
+    rest = [
+        f"{field}={identity[field]}"
+        for field in HARDWARE
+        if identity.get(field) not in {None, False} and str(identity[field]) != named
+    ]
+    return f"{named} ({', '.join(rest)})" if rest else named
+
+
+class _Differences:
+    """The differences between machines' software, each pair looked at once."""
+
+    def __init__(self, history: History) -> None:
+        self._machines = history.machines
+        self._known: dict[tuple[int, int], tuple[str, ...]] = {}
+
+    def along(self, runs: Sequence[Entry]) -> Iterator[EnvironmentChange]:
+        for place in range(1, len(runs)):
+            pair = runs[place - 1].machine, runs[place].machine
+            if pair[0] != pair[1]:
+                if pair not in self._known:
+                    self._known[pair] = self._between(*pair)
+                yield EnvironmentChange(place=place, differences=self._known[pair])
+
+    def _between(self, before: int, after: int) -> tuple[str, ...]:
+        one, two = (self._machines[machine].identity for machine in (before, after))
+        fields = [field for field in sorted({*one, *two}) if one.get(field) != two.get(field) and field not in HARDWARE]
+        return tuple(f"{field}: {_shown(one.get(field))} → {_shown(two.get(field))}" for field in fields)
+
+
+def _shown(fact: Fact) -> str:
+    return "unknown" if fact is None else str(fact)[:60]

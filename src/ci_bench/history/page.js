@@ -1,0 +1,112 @@
+"use strict";
+/* The trend page's own part: the table, and how the chart of a series is told to Observable Plot. Names in charts only ever become
+   text nodes, attributes and options, never markup. */
+(() => {
+  const MOST_LISTED = 200;
+  const thin = { stroke: "currentColor", strokeOpacity: 0.12 };
+  const scales = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]], bytes: [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "bytes"]] };
+  const figures = (value) => String(Number(value.toPrecision(5)));
+
+  /* The unit in which the largest value reads well. */
+  function scale(line) {
+    const largest = Math.max(...line.values.map(Math.abs));
+    const known = scales[line.unit] ?? [[1, line.unit]];
+    return known.find(([size]) => largest >= size) ?? known[known.length - 1];
+  }
+
+  function said(line, unit, size) {
+    const last = line.levels[line.levels.length - 1];
+    const moves = line.moves.map(([, text]) => text).join(", ") || "none";
+    const level = last ? `${figures(last[2] / size)} ${unit}` : "unknown";
+    return `${line.name}, ${line.better}. ${line.values.length} runs, level now ${level}; changes: ${moves}.`;
+  }
+
+  function marks(line, runs, size, unit, at) {
+    const dots = line.values.map((value, i) => {
+      const [moment, commit, link] = runs[line.runs[i]];
+      return { x: at(i), y: value / size, link, title: `${figures(value / size)} ${unit}\n${moment}\n${commit}` };
+    });
+    const levels = line.levels.map(([first, last, level, half]) => ({ x1: at(first), x2: at(last), y: level / size, low: (level - half) / size, high: (level + half) / size }));
+    const moves = line.moves.map(([place, text, worse]) => ({ x: at(place), text, worse }));
+    return [
+      Plot.gridY(thin),
+      Plot.rect(levels, { x1: "x1", x2: "x2", y1: "low", y2: "high", fill: "var(--band)", fillOpacity: 0.25, className: "band" }),
+      Plot.ruleX(line.changes, { x: ([place]) => at(place), stroke: "var(--unsure)", strokeDasharray: "3 3", title: ([, text]) => text, className: "change" }),
+      Plot.ruleX(moves, { x: "x", stroke: (move) => (move.worse ? "var(--bad)" : "var(--good)"), strokeWidth: 1.5, title: "text", className: "move" }),
+      Plot.text(moves, { x: "x", text: "text", frameAnchor: "top-left", dx: 4, fill: (move) => (move.worse ? "var(--bad)" : "var(--good)"), className: "said" }),
+      Plot.dot(dots, { x: "x", y: "y", r: 2, fill: "var(--c0)", title: "title", tip: true, className: "runs" }),
+      Plot.link(levels, { x1: "x1", x2: "x2", y1: "y", y2: "y", stroke: "var(--c1)", strokeWidth: 2, className: "level" }),
+    ];
+  }
+
+  /* The runs of a series as links, newest first, made when they are asked for. */
+  function listing(details, data) {
+    const line = data.lines[Number(details.dataset.line)];
+    const [size, unit] = scale(line);
+    details.addEventListener("toggle", () => {
+      const list = details.querySelector("ol");
+      if (list.children.length) return;
+      const newest = line.runs.map((run, i) => [run, line.values[i]]).slice(-MOST_LISTED).reverse();
+      list.replaceChildren(...newest.map(([run, value]) => {
+        const [moment, commit, link] = data.runs[run];
+        const item = document.createElement("li");
+        const named = document.createElement(link ? "a" : "span");
+        named.textContent = `${moment.slice(0, 16)} ${commit}`;
+        if (link) named.setAttribute("href", link);
+        item.append(named, ` ${figures(value / size)} ${unit}`);
+        return item;
+      }));
+    });
+  }
+
+  /* A click leads to the run that the pointer is at; by keyboard it is found in the list below. */
+  function leading(holder) {
+    holder.addEventListener("click", () => {
+      const link = holder.firstElementChild?.value?.link;
+      if (link) location.assign(link);
+    });
+  }
+
+  function draw(holder, data, axis) {
+    const line = data.lines[Number(holder.dataset.line)];
+    const [size, unit] = scale(line);
+    const byTime = axis.value === "at";
+    const at = byTime ? (i) => new Date(data.runs[line.runs[i]][0]) : (i) => line.runs[i];
+    const commit = (index) => data.runs[index]?.[1] ?? "";
+    const x = byTime ? { type: "utc", label: "time of the run" } : { label: "runs, with their commits", ticks: 6, tickFormat: (index) => (Number.isInteger(index) ? commit(index).slice(0, 7) : "") };
+    const options = () => ({ height: 240, marginLeft: 60, x, y: { label: unit, nice: true, zero: false }, marks: marks(line, data.runs, size, unit, at) });
+    leading(holder);
+    ciBench.chart(holder, { label: said(line, unit, size), options });
+  }
+
+  function table() {
+    const element = document.getElementById("series");
+    if (!element) return;
+    const onChange = (shown) => {
+      const wanted = new Set(shown.map((row) => row.dataset.line));
+      for (const section of document.querySelectorAll("#lines > section")) section.hidden = !wanted.has(section.id);
+    };
+    const filters = [...document.querySelectorAll("select.filter")];
+    ciBench.table(element, { search: document.getElementById("search"), filters, count: document.getElementById("count"), what: "series", onChange });
+  }
+
+  async function start() {
+    const data = await ciBench.data;
+    const axis = document.getElementById("axis");
+    const every = () => {
+      for (const old of document.querySelectorAll("div.trend")) {
+        const holder = old.cloneNode(false);
+        delete holder.dataset.drawn;
+        old.replaceWith(holder);
+        draw(holder, data, axis);
+      }
+      document.documentElement.dataset.ready = "yes";
+    };
+    axis.addEventListener("change", every);
+    for (const details of document.querySelectorAll("details.listing")) listing(details, data);
+    table();
+    every();
+  }
+
+  start();
+})();

@@ -1,0 +1,217 @@
+"""The trend page: what is open now, a table of all series, and a chart of each. Pure; the shell is the reports' own.
+
+One file that loads nothing. All numbers of the charts travel as data, and a chart is drawn when it comes into view, so that a
+page of hundreds of series opens at once. What names and texts there are may be a stranger's: they become markup through `tag`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+
+from ci_bench.history.alarms import Alarm
+from ci_bench.history.lines import Line
+from ci_bench.judge.trend import Move
+from ci_bench.judge.wording import count_of, percent, quantity
+from ci_bench.records.case import Better
+from ci_bench.records.history import Entry
+from ci_bench.report.html.markup import Html, join, tag
+from ci_bench.report.html.page import Assets, render_page
+from ci_bench.report.html.tables import figure, identifier, scrolling, word
+
+_HEADERS = ("State", "Case", "Metric", "Arm", "Machine", "Level now", "Noise", "Last change", "When", "Runs")
+_SHORT = 12
+_BAND = 2.0
+"""Half the width of the noise band, in standard deviations of one run."""
+_STATES = {"worse": "bad", "better": "better", "steady": "good", "changed": "unsure"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sheet:
+    """What goes on the page. `commits` is where commits are to be seen (``https://github.com/owner/name/commit``)."""
+
+    title: str
+    lines: tuple[Line, ...]
+    alarms: tuple[Alarm, ...]
+    passed: tuple[str, ...] = ()
+    commits: str | None = None
+
+
+def render(sheet: Sheet, assets: Assets) -> str:
+    """The whole page."""
+    runs = sorted({(run.at, run.id): run for line in sheet.lines for run in line.runs}.items())
+    place = {key: index for index, (key, _) in enumerate(runs)}
+    parts = (
+        tag("h1", sheet.title),
+        _verdict(sheet, [run for _, run in runs]),
+        tag("h2", "All series"),
+        _table(sheet.lines),
+        tag("h2", "Over time"),
+        _tools(),
+        tag("div", *(_section(index, line, sheet) for index, line in enumerate(sheet.lines)), id="lines"),
+        _passed(sheet.passed),
+    )
+    data = {
+        "runs": [_run(run, sheet.commits) for _, run in runs],
+        "lines": [_line(line, place) for line in sheet.lines],
+    }
+    return render_page(title=sheet.title, body=join(parts), assets=assets, data=data)
+
+
+def _verdict(sheet: Sheet, runs: Sequence[Entry]) -> Html:
+    """What is open, first."""
+    alarms = sheet.alarms
+    span = f"{count_of(len(runs), 'run')}" + (f", {runs[0].at[:10]} to {runs[-1].at[:10]}" if runs else "")
+    headline = f"{count_of(len(alarms), 'open change')} for the worse" if alarms else "No open change for the worse"
+    items = [_alarm(alarm, sheet.commits) for alarm in alarms[:50]]
+    listed = tag("ul", *items) if items else None
+    counted = tag("p", f"{len(sheet.lines)} series over {span}.", class_="muted")
+    return tag("div", tag("p", headline, class_="headline"), counted, listed, class_=f"verdict {'bad' if alarms else 'good'}")
+
+
+def _alarm(alarm: Alarm, commits: str | None) -> Html:
+    changes = alarm.line.environment_of(alarm.move)
+    parts: list[Html | str] = [f"{alarm.text}, ", _range(alarm.line, alarm.move, commits)]
+    parts += [tag("div", f"with a change of the environment: {'; '.join(changes)}", class_="muted")] if changes else []
+    parts += [tag("div", alarm.confirmed, class_="muted")] if alarm.confirmed else []
+    return tag("li", *parts)
+
+
+def _table(lines: Sequence[Line]) -> Html:
+    if not lines:
+        return tag("p", "The history holds no series yet.", class_="empty")
+    heads = (tag("th", tag("button", name, type="button"), scope="col", aria_sort="none") for name in _HEADERS)
+    body = tag("tbody", *(_row(index, line) for index, line in enumerate(lines)))
+    told = (
+        "One row for each series. The level is that of the runs since the last change; noise is the spread of one run around it."
+    )
+    table = tag("table", tag("caption", told), tag("thead", tag("tr", *heads)), body, id="series")
+    return join((_filters(), scrolling("All series", table)))
+
+
+def _filters() -> Html:
+    search = tag("label", "Search", tag("input", type="search", id="search", placeholder="case, metric, machine …"))
+    options = (tag("option", state, value=state) for state in _STATES)
+    state = tag("label", "State", tag("select", tag("option", "all", value=""), *options, data_column="0", class_="filter"))
+    return tag("div", search, state, tag("p", id="count", class_="muted", role="status"), class_="tools", role="search")
+
+
+def _tools() -> Html:
+    choices = (tag("option", "by commit", value="run"), tag("option", "by time", value="at"))
+    label = tag("label", "Horizontal axis", tag("select", *choices, id="axis"))
+    told = (
+        "A dot is a run, a line the level between two changes, the band where nineteen of twenty runs lie. A solid upright marks "
+        "a change, a dashed one a change of the software."
+    )
+    return tag("div", label, tag("p", told, class_="muted"), class_="tools")
+
+
+def _row(index: int, line: Line) -> Html:
+    state = state_of(line)
+    last = line.trend.moves[-1] if line.trend.moves else None
+    unit = line.points.unit
+    level = line.trend.levels[-1] if line.trend.levels else None
+    cells = (
+        tag("td", word(state, _STATES[state]), data_filter=state, class_=_STATES[state]),
+        tag("td", tag("a", identifier(line.points.case), href=f"#line-{index}")),
+        tag("td", identifier(line.points.metric)),
+        tag("td", identifier(line.points.arm)),
+        tag("td", line.hardware),
+        tag("td", figure("–" if level is None else quantity(level, unit)), data_sort=None if level is None else f"{level:.6g}"),
+        tag("td", figure(percent(line.trend.noise)), data_sort=f"{line.trend.noise:.4g}"),
+        tag("td", figure(_size(last) if last else "–"), data_sort=f"{min(last.worse, 1e9):.5g}" if last else None),
+        tag("td", line.runs[last.place].at[:10] if last else "–"),
+        tag("td", str(len(line.runs))),
+    )
+    return tag("tr", *cells, data_line=f"line-{index}")
+
+
+def state_of(line: Line) -> str:
+    """One word for a series: worse (an alarm), better or changed (its last change), steady."""
+    if line.trend.alarm is not None:
+        return "worse"
+    if not line.trend.moves:
+        return "steady"
+    return "better" if line.trend.moves[-1].worse < 0 else "changed"
+
+
+def _section(index: int, line: Line, sheet: Sheet) -> Html:
+    heading = tag("h3", identifier(line.points.case), f" {line.points.metric} ({line.points.arm})")
+    moves = [_move(line, move, sheet.commits) for move in reversed(line.trend.moves)]
+    listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
+    holder = tag("div", data_line=str(index), class_="trend")
+    runs = tag("details", tag("summary", "The newest runs"), tag("ol"), data_line=str(index), class_="listing")
+    parts = (heading, tag("p", line.hardware, class_="muted"), tag("figure", holder), listed, runs)
+    return tag("section", *parts, id=f"line-{index}")
+
+
+def _move(line: Line, move: Move, commits: str | None) -> Html:
+    """A change in words: how much, between which commits and runs, with which change of the software."""
+    unit = line.points.unit
+    levels = f"{quantity(move.before, unit)} → {quantity(move.after, unit)}"
+    slowly = ", slowly" if move.drift else ""
+    parts: list[Html | str] = [tag("strong", _size(move)), f" ({levels}{slowly}), ", _range(line, move, commits)]
+    changes = line.environment_of(move)
+    parts += [tag("div", f"The environment changed: {'; '.join(changes)}", class_="muted")] if changes else []
+    return tag("li", *parts)
+
+
+def _range(line: Line, move: Move, commits: str | None) -> Html:
+    """The commits that a change lies between, and the runs that saw it, as links where it is known where to."""
+    before, after = line.between(move)
+    parts: list[Html | str] = ["after ", _commit(before, commits), " up to ", _commit(after, commits), f" ({after.at[:10]})"]
+    for name, run in (("run before", before), ("run after", after)):
+        parts += [" · ", tag("a", name, href=run.url, rel="noreferrer")] if run.url else []
+        parts += [" · ", tag("a", f"report of the {name}", href=run.report, rel="noreferrer")] if run.report else []
+    return tag("span", *parts)
+
+
+def _commit(run: Entry, commits: str | None) -> Html | str:
+    if run.commit is None:
+        return f"the run of {run.at}"
+    shown = identifier(run.commit[:_SHORT])
+    return tag("a", shown, href=f"{commits}/{quote(run.commit)}", rel="noreferrer") if commits else shown
+
+
+def _size(move: Move) -> str:
+    """``2.1 % worse``; a change from zero has no size."""
+    size = percent(move.worse) if math.isfinite(move.worse) else "from nothing,"
+    return f"{size} {'worse' if move.worse > 0 else 'better'}"
+
+
+def _passed(passed: Sequence[str]) -> Html | None:
+    """Records that could not be read."""
+    if not passed:
+        return None
+    return join((tag("h2", "Passed over"), tag("ul", *(tag("li", reason) for reason in passed[:50]))))
+
+
+def _run(run: Entry, commits: str | None) -> list[Any]:
+    """When, the commit, and where to see the run: what a dot says and leads to."""
+    seen = run.report or run.url or (f"{commits}/{quote(run.commit)}" if commits and run.commit else None)
+    return [run.at, (run.commit or "")[:_SHORT], seen]
+
+
+def _line(line: Line, place: dict[tuple[str, str], int]) -> dict[str, Any]:
+    """What the chart of a series needs. Stretches are (first, last, level, half of the band)."""
+    edges = [0, *(move.place for move in line.trend.moves), len(line.runs)]
+    levels = [_level(line, start, stop) for start, stop in pairwise(edges) if stop > start]
+    moves = [[move.place, _size(move), move.worse > 0] for move in line.trend.moves]
+    return {
+        "name": line.name,
+        "unit": line.points.unit.value,
+        "runs": [place[run.at, run.id] for run in line.runs],
+        "values": [float(f"{value:.5g}") for value in line.values],
+        "levels": levels,
+        "moves": moves,
+        "changes": [[change.place, "; ".join(change.differences)] for change in line.changes],
+        "better": "lower is better" if line.points.better is Better.LOWER else "higher is better",
+    }
+
+
+def _level(line: Line, start: int, stop: int) -> list[float]:
+    ordered = sorted(line.values[start:stop])
+    level = ordered[len(ordered) // 2]
+    return [start, stop - 1, float(f"{level:.6g}"), float(f"{_BAND * line.trend.noise * abs(level):.4g}")]

@@ -1,0 +1,125 @@
+"""The history document: what runs of one branch measured, one number for each metric and run.
+
+Owns the values and what no schema can say of them. One run's record and a pack of many runs are documents of the same kind.
+Where records are kept is in `ci_bench.history`, what is made of them in `judge.trend`.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ci_bench.records.case import Better, Fact, Lane, Unit
+from ci_bench.records.faults import Fault, show
+
+LARGEST = 1e300
+"""A value beyond this was never measured, and arithmetic on it would overflow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """A machine that runs took place on. `fingerprint` is the digest of its `identity`."""
+
+    fingerprint: str
+    identity: Mapping[str, Fact]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One run: its id, when it began (ISO 8601, UTC), the commit, and the place of its machine in `History.machines`.
+
+    `url` is where the run is to be seen and `report` where its report is; `failed` are the cases that did not end well. `partial`
+    says that the run did not come to its end, `dirty` that the tree was not the commit's. What isn't known is `None`.
+    """
+
+    id: str
+    at: str
+    machine: int
+    tool_version: str
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    partial: bool = False
+    failed: int = 0
+    url: str | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Points:
+    """One metric of one arm of one case: its value in each run; the three lists belong together.
+
+    `runs` are places in `History.runs`, ascending. A value is the mean of the run's launches (for times: of their logarithms), in
+    `unit`; `errors` are its relative standard errors, `None` where there was one launch only.
+    """
+
+    case: str
+    suite: str
+    metric: str
+    arm: str
+    unit: Unit
+    better: Better
+    lane: Lane
+    runs: tuple[int, ...]
+    values: tuple[float, ...]
+    errors: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """Runs and what they measured, oldest first."""
+
+    kind: Literal["history"] = "history"
+    schema_version: Literal[1] = 1
+    tool_version: str
+    machines: tuple[Machine, ...]
+    runs: tuple[Entry, ...]
+    series: tuple[Points, ...]
+
+
+def history_faults(history: History) -> Iterator[Fault]:
+    """What no schema can say: names that come twice, places that aren't there, lists of unlike length, moments that are none."""
+    yield from _twice("$.machines", [machine.fingerprint for machine in history.machines])
+    yield from _twice("$.runs", [(run.id, run.machine) for run in history.runs])
+    for index, run in enumerate(history.runs):
+        if not _is_moment(run.at):
+            yield Fault(f"$.runs[{index}].at", f"{show(run.at)} is not a moment of time")
+        if run.machine >= len(history.machines):
+            yield Fault(f"$.runs[{index}].machine", f"{run.machine} is not one of the {len(history.machines)} in $.machines")
+    yield from _twice("$.series", [_kind_of(one) for one in history.series])
+    for index, series in enumerate(history.series):
+        yield from _series_faults(f"$.series[{index}]", series, len(history.runs))
+
+
+def _kind_of(series: Points) -> Hashable:
+    return series.case, series.metric, series.arm, series.unit, series.better, series.lane
+
+
+def _twice(path: str, names: Sequence[Hashable]) -> Iterator[Fault]:
+    seen: set[Hashable] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            yield Fault(f"{path}[{index}]", f"{show(name)} is there already")
+        seen.add(name)
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _series_faults(path: str, series: Points, runs: int) -> Iterator[Fault]:
+    sizes = (len(series.runs), len(series.values), len(series.errors))
+    if len(set(sizes)) > 1:
+        yield Fault(path, f"{sizes[0]} runs, {sizes[1]} values and {sizes[2]} errors: the lists belong together")
+    if any(run >= runs for run in series.runs):
+        yield Fault(f"{path}.runs", f"names a run that is not one of the {runs} in $.runs")
+    if any(later <= earlier for earlier, later in zip(series.runs, series.runs[1:], strict=False)):
+        yield Fault(f"{path}.runs", "is not in the order of $.runs, or names a run twice")
+    if any(abs(value) > LARGEST for value in series.values):
+        yield Fault(f"{path}.values", f"holds a value beyond {LARGEST:g}, which nobody measured")
+    if series.unit in {Unit.SECONDS, Unit.PER_SECOND} and any(value <= 0 for value in series.values):
+        yield Fault(f"{path}.values", "holds a time or a rate that is not above 0")

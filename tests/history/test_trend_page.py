@@ -1,0 +1,153 @@
+"""The trend page: what it says, harmless whatever is in the history; and in a real browser quiet, usable, with the right points."""
+
+import json
+import re
+import zlib
+from base64 import b64decode
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from browsing import browser, opened, until  # noqa: F401 - `browser` is a fixture
+from history_builders import H200, commit, points, whole
+
+from ci_bench.history.alarms import alarms_of
+from ci_bench.history.lines import lines_of
+from ci_bench.history.page import Sheet, render
+from ci_bench.page_assets import page_assets
+from ci_bench.records.policy import Policy
+
+RUNS = 80
+NEW = {**H200, "torch": "2.14.0"}
+ATTACK = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>"
+DOTS = ".runs circle"
+
+
+def series(step, seed):
+    jitter = np.exp(0.003 * np.random.Generator(np.random.PCG64(seed)).standard_normal(RUNS))
+    return (0.01 * jitter * np.where(np.arange(RUNS) < 60, 1.0, step)).tolist()
+
+
+def history(identities=(H200, NEW)):
+    made = whole(series(1.05, 0), identities=identities, machines=[0] * 60 + [1] * 20)
+    more = [
+        points(f"fake/{name}", range(RUNS), series(step, seed))
+        for seed, (name, step) in enumerate({"better": 0.9, "steady": 1.0}.items(), 1)
+    ]
+    return replace(made, series=(*made.series, *more))
+
+
+def sheet(made=None, **fields):
+    lines = lines_of(made or history(), least=lambda _: 0.01)
+    return Sheet(title="Trend", lines=lines, alarms=alarms_of(lines, Policy()), commits="https://github.com/o/r/commit", **fields)
+
+
+def page(**fields):
+    return render(sheet(**fields), page_assets("page.js", package="ci_bench.history"))
+
+
+def data_of(html):
+    return json.loads(zlib.decompress(b64decode(re.search(r'id="data">([^<]*)<', html)[1])))
+
+
+def test_it_says_what_is_open_between_which_commits_and_what_else_changed():
+    text = page()
+    assert "1 open change for the worse" in text
+    assert f"https://github.com/o/r/commit/{commit(60)}" in text
+    assert "https://github.com/o/r/actions/runs/59" in text
+    assert "torch: 2.13.0 → 2.14.0" in text
+
+
+def test_every_point_band_move_and_change_of_the_software_is_in_the_data():
+    data = data_of(page())
+    assert len(data["runs"]) == RUNS
+    line = next(line for line in data["lines"] if line["name"].startswith("fake/one "))
+    assert len(line["values"]) == len(line["runs"]) == RUNS
+    assert [move[0] for move in line["moves"]] == [60]
+    assert line["changes"] == [[60, "torch: 2.13.0 → 2.14.0"]]
+    assert [level[:2] for level in line["levels"]] == [[0, 59], [60, 79]]
+    assert line["levels"][0][3] == pytest.approx(2 * 0.003 * 0.01, rel=0.4)
+
+
+def test_an_empty_history_has_a_page_too():
+    empty = Sheet(title="Trend", lines=(), alarms=(), passed=("'x': it was cut short",))
+    text = render(empty, page_assets("page.js", package="ci_bench.history"))
+    assert "holds no series yet" in text
+    assert "cut short" in text
+
+
+def test_a_strangers_words_are_text():
+    made = history(identities=({**H200, "gpu": ATTACK}, {**H200, "gpu": ATTACK, "torch": ATTACK}))
+    text = render(sheet(made, passed=(ATTACK,)), page_assets("page.js", package="ci_bench.history"))
+    assert ATTACK not in text
+    assert "<img" not in text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser_it_is_quiet_self_contained_and_accessible(browser, tmp_path, scheme):  # noqa: F811
+    made = history(identities=({**H200, "driver": ATTACK}, NEW))
+    text = render(sheet(made), page_assets("page.js", package="ci_bench.history"))
+    with opened(browser, text, tmp_path, scheme=scheme) as seen:
+        draw_all(seen.page)
+        assert seen.complaints == []
+        assert seen.requests == [(tmp_path / "page.html").as_uri()]
+        assert seen.page.evaluate("window.pwned") is None
+        assert seen.axe() == []
+
+
+def draw_all(page):
+    drawn = "[...document.querySelectorAll('div.trend')].every((one) => one.dataset.drawn || one.closest('section').hidden)"
+    missing = "[...document.querySelectorAll('div.trend')].find((one) => !one.dataset.drawn && !one.closest('section').hidden)"
+    until(page, f"{drawn} || ({missing}.scrollIntoView(), false)")
+
+
+def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser, tmp_path):  # noqa: F811
+    with opened(browser, page(), tmp_path) as seen:
+        draw_all(seen.page)
+        counts = seen.page.eval_on_selector_all("div.trend", f"all => all.map((one) => one.querySelectorAll('{DOTS}').length)")
+        assert counts == [RUNS] * 3
+        seen.page.locator("details.listing summary").first.click()
+        links = seen.page.eval_on_selector_all("details.listing a", "all => all.map((one) => one.href)")
+        assert links == [f"https://github.com/o/r/actions/runs/{run}" for run in reversed(range(RUNS))]
+        labels = seen.page.eval_on_selector_all(
+            "div.trend svg[role=img]", "all => all.map((one) => one.getAttribute('aria-label'))"
+        )
+        assert any("fake/one step_time (eager), lower is better. 80 runs" in label and "worse" in label for label in labels)
+        seen.page.select_option("#axis", "at")
+        draw_all(seen.page)
+        assert "2030" in seen.page.inner_text("#lines") or "Jan" in seen.page.inner_text("#lines")
+        assert seen.complaints == []
+
+
+def test_in_a_browser_the_table_searches_filters_and_sorts_and_the_charts_follow(browser, tmp_path):  # noqa: F811
+    with opened(browser, page(), tmp_path) as seen:
+        shown = "#series tbody tr:not([hidden])"
+        assert seen.page.locator(shown).count() == 3
+        seen.page.select_option("select.filter", "worse")
+        assert seen.page.locator(shown).count() == 1
+        assert seen.page.locator("#lines > section:not([hidden])").count() == 1
+        seen.page.select_option("select.filter", "")
+        seen.page.fill("#search", "steady")
+        assert seen.page.inner_text("#count") == "1 of 3 series shown"
+        seen.page.fill("#search", "")
+        seen.page.get_by_role("button", name="Level now").click()
+        first = seen.page.locator("#series tbody tr").first.inner_text()
+        assert "fake/better" in first
+
+
+@pytest.mark.slow
+def test_in_a_browser_a_page_of_long_series_costs_its_main_thread_less_than_two_seconds(browser, tmp_path):  # noqa: F811
+    """Seconds of the processor, not of a clock: how busy a machine is with other things says nothing about a page."""
+    values = np.exp(0.01 * np.random.Generator(np.random.PCG64(9)).standard_normal((100, 2_000)))
+    made = whole(values[0].tolist())
+    made = replace(made, series=tuple(points(f"fake/case-{row}", range(2_000), values[row].tolist()) for row in range(100)))
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    shown = context.new_page()
+    session = context.new_cdp_session(shown)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    (tmp_path / "large.html").write_text(render(sheet(made), page_assets("page.js", package="ci_bench.history")))
+    shown.goto((tmp_path / "large.html").as_uri())
+    shown.wait_for_selector("html[data-ready]", timeout=60_000, state="attached")
+    metrics = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    context.close()
+    assert 0.01 < metrics["TaskDuration"] < 2.0
