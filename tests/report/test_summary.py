@@ -38,6 +38,7 @@ from ci_bench.report.summary import summary
 from ci_bench.report.words import Mood
 
 PAIRING = Pairing(calibration="none", gating=1, launches=1)
+WEAKER = "The baseline is an earlier run, which is weaker than a paired one: times have to differ by more than two moments do."
 
 
 def one(*pairs, **fields) -> CaseComparison:
@@ -53,8 +54,9 @@ def table(text, head):
 
 
 class TestSummary:
-    def test_a_run_of_another_kind_has_none(self):
-        assert summary(passed()) == []
+    def test_a_baseline_of_another_moment_is_called_weaker(self):
+        assert summary(passed()) == [WEAKER]
+        assert summary(replace(passed(), base=None)) == []
 
     def test_all_there_is_to_say(self):
         assert summary(paired_run()) == [
@@ -98,8 +100,8 @@ class TestSummary:
             ),
         )
 
-        assert summary(value) == []
-        assert summary(quiet) == [value.shifts[0].reason]
+        assert summary(value) == [WEAKER]
+        assert summary(quiet) == [value.shifts[0].reason, WEAKER]
 
     def test_lines_are_escaped(self):
         comment = render_comment(run(one(turned()), pairing=replace(PAIRING, calibration="<b>@user</b>")))

@@ -3,13 +3,30 @@
 Owns how each kind of value looks. Names, reasons and details come from outside and go through `code` or `plain`.
 """
 
+from collections.abc import Callable
+
 from ci_bench.records.case import Check, Fact, Status, Unit
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary, Verdict
 from ci_bench.records.judgement import Finding
 from ci_bench.records.policy import Severity
 from ci_bench.report import words
+from ci_bench.report.averages import Averages, Mean
 from ci_bench.report.rows import Row
-from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, bytes_, code, count, interval, plain, quantity, rate, ratio
+from ci_bench.report.text import (
+    NO_BREAK_SPACE,
+    UNKNOWN,
+    bytes_,
+    code,
+    count,
+    interval,
+    joined,
+    percent,
+    plain,
+    quantity,
+    rate,
+    ratio,
+    seconds,
+)
 from ci_bench.report.words import Mood
 
 ICONS = {Mood.BAD: "❌", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
@@ -18,6 +35,10 @@ INFORMATION = "ℹ️"  # noqa: RUF001 - the sign for information
 
 _MARKS = {Severity.FAIL: "- ❌", Severity.WARN: "- ⚠️", Severity.NOTE: "-"}
 _ID_CAP = 160
+_UTILISED = ("model_flops_per_step", "peak_flops_per_s")
+"""Facts of a case: what one step computes, and what its device does in a second at best."""
+_MOST_OF_PEAK = 10.0
+"""A greater share is none: the facts are wrong."""
 
 
 def case_id(case: CaseComparison) -> str:
@@ -100,7 +121,7 @@ def _unbroken(figures: str) -> str:
 
 def metric(case: CaseComparison, pair: Pair) -> tuple[str, ...]:
     """The cells of one metric."""
-    base, head = (_side(side, pair) for side in (pair.base, pair.head))
+    base, head = _side(pair.base, pair), _side(pair.head, pair, share=_utilisation(case, pair))
     names = (case_id(case), code(pair.arm), code(pair.metric))
     figures = (base, head, words.change(pair), words.change_interval(pair), words.samples(pair))
     known = (words.noise(pair), words.fine(pair.resolvable), plain(words.discovery(pair)))
@@ -108,12 +129,23 @@ def metric(case: CaseComparison, pair: Pair) -> tuple[str, ...]:
     return (verdict, *names, *figures, *known, plain(pair.reason))
 
 
-def _side(side: Summary | None, pair: Pair) -> str:
-    """The median of one side; of a duration with items also the throughput."""
+def _side(side: Summary | None, pair: Pair, *, share: float | None = None) -> str:
+    """The median of one side; of a duration with items also the throughput, and how much of the device's peak that is."""
     median = quantity(side.median if side else None, pair.unit)
     if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.median <= 0:
         return median
-    return f"{median} ({rate(pair.items / side.median)})"
+    peak = "" if share is None else f", {percent(share)} of peak"
+    return f"{median} ({rate(pair.items / side.median)}{peak})"
+
+
+def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
+    """The model's operations per second of head's step, as a share of the device's peak; `None` where any of it is not known."""
+    operations, peak = (case.facts.get(name) for name in _UTILISED)
+    known = isinstance(operations, int | float) and isinstance(peak, int | float) and peak > 0
+    if pair.metric != "step_time" or not known or pair.head is None or pair.head.median <= 0:
+        return None
+    share = float(operations) / pair.head.median / float(peak)  # type: ignore[arg-type] # both are numbers here
+    return share if share <= _MOST_OF_PEAK else None
 
 
 def arm(case: CaseComparison, found: ArmSpeedup) -> tuple[str, ...]:
@@ -159,6 +191,22 @@ def _seed_rule(found: ParityFinding) -> str:
         return UNKNOWN
     answers: dict[bool | None, str] = {True: "passes", False: "fails", None: "unknown"}
     return f"{answers[found.seed_rule.passed]}: {plain(found.seed_rule.detail, cap=120)}"
+
+
+def averages(found: Averages) -> tuple[str, ...]:
+    """The cells of the means over a group of cases, each with the number of cases in it where that is not all of them."""
+    names = (code(found.suite), UNKNOWN if not found.setting else code(found.setting, cap=_ID_CAP), code(found.arm))
+    apart = [f"{number:,} on {side}" for number, side in ((found.only_head, "head"), (found.only_base, "base")) if number]
+    forms = ((found.passing, percent), (found.speedup, ratio), (found.compile_cold_s, seconds), (found.compression, ratio))
+    return (*names, count(found.cases), *(_mean(mean, form, found.cases) for mean, form in forms), ", ".join(apart) or UNKNOWN)
+
+
+def _mean(found: Mean, form: Callable[[float | None], str], cases: int) -> str:
+    """``95 → 100 % (of 13)``; the number only where it differs from the group's."""
+    if found.head is None:
+        return UNKNOWN
+    figures = form(found.head) if found.base is None else joined(form(found.base), " → ", form(found.head))
+    return _unbroken(figures) + ("" if found.cases == cases else f" (of {found.cases:,})")
 
 
 def case_fact(case: CaseComparison, name: str, value: Fact) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ def _blocks(comparison: Comparison, *, room: int | None) -> list[Block]:
         first,
         more,
         sections.unclear(comparison, room=room),
+        sections.means(comparison, room=room),
         sections.metrics(comparison, room=room),
         sections.arms(comparison, room=room),
         sections.parities(comparison, room=room),

@@ -11,6 +11,7 @@ from ci_bench.records.comparison import Comparison
 from ci_bench.records.policy import Rule, Severity
 from ci_bench.records.results import Environment
 from ci_bench.report import cells
+from ci_bench.report.averages import averages
 from ci_bench.report.blocks import Block, collapsed, listed, table
 from ci_bench.report.rows import main_rows, unclear_cases, worst_first, worst_pairs
 from ci_bench.report.summary import summary
@@ -23,6 +24,10 @@ _METRIC_HEADERS = (
     *("Noise", "Resolvable", "q", "Reason"),
 )
 _ARM_HEADERS = ("Case", "Arm", "Reference", "Metric", "Reference ÷ arm", "Interval", "Base", "Changed by head")
+_AVERAGE_HEADERS = (
+    *("Suite", "Setting", "Arm", "Cases", "Pass", "Speedup over reference"),
+    *("Compile, cold cache", "Compression of memory", "Besides"),
+)
 _FACT_HEADERS = ("Case", "Fact", "Value")
 _PARITY_HEADERS = (
     *("Verdict", "Case", "Arm", "Tier", "Masks", "Steps", "Distance", "First step out"),
@@ -79,6 +84,12 @@ def arms(comparison: Comparison, *, room: int | None) -> Block:
     """Every arm against the reference arm of its own run: speedups and compression ratios."""
     found = [(case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups]
     return _details("arms", "Arms against their reference", found, headers=_ARM_HEADERS, cells_of=cells.arm, room=room)
+
+
+def means(comparison: Comparison, *, room: int | None) -> Block:
+    """Pass rate, speedup, compile time and compression over the cases that both sides have, by suite, setting and arm."""
+    found = [(one,) for one in averages(comparison)]
+    return _details("means over cases", "Means over cases", found, headers=_AVERAGE_HEADERS, cells_of=cells.averages, room=room)
 
 
 def parities(comparison: Comparison, *, room: int | None) -> Block:

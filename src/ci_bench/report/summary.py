@@ -13,6 +13,11 @@ from ci_bench.report.words import fine
 
 _TIMES = {Unit.SECONDS, Unit.PER_SECOND}
 _NOISY = 1.1
+_OTHER_MOMENT = "which is weaker than a paired one: times have to differ by more than two moments do."
+_WEAKER = {
+    BaselineMode.FILE: f"The baseline is an earlier run, {_OTHER_MOMENT}",
+    BaselineMode.ARTIFACT: f"The baseline is an earlier run's artifact, {_OTHER_MOMENT}",
+}
 
 
 def summary(comparison: Comparison) -> list[str]:
@@ -20,6 +25,8 @@ def summary(comparison: Comparison) -> list[str]:
     told = {finding.message for finding in comparison.judgement.findings if finding.severity is not Severity.NOTE}
     moved = [shift for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED]
     lines = [shift.reason for shift in moved if shift.reason not in told]
+    if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
+        lines.append(_WEAKER[comparison.mode])
     if comparison.mode is BaselineMode.PAIRED and comparison.pairing is not None:
         lines += _paired(comparison, comparison.pairing)
     return lines

@@ -14,12 +14,12 @@ from ci_bench.records.policy import Severity
 from ci_bench.report.rows import Row, main_rows, outcome_mood, worst_first
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
-from ci_bench.report.words import Mood, both_sides, change, change_interval, distance, parity, parity_mood, peak, speedup
+from ci_bench.report.words import Mood, both_sides, change, change_interval, distance, mood, parity, parity_mood, peak, speedup
 
 _MARKS = {Mood.BAD: "✘", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
 _STYLES = {Mood.BAD: "bold red", Mood.UNSURE: "yellow", Mood.NEW: "cyan", Mood.BETTER: "green", Mood.GOOD: "green"}
 _SEVERITY_MOODS = {Severity.FAIL: Mood.BAD, Severity.WARN: Mood.UNSURE}
-_COLUMNS = (("", 12), ("Step time", 16), ("Change", 17), ("Speedup", 9), ("Peak memory", 16))
+_COLUMNS = (("", 14), ("Step time", 16), ("Change", 17), ("Speedup", 9), ("Peak memory", 16))
 _SHOWN_CASES = 30
 _SHOWN_FINDINGS = 10
 
@@ -53,7 +53,7 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
         grouped.setdefault(row.case.id, []).append(row)
     for rows in list(grouped.values())[:_SHOWN_CASES]:
         console.print()
-        console.print(_marked(rows[0].mood, f"{clean(rows[0].case.id, cap=160)}: {rows[0].word}{_marks(rows)}"))
+        console.print(_heading(rows))
         if any(row.time or row.memory for row in rows):
             console.print(Padding(_arms_table(rows), (0, 0, 0, 2), expand=False))
             if rows[0].case.verdict is Verdict.INCONCLUSIVE:
@@ -61,6 +61,14 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
         elif rows[0].case.reason:
             console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
     _print_hidden(len(grouped) - _SHOWN_CASES, "cases", console)
+
+
+def _heading(rows: list[Row]) -> Table:
+    """The case and its verdict; a long name goes on under itself."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    name = f"{clean(rows[0].case.id, cap=160)}: {rows[0].word}{_marks(rows)}"
+    grid.add_row(Text(_MARKS[rows[0].mood], _STYLES[rows[0].mood]), Text(name, "bold", overflow="fold"))
+    return grid
 
 
 def _marks(rows: list[Row]) -> str:
@@ -77,14 +85,20 @@ def _arms_table(rows: list[Row]) -> Table:
     return table
 
 
+def _arm(row: Row) -> str:
+    """The arm, as much of it as two lines hold: of a long one, such as the path of a function, the end tells most."""
+    name, width = clean(row.arm or UNKNOWN, cap=200), 2 * _COLUMNS[0][1]
+    return name if len(name) <= width else f"…{name[1 - width :]}"
+
+
 def _arm_cells(row: Row) -> list[tuple[str, str]]:
     spread = change_interval(row.time) if row.time else UNKNOWN
     moved = change(row.time) if row.time else UNKNOWN
     against = "" if row.speedup is None else f"\nvs {clean(row.speedup.reference, cap=20)}"
     return [
-        (clean(row.arm or UNKNOWN, cap=40) + against, ""),
+        (_arm(row) + against, ""),
         (both_sides(row.time) if row.time else UNKNOWN, ""),
-        (moved if spread == UNKNOWN else f"{moved}\n{spread}", _STYLES[row.mood]),
+        (moved if spread == UNKNOWN else f"{moved}\n{spread}", _STYLES[mood(row.time.verdict)] if row.time else ""),
         (UNKNOWN if row.speedup is None else speedup(row.speedup).replace(", ", "\n"), ""),
         (peak(row.memory).replace(", ", "\n"), ""),
     ]

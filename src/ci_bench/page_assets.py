@@ -1,0 +1,16 @@
+"""Reads the style and the scripts of HTML pages from the package: what the renderers, which touch no file, are handed."""
+
+from importlib.resources import files
+
+from ci_bench.report.html.page import Assets
+
+_HTML = "ci_bench.report.html"
+_LIBRARY = ("vendor/d3.min.js", "vendor/plot.umd.min.js", "shell.js")
+
+
+def page_assets(script: str, *, package: str = _HTML) -> Assets:
+    """The shell's style, the plotting library, the shell's script, and the page's own `script`, a file of `package`."""
+    shell = files(_HTML)
+    shared = tuple(shell.joinpath(name).read_text(encoding="utf-8") for name in _LIBRARY)
+    own = files(package).joinpath(script).read_text(encoding="utf-8")
+    return Assets(style=shell.joinpath("shell.css").read_text(encoding="utf-8"), scripts=(*shared, own))

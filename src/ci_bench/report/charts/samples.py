@@ -1,0 +1,146 @@
+"""The samples of a case, side by side and arm by arm, in the order taken. Owns where a sample stands in the run."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from ci_bench.records.case import CaseResult, Launch, Metric, SideName, Unit
+from ci_bench.records.comparison import CaseComparison, Interval
+from ci_bench.report.charts.scaling import axis, short
+from ci_bench.report.charts.values import Material, SampleChart, SampleSeries
+
+_TIMES = {Unit.SECONDS, Unit.PER_SECOND}
+_FEWEST = 2
+
+Sides = tuple[tuple[SideName, CaseResult], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """One sample, where it was taken, and why it is doubtful."""
+
+    at: float
+    launch: int
+    value: float
+    doubt: str | None
+
+
+def rows_of(case: str, material: Material) -> Sides:
+    """The rows of the ledgers on both sides, base first, as far as there are documents."""
+    documents = ((SideName.BASE, material.base), (SideName.HEAD, material.head))
+    return tuple((side, row) for side, results in documents if results for row in results.cases if row.case.id == case)
+
+
+def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[SampleChart, ...]:
+    """A chart for every duration and rate that was sampled more than once on some side, of about `most` samples a series."""
+    metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in _TIMES)
+    names = dict.fromkeys(metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST)
+    judged = {pair.metric for pair in case.pairs if not pair.detail}
+    ordered = sorted(names, key=lambda name: (name != "step_time", name.startswith("compile"), name not in judged))
+    return tuple(_chart(case, name, sides, most) for name in ordered if not name.startswith("compile"))
+
+
+def _size(launch: Launch) -> int:
+    return len(launch.values)
+
+
+def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleChart:
+    found = [(side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name]
+    starts = _starts(metric for _, _, metric in found)
+    size, unit = axis(
+        (value for _, _, metric in found for launch in metric.launches for value in launch.values), found[0][2].unit
+    )
+    arms = list(dict.fromkeys(metric.arm for _, _, metric in found))
+    both = SideName.BASE in {side for side, _ in sides}
+    series = []
+    for side, row, metric in found:
+        colour = (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm) if both else arms.index(metric.arm)
+        taken = list(_taken(metric, starts, _doubts(row)))
+        if taken:
+            label = f"{side} · {metric.arm}" if both else metric.arm
+            series.append(_series(label, colour, taken, size=size, most=most))
+    by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
+    chart = SampleChart(
+        metric=name,
+        unit=unit,
+        better=found[0][2].better,
+        series=tuple(by_arm),
+        starts=tuple(sorted(starts.values())[1:]),
+    )
+    return _with_intervals(chart, case)
+
+
+def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
+    """Where each launch begins: as far on as the longest one before it, counted in blocks, or in samples where there are none."""
+    longest: dict[int, int] = {}
+    for metric in metrics:
+        for launch in metric.launches:
+            length = max(launch.blocks) + 1 if launch.blocks else len(launch.values)
+            longest[launch.launch] = max(longest.get(launch.launch, 0), length)
+    order = sorted(longest)
+    starts = dict.fromkeys(order[:1], 0.0)
+    for before, after in pairwise(order):
+        starts[after] = starts[before] + longest[before]
+    return starts
+
+
+def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int], str]) -> Iterator[_Taken]:
+    """Samples of one block lie within it, one after the other."""
+    for launch in metric.launches:
+        blocks = launch.blocks or tuple(range(len(launch.values)))
+        seen: dict[int, int] = {}
+        for value, block in zip(launch.values, blocks, strict=True):
+            place = (seen.setdefault(block, 0) + 0.5) / max(1, blocks.count(block) if launch.blocks else 1)
+            seen[block] += 1
+            doubt = doubts.get((launch.launch, block)) if launch.blocks else None
+            yield _Taken(starts[launch.launch] + block + place, launch.launch, value, doubt)
+
+
+def _doubts(row: CaseResult) -> dict[tuple[int, int], str]:
+    return {(block.launch, block.block): block.doubt for block in row.blocks if block.doubt}
+
+
+def _series(label: str, colour: int, taken: list[_Taken], *, size: float, most: int) -> SampleSeries:
+    """The values of one line. Of very many, every second, third … is drawn, and every doubtful one."""
+    stride = -(-len(taken) // most)
+    drawn = [one for index, one in enumerate(taken) if index % stride == 0 or one.doubt][: 2 * most]
+    doubtful = [index for index, one in enumerate(drawn) if one.doubt]
+    return SampleSeries(
+        label=label,
+        colour=colour,
+        at=tuple(round(one.at, 3) for one in drawn),
+        values=tuple(short(one.value / size, digits=5) for one in drawn),
+        median=short(median(one.value for one in taken) / size),
+        launches=tuple(one.launch for one in drawn),
+        doubtful=tuple(doubtful),
+        doubts=tuple(drawn[index].doubt or "" for index in doubtful),
+        left_out=len(taken) - len(drawn),
+    )
+
+
+def _with_intervals(chart: SampleChart, case: CaseComparison) -> SampleChart:
+    """The judged interval, as a range in which the median lies: of head around base's, else of an arm around the reference's."""
+    named = {one.label: one for one in chart.series}
+    series = []
+    for one in chart.series:
+        arm = one.label.removeprefix("head · ")
+        pair = next((p for p in case.pairs if p.metric == chart.metric and p.arm == arm), None)
+        speedup = next((s for s in case.speedups if s.metric == chart.metric and s.arm == arm), None)
+        if one.label != arm and pair and (base := named.get(f"base · {arm}")):
+            bounds = _range(base.median, pair.interval, chart.better)
+        elif speedup and (reference := named.get(speedup.reference)):
+            bounds = _range(reference.median, speedup.interval, chart.better)
+        else:
+            bounds = None
+        series.append(replace(one, interval=bounds))
+    return replace(chart, series=tuple(series))
+
+
+def _range(median_: float, interval: Interval | None, better: str) -> tuple[float, float] | None:
+    if interval is None or interval.low <= 0:
+        return None
+    low, high = (interval.low, interval.high) if better == "higher" else (1 / interval.high, 1 / interval.low)
+    bounds = short(median_ * low), short(median_ * high)
+    return bounds if all(map(math.isfinite, bounds)) else None

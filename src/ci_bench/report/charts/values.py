@@ -1,0 +1,161 @@
+"""The values that charts are drawn from, and the material that they are made of.
+
+Numbers are already in the unit that the axis names. A colour is a number: the renderer owns the palette.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ci_bench.records.closeness import Closeness
+from ci_bench.records.results import Results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Material:
+    """What a comparison was made of, as far as it is at hand: raw samples and training runs. Without it, only medians are drawn.
+
+    `closeness` has, by the case's id, how close head's training runs stayed to their reference.
+    """
+
+    head: Results | None = None
+    base: Results | None = None
+    closeness: Mapping[str, tuple[Closeness, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Density:
+    """How much of one series is drawn at most: samples, and steps of training. What is left out is counted, and said."""
+
+    samples: int = 600
+    steps: int = 400
+
+
+def density(cases: int) -> Density:
+    """What keeps a page of so many cases small; a run of fifty cases or fewer has all the room there is."""
+    full = Density()
+    return Density(
+        samples=max(30, min(full.samples, 30_000 // max(1, cases))), steps=max(40, min(full.steps, 20_000 // max(1, cases)))
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleSeries:
+    """The samples of one arm on one side, in the order taken.
+
+    `at[i]` is where in the run `values[i]` was taken: its launch and block, as one number. `doubtful` are the indices of samples
+    that were taken while the machine was throttled or disturbed, `doubts` the reasons. `interval` is the judged interval of the
+    change, laid around the other side's (or the reference arm's) median. `left_out` samples are not drawn.
+    """
+
+    label: str
+    colour: int
+    at: tuple[float, ...]
+    values: tuple[float, ...]
+    median: float
+    launches: tuple[int, ...]
+    doubtful: tuple[int, ...] = ()
+    doubts: tuple[str, ...] = ()
+    interval: tuple[float, float] | None = None
+    left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleChart:
+    """One metric of one case: every side and arm. `starts` is where each launch but the first begins."""
+
+    metric: str
+    unit: str
+    better: str
+    series: tuple[SampleSeries, ...]
+    starts: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DotRow:
+    """One metric of one arm: a dot for each side that has it. `changed` says that the judge calls it better or worse."""
+
+    label: str
+    base: float | None
+    head: float | None
+    mood: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DotChart:
+    """Medians side by side, of metrics of one unit."""
+
+    title: str
+    unit: str
+    rows: tuple[DotRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """One training run. `None` is a step whose value is not a number."""
+
+    label: str
+    colour: int
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurveChart:
+    """A signal of training over its steps, all runs of one seed above each other.
+
+    Value `i` of each series is that of step ``steps[i]``. `low` and `high` bound the noise envelope around the reference, where
+    that is known, and may be shorter than the curves. `first_step` is the first step that left it.
+    """
+
+    signal: str
+    seed: int
+    steps: tuple[int, ...]
+    curves: tuple[Curve, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    first_step: int | None = None
+    total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreChart:
+    """How many rounding envelopes each candidate is away from the reference, step by step; parity ends at `limit`."""
+
+    signal: str
+    seed: int
+    steps: tuple[int, ...]
+    curves: tuple[Curve, ...]
+    limit: float
+    first_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeRow:
+    """One judged metric: its change in per cent with the interval, and the threshold. Positive is worse."""
+
+    label: str
+    case: str
+    change: float
+    low: float
+    high: float
+    threshold: float
+    verdict: str
+    mood: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeChart:
+    """The changes of the whole run, the worst first; `left_out` more are not drawn."""
+
+    rows: tuple[ChangeRow, ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseCharts:
+    """All charts of one case."""
+
+    id: str
+    samples: tuple[SampleChart, ...] = ()
+    dots: tuple[DotChart, ...] = ()
+    curves: tuple[CurveChart, ...] = ()
+    scores: tuple[ScoreChart, ...] = ()

@@ -1,0 +1,81 @@
+"""HTML that is safe by construction: text becomes markup only through `tag`, which escapes it.
+
+Owns escaping. Nothing else in the package writes an angle bracket around a value.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from ci_bench.report.text import clean
+
+LONGEST = 4000
+"""Characters of one text; a log line or a command is shorter."""
+
+_NO_END_NEEDED = {"td", "th", "tr", "li", "dt", "dd", "option", "thead", "tbody"}
+"""HTML lets their end tags be left out, which keeps a page of many tables small."""
+_BARE = re.compile(r"[A-Za-z0-9.:_-]+")
+"""What an attribute may hold without quotation marks."""
+_VOID = {"input", "meta", "br"}
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """Markup: what may stand in a page as it is. `str(html)` is its text."""
+
+    markup: str
+
+    def __str__(self) -> str:
+        """The markup."""
+        return self.markup
+
+
+Child = Html | str | None
+"""Markup stays as it is, text is escaped, `None` is nothing."""
+
+
+def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
+    """An element. ``class_`` becomes ``class``, ``aria_label`` ``aria-label``; `True` stands alone, `False` is left out.
+
+    Text comes out as one line of visible characters (`report.text.clean`), escaped; a space at an end stays.
+    """
+    words = "".join(_attribute(key, value) for key, value in attributes.items() if value not in {None, False})
+    end = "" if name in _NO_END_NEEDED or name in _VOID else f"</{name}>"
+    return Html(f"<{name}{words}>{''.join(map(_child, children))}{end}")
+
+
+def join(parts: Iterable[Child], between: str = "") -> Html:
+    """Several pieces one after the other; `between` is text."""
+    return Html(escape(between).join(_child(part) for part in parts))
+
+
+def lines(text: str, *, last: int | None = None) -> Html:
+    """An untrusted log or command whose lines and columns stay as they are, within ``<pre>``; the `last` lines of it."""
+    every = text.splitlines()
+    kept = every if last is None else every[-last:]
+    return Html("\n".join(escape(_line(line)) for line in kept))
+
+
+def _line(line: str) -> str:
+    indent = len(line) - len(line.lstrip(" \t"))
+    body = "  ".join(clean(word, cap=LONGEST) for word in line[indent:].split("  "))
+    return " " * min(len(line[:indent].expandtabs(4)), 200) + body
+
+
+def _child(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Html):
+        return child.markup
+    before, after = (" " if end.isspace() else "" for end in (child[:1], child[-1:]))
+    body = escape(clean(child, cap=LONGEST))
+    return f"{before}{body}{after}" if body else before
+
+
+def _attribute(key: str, value: str | bool | None) -> str:  # noqa: FBT001 - an attribute's value, as `tag` takes it
+    name = key.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    text = clean(str(value), cap=LONGEST)
+    return f" {name}={text}" if _BARE.fullmatch(text) else f' {name}="{escape(text)}"'

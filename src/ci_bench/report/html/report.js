@@ -1,0 +1,227 @@
+"use strict";
+/* The report's own part: which charts a case has, and how each is told to Observable Plot. The names in charts only ever become
+   text nodes, attributes and options, never markup. */
+(() => {
+  const colour = (number) => `var(--c${number % 8})`;
+  const moods = { bad: "var(--bad)", unsure: "var(--unsure)", new: "var(--new)", better: "var(--good)", good: "var(--c5)" };
+  const dashes = [null, "7 3", "2 3", "9 3 2 3"];
+  const thin = { stroke: "currentColor", strokeOpacity: 0.12 };
+  const figures = (value) => (value === null || value === undefined ? "unknown" : String(Number(value.toPrecision(4))));
+  const floor = 1e-3;
+
+  function element(name, { text, ...attributes } = {}, ...children) {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  }
+
+  function figure(kind, title, legend, note, label, options, heading = "h4") {
+    const holder = element("div", { "data-chart": kind });
+    const items = legend.map(([name, swatch]) => {
+      const item = element("li", {}, element("span", { class: `swatch ${swatch}`, "aria-hidden": "true" }), name);
+      return item;
+    });
+    const caption = element("figcaption", {}, element(heading, { text: title }));
+    if (items.length) caption.append(element("ul", { class: "legend" }, ...items));
+    if (note) caption.append(element("p", { text: note, class: "muted" }));
+    ciBench.chart(holder, { label: `${title}. ${label}`, options });
+    return element("figure", {}, caption, holder);
+  }
+
+  const points = (series) => series.values.map((value, i) => ({ value, at: series.at[i], launch: series.launches[i] }));
+  const doubtful = (series) => series.doubtful.map((i, n) => ({ value: series.values[i], at: series.at[i], doubt: series.doubts[n] }));
+  const named = (series) => series.map((one) => [one.label, `s${one.colour % 8}`]);
+
+  function said(chart) {
+    return chart.series.map((one) => {
+      const range = one.interval ? `, interval ${figures(one.interval[0])} to ${figures(one.interval[1])}` : "";
+      const doubt = one.doubtful.length ? `, ${one.doubtful.length} doubtful` : "";
+      return `${one.label}: ${one.values.length + one.left_out} samples, median ${figures(one.median)}${range}${doubt}`;
+    }).join("; ");
+  }
+
+  /* How the samples of each side and arm are spread: a stroke for each sample, a thick one for the median, a bar for the interval. */
+  function spread(chart) {
+    const rows = chart.series;
+    const options = () => ({
+      height: 52 * rows.length + 72, marginLeft: 14, marginTop: 22,
+      x: { label: chart.unit, nice: true }, y: { domain: rows.map((_, i) => i), axis: null, padding: 0.45 },
+      marks: [
+        Plot.gridX(thin),
+        ...rows.flatMap((one, i) => [
+          Plot.tickX(points(one), { x: "value", y: () => i, stroke: colour(one.colour), strokeOpacity: 0.4, className: "samples" }),
+          Plot.tickX([one.median], { x: (value) => value, y: () => i, stroke: colour(one.colour), strokeWidth: 3.5, className: "median" }),
+          one.interval ? Plot.ruleY([one.interval], { x1: (range) => range[0], x2: (range) => range[1], y: () => i, dy: 19, stroke: colour(one.colour), strokeWidth: 4, className: "interval" }) : null,
+          Plot.dot(doubtful(one), { x: "value", y: () => i, r: 4, stroke: "var(--bad)", strokeWidth: 1.5, className: "doubtful" }),
+          Plot.text([one.label], { frameAnchor: "left", y: () => i, text: (label) => label, dy: -20, fill: colour(one.colour), fontWeight: 600, lineWidth: 36, textOverflow: "ellipsis-end", className: "name" }),
+        ]),
+      ],
+    });
+    const note = rows.some((one) => one.interval) ? "A stroke is a sample, a thick one the median, a bar the judged interval." : "A stroke is a sample, a thick one the median.";
+    return figure("spread", `${chart.metric}: spread of the samples`, [], note, `In ${chart.unit}. ${said(chart)}`, options);
+  }
+
+  /* The samples in the order taken; a dashed line is where a new launch begins. */
+  function order(chart) {
+    const rows = chart.series;
+    const marks = rows.flatMap((one) => one.doubtful);
+    const options = () => ({
+      height: 272, marginLeft: 52, x: { label: "order taken (launch, block)", ticks: [] }, y: { label: chart.unit, nice: true },
+      marks: [
+        Plot.gridY(thin),
+        Plot.ruleX(chart.starts, { stroke: "currentColor", strokeOpacity: 0.35, strokeDasharray: "3 3", className: "launch" }),
+        ...rows.map((one, i) => Plot.dot(points(one), { x: "at", y: "value", r: 2.6, stroke: colour(one.colour), fill: colour(one.colour), symbol: ["circle", "square", "triangle", "diamond2"][i % 4], className: "samples", tip: true, title: (point) => `${one.label}\n${figures(point.value)} ${chart.unit}, launch ${point.launch + 1}` })),
+        ...rows.map((one) => Plot.dot(doubtful(one), { x: "at", y: "value", r: 6, stroke: "var(--bad)", strokeWidth: 1.8, className: "doubtful", title: "doubt" })),
+      ],
+    });
+    const ringed = marks.length ? [["taken while throttled or disturbed", "sbad"]] : [];
+    const cut = rows.reduce((sum, one) => sum + one.left_out, 0);
+    const reasons = [...new Set(rows.flatMap((one) => one.doubts))].slice(0, 3).join("; ");
+    const note = [reasons && `Doubtful: ${reasons}.`, cut && `${cut} further samples are not drawn.`].filter(Boolean).join(" ");
+    return figure("order", `${chart.metric}: samples in the order taken`, [...named(rows), ...ringed], note, `In ${chart.unit}. ${said(chart)}`, options);
+  }
+
+  /* Medians of base and head beside each other, metric by metric. */
+  function dots(chart) {
+    const rows = chart.rows.map((row, index) => ({ ...row, index }));
+    const pairs = rows.filter((row) => row.base !== null && row.head !== null);
+    const one = rows.every((row) => row.base === null);
+    const options = (width) => ({
+      height: 26 * rows.length + 68, marginLeft: Math.min(240, width * 0.45), x: { label: chart.unit, nice: true, zero: true },
+      y: { type: "point", domain: rows.map((row) => row.index), label: null },
+      marks: [
+        Plot.axisY({ lineWidth: Math.min(230, width * 0.43) / 12, textOverflow: "ellipsis-middle", tickSize: 0, label: null, tickFormat: (index) => rows[index].label }),
+        Plot.gridX(thin),
+        Plot.ruleY(pairs, { y: "index", x1: "base", x2: "head", stroke: (row) => moods[row.mood], strokeWidth: 3, strokeOpacity: 0.6 }),
+        Plot.dot(rows, { y: "index", x: "base", r: 5, stroke: colour(0), fill: "var(--ground)", strokeWidth: 2, className: "base" }),
+        Plot.dot(rows, { y: "index", x: "head", r: 4, fill: colour(1), className: "head", tip: true, title: (row) => `${row.label}\nbase ${figures(row.base)}, head ${figures(row.head)} ${chart.unit}` }),
+      ],
+    });
+    const text = rows.map((row) => `${row.label}: base ${figures(row.base)}, head ${figures(row.head)}`).join("; ");
+    return figure("dots", chart.title, one ? [["head", "s1"]] : [["base", "s0"], ["head", "s1"]], "", `In ${chart.unit}. ${text}`, options);
+  }
+
+  const signals = { loss: "Loss", grad_norm: "Gradient norm" };
+  const along = (steps, values) => values.map((value, i) => ({ step: steps[i], value })).filter((point) => point.value !== null);
+  const seedOf = (chart, all) => (new Set(all.map((one) => one.seed)).size > 1 ? `, seed ${chart.seed}` : "");
+  const left = (step) => (step === null ? [] : [
+    Plot.ruleX([step], { stroke: "var(--bad)", strokeWidth: 1.5, strokeDasharray: "4 3", className: "divergence" }),
+    Plot.text([step], { x: (value) => value, frameAnchor: "top", dy: 7, dx: 5, text: (value) => `diverges at step ${value}`, fill: "var(--bad)", textAnchor: "start", className: "divergence" }),
+  ]);
+
+  /* Training runs above each other. The band is the noise envelope: how far rounding alone may drive a run from the reference. */
+  function curves(chart, all) {
+    const band = chart.low.map((low, i) => ({ step: chart.steps[i], low, high: chart.high[i] }));
+    const options = () => ({
+      height: 282, marginLeft: 52, marginTop: 24, x: { label: "step" }, y: { label: signals[chart.signal].toLowerCase(), nice: true },
+      marks: [
+        Plot.gridY(thin),
+        Plot.areaY(band, { x: "step", y1: "low", y2: "high", fill: "var(--band)", fillOpacity: 0.45, className: "envelope" }),
+        ...chart.curves.map((curve, i) => Plot.lineY(along(chart.steps, curve.values), { x: "step", y: "value", stroke: colour(curve.colour), strokeWidth: 2, strokeDasharray: dashes[i % 4], className: "curve" })),
+        ...left(chart.first_step),
+      ],
+    });
+    const legend = chart.curves.map((curve) => [curve.label, `s${curve.colour % 8}`]);
+    if (band.length) legend.push(["noise envelope, at the limit of parity", "sband"]);
+    const some = chart.steps.length < chart.total ? `${chart.steps.length} of ${chart.total} steps are drawn.` : "";
+    const ends = chart.curves.map((curve) => `${curve.label} ends at ${figures(curve.values.filter((value) => value !== null).at(-1))}`).join("; ");
+    const parted = chart.first_step === null ? "" : `; first divergent step ${chart.first_step}`;
+    return figure("curves", `${signals[chart.signal]}${seedOf(chart, all)}`, legend, some, `${chart.total} steps; ${ends}${parted}`, options);
+  }
+
+  /* The same difference that parity is judged by, which is too small to be seen between the curves. */
+  function scores(chart, all) {
+    const options = () => ({
+      height: 282, marginLeft: 52, marginTop: 24, x: { label: "step" }, y: { type: "log", label: "rounding envelopes from the reference", tickFormat: "~g", nice: true },
+      marks: [
+        Plot.gridY(thin),
+        Plot.ruleY([chart.limit], { stroke: "var(--bad)", strokeWidth: 1.5, className: "limit" }),
+        Plot.text([chart.limit], { y: (value) => value, frameAnchor: "right", dy: -7, text: () => "parity ends here", fill: "var(--bad)", className: "limit" }),
+        ...chart.curves.map((curve, i) => Plot.lineY(along(chart.steps, curve.values), { x: "step", y: (point) => Math.max(point.value, floor), stroke: colour(curve.colour), strokeWidth: 2, strokeDasharray: dashes[i % 4], className: "curve", marker: chart.steps.length < 60 ? "dot" : null })),
+        ...left(chart.first_step),
+      ],
+    });
+    const worst = chart.curves.map((curve) => `${curve.label}: at most ${figures(Math.max(...curve.values.filter((value) => value !== null)))}`).join("; ");
+    const low = chart.curves.some((curve) => curve.values.some((value) => value !== null && value < floor));
+    const title = `${signals[chart.signal]}${seedOf(chart, all)}: distance from the reference`;
+    return figure("scores", title, chart.curves.map((curve) => [curve.label, `s${curve.colour % 8}`]), low ? "Distances below 0.001, and none at all, are drawn at 0.001." : "", `${worst}; limit ${chart.limit}`, options);
+  }
+
+  /* All judged changes of the run with their intervals; left is better, right is worse. */
+  function changes(chart) {
+    const rows = chart.rows.map((row, index) => ({ ...row, index }));
+    const options = (width) => ({
+      height: 22 * rows.length + 72, marginLeft: Math.min(470, width * 0.45), x: { label: "change in % (right is worse)", nice: true, grid: false },
+      y: { type: "band", domain: rows.map((row) => row.index), label: null },
+      marks: [
+        Plot.axisY({ lineWidth: Math.min(460, width * 0.44) / 12, textOverflow: "ellipsis-start", tickSize: 0, label: null, tickFormat: (index) => rows[index].label }),
+        Plot.gridX(thin),
+        Plot.ruleX([0], { stroke: "currentColor" }),
+        Plot.tickX(rows, { y: "index", x: "threshold", stroke: "var(--muted)", className: "threshold" }),
+        Plot.ruleY(rows, { y: "index", x1: "low", x2: "high", stroke: (row) => moods[row.mood], strokeWidth: 2.5, className: "interval" }),
+        Plot.dot(rows, { y: "index", x: "change", r: 4.5, fill: (row) => moods[row.mood], symbol: (row) => row.mood, className: "change", tip: true, title: (row) => `${row.label}\n${row.verdict}: ${figures(row.change)} % (${figures(row.low)} to ${figures(row.high)} %)` }),
+      ],
+      symbol: { domain: ["bad", "unsure", "better", "good", "new"], range: ["circle", "triangle", "diamond2", "square", "star"] },
+    });
+    const note = `A dot is the judged change, a bar its interval, a grey stroke the least change that counts. Circle: regressed, triangle: open, diamond: improved, square: unchanged.${chart.left_out ? ` ${chart.left_out} more are not drawn.` : ""}`;
+    const label = rows.slice(0, 10).map((row) => `${row.label}: ${row.verdict}, ${figures(row.change)} %, ${figures(row.low)} to ${figures(row.high)} %`).join("; ");
+    return figure("changes", "Judged changes, the worst first", [], note, label, options, "h3");
+  }
+
+  function drawCase(details, data) {
+    const inside = details.querySelector(".inside");
+    if (inside.dataset.built) return;
+    inside.dataset.built = "yes";
+    const mine = data.cases[Number(inside.dataset.number)];
+    inside.innerHTML = mine.html; /* the report's own markup: every text in it was escaped when it was made */
+    inside.querySelector(".charts").append(
+      ...mine.curves.filter((one) => one.signal === "loss").map((one) => curves(one, mine.curves)),
+      ...mine.scores.filter((one) => one.signal === "loss").map((one) => scores(one, mine.scores)),
+      ...mine.samples.flatMap((one) => [spread(one), order(one)]),
+      ...mine.dots.map(dots),
+      ...mine.curves.filter((one) => one.signal !== "loss").map((one) => curves(one, mine.curves)),
+      ...mine.scores.filter((one) => one.signal !== "loss").map((one) => scores(one, mine.scores)),
+    );
+  }
+
+  function goto(hash) {
+    const target = hash.length > 1 ? document.getElementById(hash.slice(1)) : null;
+    if (!target || target.tagName !== "DETAILS") return;
+    target.open = true;
+    target.querySelector("summary").focus({ preventScroll: true });
+    target.scrollIntoView();
+  }
+
+  ciBench.data.then((data) => {
+    const overview = document.getElementById("changes");
+    if (overview) overview.append(changes(data.changes));
+    for (const details of document.querySelectorAll("details.case")) {
+      details.addEventListener("toggle", () => { if (details.open) drawCase(details, data); });
+      if (details.open) drawCase(details, data);
+    }
+    const table = document.getElementById("cases");
+    if (table) {
+      ciBench.table(table, {
+        search: document.getElementById("search"),
+        filters: [...document.querySelectorAll("select.filter")],
+        count: document.getElementById("count"),
+        what: "rows",
+        onChange: (shown) => {
+          const kept = new Set(shown.map((row) => row.dataset.case));
+          for (const details of document.querySelectorAll("details.case")) details.hidden = !kept.has(details.id);
+        },
+      });
+    }
+    const all = document.getElementById("open-all");
+    if (all) {
+      all.addEventListener("click", () => {
+        for (const details of document.querySelectorAll("details.case:not([hidden])")) details.open = true;
+      });
+    }
+    goto(location.hash);
+    addEventListener("hashchange", () => goto(location.hash));
+    document.documentElement.dataset.ready = "yes";
+  });
+})();

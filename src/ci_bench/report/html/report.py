@@ -1,0 +1,227 @@
+"""The HTML report of a comparison: verdict and policy first, then the cases, each with its charts, then the machines.
+
+Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through the page's packed data.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Side
+from ci_bench.records.judgement import Finding
+from ci_bench.records.policy import Severity
+from ci_bench.report.averages import Mean, averages
+from ci_bench.report.charts.overview import case_charts, change_chart
+from ci_bench.report.charts.samples import rows_of
+from ci_bench.report.charts.values import Density, Material, density
+from ci_bench.report.html.case_parts import case_fold, case_parts
+from ci_bench.report.html.case_table import case_table
+from ci_bench.report.html.markup import Child, Html, join, tag
+from ci_bench.report.html.page import Assets, render_page
+from ci_bench.report.html.tables import fact, folded, identifier, table, word
+from ci_bench.report.rows import Row, main_rows, outcome_mood
+from ci_bench.report.summary import summary
+from ci_bench.report.text import UNKNOWN, clean, count, joined, percent, ratio, seconds
+from ci_bench.report.words import Mood
+
+NOTHING = Material()
+_OPEN_AT_FIRST = 3
+_SEVERITIES = {Severity.FAIL: ("fails the run", "bad"), Severity.WARN: ("warning", "unsure"), Severity.NOTE: ("note", "new")}
+_OUTCOMES = {Mood.BAD: "Failed", Mood.UNSURE: "Passed with warnings", Mood.GOOD: "Passed"}
+_MODES = {
+    BaselineMode.PAIRED: "base and head measured in turns, in one run",
+    BaselineMode.FILE: "head against an earlier run",
+    BaselineMode.ARTIFACT: "head against an earlier run's artifact",
+    BaselineMode.NONE: "head alone, without a baseline",
+}
+
+
+def render_html(comparison: Comparison, *, assets: Assets, material: Material = NOTHING) -> str:
+    """The whole page. Without the raw documents in `material`, charts show medians and intervals only."""
+    anchors = {case.id: f"case-{number}" for number, case in enumerate(comparison.cases)}
+    headline = comparison.judgement.headline
+    body = (
+        tag("h1", "ci-bench report"),
+        _verdict(comparison),
+        _findings(comparison, anchors),
+        _run(comparison),
+        _thresholds(comparison),
+        _mismatches(comparison),
+        _changes(comparison),
+        tag("h2", "Cases", id="all-cases"),
+        case_table(comparison, anchors),
+        _means(comparison),
+        tag("h2", "Case by case"),
+        tag("noscript", tag("p", "What is in a case needs JavaScript; report.md has the same figures.")),
+        _cases(comparison, anchors),
+        tag("h2", "Machines"),
+        _environment(comparison),
+        tag("p", f"Written by ci-bench {comparison.tool_version}.", class_="muted"),
+    )
+    drawn = density(len(comparison.cases))
+    data = {
+        "changes": asdict(change_chart(comparison)),
+        "cases": [_packed(case, material, anchors[case.id], drawn) for case in comparison.cases],
+    }
+    return render_page(title=f"ci-bench: {clean(headline, cap=120)}", body=join(body), assets=assets, data=data)
+
+
+def _verdict(comparison: Comparison) -> Html:
+    mood = outcome_mood(comparison)
+    judgement = comparison.judgement
+    policy = "The policy is met" if judgement.passed else "The policy is not met"
+    counted = {severity: sum(found.severity is severity for found in judgement.findings) for severity in _SEVERITIES}
+    tally = ", ".join(f"{number:,} {_plural(severity, number)}" for severity, number in counted.items() if number)
+    return tag(
+        "section",
+        tag("p", judgement.headline, class_="headline"),
+        tag(
+            "p",
+            word(_OUTCOMES[mood], mood.name.lower()),
+            f" {policy}: exit code {judgement.exit_code}{f'; {tally}' if tally else ''}.",
+        ),
+        tag("p", "No baseline: ", comparison.absence or "none was given") if comparison.base is None else None,
+        *(tag("p", line) for line in summary(comparison)),
+        class_=f"verdict {mood.name.lower()}",
+        aria_label="Verdict",
+    )
+
+
+def _plural(severity: Severity, number: int) -> str:
+    one = {Severity.FAIL: "failing finding", Severity.WARN: "warning", Severity.NOTE: "note"}[severity]
+    return one if number == 1 else f"{one}s"
+
+
+def _findings(comparison: Comparison, anchors: Mapping[str, str]) -> Html | None:
+    """What the policy has a word on: what fails the run is in sight, notes are folded."""
+    loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE]
+    quiet = [found for found in comparison.judgement.findings if found.severity is Severity.NOTE]
+    headers = ("Policy", "Rule", "Finding", "Case")
+    shown = table("Findings", headers, (_finding(found, anchors) for found in loud), names=3)
+    notes = table("Notes", headers, (_finding(found, anchors) for found in quiet), names=3)
+    title = tag("h2", "What the policy says") if shown or notes else None
+    return join((title, shown, folded(f"Notes ({len(quiet):,})", notes)))
+
+
+def _finding(found: Finding, anchors: Mapping[str, str]) -> tuple[Html | str | None, ...]:
+    said, mood = _SEVERITIES[found.severity]
+    case = found.case
+    linked = (
+        None
+        if case is None
+        else identifier(case)
+        if case not in anchors
+        else tag("a", identifier(case), href=f"#{anchors[case]}")
+    )
+    return word(said, mood), found.rule.replace("_", " "), found.message, linked
+
+
+def _run(comparison: Comparison) -> Html | None:
+    """Which commits, when, how."""
+    sides = {"base": comparison.base, "head": comparison.head}
+    rows = ((name, *_side(side)) for name, side in sides.items() if side is not None)
+    headers = ("Side", "Commit", "Branch", "Chosen by", "Started (UTC)", "Device", "State")
+    return join((tag("h2", "Runs"), tag("p", f"How: {_MODES[comparison.mode]}."), table("Runs", headers, rows)))
+
+
+def _side(side: Side) -> tuple[str, ...]:
+    source, run = side.source, side.run
+    commit = f"{source.commit or UNKNOWN}{' and uncommitted changes' if source.dirty else ''}"
+    chosen = source.chosen_by or UNKNOWN
+    return commit, source.branch or UNKNOWN, chosen, run.started_at, run.device, run.state
+
+
+def _thresholds(comparison: Comparison) -> Html | None:
+    """The thresholds that were in force, as the judged metrics tell."""
+    pairs = [(case.suite, pair.metric, pair.threshold) for case in comparison.cases for pair in case.pairs if not pair.detail]
+    rows = [(suite, metric, percent(threshold)) for suite, metric, threshold in dict.fromkeys(pairs)]
+    return folded(
+        f"Thresholds in force ({len(rows):,})",
+        table("Thresholds", ("Suite", "Metric", "Least change that counts"), rows, names=3),
+    )
+
+
+def _mismatches(comparison: Comparison) -> Html | None:
+    rows = [(m.field, fact(m.field, m.base), fact(m.field, m.head)) for m in comparison.mismatches]
+    shown = table("Differences between the machines", ("The two runs differ in", "Base", "Head"), rows, names=3)
+    return join((tag("h2", "Why they cannot be compared"), shown)) if shown else None
+
+
+def _changes(comparison: Comparison) -> Html | None:
+    return join((tag("h2", "Changes"), tag("div", id="changes"))) if change_chart(comparison).rows else None
+
+
+def _means(comparison: Comparison) -> Html | None:
+    """Pass rate, speedup, compile time and compression over the cases of each suite, setting and arm, base to head."""
+    headers = (
+        "Suite",
+        "Setting",
+        "Arm",
+        "Cases",
+        "Pass",
+        "Speedup over reference",
+        "Compile, cold cache",
+        "Compression of memory",
+    )
+    rows = (
+        (
+            *(found.suite, identifier(found.setting) if found.setting else UNKNOWN, identifier(found.arm), count(found.cases)),
+            *(_mean(found.passing, percent), _mean(found.speedup, ratio)),
+            *(_mean(found.compile_cold_s, seconds), _mean(found.compression, ratio)),
+        )
+        for found in averages(comparison)
+    )
+    shown = table("Means over cases", headers, rows, names=4)
+    return join((tag("h2", "Means over cases"), shown)) if shown else None
+
+
+def _mean(found: Mean, form: Callable[[float | None], str]) -> str:
+    if found.head is None:
+        return UNKNOWN
+    figures = form(found.head) if found.base is None else joined(form(found.base), " → ", form(found.head))
+    return f"{figures} ({count(found.cases)})"
+
+
+def _packed(case: CaseComparison, material: Material, anchor: str, drawn: Density) -> dict[str, Any]:
+    """What a case holds, for the page's packed data: it compresses to a tenth of what it would take as it is."""
+    parts = case_parts(case, rows_of(case.id, material), anchor=anchor)
+    return {**asdict(case_charts(case, material, drawn)), "html": str(parts)}
+
+
+def _cases(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
+    """Worst first, as in the table. A case's mood is that of its worst arm."""
+    worst: dict[str, Row] = {}
+    for row in main_rows(comparison):
+        worst.setdefault(row.case.id, row)
+    numbers = {case.id: number for number, case in enumerate(comparison.cases)}
+    sections = []
+    for rank, (name, row) in enumerate(worst.items()):
+        opened = rank < _OPEN_AT_FIRST and (row.mood is Mood.BAD or len(worst) < _OPEN_AT_FIRST)
+        fold = case_fold(row.case, anchor=anchors[name], number=numbers[name], mood=row.mood, shown=row.word, opened=opened)
+        sections.append(fold)
+    return join(sections)
+
+
+def _environment(comparison: Comparison) -> Html | None:
+    """Both machines, what differs first."""
+    sides = [side.environment for side in (comparison.base, comparison.head) if side]
+    facts = [{**one.condition, **one.identity} for one in sides]
+    fields = dict.fromkeys(name for one in sides for name in (*one.identity, *one.condition))
+    rows = [(name, [fact(name, one.get(name)) for one in facts]) for name in fields]
+    rows.sort(key=lambda row: len(set(row[1])) == 1)
+    headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
+    identity = {name for one in sides for name in one.identity}
+    cells: list[list[Child]] = [[_field(name, identity), *_differing(values)] for name, values in rows]
+    note = (
+        "Fields of the identity decide whether two runs can be compared; the condition is for the reader. What differs is first."
+    )
+    return join((tag("p", note, class_="muted"), table("Environment", headers, cells, names=3)))
+
+
+def _field(name: str, identity: set[str]) -> str:
+    return f"{name} (identity)" if name in identity else name
+
+
+def _differing(values: list[str]) -> list[Html]:
+    differ = len(set(values)) > 1
+    return [tag("td", value, class_="differs" if differ else None) for value in values]
