@@ -1,28 +1,34 @@
 """The entry point: argv to a command, errors to an exit code. What each command does is in `commands`."""
 
 import argparse
+import gc
 import logging
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from ci_bench.commands import converting, measuring, publishing, reading
+from ci_bench.commands import bisecting, converting, history, looking, measuring, preparing, publishing, reading
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.flags import make_parser
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "run": measuring.run,
     "gate": measuring.gate,
+    "setup": preparing.setup,
     "compare": reading.compare,
-    "report": reading.report,
+    "report": looking.report,
+    "show": looking.show,
     "validate": reading.validate,
     "list": reading.list_cases,
     "convert": converting.convert,
     "fastrnns": measuring.fastrnns,
     "calibrate": measuring.calibrate,
     "publish": publishing.publish,
+    "history": history.history,
+    "bisect": bisecting.bisect,
     "announce": publishing.announce,
     "fetch-baseline": publishing.fetch_baseline,
+    "fetch-config": publishing.fetch_config,
     "selftest": measuring.selftest,
     "doctor": measuring.doctor,
 }
@@ -31,6 +37,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = make_parser(COMMANDS).parse_args(argv)
+    gc.set_threshold(
+        200_000, 50, 1000
+    )  # documents are large and have no cycles: looking for some takes a quarter of judging them
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:

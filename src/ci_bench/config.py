@@ -6,7 +6,7 @@ is in `schemas/config.json` with everything else, so that all complaints come to
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -17,10 +17,14 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.config import Config, RunOptions, Setup, SuiteEntry
 from ci_bench.records.documents import Kind, schema, validate
 from ci_bench.records.faults import Fault, capped, nearest, schema_faults
-from ci_bench.records.policy import DEFAULT_THRESHOLDS, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.policy import DEFAULT_THRESHOLDS, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy
 
 MAX_BYTES = 1_000_000
 BUILT_IN = "default.yml (built in)"
+ANY_ENTRY: Mapping[str, Any] = {"type": "object"}
+"""The form of an entry where a suite does not say what it should be."""
+PLUGIN = re.compile(r"[a-z][a-z0-9_]{0,59}=[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
+"""The form of a name and its import path; the schema complains about any other."""
 METRIC = re.compile(r"[a-z0-9_]{1,60}")
 """The form of a metric's name; the schema complains about any other."""
 
@@ -41,18 +45,39 @@ def load_config(
 ) -> Config:
     """Read, check and apply flags. `None` reads the built-in configuration.
 
-    `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries. Raises `BadConfig` with every fault,
+    `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries; what the file itself names under
+    `plugins` needs none, and any mapping is an entry of it then. Raises `BadConfig` with every fault,
     one on each line, as ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
     """
     given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
     name = BUILT_IN if path is None else str(path)
     parsed = parse(_read(path))
-    form = _with_suites(schema(Kind.CONFIG), more_suites or {})
-    metrics = () if more_suites else tuple(DEFAULT_THRESHOLDS)
+    more = {**dict.fromkeys(_plugins(parsed.value), ANY_ENTRY), **(more_suites or {})}
+    form = _with_suites(schema(Kind.CONFIG), more)
+    metrics = () if more else tuple(DEFAULT_THRESHOLDS)
     complaints = [*_file_complaints(name, parsed, form, metrics), *_override_complaints(given)]
     if complaints:
         raise BadConfig(capped(complaints, indent=""))
     return _convert(parsed.value, given)
+
+
+def named_plugins(path: Path | None) -> dict[str, str]:
+    """The suites that a configuration takes from the measured tree: import paths by name. What is wrong there is left out.
+
+    Raises `BadConfig` where the file cannot be read.
+    """
+    return _plugins(parse(_read(path)).value)
+
+
+def _plugins(raw: Any) -> dict[str, str]:
+    named = _mapping(_mapping(raw).get("plugins"))
+    fits = {name: target for name, target in named.items() if PLUGIN.fullmatch(f"{name}={target}")}
+    return {name: target for name, target in fits.items() if name not in _own_suites()}
+
+
+def _own_suites() -> Mapping[str, Any]:
+    suites: Mapping[str, Any] = schema(Kind.CONFIG)["properties"]["suites"]["properties"]
+    return suites
 
 
 def _read(path: Path | None) -> str:
@@ -96,10 +121,20 @@ def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics
     """
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
-    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *_metric_faults(parsed.value, metrics)]
+    known = form["$defs"]["policy"]["properties"]["suites"]["properties"]
+    own = [*_metric_faults(parsed.value, metrics), *_idle_faults(parsed.value, known), *_plugin_faults(parsed.value)]
+    faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *own]
     for line, fault in sorted(((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]):
         place = fault.path.removeprefix("$").removeprefix(".")
         yield f"{name}:{line}: {Fault(place, fault.message) if place else fault.message}"
+
+
+def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
+    """A policy for a `known` suite that is not measured can match nothing: it would be no policy at all."""
+    measured, judged = _mapping(_mapping(raw).get("suites")), _mapping(_mapping(_mapping(raw).get("policy")).get("suites"))
+    for suite in known if measured else ():
+        if suite in judged and suite not in measured:
+            yield Fault(f"$.policy.suites.{suite}", "no case of this suite is measured, so nothing would be judged by this")
 
 
 def _metric_faults(raw: Any, metrics: Sequence[str]) -> Iterator[Fault]:
@@ -114,6 +149,13 @@ def _metric_faults(raw: Any, metrics: Sequence[str]) -> Iterator[Fault]:
         for metric in _mapping(_mapping(holder).get("thresholds")):
             if metrics and METRIC.fullmatch(str(metric)) and metric not in metrics:
                 yield Fault(f"{place}.thresholds.{metric}", f"no suite has a metric of this name{nearest(metric, metrics)}")
+
+
+def _plugin_faults(raw: Any) -> Iterator[Fault]:
+    """A plugin with the name of a suite of ours would be one of the two, and nobody could tell which."""
+    for name in _mapping(_mapping(raw).get("plugins")):
+        if name in _own_suites():
+            yield Fault(f"$.plugins.{name}", "a suite of this name ships with ci-bench; choose another one")
 
 
 def _mapping(value: Any) -> Mapping[Any, Any]:
@@ -141,6 +183,7 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
     return Config(
         entries=tuple(SuiteEntry(suite=suite, options=options) for suite, items in suites.items() for options in items),
         baseline=raw.get("baseline"),
+        plugins=raw.get("plugins", {}),
         base=raw.get("base"),
         setup=msgspec.convert(raw.get("setup", {}), Setup),
         run=msgspec.convert({**raw.get("run", {}), **given}, RunOptions),
@@ -159,6 +202,7 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         default_threshold=_optional_share(raw.get("default_threshold")),
         drift=_optional_share(raw.get("drift")),
         floors=_floors(raw),
+        cases={pattern: CasePolicy(floors=_floors(own)) for pattern, own in raw.get("cases", {}).items()},
     )
 
 

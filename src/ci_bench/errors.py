@@ -51,8 +51,20 @@ class BadCheckout(BadInput):
     """The folder is no git checkout that two sides can be made of."""
 
 
+class CannotResume(BadInput):
+    """An interrupted run cannot be gone on with: something is different now, or nobody can tell that it is not."""
+
+
 class NoBase(BadInput):
     """Which commit to compare with cannot be told, or that commit is not in this clone."""
+
+
+class NotPrepared(BadInput):
+    """No prepared sides are where they were looked for, or they are of something else than what is to be measured."""
+
+
+class PlotsMissing(BadInput):
+    """Picture files are asked for, and the extra that draws them is not installed."""
 
 
 class MeasuringFailed(CiBenchError):  # noqa: N818 - errors read as sentences
@@ -63,6 +75,14 @@ class MeasuringFailed(CiBenchError):  # noqa: N818 - errors read as sentences
 
 class EngineMissing(MeasuringFailed):
     """torch, transformers, datasets or evaluate is not installed here."""
+
+
+class DeviceBusy(MeasuringFailed):
+    """Another run of ci-bench measures on the device, for longer than this one wants to wait."""
+
+
+class ScratchFailed(MeasuringFailed):
+    """The private folder of a run cannot be used: its disk is full, or something removed it."""
 
 
 class GitFailed(MeasuringFailed):

@@ -33,17 +33,37 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 def _run(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
+    parser.add_argument("--report", action="store_true", help="also write report.html: what was measured, with charts")
+    _resume(parser)
+
+
+def _resume(parser: argparse.ArgumentParser) -> None:
+    how = "go on with the interrupted run in the output folder; refused where configuration, commit or machine differ"
+    parser.add_argument("--resume", action="store_true", help=how)
 
 
 def _gate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
-    baseline = "paired: measure the base commit in this run, in turns; none; or an earlier run's results.json or folder"
+    _resume(parser)
+    baseline = "paired: measure the base commit in this run, in turns; artifact; none; or an earlier run's results.json or folder"
     parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
-    parser.add_argument("--base", metavar="REF", help="with --baseline paired: the base commit (default: where the branch began)")
+    _base(parser)
+    prepared = "measure the two sides that `ci-bench setup` made there; implies --baseline paired"
+    parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
+    fetched = "with --baseline artifact: what fetch-baseline left there, in a step of its own that had a token"
+    parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
     parser.add_argument("--save-baseline", action="store_true", help=save)
     _comment(parser)
+
+
+def _setup(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+    _base(parser)
+    prepared = "folder for both sides; nothing in it may be moved until they are measured"
+    parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +71,25 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("head", type=Path, help="results.json of the head side")
     _config(parser)
     _noise(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="also write comparison.json and report.md here")
+    written = "also write comparison.json, report.md and report.html here"
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=written)
     _comment(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", type=Path, help="comparison.json or results.json")
+    parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
     parser.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
+    forms = "markdown; html: one page with charts; svg, png: a picture of each chart; badge: JSON for a shields.io endpoint"
+    parser.add_argument("--format", choices=("markdown", "html", "svg", "png", "badge"), default="markdown", help=forms)
+    output = "the file, or the folder of the pictures (default: stdout)"
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help=output)
+    raw = "results.json of the {} side, for its samples (default: the one beside the comparison)"
+    parser.add_argument("--head", type=Path, metavar="PATH", help=raw.format("head"))
+    parser.add_argument("--base", type=Path, metavar="PATH", help=raw.format("base"))
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +114,18 @@ def _fastrnns(parser: argparse.ArgumentParser) -> None:
     add_flags(parser)
 
 
+def _history(parser: argparse.ArgumentParser) -> None:
+    from ci_bench.history_flags import add_history_flags
+
+    add_history_flags(parser)
+
+
+def _bisect(parser: argparse.ArgumentParser) -> None:
+    from ci_bench.history_flags import add_bisect_flags
+
+    add_bisect_flags(parser)
+
+
 def _calibrate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
     _noise(parser)
@@ -94,8 +138,10 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--legs", type=int, default=1, metavar="N", help="how many artifacts there have to be")
     config = "the base branch's configuration (default: fetched from there)"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
-    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="where it is in the repository")
+    _config_path(parser)
     parser.add_argument("--baseline", choices=("paired", "artifact", "none"), default="paired", help="what head is compared with")
+    fetched = "with --baseline artifact: take what fetch-baseline left there, rather than look again"
+    parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     parser.add_argument("--comment", choices=("always", "on-change", "never"), default="always", help="when to comment")
     parser.add_argument("--comment-author", default="github-actions[bot]", metavar="LOGIN", help="whose comments are ours")
     _artifact_baseline(parser)
@@ -111,6 +157,15 @@ def _announce(parser: argparse.ArgumentParser) -> None:
 def _fetch_baseline(parser: argparse.ArgumentParser) -> None:
     _artifact_baseline(parser)
     _workflow(parser, patience_s=120.0)
+
+
+def _fetch_config(parser: argparse.ArgumentParser) -> None:
+    _config_path(parser)
+    _workflow(parser, patience_s=120.0)
+
+
+def _config_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config-path", default="ci-bench.yml", metavar="PATH", help="where it is in the repository")
 
 
 def _artifact_baseline(parser: argparse.ArgumentParser) -> None:
@@ -147,16 +202,21 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
+    "setup": ("make base and head ready, with the network where `setup.network` says so, for gate --prepared", _setup),
     "compare": ("compare two results documents and exit by the policy; needs no torch", _compare),
-    "report": ("print the comment for a comparison.json, or for a results.json alone", _report),
+    "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
+    "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),
     "convert": ("turn results, or another tool's file, into a format that some tool reads", _convert),
     "fastrnns": ("measure recurrent networks and ResNets by the flags of PyTorch's fastrnns benchmark", _fastrnns),
     "calibrate": ("measure this tree against itself, and keep what that teaches about the machine's noise", _calibrate),
+    "history": ("keep what runs measured, look for changes over months, show them on a page", _history),
+    "bisect": ("find the commit that made a case worse, by paired comparisons", _bisect),
     "publish": ("on GitHub, without measuring: judge what another job measured, comment, and set the check", _publish),
     "announce": ("on GitHub: say that measuring has begun", _announce),
     "fetch-baseline": ("on GitHub: fetch the results of the nearest ancestor of the base commit", _fetch_baseline),
+    "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request by", _fetch_config),
     "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
     "doctor": ("say what this machine has and lacks for measuring", _doctor),
 }
@@ -170,6 +230,11 @@ def _config(parser: argparse.ArgumentParser) -> None:
 def _filter(parser: argparse.ArgumentParser) -> None:
     chosen = "only cases whose id contains TEXT; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
+
+
+def _base(parser: argparse.ArgumentParser) -> None:
+    chosen = "the base commit of a paired run (default: where the branch began)"
+    parser.add_argument("--base", metavar="REF", help=chosen)
 
 
 def _comment(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 Everything with an effect (engine, files, display) comes in through arguments.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
+from ci_bench.judge.closeness import closeness
 from ci_bench.judge.compare import compare
 from ci_bench.judge.openness import still_open
 from ci_bench.judge.ruling import Rule, adaptive, fixed
@@ -22,14 +24,18 @@ from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.policy import Policy
 from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.report.charts.values import Material
 from ci_bench.report.markdown import render_report
 
 if TYPE_CHECKING:  # what only reads need not load the engine
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.runner import Measured, Record
     from ci_bench.engine.trees.sides import Side
+    from ci_bench.resuming import Earlier
 
-RESULTS, COMPARISON, REPORT = "results.json", "comparison.json", "report.md"
+logger = logging.getLogger(__name__)
+
+RESULTS, COMPARISON, REPORT, PAGE = "results.json", "comparison.json", "report.md", "report.html"
 
 
 class Measure(Protocol):
@@ -49,26 +55,41 @@ class Baseline:
 
 
 def measure(
-    plan: Plan, *, run: Run, sides: "Sequence[Side]", reproduce: Mapping[str, str], engine: Measure, folder: Path
+    plan: Plan,
+    *,
+    run: Run,
+    sides: "Sequence[Side]",
+    reproduce: Mapping[str, str],
+    engine: Measure,
+    folder: Path,
+    earlier: "Earlier | None" = None,
 ) -> Mapping[SideName, Results]:
     """Measure a plan and keep each side's `results.json` on disk true from the first moment on. Returns the complete results.
 
-    Head's lies in `folder` itself, base's in its folder ``base``.
+    Head's lies in `folder` itself, base's in its folder ``base``. `earlier` is what an interrupted run has, which `run` goes on.
     """
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.stages import UNSEEN
+    from ci_bench.resuming import note, require_machine
 
     sources = {side.name: side.source for side in sides}
+    known = earlier.environments if earlier else {}
 
     def record(name: SideName, environment: Environment, ledger: "Ledger") -> None:
+        require_machine(known.get(name), environment)
         documents.write(results_of(run, sources[name], environment, ledger), place(folder, name))
+        note(ledger, place(folder, name))
 
     planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
-    for name in sources:
+    ledgers = {name: planned.resumed(earlier.ledgers[name]) if earlier else planned for name in sources}
+    for name in () if earlier else sources:  # what is gone on with stays as it is until the machine is known to be the same
         record(name, UNSEEN, planned)
-    measured = engine(plan, sides, dict.fromkeys(sources, planned), record)
+    measured = engine(plan, sides, ledgers, record)
     ended = replace(run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
-    results = {name: results_of(ended, sources[name], *measured[name]) for name in sources}
+    seen = {
+        name: known.get(name, UNSEEN) if environment == UNSEEN else environment for name, (environment, _) in measured.items()
+    }
+    results = {name: results_of(ended, sources[name], seen[name], measured[name][1]) for name in sources}
     for name, document in results.items():
         documents.write(document, place(folder, name))
     return results
@@ -120,7 +141,7 @@ def judge(
     calibration: Calibration | None = None,
     rule: Rule | None = None,
 ) -> Comparison:
-    """Compare head with its baseline, judge by the policy, and write `comparison.json` and `report.md`.
+    """Compare head with its baseline, judge by the policy, and write `comparison.json`, `report.md` and `report.html`.
 
     `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what decided on the launches.
     """
@@ -137,7 +158,33 @@ def judge(
     if folder is not None:
         documents.write(comparison, folder / COMPARISON)
         documents.write_text(render_report(comparison), folder / REPORT)
+        _write_page(comparison, head=head, base=baseline.results, file=folder / PAGE)
     return comparison
+
+
+def _write_page(comparison: Comparison, *, head: Results, base: Results | None, file: Path) -> None:
+    """The page is there to be looked at: a bug in it must not take the verdict away, nor leave another run's page."""
+    try:
+        text = page(comparison, head=head, base=base)
+    except Exception:
+        logger.warning("%s could not be made; the verdict does not depend on it", file, exc_info=True)
+        file.unlink(missing_ok=True)
+        return
+    documents.write_text(text, file)
+
+
+def page(comparison: Comparison, *, head: Results | None, base: Results | None) -> str:
+    """The HTML report. The documents that a comparison was made of bring the samples and the training runs."""
+    from ci_bench.page_assets import page_assets
+    from ci_bench.report.html.report import render_html
+
+    return render_html(comparison, assets=page_assets("report.js"), material=material(head, base))
+
+
+def material(head: Results | None, base: Results | None) -> Material:
+    """What charts are made of: the raw documents, and how close each training run of head stayed to its reference."""
+    evidence = {row.case.id: row.parity for row in head.cases if row.parity} if head else {}
+    return Material(head=head, base=base, closeness={name: closeness(found) for name, found in evidence.items()})
 
 
 def results_of(run: Run, source: Source, environment: Environment, ledger: "Ledger") -> Results:

@@ -4,29 +4,40 @@ A value with methods that return the next value; writing it to disk is the pipel
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ci_bench.records.case import Block, Case, CaseResult, Check, Failure, Metric, Outcome, Status
 from ci_bench.suites.base import Evidence
 
+WAITING = Failure(stage="plan", arms=(), reason="the run ended before this case was finished")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Rows by case id, in the order of the plan."""
+    """Rows by case id, in the order of the plan; and of how many launches a case has everything (`launches`), where any."""
 
     rows: Mapping[str, CaseResult]
+    launches: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
         """A row for every planned case, all `not_run`."""
-        waiting = Failure(stage="plan", arms=(), reason="the run ended before this case was finished")
         return cls(
             rows={
-                case.id: CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id], failure=waiting)
+                case.id: CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id], failure=WAITING)
                 for case in cases
             }
         )
+
+    def with_launch(self, case: Case, launch: int) -> "Ledger":
+        """The case has everything that launch `launch`, counted from 0, was to bring."""
+        return replace(self, launches={**self.launches, case.id: launch + 1})
+
+    def resumed(self, earlier: "Ledger") -> "Ledger":
+        """This plan with what an interrupted run of it has: cases that ended as they did, whole launches of the others."""
+        rows = {name: _resumed(row, earlier.rows[name], earlier.launches.get(name, 0)) for name, row in self.rows.items()}
+        return Ledger(rows=rows, launches=earlier.launches)
 
     def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float, blocks: tuple[Block, ...] = ()) -> "Ledger":
         """Add what a stage found out, and what the machine was like meanwhile."""
@@ -57,7 +68,23 @@ class Ledger:
         return self.rows[case.id].status in {Status.NOT_RUN, Status.OK}
 
     def _with(self, row: CaseResult) -> "Ledger":
-        return Ledger(rows={**self.rows, row.case.id: row})
+        return replace(self, rows={**self.rows, row.case.id: row})
+
+
+def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseResult:
+    """Of a launch that was cut off nothing is kept: its samples would be there twice."""
+    if earlier.status not in {Status.NOT_RUN, Status.OK}:
+        return earlier
+    if not launches:
+        return planned
+    cut = (replace(one, launches=tuple(x for x in one.launches if x.launch < launches)) for one in earlier.metrics)
+    return replace(
+        earlier,
+        status=Status.NOT_RUN,
+        failure=WAITING,
+        metrics=tuple(metric for metric in cut if metric.launches),
+        blocks=tuple(block for block in earlier.blocks if block.launch < launches),
+    )
 
 
 def _longer(row: CaseResult, duration_s: float) -> float | None:

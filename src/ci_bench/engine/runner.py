@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.process.leftovers import make
 from ci_bench.engine.side_run import SideRun
 from ci_bench.engine.stages import UNSEEN, Job, Stages
 from ci_bench.engine.trees.sides import Side
@@ -42,6 +43,7 @@ class Engine:
 
     `scratch` is a private folder, `observe` the display, `watch` opens what watches a machine, `still_open` is the judge's word
     on adaptive sampling (without it, the number of launches is fixed), `clock` gives seconds, `seed` orders cases and turns.
+    `rank` is the place of each case in the first launch, by id; without it, that is the plan's.
     """
 
     options: RunOptions
@@ -51,6 +53,7 @@ class Engine:
     still_open: StillOpen | None = None
     clock: Callable[[], float] = time.monotonic
     seed: str = ""
+    rank: Mapping[str, int] = field(default_factory=dict)
 
     def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
         """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
@@ -62,7 +65,7 @@ class Engine:
         runs = []
         for side in sides:
             folder = self.scratch / side.name
-            folder.mkdir(exist_ok=True)
+            make(folder)
             runs.append(SideRun(side=side, options=self.options, folder=folder, ledger=ledgers[side.name], numbers=numbers))
         stages = Stages(options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed)
         jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, record=record, started=self.clock())
@@ -72,7 +75,7 @@ class Engine:
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan. `complete` are the ids of cases whose first launch is complete."""
+    """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures."""
 
     engine: Engine
     plan: Plan
@@ -80,20 +83,22 @@ class _Jobs:
     stages: Stages
     record: Record
     started: float
-    complete: set[str] = field(default_factory=set)
     launch: int = 0
+    begun: bool = False
 
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
         self._end_failed_sides()
+        before = max((count for run in self.runs for count in run.ledger.launches.values()), default=0)
         try:
-            self._prepare_online()
-            wanted = self._wanted()
+            wanted = self._next(before)
+            if wanted:
+                self._prepare_online()
             while wanted and not (self.launch and self._out_of_budget()):
                 self._look_ahead(wanted)
                 self._launch(wanted)
                 self.launch += 1
-                wanted = self._wanted()
+                wanted = self._next(before)
             self._close_rows()
         finally:
             self.stages.watch.close()
@@ -110,14 +115,27 @@ class _Jobs:
                 for _, case in self.plan:
                     run.fail(case, Status.FAILED, "setup", (), run.side.failure)
 
+    def _next(self, before: int) -> Plan:
+        """The cases of the next launch, which passes over those of the first `before` that an earlier run has in full."""
+        wanted = self._wanted()
+        while not wanted and self.launch < before:
+            self.launch += 1
+            wanted = self._wanted()
+        return wanted
+
     def _wanted(self) -> Plan:
-        """The cases of the next launch, in its order: those that still need it, on some side, and have budget left."""
+        """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
         plan = [(suite, case) for suite, case in self.plan if any(run.ledger.is_open(case) for run in self.runs)]
-        if self.launch == 0:
-            return tuple(plan)
+        plan = [(suite, case) for suite, case in plan if not self._has(case, self.launch)]
+        if self.launch == 0 or not plan:
+            return tuple(sorted(plan, key=lambda pair: self.engine.rank.get(pair[1].id, 0)))
         names = self._open_cases(frozenset(case.id for _, case in plan))
         random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is no secret
         return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
+
+    def _has(self, case: Case, launch: int) -> bool:
+        """Whether all sides have everything of a launch of a case."""
+        return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs)
 
     def _open_cases(self, every: frozenset[str]) -> frozenset[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
@@ -134,7 +152,7 @@ class _Jobs:
         last = self.engine.options.launches if self._is_fixed() else self.launch + 1
         ahead = range(self.launch, last)
         stages = [stage for launch in ahead for suite, case in wanted for stage in _stages(suite, case, launch)]
-        if self.launch == 0:
+        if not self.begun:
             stages += [stage for suite, case in wanted for stage in suite.stages(case) if stage.kind is StageKind.PREPARE]
         self.stages.launches = last
         self.stages.total = self.stages.done + sum(map(self.stages.weight, stages))
@@ -148,13 +166,20 @@ class _Jobs:
             for run in runs:
                 run.look_at_machine(launchers[run.side.name])
             self._record()
-            if self.launch == 0 and runs:
-                self.stages.watch = self.engine.watch(runs[0].environment or UNSEEN)
-            if self.launch == 0:
+            if not self.begun and runs:
+                self._begin_to_watch(runs[0].environment or UNSEEN)
+            if not self.begun:
+                self.begun = True
                 for run in runs:
                     self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
             for suite, case in wanted:
                 self._measure_case(launchers, suite, case)
+
+    def _begin_to_watch(self, environment: Environment) -> None:
+        """Waiting for a device that another run holds is not of this run's budget."""
+        asked = self.engine.clock()
+        self.stages.watch = self.engine.watch(environment)
+        self.started += self.engine.clock() - asked
 
     def _prepare_online(self) -> None:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
@@ -186,7 +211,8 @@ class _Jobs:
             elif open_runs:
                 self.stages.in_turns(job, open_runs, launchers)
         else:
-            self.complete.add(case.id)
+            for run in self.runs:
+                run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
 
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
@@ -197,7 +223,7 @@ class _Jobs:
         """What the first launch measured in full is a result, also where the budget left no time for more launches."""
         for run in self.runs:
             for _, case in self.plan:
-                if run.ledger.is_open(case) and case.id in self.complete:
+                if run.ledger.is_open(case) and self._has(case, 0):
                     run.ledger = run.ledger.with_success(case)
 
     def _out_of_budget(self) -> bool:

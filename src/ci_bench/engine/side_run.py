@@ -10,6 +10,7 @@ from ci_bench.engine.evidence import refuse_row
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.process.endings import explain, signal_name
 from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.process.leftovers import make
 from ci_bench.engine.process.resident import Ended
 from ci_bench.engine.process.task import Answer, Task
 from ci_bench.engine.timing.compilation import cache_environment
@@ -69,7 +70,7 @@ class SideRun:
     def task(self, suite: Suite, case: Case, stage: Stage, launch: int) -> Task:
         """The task of one stage; a cold one loses its compiler cache."""
         scratch = self.folder / f"case-{self.numbers[case.id]}"
-        scratch.mkdir(exist_ok=True)
+        make(scratch)
         cache = scratch / "compiler-cache"
         if stage.cache is Cache.COLD:
             shutil.rmtree(cache, ignore_errors=True)

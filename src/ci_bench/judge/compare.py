@@ -15,6 +15,7 @@ from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.case_verdict import case_verdict
 from ci_bench.judge.disturbance import alone, in_turns
 from ci_bench.judge.findings import Compared
+from ci_bench.judge.learning import learning_of
 from ci_bench.judge.lines import Line, known_of
 from ci_bench.judge.matching import Match, Matching
 from ci_bench.judge.missing import missing_checks, missing_metrics, missing_parity
@@ -167,6 +168,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         speedups=speedups,
         checks=(*(_counted(check, match.base, head) for check in head.checks), *missing_checks(usable, head)),
         parity=(*_parity(head), *missing_parity(usable, head)),
+        learning=learning_of(usable, head),
         base_faults=_own_faults(usable) if usable else (),
         facts=head.facts,
         arms=head.case.arms,

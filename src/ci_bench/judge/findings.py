@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ci_bench.judge.floors import below_floors
+from ci_bench.judge.floors import below_floors, idle_patterns
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.case import Outcome, Status
 from ci_bench.records.comparison import BaselineMode, CaseComparison, CommonShift, Mismatch, Pair, ParityFinding, Side, Verdict
@@ -71,6 +71,9 @@ def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
         yield from _of_case(case, compared)
         for message, size in below_floors(case, policy):
             yield Observation(rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size)
+    for pattern in idle_patterns(compared.cases, policy):
+        message = f"policy.cases: no case of this run fits {pattern!r}, so its floors hold nothing; correct it, or take it out"
+        yield Observation(rule=Rule.CHECK_UNKNOWN, message=message)
 
 
 def _of_run(compared: Compared) -> Iterator[Observation]:
@@ -126,6 +129,7 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
         *_of_status(case, has_base=compared.base is not None),
         *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
         *(found for finding in case.parity for found in _of_parity(finding)),
+        *_of_learning(case.learning),
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for check in case.checks:
@@ -162,6 +166,13 @@ def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule
     if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
         return None
     return rule, f"{place(pair)}: {pair.reason}", change_size(pair)
+
+
+def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, float]]:
+    if finding is None or finding.verdict.holds:
+        return
+    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else Rule.LEARNING_UNKNOWN
+    yield rule, f"{finding.arm}: {finding.detail}", max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
 
 
 def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:

@@ -13,6 +13,8 @@ _ONE_AND_MANY = {
     Rule.PARITY_BROKEN: "loss parity broken in {}",
     Rule.PARITY_UNDECIDED: "loss parity undecided in {}",
     Rule.ACCURACY_BROKEN: "accuracy changed in {}",
+    Rule.LEARNING_CHANGED: "{} no longer learns what base learns",
+    Rule.LEARNING_UNKNOWN: "whether base and head learn the same unknown in {}",
     Rule.CHECK_FAILED: "a check failed in {}",
     Rule.CHECK_UNKNOWN: "a check has no answer in {}",
     Rule.CASE_FAILED: "{} could not be measured",

@@ -55,10 +55,14 @@ class Tier(StrEnum):
 
 
 class BaselineMode(StrEnum):
-    """Where the base side came from: nowhere, an earlier run, or the same run, measured in turns with head."""
+    """Where the base side came from: nowhere, an earlier run, or the same run, measured in turns with head.
+
+    An artifact is an earlier run that was found by its commit, on GitHub.
+    """
 
     NONE = "none"
     FILE = "file"
+    ARTIFACT = "artifact"
     PAIRED = "paired"
 
 
@@ -189,6 +193,7 @@ class CaseComparison:
     """One case on both sides. A status is `None` where that side has no such case.
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
+    `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained.
     `facts`, `arms` and `reference` are head's, and base's of a case that head lacks.
     """
 
@@ -204,6 +209,7 @@ class CaseComparison:
     speedups: tuple[ArmSpeedup, ...] = ()
     checks: tuple[Check, ...] = ()
     parity: tuple[ParityFinding, ...] = ()
+    learning: ParityFinding | None = None
     base_faults: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict)
     arms: tuple[str, ...] = ()

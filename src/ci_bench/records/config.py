@@ -23,7 +23,8 @@ class RunOptions:
     thread count, `None` for one per core. `launches` is the number of fresh process sets, `max_launches` the most that adaptive
     sampling may take; `blocks` the ABBA blocks of one launch (a block times each arm twice); `sample_s` the least duration of
     one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state. `stage_timeout_s` ends one worker,
-    `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. A block of samples taken
+    `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. `lock_timeout_s` is
+    how long to wait for a device that another run measures on. A block of samples taken
     while the GPU was throttled or not alone is taken again, `redo` times at most. On a GPU, `flush_l2` overwrites the L2 cache
     before each call, and `cuda_graph` replays a captured call instead of making it anew.
     """
@@ -39,6 +40,7 @@ class RunOptions:
     stage_timeout_s: float = 1800.0
     budget_s: float | None = None
     case_budget_s: float | None = None
+    lock_timeout_s: float = 3600.0
     redo: int = 3
     flush_l2: bool = False
     cuda_graph: bool = False
@@ -88,12 +90,13 @@ class Config:
     """All of ci-bench.yml, with flags applied.
 
     `baseline` is ``paired``, ``none``, or the path of an earlier run's results; `base` the base commit of a paired run. `None` is
-    what was not said.
+    what was not said. `plugins` are suites of the measured tree: import paths by name.
     """
 
     entries: tuple[SuiteEntry, ...]
     baseline: str | None = None
     base: str | None = None
+    plugins: Mapping[str, str] = field(default_factory=dict)
     setup: Setup = Setup()
     run: RunOptions = RunOptions()
     policy: Policy = Policy()  # noqa: RUF009 - frozen, so it can be shared

@@ -1,4 +1,4 @@
-"""Results, comparison and calibration documents: read, write, validate. The only module of records with input and output.
+"""All documents but the configuration: read, write, validate. The only module of records with input and output.
 
 Owns the way from bytes to values and back; what can be wrong with them is in `faults`. A document may come from a stranger's pull
 request: its size and its depth are bounded. msgspec is imported where it is used: it costs more time than a command that does
@@ -18,12 +18,18 @@ from ci_bench.errors import BadDocument, CannotWrite
 from ci_bench.records.calibration import Calibration, calibration_faults
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
+from ci_bench.records.history import History, history_faults
 from ci_bench.records.results import Results
 from ci_bench.records.soundness import compiled
 
 MAX_BYTES = 100_000_000
+MAX_VALUES = 5_000_000
+MAX_FIELDS = 10_000
+"""Of one object. Both are far beyond what is measured; without them, a small file could keep a reader busy for long."""
 
-Document = Results | Comparison | Calibration
+Document = Results | Comparison | Calibration | History
+
+_GZIP = b"\x1f\x8b"
 
 
 class Kind(StrEnum):
@@ -32,6 +38,7 @@ class Kind(StrEnum):
     RESULTS = "results"
     COMPARISON = "comparison"
     CALIBRATION = "calibration"
+    HISTORY = "history"
     CONFIG = "config"
 
 
@@ -54,6 +61,26 @@ def read_calibration(path: Path, *, max_bytes: int = MAX_BYTES) -> Calibration:
     document = _read(path, Kind.CALIBRATION, max_bytes)
     assert isinstance(document, Calibration)  # noqa: S101 - only a bug of ours breaks it
     return document
+
+
+def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> History:
+    """Read and check a history document, compressed (gzip) or not. Raises `BadDocument` with every fault."""
+    document = _read(path, Kind.HISTORY, max_bytes)
+    assert isinstance(document, History)  # noqa: S101 - only a bug of ours breaks it
+    return document
+
+
+def packed(document: Document) -> bytes:
+    """A document as one line of JSON, compressed, always to the same bytes. Raises `BadDocument` where a number is not finite."""
+    import gzip
+
+    import msgspec
+
+    try:
+        text = _encode(msgspec.to_builtins(document))
+    except ValueError as error:
+        raise BadDocument(f"a number that is not finite cannot be written: {error}") from error
+    return gzip.compress(text.encode("utf-8", "replace"), compresslevel=9, mtime=0)
 
 
 def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
@@ -151,7 +178,13 @@ class _Repeated(dict[str, Any]):
     twice: tuple[str, ...]
 
 
+class _TooManyError(ValueError):
+    """An object has more fields than any of ours."""
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_FIELDS:
+        raise _TooManyError
     fields = dict(pairs)
     if len(fields) == len(pairs):
         return fields
@@ -169,6 +202,9 @@ def _load(path: Path, max_bytes: int) -> Any:
         raise BadDocument(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; check the path") from error
     if len(content) > max_bytes:
         raise BadDocument(f"{path}: larger than {max_bytes:,} bytes, the most that is read")
+    content = _unpacked(path, content, max_bytes) if content.startswith(_GZIP) else content
+    if content.count(b",") > MAX_VALUES:
+        raise BadDocument(f"{path}: holds more than {MAX_VALUES:,} values, the most that are read")
     if not content.strip():
         raise BadDocument(f"{path}: the file is empty; look at the log of the run that should have written it")
     try:
@@ -181,8 +217,26 @@ def _load(path: Path, max_bytes: int) -> Any:
         raise BadDocument(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}{cut}") from error
     except RecursionError as error:
         raise BadDocument(f"{path}: nested too deep; ci-bench did not write this file") from error
+    except _TooManyError as error:
+        raise BadDocument(f"{path}: an object has more than {MAX_FIELDS:,} fields; ci-bench did not write this file") from error
     except ValueError as error:
         raise BadDocument(f"{path}: an integer has too many digits; ci-bench did not write this file") from error
+
+
+def _unpacked(path: Path, content: bytes, max_bytes: int) -> bytes:
+    """What gzip holds, never more than `max_bytes`: a small file can hold any amount of zeros."""
+    import zlib
+
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        whole = unpacker.decompress(content, max_bytes + 1)
+    except zlib.error as error:
+        raise BadDocument(f"{path}: a broken gzip file: {error}; it was cut short or changed") from error
+    if len(whole) > max_bytes:
+        raise BadDocument(f"{path}: holds more than {max_bytes:,} bytes, the most that is read")
+    if not unpacker.eof or unpacker.unused_data:
+        raise BadDocument(f"{path}: a gzip file that {'goes on after its end' if unpacker.eof else 'is cut short'}")
+    return whole
 
 
 def _parse(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Document | None, tuple[Fault, ...]]:
@@ -206,6 +260,7 @@ _READ: Mapping[Kind, tuple[type[Document], Callable[[Any], Iterable[Fault]]]] = 
     Kind.RESULTS: (Results, results_faults),
     Kind.COMPARISON: (Comparison, comparison_faults),
     Kind.CALIBRATION: (Calibration, calibration_faults),
+    Kind.HISTORY: (History, history_faults),
 }
 """What each kind of JSON document becomes, and what is wrong with it that no schema can say."""
 

@@ -126,7 +126,8 @@ def _validator() -> Any:
     from jsonschema import Draft202012Validator, validators
 
     def items(validator: Any, schema: Any, instance: Any, parent: Any) -> Iterator[Any]:
-        if not _plain_numbers(schema, instance):
+        too_many = isinstance(instance, list) and len(instance) > parent.get("maxItems", math.inf)  # which is fault enough
+        if not too_many and not _plain_numbers(schema, instance):
             yield from Draft202012Validator.VALIDATORS["items"](validator, schema, instance, parent)
 
     def pattern(validator: Any, form: str, instance: Any, parent: Any) -> Iterator[Any]:

@@ -29,6 +29,8 @@ class Rule(StrEnum):
     PARITY_BROKEN = "parity_broken"
     PARITY_UNDECIDED = "parity_undecided"
     ACCURACY_BROKEN = "accuracy_broken"
+    LEARNING_CHANGED = "learning_changed"
+    LEARNING_UNKNOWN = "learning_unknown"
     CHECK_FAILED = "check_failed"
     CHECK_UNKNOWN = "check_unknown"
     CASE_FAILED = "case_failed"
@@ -53,6 +55,8 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.PARITY_BROKEN: Severity.FAIL,
     Rule.PARITY_UNDECIDED: Severity.FAIL,
     Rule.ACCURACY_BROKEN: Severity.FAIL,
+    Rule.LEARNING_CHANGED: Severity.FAIL,
+    Rule.LEARNING_UNKNOWN: Severity.WARN,
     Rule.CHECK_FAILED: Severity.FAIL,
     Rule.CHECK_UNKNOWN: Severity.WARN,
     Rule.CASE_FAILED: Severity.FAIL,
@@ -92,6 +96,9 @@ DEFAULT_THRESHOLDS: Mapping[str, float] = {
 }
 """The smallest relative change that matters, by metric; any other metric takes `Policy.default_threshold`."""
 
+SHOWN_ONLY = frozenset({"ops_captured", "unique_graph_breaks"})
+"""Metrics that fail nothing in any suite: a smaller model has fewer operations, and breaks are judged by `graph_breaks`."""
+
 DEFAULT_THRESHOLD = 0.05
 PAIRED_THRESHOLD = 0.01
 """For times of a paired run, which are told more finely, but for latencies of compilation."""
@@ -113,12 +120,20 @@ class SuitePolicy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CasePolicy:
+    """What the cases of a pattern set apart: it wins over the suite's policy and the general one."""
+
+    floors: Mapping[Floor, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
 
     `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`, or `PAIRED_THRESHOLD` for
     times of a paired run. `drift` is how far times may move between runs at different moments; `None` takes the device's
-    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of their own run.
+    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of their own run. `cases` are what
+    single cases set apart, by a pattern of their ids.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -127,6 +142,7 @@ class Policy:
     default_threshold: float | None = None
     drift: float | None = None
     floors: Mapping[Floor, float] = field(default_factory=dict)
+    cases: Mapping[str, CasePolicy] = field(default_factory=dict)
 
     def threshold(self, *, suite: str, metric: str, paired: bool = False) -> float:
         """The practical threshold of one metric: the suite's, the general one, the built-in one, the default.
@@ -140,10 +156,14 @@ class Policy:
         fallback = default if self.default_threshold is None else self.default_threshold
         return next((layer[metric] for layer in layers if metric in layer), fallback)
 
-    def floor(self, floor: Floor, *, suite: str) -> float | None:
-        """What candidate arms of a suite must reach: the suite's word, else the general one; `None` where none is set."""
-        own = self.suites.get(suite, SuitePolicy()).floors
-        return own.get(floor, self.floors.get(floor))
+    def floor(self, floor: Floor, *, suite: str, case: str = "") -> float | None:
+        """What candidate arms of a case must reach; `None` where nothing is set.
+
+        The word of the last pattern that the case's id fits, else the suite's, else the general one.
+        """
+        fitting = [own.floors for pattern, own in self.cases.items() if fits(pattern, case)]
+        layers = (*reversed(fitting), self.suites.get(suite, SuitePolicy()).floors, self.floors)
+        return next((layer[floor] for layer in layers if floor in layer), None)
 
     def severity(self, rule: Rule, *, suite: str | None = None) -> Severity:
         """What a finding under `rule` does: the suite's word, the general one, the built-in one."""
@@ -154,3 +174,16 @@ class Policy:
     def drift_of(self, device: object) -> float:
         """How far a time may move by itself between two runs on `device` (``cpu``, ``cuda``)."""
         return DEFAULT_DRIFT.get(str(device), 0.0) if self.drift is None else self.drift
+
+
+def fits(pattern: str, case: str) -> bool:
+    """Whether a case's id is of a pattern, in which ``*`` stands for any text and all else for itself, brackets too."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return case == pattern
+    *middle, last = rest
+    place = len(first) if case.startswith(first) else -1
+    for part in middle:
+        found = case.find(part, place) if place >= 0 else -1
+        place = found + len(part) if found >= 0 else -1
+    return 0 <= place <= len(case) - len(last) and case.endswith(last)

@@ -18,11 +18,15 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """What was measured: the user's repository at a commit. `None` where there is no repository."""
+    """What was measured: the user's repository at a commit. `None` where there is no repository.
+
+    `chosen_by` says in words how the base commit of a paired run was chosen; head is what is checked out.
+    """
 
     commit: str | None = None
     branch: str | None = None
     dirty: bool | None = None
+    chosen_by: str | None = None
 
 
 class RunState(StrEnum):

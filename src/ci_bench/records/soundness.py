@@ -47,7 +47,7 @@ class _Compiler:
         if "anyOf" in node:
             return _any([self.check(branch) for branch in node["anyOf"]]) if words == {"anyOf"} else _no
         if "if" in node:
-            return self._by_condition(node) if words == {"if", "then", "else"} and node["if"].keys() == {"type"} else _no
+            return self._by_condition(node) if words == {"if", "then", "else"} else _no
         if "const" in node or "enum" in node:
             return _one_of([node["const"]] if "const" in node else node["enum"]) if len(words) == 1 else _no
         names = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
@@ -66,7 +66,12 @@ class _Compiler:
         return self._made[name]
 
     def _by_condition(self, node: Mapping[str, Any]) -> Check:
-        """A choice by the type of the value, which the first branch need not name again."""
+        """A choice by the type of the value, which the first branch need not name again, or by the form of a text."""
+        if node["if"].keys() == {"type", "pattern"}:
+            fits, yes, no = self.check(node["if"]), self.check(node["then"]), self.check(node["else"])
+            return lambda value: yes(value) if fits(value) else no(value)
+        if node["if"].keys() != {"type"}:
+            return _no
         then = node["then"] if "$ref" in node["then"] else {**node["if"], **node["then"]}
         first, second = self.check(then), self.check(node["else"])
         types = _TYPES[node["if"]["type"]] if isinstance(node["if"]["type"], str) else ()

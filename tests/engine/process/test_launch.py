@@ -87,19 +87,19 @@ def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(
 
 
 def test_a_spent_budget_leaves_rows_that_say_so(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=1.5), clock=Clock(tick_s=1.0))
+    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=2.5), clock=Clock(tick_s=1.0))
     rows = run.measure({"name": "first"}, {"name": "second"}, {"name": "third"})
     assert {name: row.status for name, row in rows.items()} == {
         "first": Status.OK, "second": Status.NOT_RUN, "third": Status.NOT_RUN,
     }  # fmt: skip
     for name in ("second", "third"):
-        assert rows[name].failure.reason == "the budget of 1.5 s was spent before this stage; raise run.budget_s"
+        assert rows[name].failure.reason == "the budget of 2.5 s was spent before this stage; raise run.budget_s"
         assert (rows[name].failure.stage, rows[name].duration_s) == ("time", None)
     assert [path.name for path in (tmp_path / "head").glob("launch-*")] == ["launch-0"]
 
 
 def test_a_case_measured_in_fewer_launches_than_planned_is_a_result(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=1.5), clock=Clock(tick_s=1.0))
+    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=2.5), clock=Clock(tick_s=1.0))
     row = run.measure({"name": "only"})["only"]
     assert (row.status, [len(metric.launches) for metric in row.metrics]) == (Status.OK, [1])
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from ci_bench.engine.timing import alone
 from ci_bench.engine.timing.alone import _really_compiled
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts, _by_first_line, _is_recompile, cache_environment
-from ci_bench.records.case import Outcome
+from ci_bench.records.case import Better, Outcome
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,17 @@ def test_an_arm_without_a_graph_was_not_compiled() -> None:
     assert _really_compiled("inductor", _counts(0)).outcome is Outcome.FAIL
     compiled = _really_compiled("inductor", _counts(3))
     assert (compiled.outcome, compiled.detail) == (Outcome.PASS, "3 graphs of 0 operations, 1 breaks, 2 recompiles. print (1x)")
+
+
+def test_every_count_is_a_metric_and_breaks_are_counted_by_reason_too() -> None:
+    counts = CompileCounts(graphs=3, graph_breaks=5, recompiles=2, break_reasons={"print": 4, "item()": 1}, operations=40)
+    metrics = {metric.name: metric for metric in alone._counts("inductor", counts, 0)}
+    values = {name: metric.launches[0].values for name, metric in metrics.items()}
+    assert values == {
+        "graphs": (3.0,), "graph_breaks": (5.0,), "unique_graph_breaks": (2.0,), "recompiles": (2.0,), "fallbacks": (0.0,),
+        "cudagraph_skips": (0.0,), "ops_captured": (40.0,),
+    }  # fmt: skip
+    assert [name for name, metric in metrics.items() if metric.better is Better.HIGHER] == ["ops_captured"]
 
 
 @pytest.mark.engine

@@ -7,8 +7,9 @@ means is judged in `health`.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from ci_bench.engine.machine.health import Reading, condition_facts, processes, taint, uneven_clocks
 from ci_bench.engine.machine.nvml import Gpu, NoNvml, load_nvml
@@ -30,6 +31,7 @@ class Monitor:
         self._own: frozenset[int] | None = None
         self._readings: tuple[Reading, ...] = ()
         self._notes: dict[str, str] = {}
+        self._held = ExitStack()
         if note:
             self._note("nvml", note)
 
@@ -110,10 +112,16 @@ class Monitor:
         earlier = self._readings[0] if len(self._readings) > 1 and reading is self._readings[-1] else None
         return condition_facts(reading, since=earlier)
 
+    def holding(self, held: ExitStack) -> Self:
+        """This monitor, which lets go of `held` when it is closed: the lock on the device."""
+        self._held.push(held)
+        return self
+
     def close(self) -> None:
-        """Let NVML go."""
-        if self._gpu:
-            self._gpu.close()
+        """Let NVML go, and what is held."""
+        with self._held:
+            if self._gpu:
+                self._gpu.close()
 
     def _note(self, kind: str, note: str) -> None:
         if kind not in self._notes:

@@ -3,7 +3,7 @@
 import signal
 
 from ci_bench.engine.process.answers import MAX_BYTES
-from ci_bench.engine.process.resident import Ended
+from ci_bench.engine.process.resident import MAX_LOG_BYTES, Ended
 from ci_bench.records.case import Status
 
 SIGNAL_HINTS = {
@@ -24,6 +24,8 @@ def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR
         return Status.TIMEOUT, f"ended after {limit_s:g} s (run.stage_timeout_s) with all its processes"
     if ended.flooded:
         return Status.FAILED, f"the worker sent more than {MAX_BYTES >> 20} MiB, or too much that is no answer: {FOREIGN}"
+    if ended.overfull:
+        return Status.FAILED, f"it printed more than {MAX_LOG_BYTES >> 20} MiB and was ended; have it print less"
     if ended.code < 0:
         return Status.CRASHED, _signal_sentence(ended.code)
     fault = next((answer.fault for answer in ended.answers if answer.fault), None)
@@ -38,7 +40,7 @@ def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR
 
 def signal_name(ended: Ended) -> str | None:
     """The signal that ended the worker, such as ``SIGSEGV``; `None` where none did, or where it was ended on purpose."""
-    if ended.code >= 0 or ended.timed_out or ended.flooded:
+    if ended.code >= 0 or ended.timed_out or ended.flooded or ended.overfull:
         return None
     try:
         return signal.Signals(-ended.code).name

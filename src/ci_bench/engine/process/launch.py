@@ -10,14 +10,14 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ci_bench.engine.process.leftovers import FOLDER, run_folder, scratch_failure
 from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
 from ci_bench.engine.process.task import Answer, Task, encode
 from ci_bench.errors import LauncherFailed
@@ -47,15 +47,17 @@ class Launcher:
         self._folder = folder
         self._count = 0
         self._buffer = b""
-        folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "server.log"
         self._connection, theirs = socket.socketpair()
         command = [str(python), "-u", "-P", "-m", SERVER, str(theirs.fileno()), *preload]
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             with theirs, self._log.open("ab") as log:
-                self._server = _start_server(command, theirs.fileno(), _launch_environment(environ), log.fileno(), cwd)
+                visible = _launch_environment({**environ, FOLDER: str(folder)})
+                self._server = _start_server(command, theirs.fileno(), visible, log.fileno(), cwd)
         except OSError as error:
             self._connection.close()
+            theirs.close()
             raise _failure(str(error), self._log) from error
 
     def __enter__(self) -> Self:
@@ -95,7 +97,10 @@ class Launcher:
         self._count += 1
         log = self._folder / f"{self._count:03d}.log"
         path = self._folder / f"{self._count:03d}.task.json"
-        path.write_bytes(encode(task))
+        try:
+            path.write_bytes(encode(task))
+        except OSError as error:
+            raise scratch_failure(error) from error
         answers, theirs_out = os.pipe()
         theirs_in, orders = os.pipe()
         try:
@@ -199,6 +204,6 @@ def _launch_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)), "CI_BENCH_PADDING": padding}
 
 
-def make_folder() -> tempfile.TemporaryDirectory[str]:
-    """A private folder for a run's tasks, logs and caches, removed with the context."""
-    return tempfile.TemporaryDirectory(prefix="ci-bench-", ignore_cleanup_errors=True)
+def make_folder() -> AbstractContextManager[str]:
+    """A private folder for a run's tasks, logs and caches, removed with the context (see `leftovers`)."""
+    return run_folder()

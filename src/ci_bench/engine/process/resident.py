@@ -18,6 +18,10 @@ from ci_bench.engine.process.task import Answer, Order, encode
 from ci_bench.errors import LauncherFailed
 
 LOG_TAIL_BYTES = 4000
+MAX_LOG_BYTES = 256 << 20
+"""What a worker may print; its log is on a disk that others need."""
+LOOK_S = 1.0
+"""How often the size of the log is looked at: a call of some microseconds, in another process than what is measured."""
 GRACE_S = 5.0
 
 
@@ -42,7 +46,8 @@ class Ended:
     """How a worker ended. `code` is its exit code, negative for a signal.
 
     `answers` are the lines it sent, but for progress and for orders done; `garbled` counts those that were not answers. `flooded`
-    says that it was ended because it sent too much. `duration_s` is the time it was waited for.
+    says that it was ended because it sent too much, `overfull` because its log grew too large.
+    `duration_s` is the time it was waited for.
     """
 
     code: int
@@ -50,6 +55,7 @@ class Ended:
     answers: tuple[Answer, ...]
     garbled: int = 0
     flooded: bool = False
+    overfull: bool = False
     log_tail: str = ""
     duration_s: float = 0.0
 
@@ -74,7 +80,7 @@ class Worker:
         self._writer: int | None = orders
         self._log, self._left_s = log, timeout_s
         self._answers = Answers(on_answer)
-        self._spent_s, self._timed_out = 0.0, False
+        self._spent_s, self._timed_out, self._overfull = 0.0, False, False
         self._code: int | None = None
         self._read, self._given_up = 0, False
         os.set_blocking(answers, False)
@@ -111,6 +117,7 @@ class Worker:
             answers=tuple(answer for answer in self._answers.kept if answer.done is None),
             garbled=self._answers.garbled,
             flooded=self._answers.flooded,
+            overfull=self._overfull,
             log_tail=tail(self._log),
             duration_s=self._spent_s,
         )
@@ -158,7 +165,7 @@ class Worker:
             while not enough() or killed:
                 if self._server.has_spoken():
                     return True
-                ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
+                ready = {key.fileobj for key, _ in selector.select(min(LOOK_S, max(0.0, deadline - time.monotonic())))}
                 if self._reader in ready and not self._answers.drain(self._reader):
                     selector.unregister(self._reader)
                 if self._server in ready:
@@ -166,10 +173,19 @@ class Worker:
                 late = time.monotonic() >= deadline
                 if late and killed:
                     raise self._server.broken(f"worker {self._pid} was killed, but no word came that it ended")
-                if not killed and (late or self._answers.flooded):
-                    self._timed_out, killed, deadline = late, True, time.monotonic() + GRACE_S
+                full = not killed and is_overfull(self._log)
+                if not killed and (late or full or self._answers.flooded):
+                    self._timed_out, self._overfull = late, full
+                    killed, deadline = True, time.monotonic() + GRACE_S
                     kill(self._pid)
         return False
+
+
+def is_overfull(log: Path) -> bool:
+    """Whether a log is larger than anybody would read, so that it might fill the disk."""
+    with contextlib.suppress(OSError):
+        return log.stat().st_size > MAX_LOG_BYTES
+    return False
 
 
 def kill(pid: int) -> None:

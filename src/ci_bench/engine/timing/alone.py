@@ -66,13 +66,15 @@ def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:
         "recompiles": counts.recompiles,
         "fallbacks": counts.fallbacks,
         "cudagraph_skips": counts.cudagraph_skips,
+        "unique_graph_breaks": len(counts.break_reasons),
     }
-    return tuple(_counter(name, arm, Unit.COUNT, float(value), launch) for name, value in named.items())
+    captured = _counter("ops_captured", arm, Unit.COUNT, float(counts.operations), launch, better=Better.HIGHER)
+    return (*(_counter(name, arm, Unit.COUNT, float(value), launch) for name, value in named.items()), captured)
 
 
-def _counter(name: str, arm: str, unit: Unit, value: float, launch: int) -> Metric:
+def _counter(name: str, arm: str, unit: Unit, value: float, launch: int, *, better: Better = Better.LOWER) -> Metric:
     taken = Launch(launch=launch, values=(value,))
-    return Metric(name=name, arm=arm, unit=unit, better=Better.LOWER, lane=Lane.COUNTERS, launches=(taken,))
+    return Metric(name=name, arm=arm, unit=unit, better=better, lane=Lane.COUNTERS, launches=(taken,))
 
 
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:

@@ -5,11 +5,11 @@ are the calls and the marks at the ends of their parts, nothing else. The device
 samples holds the garbage collector off. Rotating inputs is the program's business.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ci_bench.engine.timing import host_time as time
 from ci_bench.engine.timing.device import synchronizer
 from ci_bench.records.case import Check, Lane, Outcome
 from ci_bench.records.config import RunOptions

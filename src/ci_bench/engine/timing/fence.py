@@ -6,11 +6,12 @@ trend (Theil-Sen slope across them below a quarter of the within-window spread, 
 """
 
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+
+from ci_bench.engine.timing import host_time as time
 
 WINDOWS = 5
 WINDOW_SAMPLES = 3

@@ -1,0 +1,166 @@
+"""Runs, compares and reports small cases again and again in one process, and watches whether anything grows.
+
+``python -m benchmarks.soak --minutes 120 --json soak.json``
+
+A cycle measures one command, compares it with the run before as a gate does, compares the two documents again, reports and
+converts them: what a long-lived user of the package does, by its own commands. After each cycle: resident memory, open files,
+threads and children of this process, processes that carry the run's folder, and files in a temporary folder of its own. Growth is
+told between the second tenth of the cycles and the last, by medians; the first tenth fills caches.
+
+Exit code 1: there is a leftover after some cycle, more open files at the end, or memory grew by more than 5 %.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from benchmarks.tables import publish, render
+from ci_bench import cli
+from ci_bench.errors import ExitCode
+
+CONFIG = """schema_version: 1
+run: {device: cpu, launches: 1, blocks: 2, sample_s: 0.001, warmup_s: 0.05, stage_timeout_s: 60}
+suites:
+  command:
+    - {name: nothing, command: "true"}
+policy: {severities: {regressed: note, common_shift: note, inconclusive: note, baseline_missing: note, case_removed: note}}
+"""
+MOST_GROWTH = 0.05
+FEWEST = 20
+"""Cycles below which a tenth is too few to tell anything."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """This process after a cycle."""
+
+    resident_bytes: int
+    open_files: int
+    threads: int
+    children: int
+    marked_processes: int
+    temporary_files: int
+
+
+def look(folder: Path) -> State:
+    """What there is now; `folder` is where temporary files go."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return State(
+        resident_bytes=pages * os.sysconf("SC_PAGESIZE"),
+        open_files=len(list(Path("/proc/self/fd").iterdir())),
+        threads=threading.active_count(),
+        children=sum(_parent(stat) == os.getpid() for stat in Path("/proc").glob("[0-9]*/stat")),
+        marked_processes=sum(1 for _ in _carrying(os.fsencode(folder))),
+        temporary_files=sum(1 for _ in folder.rglob("*")),
+    )
+
+
+def _parent(stat: Path) -> int:
+    with contextlib.suppress(OSError):
+        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    return 0
+
+
+def _carrying(text: bytes) -> Iterator[Path]:
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if text in path.read_bytes() and int(path.parent.name) != os.getpid():
+                yield path
+
+
+def cycle(folder: Path) -> None:
+    """Measure, gate against the run before, compare, report, convert.
+
+    Raises:
+        RuntimeError: a command failed.
+    """
+    results, before = folder / "out" / "results.json", folder / "before" / "results.json"
+    gate = ("gate", "--config", folder / "ci-bench.yml", "--output", folder / "out", "--baseline", before, "--save-baseline")
+    for command in (
+        gate,
+        ("compare", before, results, "--config", folder / "ci-bench.yml", "--output", folder / "compared", "--comment"),
+        ("report", folder / "compared" / "comparison.json", "--full"),
+        ("convert", results, "--to", "pyperf", "--output", folder / "pyperf.json"),
+        ("validate", results),
+    ):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = cli.main([str(part) for part in command])
+        if code != ExitCode.OK:
+            raise RuntimeError(f"{command[0]} ended with {code}: {said.getvalue()[-2000:]}")
+
+
+def growth(states: Sequence[State]) -> Mapping[str, tuple[float, float]]:
+    """Of each field, the median over the second tenth of the cycles and over the last tenth."""
+    tenth = max(len(states) // 10, 1)
+    early, late = states[tenth : 2 * tenth], states[-tenth:]
+    names = [field.name for field in fields(State)]
+    return {name: tuple(statistics.median(getattr(one, name) for one in part) for part in (early, late)) for name in names}
+
+
+def faults(states: Sequence[State]) -> list[str]:
+    """What should not be."""
+    told = growth(states)
+    found = [
+        f"{name}: {most} after a cycle"
+        for name in ("children", "marked_processes")
+        if (most := max(getattr(x, name) for x in states))
+    ]
+    found += [f"{name} grew from {early:g} to {late:g}" for name in ("open_files", "threads", "temporary_files")
+              for early, late in (told[name],) if late > early]  # fmt: skip
+    early, late = told["resident_bytes"]
+    return found + ([f"memory grew by {late / early - 1:.1%}"] if late > early * (1 + MOST_GROWTH) else [])
+
+
+def soak(minutes: float, folder: Path) -> list[State]:
+    """Cycles for so many minutes; temporary files go below `folder`."""
+    (folder / "tmp").mkdir()
+    (folder / "work").mkdir()
+    (folder / "work" / "ci-bench.yml").write_text(CONFIG)
+    os.environ.update(TMPDIR=str(folder / "tmp"), CI_BENCH_LOCKS=str(folder / "locks"))
+    tempfile.tempdir = None
+    states: list[State] = []
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end or len(states) < FEWEST:
+        cycle(folder / "work")
+        states.append(look(folder / "tmp"))
+    return states
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Soak, print and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        states = soak(arguments.minutes, Path(folder))
+    spent_min = (time.monotonic() - began) / 60
+    rows = [
+        {"after a cycle": name, "second tenth": f"{early:,.0f}", "last tenth": f"{late:,.0f}", "change": f"{late - early:+,.0f}"}
+        for name, (early, late) in growth(states).items()
+    ]
+    found = faults(states)
+    title = f"{len(states)} cycles in {spent_min:.1f} minutes: {'; '.join(found) or 'nothing grew, nothing was left'}"
+    document = {
+        "minutes": spent_min,
+        "cycles": len(states),
+        "faults": found,
+        "states": [asdict(one) for one in states[:: max(len(states) // 50, 1)]],
+    }
+    publish(render(title, rows), document, arguments.json)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The private folder of a run, and what a run that was killed left behind: its folder, and processes that still use it.
+
+A folder is held by a lock that ends with the process, however that ends, and that holds in every container with the same /tmp.
+A folder of this user that nobody holds any more is of a dead run. Its processes are known by the folder's random name in their
+environment, which every worker and every set-up command has.
+"""
+
+import fcntl
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ci_bench.errors import ScratchFailed
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "ci-bench-"
+HELD = "held.lock"
+FOLDER = "CI_BENCH_FOLDER"
+"""The variable that names the folder to whatever the run starts."""
+MOST_ROUNDS = 200
+"""What a leftover starts before its end has to be ended in turn."""
+PAUSE_S = 0.01
+
+
+@contextmanager
+def run_folder() -> Iterator[str]:
+    """A private folder for a run's tasks, logs and caches, removed with the block; first, what dead runs left is cleared away.
+
+    Raises:
+        ScratchFailed: it cannot be made.
+    """
+    with ExitStack() as stack:
+        try:
+            parent = Path(tempfile.gettempdir())
+            clear(parent)
+            made = tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True)
+            folder = stack.enter_context(made)
+            stack.enter_context(_hold(Path(folder)))
+        except OSError as error:
+            raise scratch_failure(error) from error
+        yield folder
+
+
+def _hold(folder: Path) -> BinaryIO:
+    """Hold a folder until the stream is closed.
+
+    The lock file has its name only once it is locked, so that nobody takes it for a dead run's.
+    """
+    young = folder / f"{HELD}.new"
+    stream = young.open("xb")
+    fcntl.flock(stream, fcntl.LOCK_EX)
+    young.rename(folder / HELD)
+    return stream
+
+
+def make(folder: Path) -> None:
+    """Make a folder in a private one, where it is not there yet. Raises `ScratchFailed`."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise scratch_failure(error) from error
+
+
+def scratch_failure(error: OSError) -> ScratchFailed:
+    """The error for a private folder that cannot be written."""
+    where = f"{error.filename}: " if error.filename else ""
+    asked = "is the disk full, or was the run's private folder removed? (TMPDIR moves it)"
+    return ScratchFailed(f"{where}{error.strerror or error}; {asked}")
+
+
+def clear(parent: Path) -> tuple[Path, ...]:
+    """End the processes of dead runs and remove their folders in `parent`. Returns those folders."""
+    return tuple(folder for folder in sorted(parent.glob(f"{PREFIX}*")) if _clear(folder))
+
+
+def _clear(folder: Path) -> bool:
+    with suppress(OSError):
+        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+            return False
+        descriptor = os.open(folder / HELD, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended = end_processes(folder)
+            _remove(folder)
+        finally:
+            os.close(descriptor)
+        logger.warning("an earlier run was killed: ended %d of its processes and removed %s", ended, folder)
+        return True
+    return False
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, also where permissions inside were taken away."""
+    import shutil
+
+    for root, names, _ in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                Path(root, name).chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_processes(folder: Path) -> int:
+    """End whatever has the folder in its environment, and what that starts meanwhile. Returns how many there were."""
+    ended: set[int] = set()
+    for _ in range(MOST_ROUNDS):
+        found = _users(os.fsencode(folder))
+        if not found:
+            break
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        ended.update(found)
+        time.sleep(PAUSE_S)
+    return len(ended)
+
+
+def _users(folder: bytes) -> list[int]:
+    """The living processes of this user that were started with the folder, or a path in it, in a variable."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            variables = (entry / "environ").read_bytes()
+            if folder in variables and entry.stat().st_uid == os.geteuid() and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found

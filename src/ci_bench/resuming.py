@@ -1,0 +1,119 @@
+"""Going on with a run that was interrupted: what it has, whether it may be used, and the note of how far it came.
+
+Beside each side's `results.json` lies `progress.json`: of how many launches each case has everything. Samples of two runs may
+only be mixed where nothing that matters has changed: the configuration, the cases, the commit, the version of ci-bench and the
+machine. What cannot be known, such as which uncommitted changes there were, counts as changed.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci_bench import __version__
+from ci_bench.engine.ledger import Ledger
+from ci_bench.engine.trees.sides import Side
+from ci_bench.errors import CannotResume
+from ci_bench.planning import Plan
+from ci_bench.records import documents
+from ci_bench.records.case import SideName
+from ci_bench.records.results import Environment, Results, Run
+
+PROGRESS = "progress.json"
+MAX_BYTES = 10_000_000
+SHORT = 10
+_ANEW = "; leave --resume out to start anew"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earlier:
+    """What an interrupted run has, by side. `run` is the run that is gone on with."""
+
+    run: Run
+    ledgers: Mapping[SideName, Ledger]
+    environments: Mapping[SideName, Environment]
+
+
+def note(ledger: Ledger, results: Path) -> None:
+    """Write down how far a side has come, beside its results. Raises `CannotWrite`."""
+    told = {"kind": "progress", "schema_version": 1, "launches": dict(ledger.launches)}
+    documents.write_text(json.dumps(told, indent=1) + "\n", results.with_name(PROGRESS))
+
+
+def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence[Side], begun: Run) -> Earlier | None:
+    """The run whose results lie in these files, to be gone on with as `begun` would begin; `None` where there is none.
+
+    Raises:
+        CannotResume: something differs, or cannot be known to be the same.
+        BadDocument: the results cannot be read.
+    """
+    if not any(path.exists() for path in places.values()):
+        return None
+    found = {name: documents.read_results(path) for name, path in places.items()}
+    ids = {results.run.id for results in found.values()}
+    faults = [] if len(ids) == 1 else ["base and head are of different runs"]
+    for side in sides:
+        faults += _differences(found[side.name], plan=plan, side=side, begun=begun)
+    if faults:
+        raise CannotResume(f"{places[SideName.HEAD]} cannot be gone on with: {'; '.join(dict.fromkeys(faults))}{_ANEW}")
+    counts = [_launches(path.with_name(PROGRESS)) for path in places.values()]
+    whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
+    return Earlier(
+        run=next(iter(found.values())).run,
+        ledgers={
+            name: Ledger(
+                rows={row.case.id: row for row in results.cases},
+                launches={row.case.id: whole[row.case.id] for row in results.cases if whole.get(row.case.id)},
+            )
+            for name, results in found.items()
+        },
+        environments={name: results.environment for name, results in found.items()},
+    )
+
+
+def _differences(results: Results, *, plan: Plan, side: Side, begun: Run) -> Iterator[str]:
+    if results.tool_version != __version__:
+        yield f"it was begun by ci-bench {results.tool_version}, this is {__version__}"
+    if results.run.config_digest != begun.config_digest:
+        yield "the configuration has changed"
+    elif [row.case for row in results.cases] != [case for _, case in plan]:
+        yield "the cases are others (is --filter the same?)"
+    now = side.source
+    if results.source.commit is None or now.commit is None:
+        yield "without a git checkout nobody can tell whether the code is the same"
+    elif results.source.commit != now.commit:
+        yield f"{side.name} was commit {results.source.commit[:SHORT]}, now it is {now.commit[:SHORT]}"
+    elif results.source.dirty is not False or now.dirty is not False:
+        yield f"{side.name} had or has uncommitted changes, and nobody can tell whether they are the same"
+
+
+def require_machine(before: Environment | None, now: Environment) -> None:
+    """Refuse to mix samples of two machines. What has not been looked at yet is no machine.
+
+    Raises:
+        CannotResume: this is another one.
+    """
+    if before is None or not before.identity or not now.identity:
+        return
+    then = {**before.identity, "gpu_uuid": before.condition.get("gpu_uuid")}
+    here = {**now.identity, "gpu_uuid": now.condition.get("gpu_uuid")}
+    changed = [name for name in sorted({*then, *here}) if then.get(name) != here.get(name)]
+    if changed:
+        names = ", ".join(f"{name} was {then.get(name)}, now {here.get(name)}" for name in changed[:5])
+        raise CannotResume(f"the run was begun on another machine or with other software: {names}{_ANEW}")
+
+
+def _launches(path: Path) -> dict[str, int]:
+    """How many launches of each case are whole. Raises `CannotResume`."""
+    try:
+        with path.open("rb") as stream:
+            raw: Any = json.loads(stream.read(MAX_BYTES))
+        launches = raw["launches"]
+        if raw["kind"] != "progress" or raw["schema_version"] != 1:
+            raise CannotResume(f"{path}: ci-bench did not write this file{_ANEW}")
+        if all(type(count) is int and count >= 0 for count in launches.values()):
+            return dict(launches)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotResume(f"{path}: cannot be read ({type(error).__name__}){_ANEW}") from error
+    raise CannotResume(f"{path}: counts of launches are whole numbers{_ANEW}")
