@@ -1,0 +1,93 @@
+"""The image's lock: says what is to be installed, and checks that nothing else was. Standard library only; runs in the image.
+
+    image_lock.py write [TORCH]   beside pyproject.toml and constraints.txt: writes wanted.txt and locked.txt
+    image_lock.py check           compares what is installed with locked.txt
+
+What is wanted comes from pyproject.toml, which version of it from constraints.txt. With another torch than the locked one, such
+as ``torch==2.11.0``, the lines of torch and of the libraries that come with it give way: that torch pins its own. Everything else
+stays locked.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)")
+PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;*]+)$")
+COMES_WITH_TORCH = re.compile(r"^(torch|triton|cuda-.*|nvidia-(?!ml-py$).*)$")
+"""torch, and what its builds with CUDA bring; nvidia-ml-py is a dependency of ours."""
+OF_THE_INTERPRETER = "pip"
+"""Comes with Python's venv, in the version of the base's release."""
+OUR_OWN = "ci-bench"
+OTHER_TORCH = "# another torch: its own libraries are as it pins them"
+
+
+def wanted(pyproject: Mapping[str, Any], torch: str) -> list[str]:
+    """The requirements of the package with its engine, torch as asked for."""
+    project = pyproject["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["engine"]]
+    return [torch if torch and name_of(line) == "torch" else line for line in listed]
+
+
+def locked(constraints: Iterable[str], torch: str) -> list[str]:
+    """The lock's lines, without those of torch and its libraries where another torch is asked for."""
+    lines = [line.strip() for line in constraints if line.strip() and not line.startswith("#")]
+    return [OTHER_TORCH, *(line for line in lines if not COMES_WITH_TORCH.match(name_of(line)))] if torch else lines
+
+
+def strays(installed: Mapping[str, str], lines: Iterable[str]) -> list[str]:
+    """A sentence for each installed package that the lock doesn't name, or names in another version."""
+    lines = tuple(lines)
+    pins, other_torch = pins_of(lines), OTHER_TORCH in lines
+    said = []
+    for name, version in sorted(installed.items()):
+        if name in {OF_THE_INTERPRETER, OUR_OWN} or (other_torch and COMES_WITH_TORCH.match(name)):
+            continue
+        if name not in pins:
+            said.append(f"{name} {version} is installed and not locked: add {name}=={version} to constraints.txt")
+        elif version.partition("+")[0] != pins[name]:
+            said.append(f"{name} {version} is installed, but {pins[name]} is locked")
+    return said
+
+
+def pins_of(lines: Iterable[str]) -> dict[str, str]:
+    """Name to version, of the lines that pin exactly one version."""
+    return {normal(found[1]): found[2] for line in lines if (found := PINNED.match(line.strip()))}
+
+
+def normal(name: str) -> str:
+    """A project's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def name_of(line: str) -> str:
+    """The project that a requirement names."""
+    found = REQUIREMENT.match(line.strip())
+    return normal(found[1]) if found else ""
+
+
+def _write(folder: Path, torch: str) -> int:
+    if torch and name_of(torch) != "torch":
+        sys.stderr.write(f"TORCH has to be a requirement of torch, such as torch==2.11.0, and is {torch!r}\n")
+        return 2
+    pyproject = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    constraints = (folder / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "wanted.txt").write_text("\n".join(wanted(pyproject, torch)) + "\n", encoding="utf-8")
+    (folder / "locked.txt").write_text("\n".join(locked(constraints, torch)) + "\n", encoding="utf-8")
+    return 0
+
+
+def _check(folder: Path) -> int:
+    installed = {normal(found.metadata["Name"]): found.version for found in distributions()}
+    said = strays(installed, (folder / "locked.txt").read_text(encoding="utf-8").splitlines())
+    sys.stdout.write("\n".join(said) + "\n" if said else f"{len(installed)} packages, all locked\n")
+    return int(bool(said))
+
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    sys.exit(_check(here) if sys.argv[1] == "check" else _write(here, "".join(sys.argv[2:])))
