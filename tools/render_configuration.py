@@ -18,6 +18,7 @@ the nearest spelling; `ci-bench validate ci-bench.yml` checks without measuring.
 
 This page is made from [schemas/config.json](../schemas/config.json), which editors can use to complete and check while you type.
 """
+TOP, TOP_TITLE = ("baseline", "base", "plugins"), "The top level: `baseline`, `base`, `plugins`"
 SECTIONS = {
     "run": "`run`: how to measure",
     "setup": "`setup`: how each side of a paired run is made ready",
@@ -39,17 +40,20 @@ SECTIONS = {
 def render() -> str:
     """The whole page."""
     schema = json.loads((ROOT / "schemas" / "config.json").read_text())
-    parts = [INTRODUCTION]
-    for name, title in SECTIONS.items():
-        rows = [_row(schema, field, form) for field, form in schema["$defs"][name]["properties"].items()]
-        parts.append("\n".join([f"## {title}", "", "| field | default | meaning |", "| --- | --- | --- |", *rows, ""]))
+    parts = [INTRODUCTION, _table(schema, TOP_TITLE, {name: schema["properties"][name] for name in TOP})]
+    parts += [_table(schema, title, schema["$defs"][name]["properties"]) for name, title in SECTIONS.items()]
     return "\n".join(parts)
+
+
+def _table(schema: dict[str, Any], title: str, fields: dict[str, Any]) -> str:
+    rows = [_row(schema, field, form) for field, form in fields.items()]
+    return "\n".join([f"## {title}", "", "| field | default | meaning |", "| --- | --- | --- |", *rows, ""])
 
 
 def _row(schema: dict[str, Any], field: str, form: dict[str, Any]) -> str:
     target = _resolve(schema, form)
     meaning = form.get("description") or target.get("description", "")
-    choices = target.get("enum")
+    choices = target.get("enum") or form.get("else", {}).get("enum")
     if choices and field not in schema["$defs"]["severities"]["properties"]:
         meaning += " One of " + ", ".join(f"`{choice}`" for choice in choices) + "."
     default = f"`{json.dumps(form['default'])}`" if "default" in form else "–"

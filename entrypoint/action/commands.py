@@ -1,0 +1,99 @@
+"""The ci-bench commands of each phase, for the container's paths or for this machine's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import containers
+
+CONFIGURATION = "ci-bench.yml"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the folders of a job are, as the command sees them."""
+
+    config: str = containers.CONFIG
+    results: str = containers.RESULTS
+    prepared: str = containers.PREPARED
+    documents: str = containers.DOCUMENTS
+    report: str = containers.REPORT
+    baseline: str = containers.BASELINE
+    noise: str = containers.NOISE
+
+
+def places(state: Mapping[str, Any]) -> Places:
+    """In a container everything has a fixed place; natively, it is where it is."""
+    if state["settings"]["mode"] == "container":
+        return Places()
+    work = Path(state["work"])
+    names = ("config", "results", "prepared", "documents", "report", "baseline")
+    return Places(noise=state["settings"]["noise"], **{name: str(work / name) for name in names})
+
+
+def fetch_config(state: Mapping[str, Any]) -> list[str]:
+    """The configuration of the base branch."""
+    return ["fetch-config", "--config-path", state["settings"]["config_path"], "--output", places(state).config]
+
+
+def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
+    """The results of an ancestor of the base commit."""
+    return ["fetch-baseline", "--output", places(state).baseline, *_baseline(state["settings"])]
+
+
+def setup(state: Mapping[str, Any]) -> list[str]:
+    """Both sides of a paired run made ready."""
+    here = places(state)
+    return ["setup", "--prepared", here.prepared, *_measuring(here), *_given("--base", state["settings"]["base"])]
+
+
+def bench(state: Mapping[str, Any]) -> list[str]:
+    """Measuring: both sides in turns, or head alone. What it says of a verdict is not used."""
+    here, settings = places(state), state["settings"]
+    filters = [part for text in settings["filter"] for part in ("--filter", text)]
+    if settings["baseline"] != "paired":
+        return ["run", *_measuring(here), *filters]
+    noise = ["--noise", here.noise] if settings["noise"] else []
+    return ["gate", "--prepared", here.prepared, *_measuring(here), *_given("--base", settings["base"]), *noise, *filters]
+
+
+def publish(state: Mapping[str, Any]) -> list[str]:
+    """The verdict, computed anew, and told."""
+    here, settings = places(state), state["settings"]
+    argv = ["publish", here.documents, "--output", here.report, *mark(settings), "--patience", str(settings["patience_s"])]
+    if settings["mode"] == "native":  # the code under test could have changed what was fetched before
+        return [*argv, *judging(settings)]
+    return [*argv, *_telling(settings), *(["--fetched", here.baseline] if settings["baseline"] == "artifact" else [])]
+
+
+def mark(settings: Mapping[str, Any]) -> list[str]:
+    """Which check this is, and which comment's."""
+    return ["--key", settings["key"], "--check", settings["check"], "--check-name", settings["check_name"]]
+
+
+def judging(settings: Mapping[str, Any]) -> list[str]:
+    """How it is judged and told, the baseline looked for anew."""
+    return [*_telling(settings), *(_baseline(settings) if settings["baseline"] == "artifact" else [])]
+
+
+def _telling(settings: Mapping[str, Any]) -> list[str]:
+    judged = ["--config-path", settings["config_path"], "--baseline", settings["baseline"]]
+    return [*judged, "--comment", settings["comment"], "--comment-author", settings["comment_author"]]
+
+
+def _measuring(here: Places) -> list[str]:
+    """The base branch's configuration by its path: the one in the checkout is the pull request's."""
+    return ["--config", f"{here.config}/{CONFIGURATION}", "--output", here.results]
+
+
+def _baseline(settings: Mapping[str, Any]) -> list[str]:
+    named = ["--baseline-artifact", settings["baseline_artifact"], "--baseline-farthest", str(settings["baseline_farthest"])]
+    named += _given("--baseline-branch", settings["baseline_branch"])
+    return [*named, *_given("--baseline-workflow", settings["baseline_workflow"]), *_given("--base", settings["base"])]
+
+
+def _given(flag: str, value: str) -> list[str]:
+    return [flag, value] if value else []

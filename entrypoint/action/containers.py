@@ -1,0 +1,136 @@
+"""What the two kinds of container are started with. Values in, arguments of docker out: all that matters for trust is here.
+
+*bench* runs the code under test: no token, no network unless asked for, no docker socket, none of the runner's files; the
+checkout read-only, and folders of this job's own. *report* has the token and the network, and runs none of that code: it sees
+what the first has left as files, read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gpus
+
+WORKSPACE, CONFIG, RESULTS, PREPARED, NOISE = "/workspace", "/config", "/results", "/prepared", "/noise"
+DOCUMENTS, REPORT, BASELINE, EVENT, CERTIFICATES = "/documents", "/report", "/baseline", "/event.json", "/certificates.pem"
+
+GITHUB = (
+    "GITHUB_ACTIONS",
+    "GITHUB_ACTOR",
+    "GITHUB_API_URL",
+    "GITHUB_BASE_REF",
+    "GITHUB_EVENT_NAME",
+    "GITHUB_HEAD_REF",
+    "GITHUB_REF",
+    "GITHUB_REPOSITORY",
+    "GITHUB_REPOSITORY_ID",
+    "GITHUB_RUN_ATTEMPT",
+    "GITHUB_RUN_ID",
+    "GITHUB_SERVER_URL",
+    "GITHUB_SHA",
+    "GITHUB_WORKFLOW_REF",
+)
+"""What ci-bench asks of a workflow."""
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+BENCH = ("CI", "GITHUB_BASE_REF", "GITHUB_HEAD_REF")
+"""What measuring may know of the workflow: the names of the branches, by which it finds the base commit."""
+_TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
+_FETCHED = (("baseline", BASELINE), ("config", CONFIG))
+_HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
+
+
+def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """The container that runs the code under test: `phase` is ``setup`` or ``bench``, each with its own word on the network."""
+    settings = state["settings"]
+    limits = [f"--pids-limit={settings['pids_limit']}", f"--shm-size={settings['shm_size']}"]
+    limits += [f"--memory={settings['memory']}"] if settings["memory"] else []
+    limits += [f"--cpus={settings['cpus']}"] if settings["cpus"] else []
+    mounts = [
+        _mount(state["workspace"], WORKSPACE),
+        _mount(_inside(state, "config"), CONFIG),
+        _mount(_inside(state, "results"), RESULTS, writable=True),
+        _mount(_inside(state, "prepared"), PREPARED, writable=True),
+    ]
+    mounts += [_mount(settings["noise"], NOISE)] if settings["noise"] else []
+    mounts += [_mount(folder, folder) for folder in settings["mounts"]]
+    named = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
+    return [
+        *_start(state, phase, "bridge" if settings[f"{phase}_network"] else "none"),
+        *gpus.arguments(settings["gpus"], state["gpu_access"]),
+        *limits,
+        *(part for mount in mounts for part in mount),
+        *_names(named),
+        state["image"],
+        *command,
+    ]
+
+
+def report(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """The container that talks to GitHub: the token arrives by its name, from the environment of the docker command."""
+    event, certificates = environ.get("GITHUB_EVENT_PATH", ""), environ.get("REQUESTS_CA_BUNDLE", "")
+    mounts = [_mount(_inside(state, "report"), REPORT, writable=True), _mount(_inside(state, "documents"), DOCUMENTS)]
+    mounts += [_mount(_inside(state, folder), target, writable=phase == "baseline") for folder, target in _FETCHED]
+    fixed = [f"GITHUB_OUTPUT={REPORT}/outputs", f"GITHUB_STEP_SUMMARY={REPORT}/summary.md"]
+    if event and Path(event).is_file():
+        mounts.append(_mount(event, EVENT))
+        fixed.append(f"GITHUB_EVENT_PATH={EVENT}")
+    if certificates and Path(certificates).is_file():
+        mounts.append(_mount(certificates, CERTIFICATES))
+        fixed.append(f"REQUESTS_CA_BUNDLE={CERTIFICATES}")
+    return [
+        *_start(state, phase, state["settings"]["report_network"]),
+        *gpus.NONE,
+        "--pids-limit=256",
+        *(part for mount in mounts for part in mount),
+        *_names([*(name for name in (*GITHUB, *PROXIES) if name in environ), "GITHUB_TOKEN"]),
+        *(part for one in fixed for part in ("-e", one)),
+        state["image"],
+        *command,
+    ]
+
+
+def probe(state: Mapping[str, Any], *arguments: str) -> list[str]:
+    """A container of a moment, for a question to the host: options, and then a line of shell."""
+    *options, line = arguments
+    return [*_moment(state), *options, "--entrypoint", "/bin/sh", state["image"], "-c", line]
+
+
+def question(state: Mapping[str, Any], *command: str) -> list[str]:
+    """A container of a moment, for a question to the image."""
+    return [*_moment(state), state["image"], *command]
+
+
+def label(job: str) -> str:
+    """By which this job's containers are found, whatever became of it."""
+    return f"ci-bench.job={job}"
+
+
+def name(state: Mapping[str, Any], phase: str) -> str:
+    """By which one container is stopped."""
+    return f"ci-bench-{state['job']}-{phase}"
+
+
+def _moment(state: Mapping[str, Any]) -> list[str]:
+    common = ["run", "--rm", "--network=none", "--label", label(state["job"]), "--user", state["user"]]
+    return [*common, "--tmpfs", _TEMPORARY, *_HARDENED]
+
+
+def _start(state: Mapping[str, Any], phase: str, network: str) -> list[str]:
+    common = ["docker", "run", "--rm", "--init", "--name", name(state, phase), "--label", label(state["job"])]
+    private = ["--tmpfs", _TEMPORARY, "--user", state["user"], "--workdir", WORKSPACE]
+    return [*common, f"--network={network}", *_HARDENED, *private]
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """Variables by name alone: their values are in no list of processes."""
+    return [part for one in names for part in ("-e", one)]
+
+
+def _inside(state: Mapping[str, Any], folder: str) -> str:
+    return str(Path(state["work"]) / folder)
+
+
+def _mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str]:
+    return "--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}"

@@ -1,0 +1,109 @@
+"""Asks the Docker daemon: short questions with an answer in text. What runs for long is in `supervise`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workflow import say
+
+from faults import Fault
+
+TRIES = 3
+_CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def client_environment(environ: Mapping[str, str], more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the docker command itself sees: where the daemon is, and `more`. Nothing of it enters a container by itself."""
+    kept = {name: value for name, value in environ.items() if name in _CLIENT or name.startswith("DOCKER_")}
+    return {**kept, **(more or {})}
+
+
+def ask(*arguments: str, timeout_s: float = 120) -> tuple[int, str, str]:
+    """Exit code, output and the end of the complaint of a docker command."""
+    try:
+        done = subprocess.run(
+            ["docker", *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            env=client_environment(os.environ),
+        )
+    except subprocess.TimeoutExpired:
+        return 124, "", f"docker {arguments[0]} took longer than {timeout_s:.0f} s"
+    return done.returncode, done.stdout, tail(done.stderr)
+
+
+def tail(text: str) -> str:
+    """The last words of a complaint, in one line."""
+    return " ".join(text.split())[-500:] or "it gave no reason"
+
+
+def information() -> Mapping[str, Any]:
+    """What the daemon says of itself. Raises `Fault` where there is no docker, or no daemon."""
+    if shutil.which("docker") is None:
+        raise Fault("no_docker")
+    code, out, complaint = ask("info", "--format", "{{json .}}")
+    try:
+        told = json.loads(out) if code == 0 else None
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or told.get("ServerErrors"):
+        raise Fault("no_daemon", detail=tail("; ".join(told["ServerErrors"])) if told else complaint)
+    return told
+
+
+def user(told: Mapping[str, Any]) -> str:
+    """The user that a container runs as, so that what it writes is this runner's: root is mapped to it by a rootless daemon."""
+    options = told.get("SecurityOptions") or ()
+    if any(str(option).startswith("name=rootless") for option in options):
+        return "0:0"
+    return f"{os.getuid()}:{os.getgid()}"
+
+
+def pull(image: str, wait: float = 1.0) -> str:
+    """Pull an image, and return the id that it is run by. Raises `Fault` after the third try."""
+    complaint = ""
+    for attempt in range(TRIES):
+        code, _, complaint = ask("pull", "--quiet", image, timeout_s=3600)
+        if code == 0:
+            return identify(image)
+        time.sleep(wait * 4**attempt if attempt + 1 < TRIES else 0)
+    if ask("image", "inspect", "--format", "{{.Id}}", image)[0] == 0:
+        say(f"{image} could not be pulled ({complaint}); the one that is on this host is used")
+        return identify(image)
+    raise Fault("pull", detail=f"{image}: {complaint}")
+
+
+def build(folder: Path, note: Path) -> str:
+    """Build this repository's own Dockerfile, and return the image's id."""
+    code, _, complaint = ask("build", "--iidfile", str(note), str(folder), timeout_s=3600)
+    if code:
+        raise Fault("build", detail=complaint)
+    return note.read_text(encoding="utf-8").strip()
+
+
+def identify(image: str) -> str:
+    """The id of an image on this host: the name may mean another one a minute from now."""
+    code, out, complaint = ask("image", "inspect", "--format", "{{.Id}}", image)
+    if code or not out.strip():
+        raise Fault("pull", detail=f"{image}: {complaint}")
+    return out.strip()
+
+
+def remove(label: str) -> int:
+    """Remove all containers with a label, running or not; how many there were."""
+    code, out, _ = ask("ps", "--all", "--quiet", "--filter", f"label={label}")
+    found: Sequence[str] = out.split() if code == 0 else ()
+    if found:
+        ask("rm", "--force", "--volumes", *found)
+    return len(found)

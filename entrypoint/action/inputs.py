@@ -1,0 +1,163 @@
+"""The action's inputs: checked all together, before anything else happens, and kept for the steps that follow.
+
+The runner enforces nothing: any input may be any text. What ends up in an argument of docker is held against a form here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+import gpus
+from faults import Fault
+
+Parse = Callable[[str], Any]
+_SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private|authorization")
+_LONGEST = 300
+_RUNNERS = ("GITHUB_", "ACTIONS_", "RUNNER_", "INPUT_", "DOCKER_", "STATE_", "LD_", "PYTHON", "NVIDIA_", "CI_BENCH_")
+_OFF_LIMITS = ("/", "/proc", "/sys", "/dev", "/etc", "/root", "/run", "/var", "/var/run", "/var/lib", "/var/lib/docker", "/home")
+
+
+class Wrong(ValueError):  # noqa: N818 - errors read as sentences
+    """What an input would have to be."""
+
+
+def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) -> dict[str, Any]:
+    """The settings of ``INPUT_…``. Raises `Fault` that names every input that cannot be."""
+    settings, complaints = {}, []
+    for name, parse in (fields or FIELDS).items():
+        given = environ.get(f"INPUT_{name.upper()}", "").strip()
+        try:
+            settings[name] = parse(given)
+        except Wrong as wrong:
+            complaints.append(f"{name} is {given[:80]!r}, and has to be {wrong}")
+    if complaints:
+        raise Fault("inputs", code=2, detail="; ".join(complaints))
+    return settings
+
+
+def one_of(*words: str) -> Parse:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise Wrong(f"one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+def form(pattern: str, meaning: str, *, empty: bool = False) -> Parse:
+    """Text of a form; `empty` allows it to be left out."""
+    compiled = re.compile(pattern)
+
+    def parse(text: str) -> str:
+        if not (compiled.fullmatch(text) or (empty and not text)):
+            raise Wrong(meaning)
+        return text
+
+    return parse
+
+
+def whole(least: int, most: int) -> Parse:
+    """A whole number in a range."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
+            raise Wrong(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    """A switch."""
+    if text not in {"true", "false"}:
+        raise Wrong("true or false")
+    return text == "true"
+
+
+def _gpus(text: str) -> str:
+    if not gpus.is_selection(text):
+        raise Wrong(gpus.FORM)
+    return text
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _filters(text: str) -> list[str]:
+    lines = _lines(text)
+    if any(len(line) > _LONGEST or not line.isprintable() for line in lines):
+        raise Wrong("parts of cases' ids, one on each line")
+    return lines
+
+
+def _folder(text: str) -> str:
+    """A folder of the runner that may be shown to the code under test, read-only."""
+    path = Path(text)
+    if not re.fullmatch(r"/[A-Za-z0-9._/+-]+", text) or ".." in path.parts or not path.is_dir():
+        raise Wrong("an absolute path of a folder that exists")
+    real = str(path.resolve())
+    if (
+        text.rstrip("/") != real
+        or real in _OFF_LIMITS
+        or any(part.startswith((".ssh", ".docker", "_work")) for part in path.parts)
+    ):
+        raise Wrong("a folder of data, named by its real path: no link, and none of the system's or the runner's own")
+    return real
+
+
+def _folders(text: str) -> list[str]:
+    return [_folder(line) for line in _lines(text)]
+
+
+def _names(text: str) -> list[str]:
+    names = text.replace(",", " ").split()
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name):
+            raise Wrong("names of environment variables")
+        if _SECRET.search(name) or name.upper().startswith(_RUNNERS) or name.upper() in {"PATH", "HOME", "TMPDIR"}:
+            raise Wrong(f"names of variables for the code under test: {name} is the runner's, or looks like a secret")
+    return names
+
+
+FIELDS: Mapping[str, Parse] = {
+    "mode": one_of("container", "native"),
+    "image": form(r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}", "build, or an image's name, best with its @sha256: digest"),
+    "gpus": _gpus,
+    "gpu_access": one_of("auto", *gpus.WAYS),
+    "baseline": one_of("paired", "artifact", "none"),
+    "base": form(r"[A-Za-z0-9_][A-Za-z0-9._/~^@-]{0,199}", "a commit, branch or tag", empty=True),
+    "config_path": form(r"[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}", "a path in the repository"),
+    "filter": _filters,
+    "setup_network": boolean,
+    "bench_network": boolean,
+    "memory": form(r"[1-9][0-9]{0,5}[kmg]", "a size such as 64g", empty=True),
+    "cpus": form(r"[0-9]{1,3}(\.[0-9]{1,2})?", "a number of CPUs", empty=True),
+    "shm_size": form(r"[1-9][0-9]{0,5}[kmg]", "a size such as 2g"),
+    "pids_limit": whole(64, 1_000_000),
+    "timeout_minutes": whole(1, 7_000),
+    "min_free_disk_gb": whole(0, 100_000),
+    "noise": lambda text: _folder(text) if text else "",
+    "mounts": _folders,
+    "pass_env": _names,
+    "artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes"),
+    "retention_days": whole(0, 400),
+    "upload": boolean,
+    "baseline_artifact": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "an artifact's name of letters, digits, dots, dashes"),
+    "baseline_branch": form(r"[A-Za-z0-9_][A-Za-z0-9._/@+-]{0,199}", "a branch", empty=True),
+    "baseline_workflow": form(r"\.github/workflows/[A-Za-z0-9._-]{1,100}", "a path such as .github/workflows/x.yml", empty=True),
+    "baseline_farthest": whole(1, 100_000),
+    "comment": one_of("always", "on-change", "never"),
+    "comment_author": form(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}(\[bot\])?", "a login"),
+    "check": one_of("auto", "check-run", "status", "none"),
+    "check_name": form(r"[A-Za-z0-9][A-Za-z0-9 ._/()-]{0,99}", "a name of letters, digits, spaces"),
+    "key": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a word of letters, digits, dots, dashes"),
+    "patience_s": whole(0, 7_200),
+    "report_network": one_of("bridge", "host"),
+}
+"""Every input of action.yml but the token, which only the two steps that talk to GitHub are given."""

@@ -1,0 +1,232 @@
+"""The steps of action.yml, in its order. What a step learns lies as JSON in the job's folder, for the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+import collect
+import commands
+import containers
+import docker
+import inputs
+import preflight as examination
+import workflow
+from supervise import supervise
+
+from faults import Fault
+
+State = Mapping[str, Any]
+VERDICTS = ("improved", "unchanged", "regressed", "inconclusive", "incomparable", "new", "removed", "failed", "skipped")
+MEASURED = {0, 1, 4}
+"""Exit codes of a measurement that came to its end: a verdict is none of its business."""
+OF_DOCKER = {
+    125: "docker refused to start the container",
+    126: "the image's entrypoint cannot run",
+    127: "the image has no entrypoint",
+}
+KILLED = 137
+_NATIVE = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "VIRTUAL_ENV",
+    "USER",
+    "HOME",
+)
+_URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9._/?#=&%-]{0,300}")
+_ADDRESSES = ("comment_url", "check_url")
+
+
+def preflight() -> int:
+    """Check the inputs and the runner, and make the folders of this job."""
+    state = examination.examine(inputs.read(os.environ), os.environ)
+    work = Path(state["work"])
+    _write(work / "state.json", state)
+    workflow.set_outputs({"work": str(work), "documents": str(work / "documents")})
+    return 0
+
+
+def baseline() -> int:
+    """With the token, before anything of the pull request has run: the configuration to measure by, an earlier run's results."""
+    state = _state()
+    code = _talk(state, "baseline", commands.fetch_config(state))
+    if code:
+        raise Fault("configuration", code=code if code < min(OF_DOCKER) else 3, detail="the log above says why")
+    if state["settings"]["baseline"] != "artifact":
+        workflow.set_outputs({"baseline": state["settings"]["baseline"]})
+        return 0
+    _talk(state, "baseline", commands.fetch_baseline(state))
+    told = workflow.read_outputs(Path(state["work"]) / "report" / "outputs")
+    found = told.get("found") == "true"
+    workflow.set_outputs({"baseline": "artifact" if found else f"none: {told.get('reason', 'unknown')}"})
+    return 0
+
+
+def setup() -> int:
+    """Both sides' environments. That it failed is for the report to say."""
+    state = _state()
+    _record(state, "setup", *_bench(state, "setup", commands.setup(state)))
+    return 0
+
+
+def bench() -> int:
+    """Measure, and take out what was left. That it failed is for the report to say, and for the gate."""
+    state = _state()
+    work = Path(state["work"])
+    made_ready = _recorded(state, "setup")
+    if made_ready is None or made_ready["code"] == 0:
+        _record(state, "bench", *_bench(state, "bench", commands.bench(state)))
+    else:
+        _record(state, "bench", made_ready["code"], f"set-up failed: {made_ready['how']}")
+    taken = collect.collect(work / "results", work / "documents")
+    for log in work.glob("*.log"):
+        shutil.copyfile(log, work / "documents" / log.name)
+    workflow.say(f"documents: {', '.join(taken) or 'none'}")
+    return 130 if _recorded(state, "bench")["how"] == "cancelled" else 0
+
+
+def report() -> int:
+    """With the token, and without anything that was measured being run: judge anew, and tell the pull request."""
+    state = _state()
+    page = Path(state["work"]) / "report"
+    (page / "outputs").unlink(missing_ok=True)
+    code = _talk(state, "report", commands.publish(state))
+    told = workflow.read_outputs(page / "outputs")
+    _record(state, "report", code, told.get("verdict", ""))
+    workflow.append_summary(page / "summary.md")
+    documents = Path(state["work"]) / "documents"
+    for name in ("comparison.json", "report.md", "report.html", "comment.md"):
+        if (page / name).is_file():
+            shutil.copyfile(page / name, documents / name)
+    counts = {word: told[word] for word in VERDICTS if told.get(word, "").isdigit()}
+    urls = {name: told[name] for name in _ADDRESSES if _URL.fullmatch(told.get(name, ""))}
+    workflow.set_outputs({**counts, **urls})
+    return 0
+
+
+def gate() -> int:
+    """The job's verdict: the report's, and no pass for a measurement that did not come to its end."""
+    state = _state()
+    measured, told = _recorded(state, "bench"), _recorded(state, "report")
+    if told is None or told["how"] not in {"passed", "failed"}:
+        code, why = 3, "there is no verdict: the log of the step before says why"
+    elif told["code"]:
+        code, why = told["code"], f"the verdict is {told['how']}"
+    elif measured is None or measured["code"] not in MEASURED or measured["how"] != "exited":
+        code, why = 3, "what was measured passed, but measuring did not come to its end"
+    else:
+        code, why = 0, ""
+    if measured is not None and measured["code"] not in MEASURED:
+        why += f" (measuring: {measured['how']}, exit code {measured['code']})"
+    workflow.set_outputs({"verdict": "failed" if code else "passed", "exit_code": str(code)})
+    if code:
+        workflow.annotate("error", f"exit code {code}: {why}; the report is in the job's summary")
+    return int(code)
+
+
+def cleanup() -> int:
+    """Remove every container and folder of this job but the documents, whatever became of it."""
+    if not os.environ.get("CI_BENCH_WORK"):
+        return 0
+    state = _state()
+    if state["settings"]["mode"] == "container":
+        removed = docker.remove(containers.label(state["job"]))
+        workflow.say(f"{removed} containers were left to remove")
+    for folder in ("prepared", "results", "baseline", "config", "report"):
+        _remove(Path(state["work"]) / folder)
+    return 0
+
+
+def _state() -> dict[str, Any]:
+    return json.loads((Path(os.environ["CI_BENCH_WORK"]) / "state.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
+    """Run the code under test; its exit code, and how it ended."""
+    settings, work = state["settings"], Path(state["work"])
+    native = settings["mode"] == "native"
+    argv = ["ci-bench", *command] if native else containers.bench(state, phase, command, os.environ)
+    named = (*containers.BENCH, *settings["pass_env"], *(_NATIVE if native else ()))
+    values = {name: os.environ[name] for name in named if name in os.environ}
+    with (work / f"{phase}.log").open("wb") as file, workflow.without_commands():
+        log = workflow.Log(file)
+        code, how = supervise(
+            argv,
+            environ=values if native else docker.client_environment(os.environ, values),
+            take=log.take,
+            timeout_s=settings["timeout_minutes"] * 60,
+            container=None if native else containers.name(state, phase),
+            folder=Path(state["workspace"]),
+        )
+        log.finish()
+    if not native and code in OF_DOCKER:
+        how = OF_DOCKER[code]
+    elif code in {KILLED, -9} and how == "exited":
+        how = "killed, most likely for its memory"
+    if how != "exited":
+        said = "took longer than timeout_minutes allows, and was stopped" if how == "timeout" else how
+        workflow.annotate("warning", f"{phase}: {said}")
+    return (code if code >= 0 else 128 - code), how
+
+
+def _talk(state: State, phase: str, command: Sequence[str]) -> int:
+    """Run a command that has the token; its own output is the job's."""
+    native = state["settings"]["mode"] == "native"
+    argv = ["ci-bench", *command] if native else containers.report(state, phase, command, os.environ)
+    report_folder = Path(state["work"]) / "report"
+    values = {name: os.environ[name] for name in (*containers.GITHUB, *containers.PROXIES, "GITHUB_TOKEN") if name in os.environ}
+    if native:
+        files = {"GITHUB_OUTPUT": str(report_folder / "outputs"), "GITHUB_STEP_SUMMARY": str(report_folder / "summary.md")}
+        kept = (*_NATIVE, "GITHUB_EVENT_PATH", "REQUESTS_CA_BUNDLE")
+        values = {**values, **{name: os.environ[name] for name in kept if name in os.environ}, **files}
+    code, _ = supervise(
+        argv,
+        environ=values if native else docker.client_environment(os.environ, values),
+        take=lambda chunk: os.write(1, chunk),
+        timeout_s=state["settings"]["patience_s"] + 1800,
+        container=None if native else containers.name(state, phase),
+    )
+    return code if code >= 0 else 128 - code
+
+
+def _record(state: State, phase: str, code: int, how: str) -> None:
+    _write(Path(state["work"]) / f"{phase}.json", {"code": code, "how": how})
+
+
+def _recorded(state: State, phase: str) -> Any:
+    path = Path(state["work"]) / f"{phase}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that the code under test has written to, read-only parts too."""
+    for place, inner, _ in os.walk(folder):
+        for path in (Path(place) / name for name in inner):
+            if not path.is_symlink():  # before it is listed in its turn
+                path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+STEPS: Mapping[str, Callable[[], int]] = {
+    "preflight": preflight,
+    "baseline": baseline,
+    "setup": setup,
+    "bench": bench,
+    "report": report,
+    "gate": gate,
+    "cleanup": cleanup,
+}

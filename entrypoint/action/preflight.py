@@ -1,0 +1,127 @@
+"""Asks, before anything is measured, whether this runner can: docker, files, disk, image, GPU. Each failure has its own words."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import containers
+import docker
+import gpus
+from workflow import say
+
+from faults import Fault
+
+FOLDERS = ("config", "results", "prepared", "documents", "report", "baseline")
+_JOB_CONTAINER = ("/__w", "/__t")
+_CREDENTIAL = re.compile(r"(?im)^\s*extraheader\s*=|^\s*(?:push)?url\s*=\s*\w+://[^/\s]*:[^/\s]*@|^\s*\[credential|_authtoken")
+_GPU_PROBE = "ls /dev/nvidiactl /dev/nvidia[0-9]* 2>/dev/null || ls /dev/dxg"
+
+
+def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Everything that the other steps need to know. Raises `Fault`."""
+    workspace = Path(environ.get("GITHUB_WORKSPACE", "."))
+    told: Mapping[str, Any] = {}
+    if settings["mode"] == "container":
+        if str(workspace).startswith(_JOB_CONTAINER):
+            raise Fault("job_container")
+        told = docker.information()
+    elif shutil.which("ci-bench") is None:
+        raise Fault("no_ci_bench")
+    check_checkout(workspace)
+    work = make_folders(Path(environ.get("RUNNER_TEMP", "/tmp")))  # noqa: S108 - outside of a job, as for other tools
+    check_disk(work, settings["min_free_disk_gb"])
+    nonce = secrets.token_hex(6)
+    job = "-".join([environ.get("GITHUB_RUN_ID", "0"), environ.get("GITHUB_RUN_ATTEMPT", "1"), nonce])
+    state = {"settings": dict(settings), "workspace": str(workspace), "work": str(work), "job": job}
+    if settings["mode"] == "native":
+        return state
+    if Path(told.get("DockerRootDir") or "/nowhere").is_dir():
+        check_disk(Path(told["DockerRootDir"]), settings["min_free_disk_gb"])
+    state["user"] = docker.user(told)
+    state["image"] = find_image(settings["image"], Path(environ["GITHUB_ACTION_PATH"]), work)
+    check_image(state)
+    check_mount(state)
+    state["gpu_access"] = find_gpu(state)
+    return state
+
+
+def check_checkout(workspace: Path) -> None:
+    """A checkout, and no credential in it: the code under test can read all of it."""
+    git = workspace / ".git"
+    if not git.exists():
+        raise Fault("no_checkout", path=workspace)
+    for path in [git / "config", git / "config.worktree", *git.glob("modules/**/config")]:
+        if path.is_file() and _CREDENTIAL.search(path.read_text(encoding="utf-8", errors="replace")):
+            raise Fault("token_in_checkout", code=2, path=path.relative_to(workspace))
+
+
+def make_folders(temporary: Path) -> Path:
+    """The folders of this job, which nobody else can read."""
+    work = temporary / f"ci-bench-{secrets.token_hex(8)}"
+    for folder in (work, *(work / name for name in FOLDERS)):
+        folder.mkdir(mode=0o700, parents=True)
+    return work
+
+
+def check_disk(path: Path, wanted_gb: int) -> None:
+    """Enough room for environments, results, and the image's layers."""
+    free = shutil.disk_usage(path).free // 1_000_000_000
+    if free < wanted_gb:
+        raise Fault("disk", path=path, free=free, wanted=wanted_gb)
+
+
+def find_image(wanted: str, action: Path, work: Path) -> str:
+    """The image's id: pulled, or built from the action's own source."""
+    if wanted == "build":
+        return docker.build(action, work / "image-id")
+    return docker.pull(wanted)
+
+
+def check_image(state: Mapping[str, Any]) -> None:
+    """Whether this is an image of ci-bench."""
+    code, out, complaint = docker.ask(*containers.question(state, "--version"))
+    if code or not out.startswith("ci-bench "):
+        raise Fault("image", detail=complaint if code else out[:80].strip() or "it said nothing")
+    say(f"image {state['settings']['image']}: {out.strip()}, {state['image']}")
+
+
+def check_mount(state: Mapping[str, Any]) -> None:
+    """Whether a container of this daemon sees and writes the very files of this runner: it may live on another machine."""
+    word = secrets.token_hex(16)
+    folder = Path(state["work"]) / "results"
+    asked, answer = folder / "asked", folder / "answer"
+    asked.write_text(word)
+    mount = ("--mount", f"type=bind,source={folder},target=/probe")
+    code, out, complaint = docker.ask(*containers.probe(state, *mount, "cat /probe/asked"))
+    if code or out.strip() != word:
+        detail = complaint if code else "it saw another file"
+        raise Fault("mount", detail=f"{detail}; the daemon has to run on the machine that the runner's folders are on")
+    code, _, complaint = docker.ask(*containers.probe(state, *mount, "cat /probe/asked >/probe/answer"))
+    if code or not answer.is_file() or answer.read_text() != word or not os.access(answer, os.W_OK):
+        raise Fault("write", detail=f"{complaint}; a daemon that remaps users has to run as the runner's own (rootless)")
+    asked.unlink()
+    answer.unlink()
+
+
+def find_gpu(state: Mapping[str, Any]) -> str:
+    """The way by which a container gets the GPUs that are asked for: the first that works."""
+    settings = state["settings"]
+    if settings["gpus"] == "none":
+        return "none"
+    ways: Sequence[str] = gpus.WAYS if settings["gpu_access"] == "auto" else (settings["gpu_access"],)
+    complaints = []
+    for way in ways:
+        options = gpus.arguments(settings["gpus"], way)
+        code, _, complaint = docker.ask(*containers.probe(state, *options, _GPU_PROBE))
+        if code == 0:
+            say(f"GPU: {settings['gpus']}, by {way}")
+            return way
+        complaints.append(f"{way}: {complaint if code in {125, 126, 127} else 'no device appeared'}")
+    hint = "install the NVIDIA Container Toolkit on the host, or set `gpus: none` to measure on the CPU"
+    raise Fault("gpu", detail=f"{'; '.join(complaints)}. {hint}")

@@ -1,0 +1,126 @@
+"""Runs what takes long: passes its output on, ends it in time, and ends it when the job is cancelled.
+
+The runner cancels with SIGINT, SIGTERM 7.5 s later, and kills after 2.5 s more, and a shell in between passes none of it on. So
+this process is the step itself (``exec``), and stops the container by name: docker's client may be gone while it lives on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Callable
+
+GRACE_S = 5.0
+"""How long the code under test has to end by itself."""
+_DRAIN_S = 1.0
+
+
+@contextmanager
+def cancellations() -> Iterator[list[int]]:
+    """The signals to end that came while the block lasts, as a list that grows."""
+    seen: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: seen.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Stop:
+    """How one process is ended: politely, then by force."""
+
+    def __init__(self, process: subprocess.Popen[bytes], container: str | None, environ: Mapping[str, str]) -> None:
+        """`container` is what `process`, a docker client, has started; `None` for a process group of our own."""
+        self._process, self._container, self._environ = process, container, environ
+        self._since: float | None = None
+        self._forced = False
+
+    def ask(self) -> None:
+        """Ask to end; asked again, or after a while, use force."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self._send("stop", "-t", f"{GRACE_S:.0f}", number=signal.SIGTERM)
+        elif not self._forced and time.monotonic() - self._since > GRACE_S + 1:
+            self.force()
+
+    def force(self) -> None:
+        """End it now."""
+        self._forced = True
+        self._send("kill", number=signal.SIGKILL)
+        if self._container is not None:
+            self._process.terminate()
+
+    def _send(self, *command: str, number: int) -> None:
+        if self._container is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            return
+        subprocess.Popen(
+            ["docker", *command, self._container],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(self._environ),
+            start_new_session=True,
+        )
+
+
+def supervise(
+    argv: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    take: Callable[[bytes], object],
+    timeout_s: float,
+    container: str | None = None,
+    folder: Path | None = None,
+) -> tuple[int, str]:
+    """Run a command, hand its output to `take`; its exit code, and how it ended: ``exited``, ``timeout`` or ``cancelled``."""
+    with cancellations() as cancelled:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(environ),
+            cwd=folder,
+            start_new_session=True,
+        )
+        stop = Stop(process, container, environ)
+        deadline, ended = time.monotonic() + timeout_s, "exited"
+        for chunk in _output(process):
+            take(chunk)
+            if ended == "exited" and (cancelled or time.monotonic() > deadline):
+                ended = "cancelled" if cancelled else "timeout"
+            if ended != "exited":
+                stop.ask()
+        if container is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        return process.wait(), ended
+
+
+def _output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """What is printed, with an empty piece now and then, until the process has ended; what it left running is not waited for."""
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    stream, gone = process.stdout.fileno(), 0.0
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            chunk = os.read(stream, 65_536) if selector.select(0.1) else None
+            if chunk == b"":
+                break
+            yield chunk or b""
+            if process.poll() is not None:
+                gone = gone or time.monotonic()
+                if chunk is None or time.monotonic() - gone > _DRAIN_S:
+                    break
+    while process.poll() is None:
+        yield b""
+        time.sleep(0.05)

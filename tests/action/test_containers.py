@@ -1,0 +1,174 @@
+"""What containers are started with: each protection is there, and its absence is seen."""
+
+import re
+from itertools import pairwise
+
+import commands
+import containers
+import gpus
+import pytest
+from gpu_runner import defaults
+
+TOKEN = "ghs_secret"  # noqa: S105 - the test's own
+
+
+def state(**given):
+    return {
+        "settings": defaults(**given),
+        "work": "/runner/temp/ci-bench-1",
+        "workspace": "/runner/repo",
+        "job": "1-1-abc",
+        "user": "1001:1001",
+        "image": "sha256:5",
+        "gpu_access": "cdi",
+    }
+
+
+ENVIRON = {
+    "CI": "true",
+    "GITHUB_BASE_REF": "main",
+    "GITHUB_TOKEN": TOKEN,
+    "GITHUB_EVENT_PATH": "/etc/hostname",
+    "ACTIONS_RUNTIME_TOKEN": TOKEN,
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN": TOKEN,
+    "HTTPS_PROXY": "http://user:pass@proxy",
+    "SEED": "7",
+}
+
+
+def bench(phase="bench", **given):
+    where = state(**given)
+    return containers.bench(where, phase, commands.bench(where), ENVIRON)
+
+
+def complaints(argv):
+    """What a container with the code under test must not have, or lacks."""
+    joined = " ".join(argv)
+    named = [value for flag, value in pairwise(argv) if flag == "-e"]
+    mounts = [value for flag, value in pairwise(argv) if flag == "--mount"]
+    found = [
+        f"variable {name}"
+        for name in named
+        if re.search(r"TOKEN|SECRET|PROXY|ACTIONS_|EVENT|OUTPUT|SUMMARY", name, re.IGNORECASE)
+    ]
+    found += [f"value of {name}" for name in named if "=" in name and not name.startswith("NVIDIA_")]
+    found += ["a token"] if TOKEN in joined else []
+    found += ["docker's socket"] if "docker.sock" in joined else []
+    found += ["network"] if "--network=none" not in argv else []
+    for flag in ("--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--log-driver=none"):
+        found += [f"no {flag}"] if flag not in argv else []
+    found += ["no user"] if "--user" not in argv else []
+    found += ["privileged"] if re.search(r"--privileged|--cap-add|--pid=|--ipc=host|--userns", joined) else []
+    found += [f"no {flag}" for flag in ("--pids-limit", "--shm-size") if flag not in joined]
+    own = re.compile(r"/runner/temp/ci-bench-1/(config|results|prepared)")
+    for mount in mounts:
+        source, target, *rest = (part.partition("=")[2] for part in mount.split(",")[1:])
+        writable = not mount.endswith(",readonly")
+        if source == "/runner/repo":
+            found += ["checkout writable"] if writable else []
+        elif not own.fullmatch(source) and source not in {"/srv/models", "/srv/noise"}:
+            found.append(f"mount {source}")
+        elif writable and target not in {"/results", "/prepared"}:
+            found.append(f"writable {target}")
+        assert not rest or rest == [""]
+    return found
+
+
+@pytest.mark.parametrize("baseline", ["paired", "artifact", "none"])
+@pytest.mark.parametrize("phase", ["setup", "bench"])
+def test_the_code_under_test_gets_nothing_of_the_runner(phase, baseline):
+    assert complaints(bench(phase, INPUT_BASELINE=baseline)) == []
+
+
+PLANTED = {
+    "a token by name": (["-e", "GITHUB_TOKEN"], "variable GITHUB_TOKEN"),
+    "the runtime's token": (["-e", "ACTIONS_RUNTIME_TOKEN"], "variable ACTIONS_RUNTIME_TOKEN"),
+    "a token by value": (["-e", f"X={TOKEN}"], "a token"),
+    "the socket": (["--mount", "type=bind,source=/var/run/docker.sock,target=/s"], "docker's socket"),
+    "the runner's files": (["--mount", "type=bind,source=/runner/temp,target=/t,readonly"], "mount /runner/temp"),
+    "a writable checkout": (["--mount", "type=bind,source=/runner/repo,target=/r"], "checkout writable"),
+    "capabilities": (["--cap-add=SYS_ADMIN"], "privileged"),
+    "all of it": (["--privileged"], "privileged"),
+}
+
+
+@pytest.mark.parametrize(("more", "complaint"), PLANTED.values(), ids=PLANTED)
+def test_a_hole_is_seen(more, complaint):
+    argv = bench()
+    assert complaint in complaints([*argv[:3], *more, *argv[3:]])
+
+
+@pytest.mark.parametrize(
+    "flag", ["--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--init"]
+)
+def test_a_protection_that_is_gone_is_seen(flag):
+    assert complaints([part for part in bench() if part != flag]) != []
+
+
+def test_the_network_is_each_phases_own():
+    assert "--network=bridge" in bench("setup", INPUT_SETUP_NETWORK="true")
+    assert "--network=none" in bench("bench", INPUT_SETUP_NETWORK="true")
+    assert "--network=bridge" in bench("bench", INPUT_BENCH_NETWORK="true")
+
+
+def test_limits_mounts_and_variables_are_passed_on(tmp_path):
+    given = {
+        "INPUT_MEMORY": "64g",
+        "INPUT_CPUS": "8",
+        "INPUT_SHM_SIZE": "8g",
+        "INPUT_PIDS_LIMIT": "100",
+        "INPUT_PASS_ENV": "SEED GONE",
+    }
+    argv = bench(INPUT_MOUNTS=str(tmp_path.resolve()), **given)
+    assert {"--memory=64g", "--cpus=8", "--shm-size=8g", "--pids-limit=100"} <= set(argv)
+    assert f"type=bind,source={tmp_path},target={tmp_path},readonly" in argv
+    assert argv[argv.index("SEED") - 1] == "-e"
+    assert "GONE" not in argv, "docker would take the value of an unset variable for an empty one"
+
+
+def test_a_filter_is_one_argument_whatever_it_holds():
+    argv = bench(INPUT_FILTER="fastrnns/lstm[batch=64]\na b; rm -rf /\n--network=host")
+    assert argv[argv.index("--filter") :] == [
+        "--filter",
+        "fastrnns/lstm[batch=64]",
+        "--filter",
+        "a b; rm -rf /",
+        "--filter",
+        "--network=host",
+    ]
+    assert argv.index("--network=host") > argv.index("sha256:5"), "after the image, it is ci-bench's to understand"
+
+
+def test_the_report_has_the_token_by_name_and_no_gpu_and_writes_its_own_folder_only():
+    where = state()
+    argv = containers.report(where, "report", commands.publish(where), ENVIRON)
+    assert argv[argv.index("GITHUB_TOKEN") - 1] == "-e"
+    assert TOKEN not in " ".join(argv)
+    assert "NVIDIA_VISIBLE_DEVICES=void" in argv
+    assert not {"--gpus", "--device"} & {*argv}
+    writable = [part for part in argv if part.startswith("type=bind") and not part.endswith(",readonly")]
+    assert writable == ["type=bind,source=/runner/temp/ci-bench-1/report,target=/report"]
+    assert not any("/results" in part or "/runner/repo" in part or "/prepared" in part for part in argv)
+
+
+WAYS = {
+    ("none", "cdi"): ("-e", "NVIDIA_VISIBLE_DEVICES=void"),
+    ("all", "gpus"): ("--gpus", "all"),
+    ("2", "gpus"): ("--gpus", "2"),
+    ("device=0,1", "gpus"): ("--gpus", '"device=0,1"'),
+    ("all", "cdi"): ("--device", "nvidia.com/gpu=all"),
+    ("2", "cdi"): ("--device", "nvidia.com/gpu=0", "--device", "nvidia.com/gpu=1"),
+    ("device=1,3", "cdi"): ("--device", "nvidia.com/gpu=1", "--device", "nvidia.com/gpu=3"),
+    ("device=1", "runtime"): (
+        "--runtime=nvidia",
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=1",
+        "-e",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "argv"), WAYS.items(), ids=map(str, WAYS))
+def test_gpus_by_each_way(asked, argv):
+    assert gpus.arguments(*asked) == argv

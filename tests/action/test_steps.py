@@ -1,0 +1,396 @@
+"""Each step of the composite by itself, as a process: what goes wrong on a runner, and what hostile code does."""
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import commands
+import pytest
+import yaml
+from action_steps import HOSTILE, SECRET, live_commands
+from gpu_runner import ROOT, calls, defaults
+
+from ci_bench import cli
+from ci_bench.flags import make_parser
+from faults import FAULTS
+
+# Preflight
+
+
+def credential(checkout):
+    (checkout / ".git" / "config").write_text('[http "https://github.com/"]\n\textraheader = AUTHORIZATION: basic eHg=\n')
+
+
+def submodule_credential(checkout):
+    folder = checkout / ".git" / "modules" / "a" / "modules" / "b"
+    folder.mkdir(parents=True)
+    (folder / "config").write_text('[remote "origin"]\n\turl = https://me:secret@github.com/a/b\n')
+
+
+def no_git(checkout):
+    (checkout / ".git").rename(checkout / "gone")
+
+
+WRONG = {
+    "no docker": ("no_docker", {"PATH": "/nowhere"}, {}, None),
+    "no daemon": ("no_daemon", {}, {"fails": {"info": "Cannot connect to the Docker daemon"}}, None),
+    "a job container": ("job_container", {"GITHUB_WORKSPACE": "/__w/repo"}, {}, None),
+    "no checkout": ("no_checkout", {}, {}, no_git),
+    "a credential": ("token_in_checkout", {}, {}, credential),
+    "a submodule's credential": ("token_in_checkout", {}, {}, submodule_credential),
+    "a full disk": ("disk", {"INPUT_MIN_FREE_DISK_GB": "100000"}, {}, None),
+    "no such image": ("pull", {"INPUT_IMAGE": "ghcr.io/x/y"}, {"fails": {"pull": "denied", "image": "no such image"}}, None),
+    "a Dockerfile that fails": ("build", {}, {"fails": {"build": "failed to solve: process did not complete"}}, None),
+    "another image": ("image", {}, {"version": "nginx/1.27\n"}, None),
+    "an image without an entrypoint": ("image", {}, {"version": ""}, None),
+    "a daemon elsewhere": ("mount", {}, {"elsewhere": "/nowhere"}, None),
+    "a daemon that remaps users": ("write", {}, {"read_only_folders": True}, None),
+    "no GPU": ("gpu", {}, {"gpu_ways": []}, None),
+    "not that way": ("gpu", {"INPUT_GPU_ACCESS": "gpus"}, {"gpu_ways": ["cdi"]}, None),
+    "an input": ("inputs", {"INPUT_GPUS": "all --privileged"}, {}, None),
+    "natively, no ci-bench": ("no_ci_bench", {"INPUT_MODE": "native", "PATH": "/nowhere"}, {}, None),
+}
+
+
+@pytest.mark.parametrize(("key", "environ", "planned", "change"), WRONG.values(), ids=WRONG)
+def test_each_thing_that_is_wrong_has_its_own_words(steps, plan, checkout, key, environ, planned, change):  # noqa: PLR0917 - by name
+    plan(**planned)
+    if change:
+        change(checkout)
+    if environ.get("PATH"):
+        environ = {**environ, "PATH": str(bare_path(steps.notes))}
+    code, out = steps("preflight", **environ)
+    opening = FAULTS[key].partition("{")[0]
+    assert code in {2, 3}
+    assert f"::error title=ci-bench::{opening}" in out
+    assert sum(text.partition("{")[0] in out for text in FAULTS.values()) == 1, "one thing is wrong, and one is said"
+    assert steps("cleanup")[0] == 0
+
+
+def bare_path(notes):
+    """A PATH with bash and nothing else."""
+    folder = notes / "bare"
+    folder.mkdir()
+    (folder / "bash").symlink_to("/bin/bash")
+    return folder
+
+
+def test_every_fault_is_shown():
+    told = {key for key, *_ in WRONG.values()} | {"configuration"}
+    assert told == {*FAULTS}
+
+
+@pytest.mark.parametrize("way", ["cdi", "gpus", "runtime"])
+def test_the_first_way_to_a_gpu_that_works_is_taken(steps, plan, way):
+    plan(gpu_ways=[way])
+    assert steps("preflight")[0] == 0
+    assert json.loads((steps.work / "state.json").read_text())["gpu_access"] == way
+
+
+def test_no_gpu_is_asked_for(steps, plan):
+    plan(gpu_ways=[])
+    steps.ready(gpus="none")
+    assert steps("bench")[0] == 0
+    assert "NVIDIA_VISIBLE_DEVICES=void" in calls(steps.notes, "run")[-1]["argv"]
+
+
+def test_a_rootless_daemons_root_is_this_user(steps, plan):
+    plan(security=["name=seccomp,profile=builtin", "name=rootless"])
+    steps("preflight")
+    assert json.loads((steps.work / "state.json").read_text())["user"] == "0:0"
+
+
+def test_an_image_that_cannot_be_pulled_is_tried_thrice_and_then_taken_from_the_host(steps, plan):
+    plan(fails={"pull": "503 Service Unavailable"})
+    started = time.monotonic()
+    code, out = steps("preflight", INPUT_IMAGE="ghcr.io/x/y")
+    assert code == 0
+    assert len(calls(steps.notes, "pull")) == 3
+    assert time.monotonic() - started > 4, "with growing pauses"
+    assert "could not be pulled (503 Service Unavailable); the one that is on this host is used" in out
+
+
+def test_what_runs_is_the_image_that_was_looked_at(steps):
+    """By its id: between two steps, a tag may be moved."""
+    steps.ready()
+    steps("bench")
+    assert {one["image"] for one in calls(steps.notes, "run")} == {"sha256:" + "5" * 64}
+
+
+def test_the_configuration_that_cannot_be_had_ends_the_job(steps):
+    (steps.notes / "bin" / "stub.json").write_text('{"fetch-config": 5}')
+    steps("preflight")
+    code, out = steps("baseline", GITHUB_TOKEN=SECRET)
+    assert code == 5
+    assert FAULTS["configuration"].partition("{")[0] in out
+
+
+# Tokens
+
+
+def test_no_token_is_anywhere_near_the_code_under_test(steps):
+    steps.ready(pass_env="SEED")  # noqa: S106 - no password
+    for name in ("setup", "bench"):
+        steps(name, SEED="7", GITHUB_TOKEN=SECRET)  # a careless job-level variable
+    seen = [one for one in calls(steps.notes, "run") if one["command"][0] in {"setup", "gate"}]
+    assert [one["command"][0] for one in seen] == ["setup", "gate"]
+    for one in seen:
+        assert SECRET not in json.dumps(one["argv"])
+        assert SECRET not in json.dumps(one["environ"]), "the docker command has no token either"
+        assert one["inside"]["SEED"] == "7"
+    assert SECRET not in "".join(path.read_text() for path in steps.work.rglob("*") if path.is_file())
+
+
+def test_the_token_reaches_what_talks_to_github(steps):
+    steps.ready()
+    (one,) = (one for one in calls(steps.notes, "run") if one["command"][0] == "fetch-config")
+    assert one["inside"]["GITHUB_TOKEN"] == SECRET
+    assert SECRET not in json.dumps(one["argv"])
+
+
+# Hostile output
+
+
+def test_what_the_code_under_test_prints_commands_nothing(steps, plan):
+    plan(prints=HOSTILE)
+    steps.ready()
+    for name in ("setup", "bench"):
+        code, out = steps(name)
+        assert (code, live_commands(out)) == (0, [])
+        without = re.sub(r"(?m)^::stop-commands::.*\n|^::[0-9a-f]{32}::$", "", out)
+        assert live_commands(without) == [], "the lines are harmless by themselves, too"
+        assert "\x1b" not in out
+        assert "│ end" in out
+    assert steps.outputs == {}
+
+
+def test_an_unfiltered_log_would_be_obeyed():
+    assert live_commands(HOSTILE) == ["set-output", "add-mask", "error"], "then its own stop-commands hides the rest"
+    assert live_commands("##[set-output name=v]x") == ["set-output"]
+    assert live_commands("::stop-commands::abc\n::error::x\n::abc::") == []
+
+
+def test_an_endless_line_and_a_flood_are_cut(steps, plan):
+    plan(prints="x" * 100_000 + "\n" + "y" * 19 + ("\n" + "y" * 19) * 250_000)
+    steps.ready()
+    code, out = steps("bench")
+    assert code == 0
+    assert max(map(len, out.splitlines())) < 2_100
+    assert "printed too much" in out
+    assert (steps.work / "bench.log").stat().st_size <= 4_100_000
+
+
+# What is left behind
+
+
+def test_links_pipes_and_giants_are_left_where_they_are(steps, tmp_path):
+    victim = tmp_path / "credentials"
+    victim.write_text("the runner's secret")
+    results = steps.notes / "results"
+    (results / "elsewhere").mkdir(parents=True)
+    (results / "elsewhere" / "results.json").write_text("{}")
+    (results / "results.json").symlink_to(victim)
+    (results / "base").symlink_to(tmp_path)
+    (results / "calibration.json").symlink_to("/proc/self/environ")
+    (results / "report.html").write_text("<script>")
+    (results / "setup").mkdir()
+    (results / "setup" / "base-1.log").symlink_to(victim)
+    (results / "setup" / "head-1.log").write_text("built")
+    (results / "evil.sh").write_text("x")
+    (tmp_path / "results.json").write_text("the runner's secret")
+    steps.ready()
+    code, _ = steps("bench")
+    assert code == 0
+    taken = {str(path.relative_to(steps.work / "documents")) for path in (steps.work / "documents").rglob("*") if path.is_file()}
+    assert taken == {"setup/head-1.log", "bench.log"}
+
+
+def test_a_pipe_does_not_hold_the_job_up(steps):
+    steps.ready()
+    os.mkfifo(steps.work / "results" / "results.json")
+    (steps.work / "results" / "setup").mkdir()
+    with (steps.work / "results" / "setup" / "base-1.log").open("wb") as stream:
+        stream.truncate(30_000_000)
+    os.link(steps.work / "state.json", steps.work / "results" / "calibration.json")
+    assert steps("bench")[0] == 0
+    assert sorted(path.name for path in (steps.work / "documents").iterdir()) == ["bench.log"]
+
+
+def test_cleaning_up_copes_with_what_cannot_be_listed(steps):
+    steps.ready()
+    folder = steps.work / "prepared" / "a" / "b"
+    folder.mkdir(parents=True)
+    (folder / "file").touch()
+    folder.chmod(0)
+    folder.parent.chmod(0o500)
+    assert steps("cleanup")[0] == 0
+    assert not (steps.work / "prepared").exists()
+    assert (steps.work / "documents").is_dir(), "its path is an output"
+    assert calls(steps.notes, "ps")[-1]["argv"][-1].startswith("label=ci-bench.job=17-")
+
+
+# The gate
+
+
+ENDS = {
+    "passed": ({}, {}, 0, "passed"),
+    "a regression": ({}, {"publish": 1}, 1, "failed"),
+    "not comparable": ({}, {"publish": 4}, 4, "failed"),
+    "GitHub said no": ({}, {"publish": 5}, 5, "failed"),
+    "the bench's own verdict is not asked": ({"codes": {"gate": 1}}, {}, 0, "passed"),
+    "measuring was killed, and what it left would pass": ({"codes": {"gate": 137}}, {}, 3, "failed"),
+    "measuring failed, and what it left would pass": ({"codes": {"gate": 3}}, {}, 3, "failed"),
+    "docker refused": ({"refuse": ["gate"]}, {"publish": 3}, 3, "failed"),
+    "set-up failed": ({"codes": {"setup": 2}}, {"publish": 3}, 3, "failed"),
+    "no report": ({}, {"publish": 1, "silent": ["publish"]}, 3, "failed"),
+    "no report that calls itself a pass": ({}, {"silent": ["publish"]}, 3, "failed"),
+    "a report with words of its own": ({}, {"outputs": {"verdict": "passed-ish"}}, 3, "failed"),
+}
+
+
+@pytest.mark.parametrize(("planned", "stubbed", "code", "verdict"), ENDS.values(), ids=ENDS)
+def test_the_gate(steps, plan, planned, stubbed, code, verdict):  # noqa: PLR0917 - by name
+    plan(**planned)
+    (steps.notes / "bin" / "stub.json").write_text(json.dumps(stubbed))
+    steps.ready()
+    steps("setup")
+    steps("bench")
+    assert steps("report", GITHUB_TOKEN=SECRET)[0] == 0
+    found, out = steps("gate")
+    assert (found, steps.outputs) == (code, {"verdict": verdict, "exit_code": str(code)})
+    assert ("::error title=ci-bench::exit code" in out) == bool(code)
+    measured = [one["command"][0] for one in calls(steps.notes, "run") if one["command"][0] == "gate"]
+    assert measured == ([] if "setup" in planned.get("codes", {}) else ["gate"])
+
+
+def test_only_plain_words_become_outputs(steps):
+    hostile = {"comment_url": "javascript:alert(1)", "check_url": "https://github.example/x y", "regressed": "1; rm", "evil": "x"}
+    (steps.notes / "bin" / "stub.json").write_text(json.dumps({"outputs": {**hostile, "improved": "2"}}))
+    steps.ready()
+    steps("bench")
+    steps("report", GITHUB_TOKEN=SECRET)
+    assert steps.outputs == {"improved": "2"}
+
+
+# Time and cancellation
+
+
+def hang(steps, plan, **more):
+    plan(hangs="gate", **more)
+    process = steps.start("bench")
+    until = time.monotonic() + 30
+    while not (steps.notes / "hanging").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_cancelled_job_stops_its_container(steps, plan, number):
+    steps.ready()
+    process = hang(steps, plan)
+    sent = time.time()
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    (stopped,) = calls(steps.notes, "stop")
+    assert process.returncode == 130
+    assert stopped["argv"] == ["stop", "-t", "5", f"ci-bench-{json.loads((steps.work / 'state.json').read_text())['job']}-bench"]
+    assert stopped["time"] - sent < 2, "the runner waits 7.5 s before it sends the next signal"
+    assert steps.recorded("bench") == {"code": 130, "how": "cancelled"}
+
+
+def test_a_container_that_does_not_stop_is_killed_in_time(steps, plan):
+    steps.ready()
+    process = hang(steps, plan, stubborn=True)
+    sent = time.time()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert time.time() - sent < 9.5, "10 s after the first signal the runner kills everything"
+    assert len(calls(steps.notes, "kill")) == 1
+
+
+def test_a_measurement_that_takes_too_long_is_stopped_and_does_not_pass(steps, plan):
+    steps.ready()
+    state = json.loads((steps.work / "state.json").read_text())
+    state["settings"]["timeout_minutes"] = 0.01
+    (steps.work / "state.json").write_text(json.dumps(state))
+    process = hang(steps, plan)
+    out = process.communicate(timeout=30)[0]
+    assert process.returncode == 0, "what was measured is reported"
+    assert "::warning title=ci-bench::bench: took longer than timeout_minutes allows" in out
+    steps("report", GITHUB_TOKEN=SECRET)
+    assert steps("gate")[0] == 3
+
+
+# Natively
+
+
+def test_natively_the_code_under_test_sees_no_token(steps):
+    (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
+    steps.ready(mode="native", pass_env="SEED")  # noqa: S106 - no password
+    for name in ("setup", "bench"):
+        assert steps(name, SEED="7", GITHUB_TOKEN=SECRET, AWS_SECRET_ACCESS_KEY=SECRET)[0] == 0
+    steps("report", GITHUB_TOKEN=SECRET)
+    told = [json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    by_name = {one["argv"][0]: one for one in told}
+    assert [*by_name] == ["fetch-config", "setup", "gate", "publish"]
+    for name in ("setup", "gate"):
+        assert SECRET not in json.dumps(by_name[name])
+        assert by_name[name]["environ"]["SEED"] == "7"
+    assert by_name["publish"]["environ"]["GITHUB_TOKEN"] == SECRET
+    assert calls(steps.notes) == [], "docker was not asked"
+    assert steps("gate")[0] == 0
+
+
+# The trusted half, on a hosted runner
+
+
+def hosted(steps, **given):
+    """Its step, with the stub in place of what is installed."""
+    folder = Path(steps.environ["RUNNER_TEMP"]) / "ci-bench-report" / "bin"
+    folder.mkdir(parents=True)
+    python = folder / "python"
+    python.write_text(f'#!/bin/bash\nshift 2\nexec "{steps.environ["DOCKER_FAKE_CI_BENCH"]}" "$@"\n')
+    python.chmod(0o700)
+    declared = yaml.safe_load((ROOT / "report" / "action.yml").read_text())["inputs"]
+    inputs = {f"INPUT_{name.upper()}": str(one["default"]) for name, one in declared.items() if name != "token"}
+    return steps("hosted", **{**inputs, "STUB_NOTES": str(steps.notes / "bin"), **given})
+
+
+@pytest.mark.parametrize(
+    ("gate", "code", "ends"), [("true", 1, 1), ("false", 1, 0), ("false", 4, 0), ("false", 5, 5), ("false", 0, 0)]
+)
+def test_whether_the_trusted_half_fails_with_the_verdict(steps, gate, code, ends):
+    (steps.notes / "bin" / "stub.json").write_text(json.dumps({"publish": code}))
+    assert hosted(steps, INPUT_GATE=gate)[0] == ends
+
+
+def test_the_trusted_halfs_inputs_become_flags(steps):
+    given = {"INPUT_ARTIFACT": "ci-bench-*", "INPUT_LEGS": "3", "INPUT_BASELINE": "artifact", "INPUT_BASELINE_ARTIFACT": "base-*"}
+    assert hosted(steps, **given)[0] == 0
+    (line,) = (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
+    parsed = make_parser(cli.COMMANDS).parse_args(json.loads(line)["argv"])
+    assert (parsed.artifact, parsed.legs, parsed.baseline, parsed.baseline_artifact) == ("ci-bench-*", 3, "artifact", "base-*")
+
+
+def test_bad_inputs_of_the_trusted_half_are_named(steps):
+    code, out = hosted(steps, INPUT_ARTIFACT="a*b*c", INPUT_LEGS="0")
+    assert code == 2
+    assert "artifact is 'a*b*c'" in out
+    assert "legs is '0'" in out
+
+
+@pytest.mark.parametrize("baseline", ["paired", "artifact", "none"])
+@pytest.mark.parametrize("mode", ["container", "native"])
+def test_every_command_of_the_steps_parses(baseline, mode):
+    """The flags are those of this ci-bench."""
+    where = {"settings": defaults(INPUT_BASELINE=baseline, INPUT_MODE=mode, INPUT_BASE="main", INPUT_FILTER="a\nb"), "work": "/w"}
+    for make in (commands.fetch_config, commands.fetch_baseline, commands.setup, commands.bench, commands.publish):
+        assert make_parser(cli.COMMANDS).parse_args(make(where)).command
+
+
+def test_the_defaults_are_sound():
+    assert defaults()["mode"] == "container"
+    assert defaults()["bench_network"] is False

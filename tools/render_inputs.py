@@ -1,0 +1,48 @@
+"""Renders docs/inputs.md from action.yml and report/action.yml, so that the page and the actions cannot differ.
+
+Run as ``python tools/render_inputs.py > docs/inputs.md``; a test compares the committed file with the output.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+# ruff: noqa: E501 - lines of a page, not of code
+INTRODUCTION = """# Inputs and outputs of the actions
+
+Made from [action.yml](../action.yml) and [report/action.yml](../report/action.yml). All inputs can be left out. One that cannot be is
+named before anything is measured, and all such faults together. [docs/docker.md](docker.md) has the short form for trusted hosts,
+`ci-bench/ci-bench/docker`, whose inputs have the same names.
+"""
+ACTIONS = {
+    "action.yml": "`ci-bench/ci-bench`: measures, on your runner",
+    "report/action.yml": "`ci-bench/ci-bench/report`: judges and tells, on a hosted runner",
+}
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for path, title in ACTIONS.items():
+        action = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+        parts += [f"## {title}", "", "| input | default | meaning |", "| --- | --- | --- |"]
+        parts += [f"| `{name}` | {_default(one)} | {_words(one)} |" for name, one in action["inputs"].items()]
+        parts += ["", "| output | meaning |", "| --- | --- |"]
+        parts += [f"| `{name}` | {_words(one)} |" for name, one in action["outputs"].items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _default(one: dict[str, Any]) -> str:
+    return f"`{one['default']}`" if one["default"] else "–"
+
+
+def _words(one: dict[str, Any]) -> str:
+    return " ".join(str(one["description"]).split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
