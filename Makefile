@@ -2,18 +2,21 @@
 
 VENV  ?= .venv
 LIGHT ?= .venv-light
+ACTIONS := .actions
 PY    := $(VENV)/bin/python
 HOME_OF_RUNS := .ci-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test lint format golden data clean
+.PHONY: help bench test faults lint format golden pictures data clean
 
 help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
 	@echo "make test     run all tests (no GPU, no network)"
+	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   let ruff format and fix"
 	@echo "make golden   rewrite the golden files of the reports, on purpose"
+	@echo "make pictures measure and render the pictures of the README again, some minutes"
 	@echo "make data     regenerate the embedded reviews"
 	@echo "make clean    remove environments, caches and saved runs"
 
@@ -21,8 +24,12 @@ bench: $(VENV)/.ready
 	$(VENV)/bin/ci-bench gate --config src/ci_bench/default.yml --output $(HOME_OF_RUNS)/results \
 	    --baseline $(HOME_OF_RUNS)/baseline --save-baseline --comment
 
-test: $(VENV)/.ready $(LIGHT)/.ready
+test: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
+	tools/browser.sh
 	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(PYTEST_ARGS)
+
+faults: $(VENV)/.ready
+	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready
 	$(PY) -m ruff check .
@@ -37,6 +44,11 @@ golden: $(VENV)/.ready
 	CI_BENCH_UPDATE_GOLDEN=1 $(PY) -m pytest tests/report
 	git diff --stat -- tests/golden
 
+pictures: $(VENV)/.ready
+	tools/browser.sh
+	$(PY) tools/pictures.py measure $(HOME_OF_RUNS)/pictured
+	$(PY) tools/pictures.py render $(HOME_OF_RUNS)/pictured
+
 data: $(VENV)/.ready
 	$(PY) -m ci_bench.suites.training_loss.data.generate
 
@@ -48,5 +60,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/setup.sh
 $(LIGHT)/.ready: pyproject.toml constraints.txt tools/setup.sh
 	tools/setup.sh $(LIGHT)
 
+# GitHub's own parser and evaluator of expressions, where there is Node.js.
+$(ACTIONS)/.ready: $(wildcard tools/actions/*) tools/setup_actions.sh
+	tools/setup_actions.sh $(ACTIONS)
+
 clean:
-	rm -rf $(VENV) $(LIGHT) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(LIGHT) $(ACTIONS) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build

@@ -32,13 +32,18 @@ MAY_IMPORT = {
     "judge": BOTTOM,
     "report": BOTTOM,
     "formats": BOTTOM,
-    "history": {*BOTTOM, "judge"},
+    "history": {*BOTTOM, "judge", "report"},
+    "history_flags": set(),
+    "bisection": set(),
     "github": {"errors"},
     "doctor": {*BOTTOM, "engine", "judge"},
     "fastrnns_flags": {*BOTTOM, "formats", "suites"},
-    "flags": {"fastrnns_flags"},
+    "flags": {"fastrnns_flags", "history_flags"},
+    "page_assets": {"report"},
     "noise_floor": {*BOTTOM, "judge", "suites"},
     "planning": {*BOTTOM, "suites"},
+    "plugins": {*BOTTOM, "engine", "suites"},
+    "resuming": {*BOTTOM, "engine", "planning"},
     "selftest": {*BOTTOM, "judge"},
 }
 """By part of the package: what else of ours it may import; parts that are not here may import all but the edge, `cli` and `commands`."""
@@ -276,6 +281,8 @@ def test_errors_are_defined_in_one_module() -> None:
 
 DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 COMES_WITH = {"triton"}
+PLOTS = {"matplotlib"}
+"""The extra `plots`: imported where pictures are asked for."""
 ON_REQUEST = {"timm", "torchao", "torchvision"}
 """Used by suites where a user has installed them and asks for them, with a clear word where they are missing."""
 LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
@@ -291,10 +298,11 @@ def third_party() -> set[str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    base, extra = (
+    base, extra, plots = (
         {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in listed}
-        for listed in (project["dependencies"], project["optional-dependencies"]["engine"])
+        for listed in (project["dependencies"], *(project["optional-dependencies"][name] for name in ("engine", "plots")))
     )
     heavy = {DISTRIBUTIONS.get(top, top) for top in HEAVY - COMES_WITH - ON_REQUEST}
-    assert base == third_party() - heavy | LATER
+    assert base == third_party() - heavy - plots | LATER
+    assert plots == PLOTS <= third_party()
     assert extra == third_party() & heavy == heavy

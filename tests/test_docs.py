@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ci_bench import cli
+from ci_bench import __version__, cli
 from ci_bench.config import load_config
 from ci_bench.flags import make_parser
 
@@ -27,7 +27,7 @@ def commands():
     """Every `ci-bench …` command line in the pages and the example workflows."""
     texts = [page.read_text() for page in PAGES] + [path.read_text() for path in ROOT.glob("examples/**/*.yml")]
     found = re.findall(
-        r"\bci-bench (?:run|gate|compare|report|validate|list|doctor|selftest|calibrate|convert|fastrnns|publish|announce|fetch-baseline)\b[^`\n|&]*",
+        r"\bci-bench (?:run|gate|compare|report|show(?= FILE| \S+\.json)|validate|list|doctor|selftest|calibrate|convert|fastrnns|publish|announce|fetch-baseline|setup|history|bisect)\b[^`\n|&]*",
         "\n".join(texts),
     )
     return sorted({line.strip() for line in found})
@@ -66,7 +66,9 @@ def test_workflows_grant_nothing_and_pin_every_action(path):
     workflow = yaml.safe_load(text)
 
     assert workflow["permissions"] == {}
-    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", used) for used in re.findall(r"uses: (.*)", text))
+    ours = rf"\./ # .*|ci-bench/ci-bench(/report)?@v{re.escape(__version__)}"
+    pinned = r"[\w./-]+@[0-9a-f]{40} # v[\d.]+(?: # zizmor: .*)?"
+    assert all(re.fullmatch(rf"{pinned}|{ours}", used) for used in re.findall(r"uses: (.*)", text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -14,6 +14,7 @@ from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
+from ci_bench.records.history import History
 from ci_bench.records.policy import DEFAULT_SEVERITIES, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Results
 from ci_bench.suites.training_loss.options import Dataset, Model, Options, Precision
@@ -93,7 +94,8 @@ def array_differences(root: Mapping[str, Any], node: Mapping[str, Any], members:
 
 
 @pytest.mark.parametrize(
-    ("kind", "hint"), [(Kind.RESULTS, Results), (Kind.COMPARISON, Comparison), (Kind.CALIBRATION, Calibration)]
+    ("kind", "hint"),
+    [(Kind.RESULTS, Results), (Kind.COMPARISON, Comparison), (Kind.CALIBRATION, Calibration), (Kind.HISTORY, History)],
 )
 def test_a_schema_matches_its_dataclasses(kind: Kind, hint: type) -> None:
     # The order of the fields matters only to readers, who find `kind` first in both.

@@ -1,6 +1,7 @@
 """A machine with the fake suite installed, and a folder with a configuration that names it."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import yaml
 from fake_suite import FIXTURES
 
 from ci_bench import cli, doctor
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
@@ -52,3 +55,20 @@ def ci_bench(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
         return code, told.out, told.err
 
     return run
+
+
+@pytest.fixture
+def repository(tmp_path: Path, configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one commit: a configuration of one case, and code that takes 4 ms."""
+    from end_to_end_builders import git
+
+    folder = tmp_path / "a repository"
+    folder.mkdir()
+    configure({"name": "one"}, launches=5, blocks=6, sample_s=0.004).rename(folder / "ci-bench.yml")
+    (folder / "fake_step_s").write_text("0.004")
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "start")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CI_BENCH_NOISE", str(tmp_path / "noise"))
+    return folder

@@ -1,10 +1,8 @@
 """`gate --baseline paired` and `calibrate` from argv to exit code, on repositories made here."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 import yaml
+from end_to_end_builders import commit, git, outcome
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
@@ -13,36 +11,6 @@ from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.policy import Rule
 
 pytestmark = pytest.mark.usefixtures("plugin")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "init.defaultBranch=main")
-    told = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return told.stdout.strip()
-
-
-@pytest.fixture
-def repository(tmp_path: Path, configure, monkeypatch) -> Path:
-    """A checkout with one commit: a configuration of one case, and code that takes 4 ms."""
-    folder = tmp_path / "a repository"
-    folder.mkdir()
-    configure({"name": "one"}, launches=5, blocks=6, sample_s=0.004).rename(folder / "ci-bench.yml")
-    (folder / "fake_step_s").write_text("0.004")
-    git(folder, "init")
-    git(folder, "add", ".")
-    git(folder, "commit", "-m", "start")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("CI_BENCH_NOISE", str(tmp_path / "noise"))
-    return folder
-
-
-def commit(folder: Path, step_s: str) -> None:
-    (folder / "fake_step_s").write_text(step_s)
-    git(folder, "commit", "-a", "-m", f"take {step_s} s")
-
-
-def outcome(out: Path):
-    return documents.read_comparison(out / "comparison.json")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ COMMANDS = {
     "report of results": (["report", RESULTS], 0, "ci-bench"),
     "report of a comparison": (["report", "--full", str(EXAMPLES / "valid" / "comparison.json")], 0, "ci-bench"),
     "compare": (["compare", RESULTS, RESULTS, "--output", "out"], None, "training_loss/reviews"),
+    "report as a page": (["report", RESULTS, "--format", "html"], 0, "<!doctype html>"),
+    "report as a badge": (["report", RESULTS, "--format", "badge"], 0, '"schemaVersion": 1'),
+    "show": (["show", RESULTS], 0, "training_loss/reviews"),
     "compare for a comment": (["compare", RESULTS, RESULTS, "--comment"], None, "training_loss/reviews"),
 }
 """Arguments, exit code (`None`: whatever the example is judged to be, but judged), and a word of the output."""

@@ -41,6 +41,11 @@ def training(**fields):
     return numeric(trace(Role.CANDIDATE, **fields))
 
 
+def learnt(**fields):
+    """A training whose candidate does exactly what its reference does."""
+    return evidence(trace(Role.REFERENCE, **fields), perturbed(), trace(Role.CANDIDATE, **fields))
+
+
 def evaluated(lost):
     runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(), trace(Role.CANDIDATE, accuracy=0.5, disagreements=(lost, 0))]
     return evidence(*runs, rows=1000)
@@ -53,6 +58,8 @@ SCENES = {
     Rule.PARITY_BROKEN: (results(result(TIME, parity=training(scale=1.1))), results(FINE)),
     Rule.PARITY_UNDECIDED: (results(result(TIME, parity=training(start="x"))), results(FINE)),
     Rule.ACCURACY_BROKEN: (results(result(TIME, parity=evaluated(100))), results(FINE)),
+    Rule.LEARNING_CHANGED: (results(result(TIME, parity=learnt(scale=1.1))), results(result(TIME, parity=learnt()))),
+    Rule.LEARNING_UNKNOWN: (results(result(TIME, parity=learnt(data="x"))), results(result(TIME, parity=learnt()))),
     Rule.CHECK_FAILED: (results(result(TIME, checks=(check(),))), results(FINE)),
     Rule.CHECK_UNKNOWN: (results(result(TIME, checks=(check(Outcome.UNKNOWN),))), results(FINE)),
     Rule.CASE_FAILED: (results(ALSO, result(status=Status.CRASHED)), results(ALSO, FINE)),

@@ -273,7 +273,7 @@ def test_the_kind_of_a_file_is_told(name: str, content: str, kind: Kind, tmp_pat
 @pytest.mark.parametrize("content", ["[]", "{}", '{"kind": "config"}', '{"kind": ["results"]}', '{"kind": null}'])
 def test_a_file_of_no_kind_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(BadDocument, match=r"\$\.kind is .*, not 'results', 'comparison' or 'calibration'"):
+    with pytest.raises(BadDocument, match=r"\$\.kind is .*, not 'results', 'comparison', 'calibration' or 'history'"):
         document_kind(tmp_path / "x.json")
 
 

@@ -8,13 +8,22 @@ import pytest
 
 from ci_bench.config import load_config
 from ci_bench.errors import BadDocument
-from ci_bench.records.documents import document_kind, read_calibration, read_comparison, read_results, to_json, write
+from ci_bench.records.documents import (
+    document_kind,
+    read_calibration,
+    read_comparison,
+    read_history,
+    read_results,
+    to_json,
+    write,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
 READERS: dict[str, Callable[[Path], Any]] = {
     "results": read_results,
     "comparison": read_comparison,
     "calibration": read_calibration,
+    "history": read_history,
     "config": load_config,
 }
 
@@ -51,6 +60,17 @@ FAULTS = [
     ("comparison_zero_speedup.json", "$.cases[0].pairs[0].speedup", "0 is not more than 0"),
     ("deep.json", "", "nested too deep; ci-bench did not write this file"),
     ("empty.json", "", "the file is empty; look at the log of the run that should have written it"),
+    ("history_address.json", "$.runs[0].url", "'javascript:alert(1)' does not have the form"),
+    ("history_huge_value.json", "$.series[0].values", "a value beyond 1e+300, which nobody measured"),
+    ("history_no_moment.json", "$.runs[0].at", "'2030-13-45T12:00:00Z' is not a moment of time"),
+    ("history_no_such_machine.json", "$.runs[1].machine", "1 is not one of the 1 in $.machines"),
+    ("history_no_such_run.json", "$.series[0].runs", "names a run that is not one of the 2 in $.runs"),
+    ("history_same_machine.json", "$.machines[1]", "is there already"),
+    ("history_same_run.json", "$.runs[1]", "('2030-01-31.1', 0) is there already"),
+    ("history_same_series.json", "$.series[1]", "is there already"),
+    ("history_uneven.json", "$.series[0]", "2 runs, 3 values and 2 errors: the lists belong together"),
+    ("history_unordered_runs.json", "$.series[0].runs", "is not in the order of $.runs, or names a run twice"),
+    ("history_zero_time.json", "$.series[0].values", "a time or a rate that is not above 0"),
     ("not_json.json", "", "1:1: not JSON: Expecting value"),
     ("not_utf8.json", "", "not UTF-8 at byte 11; ci-bench did not write this file"),
     ("null.json", "$", "null is not a mapping, and a results document is one"),

@@ -1,0 +1,165 @@
+"""The scan for steps, against a plain reference; false alarms and power by simulation; properties."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ci_bench.judge import changes
+from ci_bench.judge.changes import EDGE, LEAST, find_steps, scan, threshold, winsorised
+
+
+def noise(seed, series, points, rho=0.0):
+    draws = np.random.Generator(np.random.PCG64(seed)).standard_normal((series, points))
+    for point in range(1, points):
+        draws[:, point] = rho * draws[:, point - 1] + math.sqrt(1 - rho**2) * draws[:, point]
+    return draws
+
+
+def plain_scan(values):
+    """The formula of the module's docstring, word by word, for one series."""
+    points, best = len(values), (-1.0, 0)
+    for place in range(EDGE, points - EDGE + 1):
+        left, right = values[:place], values[place:]
+        rest = sum((left - left.mean()) ** 2) + sum((right - right.mean()) ** 2)
+        spread = math.sqrt(rest / (points - 2))
+        score = abs(left.mean() - right.mean()) / (spread * math.sqrt(1 / len(left) + 1 / len(right)))
+        best = max(best, (score, place))
+    score, place = best
+    around = np.concatenate([values[:place] - values[:place].mean(), values[place:] - values[place:].mean()])
+    rho = sum(around[1:] * around[:-1]) / sum(around**2)
+    rho = min(max(rho + 5 * (1 + rho) / points, 0.0), 0.7)
+    return score * math.sqrt((1 - rho) / (1 + rho)), place
+
+
+def plain_winsorised(values):
+    """The windows word by word: seven values on either side, but at an end no more than two more inwards than outwards."""
+    points, middle = len(values), []
+    for at in range(points):
+        back, on = min(at, 7), min(points - 1 - at, 7)
+        back, on = min(back, on + 2), min(on, back + 2)
+        middle.append(np.median(values[at - back : at + on + 1]))
+    middle = np.array(middle)
+    reach = 2.5 * 1.4826 * np.median(np.abs(values - middle))
+    return np.clip(values, middle - reach, middle + reach)
+
+
+@pytest.mark.parametrize("points", [20, 57, 200])
+def test_the_scan_is_the_plain_formula(points):
+    table = noise(points, 5, points)
+    table[1, points // 2 :] += 2.0
+    found = scan(table)
+    for row, values in enumerate(table):
+        assert (found.score[row], found.place[row]) == pytest.approx(plain_scan(values))
+
+
+def test_pulling_in_is_the_plain_formula():
+    table = noise(3, 4, 60)
+    table[2, 30] += 50.0
+    for pulled, values in zip(winsorised(table), table, strict=True):
+        assert pulled == pytest.approx(plain_winsorised(values))
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.4])
+def test_at_most_one_null_series_in_a_hundred_shows_a_step(rho):
+    shown = [bool(find_steps(values, least=0.0)) for values in noise(11, 300, 400, rho)]
+    assert sum(shown) <= 3
+
+
+def test_most_steps_of_two_standard_deviations_are_seen_after_ten_runs():
+    table = noise(12, 120, 410)
+    table[:, 400:] += 2.0
+    seen = [any(abs(step.place - 400) <= 10 for step in find_steps(values, least=0.0)) for values in table]
+    assert sum(seen) >= 102
+
+
+def test_a_scan_without_its_correction_for_dependence_alarms_falsely(monkeypatch):
+    monkeypatch.setattr(changes, "_dependence", lambda residuals: np.ones(len(residuals)))
+    assert sum(bool(find_steps(values, least=0.0)) for values in noise(11, 100, 400, 0.6)) > 10
+
+
+def test_a_threshold_that_is_too_low_alarms_falsely(monkeypatch):
+    monkeypatch.setattr(changes, "_THRESHOLDS", tuple(2.5 for _ in changes._THRESHOLDS))
+    assert sum(bool(find_steps(values, least=0.0)) for values in noise(11, 100, 400)) > 20
+
+
+def test_steps_up_and_down_again_are_both_found():
+    (values,) = noise(1, 1, 600)
+    values[200:400] += 3.0
+    assert [abs(step.place - place) <= 2 for step, place in zip(find_steps(values, least=0.0), (200, 400), strict=True)] == [
+        True,
+        True,
+    ]
+
+
+def test_a_step_far_back_in_a_long_series_is_found():
+    (values,) = noise(2, 1, 4_000)
+    values[500:] += 2.0
+    (step,) = find_steps(values, least=0.0)
+    assert abs(step.place - 500) <= 3
+
+
+def test_one_wild_value_is_no_step():
+    (values,) = noise(5, 1, 100)
+    values[50] += 1_000.0
+    values[97] += 1_000.0
+    assert find_steps(values, least=0.0) == ()
+
+
+def test_a_step_smaller_than_what_matters_is_let_be():
+    (values,) = noise(6, 1, 400)
+    values[200:] += 1.5
+    assert find_steps(values, least=1.0)
+    assert find_steps(values, least=2.0) == ()
+
+
+def test_a_slope_is_called_one_and_a_step_is_not():
+    (values,) = noise(7, 1, 300)
+    slope = values + np.linspace(0, 6, 300)
+    stepped = values + 3.0 * (np.arange(300) >= 150)
+    assert any(step.drift for step in find_steps(slope, least=0.0))
+    assert [step.drift for step in find_steps(stepped, least=0.0)] == [False]
+
+
+@pytest.mark.parametrize("points", [0, 1, 5, LEAST - 1])
+def test_too_few_points_say_nothing(points):
+    assert find_steps(np.arange(points) * 1.0, least=0.0) == ()
+    assert threshold(points) == math.inf
+
+
+def test_values_that_never_change_have_no_step_and_exact_ones_have_theirs():
+    assert find_steps(np.full(50, math.log(3.0)), least=0.0) == ()
+    (step,) = find_steps(np.array([3.0] * 40 + [4.0] * 10), least=0.0)
+    assert step.place == 40
+    assert find_steps(np.array([3.0] * 48 + [4.0] * 2), least=2.0) == ()
+
+
+rows = st.lists(st.floats(-1e6, 1e6), min_size=LEAST, max_size=60).map(np.array)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=rows, shift=st.floats(-1e3, 1e3), scale=st.floats(0.1, 100))
+def test_neither_origin_nor_unit_changes_what_is_found(values, shift, scale):
+    values = np.round(values, 3)
+    one, two = scan(values[None]), scan(values[None] * scale + shift)
+    if np.ptp(values) > 1.0 and np.isfinite(one.score[0]) and one.score[0] < 50:
+        assert two.score[0] == pytest.approx(one.score[0], rel=1e-3, abs=1e-3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=rows)
+def test_whatever_comes_places_are_in_order_and_keep_their_distance_from_the_ends(values):
+    places = [step.place for step in find_steps(values, least=0.0)]
+    assert places == sorted(set(places))
+    assert all(EDGE <= place <= len(values) - EDGE for place in places)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=rows)
+def test_backwards_the_strongest_step_is_the_same(values):
+    values = np.round(values, 3)
+    one, two = scan(values[None]), scan(values[None, ::-1])
+    if np.ptp(values) > 1.0 and np.isfinite(one.score[0]) and one.score[0] < 50:
+        assert two.score[0] == pytest.approx(one.score[0], rel=1e-6)

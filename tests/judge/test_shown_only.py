@@ -1,0 +1,32 @@
+"""Counts that tell of a graph's size are shown and fail nothing; those beside them fail as ever."""
+
+import pytest
+from judge_builders import count, judged, result, results
+
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.policy import DEFAULT_THRESHOLDS, SHOWN_ONLY, Rule
+
+
+def compared(name, before, after):
+    base, head = (results(result(count(number, name=name, arm="eager"))) for number in (before, after))
+    comparison = judged(head, base=base, mode=BaselineMode.FILE)
+    (pair,) = [pair for case in comparison.cases for pair in case.pairs if pair.metric == name]
+    return pair, [finding.rule for finding in comparison.judgement.findings]
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN_ONLY))
+@pytest.mark.parametrize(("before", "after"), [(100, 10), (10, 100)])
+def test_more_or_fewer_is_neither_better_nor_worse(name, before, after):
+    pair, rules = compared(name, before, after)
+    assert pair.detail
+    assert Rule.REGRESSED not in rules
+
+
+def test_another_count_that_grows_still_fails():
+    pair, rules = compared("graph_breaks", 1, 2)
+    assert not pair.detail
+    assert Rule.REGRESSED in rules
+
+
+def test_what_is_only_shown_has_no_threshold():
+    assert not SHOWN_ONLY & {*DEFAULT_THRESHOLDS}
