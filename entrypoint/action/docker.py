@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workflow import say
-
 from faults import Fault
+from workflow import say
 
 TRIES = 3
 _CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")

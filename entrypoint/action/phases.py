@@ -17,9 +17,8 @@ import docker
 import inputs
 import preflight as examination
 import workflow
-from supervise import supervise
-
 from faults import Fault
+from supervise import supervise
 
 State = Mapping[str, Any]
 VERDICTS = ("improved", "unchanged", "regressed", "inconclusive", "incomparable", "new", "removed", "failed", "skipped")

@@ -13,9 +13,8 @@ from typing import Any
 import containers
 import docker
 import gpus
-from workflow import say
-
 from faults import Fault
+from workflow import say
 
 FOLDERS = ("config", "results", "prepared", "documents", "report", "baseline")
 _JOB_CONTAINER = ("/__w", "/__t")

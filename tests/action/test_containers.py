@@ -3,11 +3,12 @@
 import re
 from itertools import pairwise
 
+import pytest
+from gpu_runner import defaults
+
 import commands
 import containers
 import gpus
-import pytest
-from gpu_runner import defaults
 
 TOKEN = "ghs_secret"  # noqa: S105 - the test's own
 

@@ -1,7 +1,5 @@
 """Inputs: any text may come; what is let through cannot become another argument, and all complaints come together."""
 
-import hosted
-import inputs
 import pytest
 from composite import ROOT
 from gpu_runner import defaults
@@ -9,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yaml import safe_load
 
+import hosted
+import inputs
 from faults import Fault
 
 REFUSED = {

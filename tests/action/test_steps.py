@@ -7,12 +7,12 @@ import signal
 import time
 from pathlib import Path
 
-import commands
 import pytest
 import yaml
 from action_steps import HOSTILE, SECRET, live_commands
 from gpu_runner import ROOT, calls, defaults
 
+import commands
 from ci_bench import cli
 from ci_bench.flags import make_parser
 from faults import FAULTS

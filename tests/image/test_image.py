@@ -12,8 +12,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import commands
-import containers
 import pytest
 import yaml
 from container_engine import ROOT, Engine, Image
@@ -21,6 +19,8 @@ from gpu_runner import defaults
 from image_config import MODEL, config
 from image_inspection import complaints
 
+import commands
+import containers
 from ci_bench import __version__
 from ci_bench.records import documents
 from ci_bench.records.case import Outcome, Status
