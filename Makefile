@@ -41,7 +41,7 @@ format: $(VENV)/.ready
 	$(PY) -m ruff format .
 
 golden: $(VENV)/.ready
-	CI_BENCH_UPDATE_GOLDEN=1 $(PY) -m pytest tests/report
+	CI_BENCH_UPDATE_GOLDEN=1 $(PY) -m pytest tests/report tests/history/test_trend_page.py
 	git diff --stat -- tests/golden
 
 pictures: $(VENV)/.ready

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from browsing import browser, opened, until  # noqa: F401 - `browser` is a fixture
 from history_builders import H200, commit, points, whole
+from looks import MOST_APART, apart, assert_looks_as_kept, kept, screenshot
 
 from ci_bench.history.alarms import alarms_of
 from ci_bench.history.lines import lines_of
@@ -133,6 +134,17 @@ def test_in_a_browser_the_table_searches_filters_and_sorts_and_the_charts_follow
         seen.page.get_by_role("button", name="Level now").click()
         first = seen.page.locator("#series tbody tr").first.inner_text()
         assert "fake/better" in first
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser_it_looks_as_it_did(browser, tmp_path, scheme):  # noqa: F811
+    assert_looks_as_kept(screenshot(browser, page(), tmp_path, scheme, charts="div.trend"), f"trend_{scheme}")
+
+
+def test_a_page_that_lost_its_style_would_be_seen(browser, tmp_path):  # noqa: F811
+    bare = page().replace("max-width: 1180px", "max-width: 700px", 1)  # its digest no longer fits the policy
+    assert apart(screenshot(browser, bare, tmp_path, "light", charts="div.trend"), kept("trend_light")) > 2 * MOST_APART
+    assert apart(kept("trend_dark"), kept("trend_light")) > 2 * MOST_APART
 
 
 @pytest.mark.slow

@@ -1,12 +1,8 @@
 """The HTML report in a real browser: it draws, filters, sorts and copies, by mouse and by keyboard, and asks nobody for anything."""
 
-import io
-import os
-from pathlib import Path
-
 import pytest
 from browsing import browser, opened, until  # noqa: F401 - `browser` is a fixture
-from PIL import Image, ImageChops, ImageStat
+from looks import MOST_APART, apart, assert_looks_as_kept, kept, screenshot
 from report_builders import ENDINGS
 from report_documents import DIVERGES, alone, paired
 from test_hostile import poisoned
@@ -16,12 +12,9 @@ from ci_bench.report.html.markup import Html
 from ci_bench.report.html.page import render_page
 from ci_bench.report.html.report import render_html
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 PAGES = {"paired": paired, "alone": alone}
 ATTACK = '</script><script>window.pwned=1</script><img src="http://evil.example/x" onerror="window.pwned=1">"><svg onload=window.pwned=1>'
 EVERY_CASE = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
-MOST_APART = 0.03
-"""How much of a screenshot may look different: fonts are drawn a little differently from machine to machine."""
 
 
 def draw_all(page) -> None:
@@ -188,31 +181,15 @@ def test_what_nobody_can_read_is_seen_by_axe(browser, tmp_path) -> None:  # noqa
 # Screenshots
 
 
-def screenshot(browser, html: str, folder: Path, scheme: str) -> Image.Image:  # noqa: F811
-    with opened(browser, html, folder, scheme=scheme, height=3000) as seen:
-        until(seen.page, "[...document.querySelectorAll('#changes [data-chart]')].every((one) => one.dataset.drawn)")
-        seen.page.wait_for_timeout(500)
-        return Image.open(io.BytesIO(seen.page.screenshot(clip={"x": 0, "y": 0, "width": 1280, "height": 3000}))).convert("RGB")
-
-
-def apart(one: Image.Image, two: Image.Image) -> float:
-    """Which share of both pictures, seen from afar, is clearly different."""
-    small = [picture.convert("RGB").resize((160, 375), Image.Resampling.BOX) for picture in (one, two)]
-    difference = ImageChops.difference(*small).convert("L").point(lambda level: 255 if level > 40 else 0)
-    return ImageStat.Stat(difference).mean[0] / 255
+CHARTS = "#changes [data-chart]"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_report_looks_as_it_did(browser, tmp_path, scheme: str) -> None:  # noqa: F811
-    path = GOLDEN / f"report_{scheme}.png"
-    shot = screenshot(browser, paired().html, tmp_path, scheme)
-    if os.environ.get("CI_BENCH_UPDATE_GOLDEN") == "1":
-        shot.quantize(64).save(path, optimize=True)
-    assert apart(shot, Image.open(path)) < MOST_APART, f"{path.name} looks different; on purpose? then run `make golden`"
+    assert_looks_as_kept(screenshot(browser, paired().html, tmp_path, scheme, charts=CHARTS), f"report_{scheme}")
 
 
 def test_a_report_that_lost_its_style_or_its_charts_would_be_seen(browser, tmp_path) -> None:  # noqa: F811
-    kept = Image.open(GOLDEN / "report_light.png")
     bare = paired().html.replace("max-width: 1180px", "max-width: 700px", 1)  # its digest no longer fits the policy
-    assert apart(screenshot(browser, bare, tmp_path, "light"), kept) > 2 * MOST_APART
-    assert apart(Image.open(GOLDEN / "report_dark.png"), kept) > 2 * MOST_APART
+    assert apart(screenshot(browser, bare, tmp_path, "light", charts=CHARTS), kept("report_light")) > 2 * MOST_APART
+    assert apart(kept("report_dark"), kept("report_light")) > 2 * MOST_APART

@@ -15,7 +15,7 @@ from ci_bench.suites.training_loss.training import build_trainee
 pytestmark = pytest.mark.engine
 
 SCHEMA = json.loads((files("ci_bench") / "schemas" / "config.json").read_text())
-OFFERED = SCHEMA["$defs"]["training_loss"]["properties"]["optimizer"]["enum"]
+OFFERED = SCHEMA["$defs"]["training_loss"]["properties"]["optimizer"]["else"]["enum"]
 UNFIT = {"LBFGS", "Muon", "SparseAdam"}
 """A closure; matrices only; sparse gradients only."""
 

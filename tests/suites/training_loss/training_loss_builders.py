@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +73,15 @@ def write_model(folder: Path, **changes: Any) -> str:
     return str(folder)
 
 
-@cache
+_STARTS: dict[tuple[str, int], State] = {}
+
+
 def start_of_model(model: Model, seed: int) -> State:
     """The start state, drawn once per model and seed."""
-    return start_state(Options(model=model), seed=seed)
+    key = repr(model), seed
+    if key not in _STARTS:
+        _STARTS[key] = start_state(Options(model=model), seed=seed)
+    return _STARTS[key]
 
 
 def train(
