@@ -21,6 +21,7 @@ FULL = {
     "lr": 0.01,
     "optimizer": "AdamW",
     "optimizer_options": {"betas": [0.9, 0.99], "weight_decay": 0.1},
+    "loss": "my.module:loss",
     "evaluation": False,
     "evaluation_rows": 7,
     "seed": 3,
