@@ -199,3 +199,12 @@ def test_noise_that_could_not_be_measured_is_said() -> None:
     base, head = _canaries()
     finding = doctor.noise(base, replace(head, cases=()))
     assert (finding.found, finding.usable) == ("could not be measured", True)
+
+
+def test_what_a_broken_removal_left_is_no_package(monkeypatch, tmp_path):
+    (tmp_path / "ghost-1.0.dist-info").mkdir()
+    (tmp_path / "ghost-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: ghost\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert doctor._version("ghost") is None
+    (tmp_path / "ghost.py").write_text("")
+    assert doctor._version("ghost") == "1.0"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -179,8 +180,9 @@ def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, str | int |
 
 
 def _version(package: str) -> str | None:
+    """The version of a package whose files are there; what is left of a broken removal is no package. Imports nothing."""
     with suppress(PackageNotFoundError):
-        return version(package)
+        return version(package) if find_spec(package) else None
     return None
 
 
