@@ -274,7 +274,7 @@ class TestTelling:
         assert (used is known) is said.startswith("2 runs")
 
     def test_why_it_is_not_known(self):
-        assert describe(None, {})[1].startswith("none; run `ci-bench calibrate`")
+        assert describe(None, {})[1].startswith("none; run ci-bench calibrate")
         assert describe(document(identity={}), {}) == (None, "not used, it holds no run")
 
     def test_a_forged_fingerprint_says_so(self):

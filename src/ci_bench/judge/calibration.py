@@ -226,7 +226,7 @@ def differences(one: Mapping[str, Fact], two: Mapping[str, Fact]) -> str:
 def describe(calibration: Calibration | None, identity: Mapping[str, Fact]) -> tuple[Calibration | None, str]:
     """The calibration if it is of this machine, and in words where the noise is known from, or why it isn't."""
     if calibration is None:
-        return None, "none; run `ci-bench calibrate` on this machine, and verdicts take fewer launches"
+        return None, "none; run ci-bench calibrate on this machine, and verdicts take fewer launches"
     if calibration.fingerprint != fingerprint(identity):
         return None, f"not used, it is of another machine: {differences(calibration.identity, identity)}"
     if not calibration.runs:

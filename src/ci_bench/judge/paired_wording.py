@@ -50,7 +50,7 @@ def _too_few(cold_launches: int) -> str:
     """Without a history, the first launches only show how noisy the machine is."""
     return (
         f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}: "
-        "measure more of them, or run `ci-bench calibrate` once"
+        "measure more of them, or run ci-bench calibrate once"
     )
 
 
