@@ -280,7 +280,10 @@ def test_an_interrupt_during_set_up_leaves_nothing_behind(tmp_path: Path, number
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             child = int(wait_for(scratch / "child"))
             process.send_signal(number)
-            out, said = process.communicate(timeout=30)
+            try:
+                out, said = process.communicate(timeout=30)
+            finally:
+                process.kill()
         assert out == ""
         if number == signal.SIGKILL:
             assert (scratch / "paired").exists()
