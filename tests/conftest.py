@@ -1,6 +1,6 @@
 """What holds for every test: none waits for a device that a run outside the tests holds; one container engine and image for all.
 
-And all hear an interrupt, which a shell has its background jobs ignore, with all that they start.
+And all hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that these start.
 """
 
 import signal
@@ -10,8 +10,13 @@ from container_engine import engine, image
 
 __all__ = ["engine", "image"]
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number, _usual in {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
+}.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 @pytest.fixture(scope="session", autouse=True)
