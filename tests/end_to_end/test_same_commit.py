@@ -11,8 +11,8 @@ from ci_bench.records.comparison import Verdict
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 pytest.importorskip("torch")
-SLOWER, FASTER = "operations/filter_rows", "operations/rank_rows"
-TRIES, PLANTED = 3, 0.05
+SLOWER, FASTER = "operations/fetch_rows", "operations/rank_rows"
+TRIES = 3
 """On a machine that does something else, too, a gate may remain undecided. It must never say the opposite."""
 
 
@@ -33,15 +33,11 @@ def test_the_same_commit_is_clean(sample) -> None:
 
 def test_five_per_cent_slower_and_another_faster_are_judged_so(sample) -> None:
     sample_repository.plant(sample)
-    told = []
     for _ in range(TRIES):
         judged = gate(sample, base="HEAD~1")
         assert judged.verdicts[SLOWER] in {Verdict.REGRESSED, Verdict.INCONCLUSIVE}
         assert judged.verdicts[FASTER] in {Verdict.IMPROVED, Verdict.INCONCLUSIVE}
-        if judged.verdicts[SLOWER] is Verdict.REGRESSED:
+        if Verdict.INCONCLUSIVE not in judged.verdicts.values():
             assert judged.exit_code == ExitCode.POLICY_NOT_MET
-            assert judged.verdicts[FASTER] is Verdict.IMPROVED
             return
-        told.append(judged.resolvable[SLOWER])
-    assert min(told) > PLANTED, "this machine was quiet enough to tell"
-    pytest.skip(f"this machine is too noisy now: only a change of {min(told):.1%} could have been told")
+    pytest.fail(f"undecided {TRIES} times: {judged}")
