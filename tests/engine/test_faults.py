@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ
+from processes import is_alive
 
 from ci_bench.engine.process import resident
 from ci_bench.errors import LauncherFailed
@@ -125,7 +126,7 @@ def test_there_is_one_row_for_each_planned_case(run: FakeRun) -> None:
 def test_nothing_that_a_worker_started_outlives_it(run: FakeRun) -> None:
     started = (run.folder / "notes").read_text().split()
     assert len(started) == 4  # hang_with_child, leave_pipe_held, child, daemon
-    assert [pid for pid in started if _is_alive(int(pid))] == []
+    assert [pid for pid in started if is_alive(int(pid))] == []
 
 
 def test_a_server_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_server_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
     assert rows["before"].metrics
     assert (rows["culprit"].status, rows["after"].status) == (Status.CRASHED, Status.NOT_RUN)
     assert "died during this stage" in rows["culprit"].failure.reason
-    assert not _is_alive(int((tmp_path / "notes").read_text()), within_s=5)
+    assert not is_alive(int((tmp_path / "notes").read_text()), within_s=5)
 
 
 def test_a_server_that_no_longer_answers_cannot_hang_the_run(tmp_path: Path, monkeypatch) -> None:
@@ -146,21 +147,8 @@ def test_a_server_that_no_longer_answers_cannot_hang_the_run(tmp_path: Path, mon
     with pytest.raises(LauncherFailed, match="no word came that it ended"):
         run.measure({"name": "culprit", "fault": "stop_server"})
     assert time.monotonic() - started < 20
-    assert not _is_alive(int((tmp_path / "notes").read_text()), within_s=5)
+    assert not is_alive(int((tmp_path / "notes").read_text()), within_s=5)
 
 
 def _is_sound(row: CaseResult) -> bool:
     return row.status is Status.OK and row.failure is None and any(metric.name == "step_time" for metric in row.metrics)
-
-
-def _is_alive(pid: int, within_s: float = 0.0) -> bool:
-    """Whether a process is there and no zombie, once `within_s` seconds have passed."""
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        if state == "Z" or time.monotonic() >= deadline:
-            return state != "Z"
-        time.sleep(0.05)

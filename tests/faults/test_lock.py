@@ -67,7 +67,7 @@ def test_what_a_holder_starts_does_not_hold_it_for_longer(tmp_path):
     with device_lock("cpu", folder=tmp_path, limit_s=0):
         child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     with device_lock("cpu", folder=tmp_path, limit_s=0):
-        pass
+        assert child.poll() is None, "it lives, and holds nothing"
     child.kill()
     child.wait()
 

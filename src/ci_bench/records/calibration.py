@@ -3,13 +3,12 @@
 Owns the values and what no schema can say of them. What is made of them is in `judge.calibration`.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from ci_bench.records.case import Fact
-from ci_bench.records.faults import Fault, show
+from ci_bench.records.faults import Fault, not_moments, twice
 
 LARGEST_RATIO = 20.0
 """A log-ratio beyond this (a factor of 5e8) was never measured."""
@@ -54,29 +53,11 @@ class Calibration:
 
 def calibration_faults(calibration: Calibration) -> Iterator[Fault]:
     """What no schema can say: names that come twice, lists of unlike length, runs that aren't there, ratios nobody measured."""
-    yield from _twice("$.runs", [run.id for run in calibration.runs])
-    for index, run in enumerate(calibration.runs):
-        if not _is_moment(run.at):
-            yield Fault(f"$.runs[{index}].at", f"{show(run.at)} is not a moment of time")
-    yield from _twice("$.series", [(one.case, one.metric, one.arm) for one in calibration.series])
+    yield from twice("$.runs", [run.id for run in calibration.runs])
+    yield from not_moments("$.runs", [run.at for run in calibration.runs])
+    yield from twice("$.series", [(one.case, one.metric, one.arm) for one in calibration.series])
     for index, series in enumerate(calibration.series):
         yield from _series_faults(f"$.series[{index}]", series, len(calibration.runs))
-
-
-def _twice(path: str, names: Sequence[Hashable]) -> Iterator[Fault]:
-    seen: set[Hashable] = set()
-    for index, name in enumerate(names):
-        if name in seen:
-            yield Fault(f"{path}[{index}]", f"{show(name)} is there already")
-        seen.add(name)
-
-
-def _is_moment(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _series_faults(path: str, series: PastSeries, runs: int) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from itertools import chain, islice
 from typing import Any
@@ -215,16 +216,26 @@ _SENTENCES: Mapping[str | None, Callable[[Any, Any], str]] = {
 }
 
 
-def _twice(path: str, keys: Iterable[Hashable]) -> Iterator[Fault]:
+def twice(path: str, keys: Iterable[Hashable]) -> Iterator[Fault]:
+    """A fault for each item of a list whose key an earlier one has."""
     first: dict[Hashable, int] = {}
     for index, key in enumerate(keys):
         if first.setdefault(key, index) != index:
             yield Fault(f"{path}[{index}]", f"{show(key)} is there already, as {path}[{first[key]}]")
 
 
+def not_moments(path: str, texts: Iterable[str]) -> Iterator[Fault]:
+    """A fault for each item whose `at` is not a moment of time (ISO 8601)."""
+    for index, text in enumerate(texts):
+        try:
+            datetime.fromisoformat(text)
+        except ValueError:
+            yield Fault(f"{path}[{index}].at", f"{show(text)} is not a moment of time")
+
+
 def results_faults(results: Results) -> Iterator[Fault]:
     """What no schema can say: ids that come twice, arms that the case lacks, series that do not fit together."""
-    yield from _twice("$.cases", [row.case.id for row in results.cases])
+    yield from twice("$.cases", [row.case.id for row in results.cases])
     for index, row in enumerate(results.cases):
         yield from _row_faults(f"$.cases[{index}]", row)
 
@@ -236,8 +247,8 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
     arms += [(f"{path}.checks[{i}].arm", check.arm) for i, check in enumerate(row.checks)]
     arms += [(f"{path}.parity.traces[{i}].arm", trace.arm) for i, trace in enumerate(traces)]
     yield from (Fault(where, f"{arm!r} is not one of the case's arms") for where, arm in arms if arm not in row.case.arms)
-    yield from _twice(f"{path}.case.arms", row.case.arms)
-    yield from _twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])
+    yield from twice(f"{path}.case.arms", row.case.arms)
+    yield from twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])
     for index, metric in enumerate(row.metrics):
         yield from _metric_faults(f"{path}.metrics[{index}]", metric)
     for index, trace in enumerate(traces):
@@ -245,7 +256,7 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
 
 
 def _metric_faults(path: str, metric: Metric) -> Iterator[Fault]:
-    yield from _twice(f"{path}.launches", [launch.launch for launch in metric.launches])
+    yield from twice(f"{path}.launches", [launch.launch for launch in metric.launches])
     for index, launch in enumerate(metric.launches):
         if launch.blocks and len(launch.blocks) != len(launch.values):
             yield Fault(f"{path}.launches[{index}].blocks", f"{len(launch.blocks)} blocks for {len(launch.values)} values")
@@ -265,8 +276,8 @@ def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
 
 def comparison_faults(comparison: Comparison) -> Iterator[Fault]:
     """What no schema can say: ids that come twice, and an absence beside a base."""
-    yield from _twice("$.cases", [case.id for case in comparison.cases])
+    yield from twice("$.cases", [case.id for case in comparison.cases])
     if (comparison.base is None) == (comparison.absence is None):
         yield Fault("$.absence", "text where base is null, and null where it is not")
     for index, case in enumerate(comparison.cases):
-        yield from _twice(f"$.cases[{index}].pairs", [(pair.metric, pair.arm) for pair in case.pairs])
+        yield from twice(f"$.cases[{index}].pairs", [(pair.metric, pair.arm) for pair in case.pairs])

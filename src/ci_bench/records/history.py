@@ -4,13 +4,12 @@ Owns the values and what no schema can say of them. One run's record and a pack 
 Where records are kept is in `ci_bench.history`, what is made of them in `judge.trend`.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from ci_bench.records.case import Better, Fact, Lane, Unit
-from ci_bench.records.faults import Fault, show
+from ci_bench.records.faults import Fault, not_moments, twice
 
 LARGEST = 1e300
 """A value beyond this was never measured, and arithmetic on it would overflow."""
@@ -79,36 +78,19 @@ class History:
 
 def history_faults(history: History) -> Iterator[Fault]:
     """What no schema can say: names that come twice, places that aren't there, lists of unlike length, moments that are none."""
-    yield from _twice("$.machines", [machine.fingerprint for machine in history.machines])
-    yield from _twice("$.runs", [(run.id, run.machine) for run in history.runs])
+    yield from twice("$.machines", [machine.fingerprint for machine in history.machines])
+    yield from twice("$.runs", [(run.id, run.machine) for run in history.runs])
+    yield from not_moments("$.runs", [run.at for run in history.runs])
     for index, run in enumerate(history.runs):
-        if not _is_moment(run.at):
-            yield Fault(f"$.runs[{index}].at", f"{show(run.at)} is not a moment of time")
         if run.machine >= len(history.machines):
             yield Fault(f"$.runs[{index}].machine", f"{run.machine} is not one of the {len(history.machines)} in $.machines")
-    yield from _twice("$.series", [_kind_of(one) for one in history.series])
+    yield from twice("$.series", [_kind_of(one) for one in history.series])
     for index, series in enumerate(history.series):
         yield from _series_faults(f"$.series[{index}]", series, len(history.runs))
 
 
 def _kind_of(series: Points) -> Hashable:
     return series.case, series.metric, series.arm, series.unit, series.better, series.lane
-
-
-def _twice(path: str, names: Sequence[Hashable]) -> Iterator[Fault]:
-    seen: set[Hashable] = set()
-    for index, name in enumerate(names):
-        if name in seen:
-            yield Fault(f"{path}[{index}]", f"{show(name)} is there already")
-        seen.add(name)
-
-
-def _is_moment(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _series_faults(path: str, series: Points, runs: int) -> Iterator[Fault]:
