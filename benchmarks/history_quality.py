@@ -20,8 +20,6 @@ that store; the time that Chromium takes from its navigation to a page that is r
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +31,7 @@ import numpy as np
 from benchmarks.history_store import generated, written
 from benchmarks.tables import publish, render
 from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
+from ci_bench.history.second_opinion import otavas_places
 from ci_bench.judge.changes import EDGE, LEVEL, MOST_POINTS, find_steps, scan, threshold, winsorised
 from ci_bench.judge.noise import Floats
 from ci_bench.judge.trend import look
@@ -82,10 +81,7 @@ class Otava:
 
     def places(self, every: Sequence[Floats]) -> list[list[int]]:
         """Of each series the places of its changes."""
-        worker = Path(__file__).with_name("otava_worker.py")
-        given = json.dumps([(values.tolist(), self._least) for values in every])
-        done = subprocess.run([str(self._python), str(worker)], input=given, capture_output=True, text=True, check=True)
-        return [list(map(int, places)) for places in json.loads(done.stdout)]
+        return otavas_places([(values.tolist(), self._least) for values in every], self._python)
 
 
 def false_series(rng: np.random.Generator, rho: float, series: int, find: Finder) -> float:

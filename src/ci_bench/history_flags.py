@@ -22,6 +22,8 @@ def add_history_flags(parser: argparse.ArgumentParser) -> None:
         "--confirm", action="store_true", help="measure the neighbouring commits of each against each other, in turns"
     )
     check.add_argument("--most", type=int, default=3, metavar="N", help="with --confirm: so many pairs of commits at most")
+    opinion = "also say what Apache Otava, which this interpreter has, makes of the series; nothing acts on it"
+    check.add_argument("--otava", type=Path, metavar="PYTHON", help=opinion)
     check.add_argument("--issue", action="store_true", help="on GitHub: open or update one issue, and close it once all is well")
     check.add_argument("--issue-author", default="github-actions[bot]", metavar="LOGIN", help="whose issues are ours")
     check.add_argument("--key", default="default", help="tells several histories of one repository apart")

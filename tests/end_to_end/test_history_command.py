@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import fake_github
 import pytest
@@ -205,3 +207,21 @@ def test_artifacts_of_two_runs_at_once_are_united_and_a_forks_is_not_believed(ru
     assert code == 0
     assert [one.id for one in FolderShelf(tmp_path / "ci-bench-history").read().history.runs] == ["run-0", "run-1", "run-2"]
     assert "passed over artifact" in err
+
+
+def test_otavas_opinion_is_told_and_changes_nothing(run, store, tmp_path):
+    """By a stand-in in an environment of its own, which sees a change after the third run of every series."""
+    folder = tmp_path / "own"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (package,) = folder.glob("lib/python*/site-packages")
+    (package / "otava").mkdir()
+    (package / "otava" / "analysis.py").write_text(
+        "class At:\n    index = 3\n\ndef compute_change_points(values, **_):\n    return [At()], None\n"
+    )
+    without = run("check")
+    code, out, _ = run("check", "--otava", folder / "bin" / "python")
+    assert (code, out[: len(without[1])]) == without[:2]
+    said = out[len(without[1]) :]
+    assert "on which nothing acts: changes in" in said
+    assert f"after {3:040x}"[:16] in said
+    assert run("check", "--otava", tmp_path / "nowhere")[0] == 2

@@ -62,6 +62,7 @@ def _tidy(shelf: "Shelf") -> None:
 def check(arguments: argparse.Namespace) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
     from ci_bench.history.alarms import alarms_of, told
+    from ci_bench.history.second_opinion import opinions
     from ci_bench.records.policy import Severity
 
     config = load(arguments)
@@ -71,6 +72,8 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.confirm:
         alarms = _confirmed(arguments, alarms)
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
+    if arguments.otava:
+        say(cleaned("\n".join(opinions(lines, arguments.otava)) + "\n"))
     failing = any(alarm.severity is Severity.FAIL for alarm in alarms)
     code = ExitCode.POLICY_NOT_MET if failing else ExitCode.OK
     return _tell_github(arguments, alarms, code) if arguments.issue else int(code)

@@ -1,19 +1,19 @@
-"""Runs Apache Otava, in an environment of its own, over series that come on standard input: `[[value, ...], ...]`.
+"""Runs Apache Otava, in an environment of its own, over series on standard input: `[[[value, ...], least magnitude], ...]`.
 
 Answers on standard output with the places of the change points of each series, by Otava's defaults (window 50, p 0.001). It is
-started by `history_quality` with another interpreter, so it imports nothing of ours.
+started by `second_opinion` with another interpreter, so it imports nothing of ours.
 """
 
 import json
 import sys
+from importlib import import_module
 
 WINDOW, LARGEST_P = 50, 0.001
 
 
 def main() -> None:
     """Read, analyse, answer."""
-    from otava.analysis import compute_change_points  # type: ignore[import-not-found] # in its own environment only
-
+    compute_change_points = import_module("otava.analysis").compute_change_points  # of the other environment, not of ours
     series = json.load(sys.stdin)
     found = [
         [
