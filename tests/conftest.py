@@ -1,4 +1,4 @@
-"""What holds for every test: none waits for a device that a run outside the tests holds; one container engine and image for all.
+"""What holds for every test: none waits for a device that a run outside the tests holds; one browser, container engine and image for all.
 
 And all hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that these start.
 """
@@ -6,9 +6,10 @@ And all hear the signals that a shell has its background jobs ignore, or `nohup`
 import signal
 
 import pytest
+from browsing import browser
 from container_engine import engine, image
 
-__all__ = ["engine", "image"]
+__all__ = ["browser", "engine", "image"]
 
 for _number, _usual in {
     signal.SIGINT: signal.default_int_handler,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from browsing import browser, opened, until  # noqa: F401 - `browser` is a fixture
+from browsing import opened, until
 from history_builders import H200, commit, points, whole
 from looks import MOST_APART, apart, assert_looks_as_kept, kept, screenshot
 
@@ -85,7 +85,7 @@ def test_a_strangers_words_are_text():
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_in_a_browser_it_is_quiet_self_contained_and_accessible(browser, tmp_path, scheme):  # noqa: F811
+def test_in_a_browser_it_is_quiet_self_contained_and_accessible(browser, tmp_path, scheme):
     made = history(identities=({**H200, "driver": ATTACK}, NEW))
     text = render(sheet(made), page_assets("page.js", package="ci_bench.history"))
     with opened(browser, text, tmp_path, scheme=scheme) as seen:
@@ -102,7 +102,7 @@ def draw_all(page):
     until(page, f"{drawn} || ({missing}.scrollIntoView(), false)")
 
 
-def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser, tmp_path):  # noqa: F811
+def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser, tmp_path):
     with opened(browser, page(), tmp_path) as seen:
         draw_all(seen.page)
         counts = seen.page.eval_on_selector_all("div.trend", f"all => all.map((one) => one.querySelectorAll('{DOTS}').length)")
@@ -120,7 +120,7 @@ def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser,
         assert seen.complaints == []
 
 
-def test_in_a_browser_the_table_searches_filters_and_sorts_and_the_charts_follow(browser, tmp_path):  # noqa: F811
+def test_in_a_browser_the_table_searches_filters_and_sorts_and_the_charts_follow(browser, tmp_path):
     with opened(browser, page(), tmp_path) as seen:
         shown = "#series tbody tr:not([hidden])"
         assert seen.page.locator(shown).count() == 3
@@ -137,18 +137,18 @@ def test_in_a_browser_the_table_searches_filters_and_sorts_and_the_charts_follow
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_in_a_browser_it_looks_as_it_did(browser, tmp_path, scheme):  # noqa: F811
+def test_in_a_browser_it_looks_as_it_did(browser, tmp_path, scheme):
     assert_looks_as_kept(screenshot(browser, page(), tmp_path, scheme, charts="div.trend"), f"trend_{scheme}")
 
 
-def test_a_page_that_lost_its_style_would_be_seen(browser, tmp_path):  # noqa: F811
+def test_a_page_that_lost_its_style_would_be_seen(browser, tmp_path):
     bare = page().replace("max-width: 1180px", "max-width: 700px", 1)  # its digest no longer fits the policy
     assert apart(screenshot(browser, bare, tmp_path, "light", charts="div.trend"), kept("trend_light")) > 2 * MOST_APART
     assert apart(kept("trend_dark"), kept("trend_light")) > 2 * MOST_APART
 
 
 @pytest.mark.slow
-def test_in_a_browser_a_page_of_long_series_costs_its_main_thread_less_than_two_seconds(browser, tmp_path):  # noqa: F811
+def test_in_a_browser_a_page_of_long_series_costs_its_main_thread_less_than_two_seconds(browser, tmp_path):
     """Seconds of the processor, not of a clock: how busy a machine is with other things says nothing about a page."""
     values = np.exp(0.01 * np.random.Generator(np.random.PCG64(9)).standard_normal((100, 2_000)))
     made = whole(values[0].tolist())

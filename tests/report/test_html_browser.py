@@ -1,7 +1,7 @@
 """The HTML report in a real browser: it draws, filters, sorts and copies, by mouse and by keyboard, and asks nobody for anything."""
 
 import pytest
-from browsing import browser, opened, until  # noqa: F401 - `browser` is a fixture
+from browsing import opened, until
 from looks import MOST_APART, apart, assert_looks_as_kept, kept, screenshot
 from report_builders import ENDINGS
 from report_documents import DIVERGES, alone, paired
@@ -34,7 +34,7 @@ def case_names(page) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "scheme"), [("paired", "light"), ("paired", "dark"), ("alone", "light")])
-def test_a_page_is_quiet_self_contained_and_accessible(browser, tmp_path, name: str, scheme: str) -> None:  # noqa: F811
+def test_a_page_is_quiet_self_contained_and_accessible(browser, tmp_path, name: str, scheme: str) -> None:
     with opened(browser, PAGES[name]().html, tmp_path, scheme=scheme) as seen:
         draw_all(seen.page)
         assert name == "alone" or seen.axe() == []
@@ -43,14 +43,14 @@ def test_a_page_is_quiet_self_contained_and_accessible(browser, tmp_path, name: 
 
 
 @pytest.mark.parametrize("ending", ["no_baseline", "incomparable", "failed_cases", "common_shift"])
-def test_every_ending_opens_without_raw_documents(browser, tmp_path, ending: str) -> None:  # noqa: F811
+def test_every_ending_opens_without_raw_documents(browser, tmp_path, ending: str) -> None:
     page = render_html(ENDINGS[ending](), assets=page_assets("report.js"))
     with opened(browser, page, tmp_path) as seen:
         draw_all(seen.page)
         assert (seen.complaints, seen.axe()) == ([], [])
 
 
-def test_curves_and_samples_have_the_right_number_of_points(browser, tmp_path) -> None:  # noqa: F811
+def test_curves_and_samples_have_the_right_number_of_points(browser, tmp_path) -> None:
     with opened(browser, paired().html, tmp_path) as seen:
         draw_all(seen.page)
         case = seen.page.locator("#case-0")
@@ -72,7 +72,7 @@ def test_curves_and_samples_have_the_right_number_of_points(browser, tmp_path) -
         assert all(len(label) > 20 for label in labels)
 
 
-def test_search_and_filters_leave_what_was_asked_for(browser, tmp_path) -> None:  # noqa: F811
+def test_search_and_filters_leave_what_was_asked_for(browser, tmp_path) -> None:
     with opened(browser, paired().html, tmp_path) as seen:
         page = seen.page
         every = verdicts(page)
@@ -89,7 +89,7 @@ def test_search_and_filters_leave_what_was_asked_for(browser, tmp_path) -> None:
         assert verdicts(page) == every
 
 
-def test_columns_sort_by_their_values_and_say_so(browser, tmp_path) -> None:  # noqa: F811
+def test_columns_sort_by_their_values_and_say_so(browser, tmp_path) -> None:
     with opened(browser, paired().html, tmp_path) as seen:
         page = seen.page
         head = page.locator("#cases th", has_text="Step time")
@@ -106,7 +106,7 @@ def test_columns_sort_by_their_values_and_say_so(browser, tmp_path) -> None:  # 
         assert page.locator("#cases th[aria-sort=descending]").count() == 0
 
 
-def test_the_keyboard_alone_leads_to_a_case_and_its_command(browser, tmp_path) -> None:  # noqa: F811
+def test_the_keyboard_alone_leads_to_a_case_and_its_command(browser, tmp_path) -> None:
     with opened(browser, paired().html, tmp_path) as seen:
         page = seen.page
         page.keyboard.press("Tab")
@@ -126,7 +126,7 @@ def test_the_keyboard_alone_leads_to_a_case_and_its_command(browser, tmp_path) -
         assert seen.complaints == []
 
 
-def test_the_theme_follows_the_system_until_the_reader_chooses(browser, tmp_path) -> None:  # noqa: F811
+def test_the_theme_follows_the_system_until_the_reader_chooses(browser, tmp_path) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     with opened(browser, paired().html, tmp_path, scheme="dark") as seen:
         dark = seen.page.evaluate(ground)
@@ -136,14 +136,14 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(browser, tmp_path
         assert seen.page.evaluate(ground) == dark
 
 
-def test_a_narrow_window_scrolls_tables_not_the_page(browser, tmp_path) -> None:  # noqa: F811
+def test_a_narrow_window_scrolls_tables_not_the_page(browser, tmp_path) -> None:
     with opened(browser, paired().html, tmp_path, width=400) as seen:
         draw_all(seen.page)
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 @pytest.mark.parametrize("ending", ["failed_cases", "parity_broken"])
-def test_hostile_names_run_nothing_and_reach_nobody(browser, tmp_path, ending: str) -> None:  # noqa: F811
+def test_hostile_names_run_nothing_and_reach_nobody(browser, tmp_path, ending: str) -> None:
     page = render_html(poisoned(ENDINGS[ending](), ATTACK, {}), assets=page_assets("report.js"))
     with opened(browser, page, tmp_path) as seen:
         draw_all(seen.page)
@@ -161,7 +161,7 @@ def test_hostile_names_run_nothing_and_reach_nobody(browser, tmp_path, ending: s
         "<button onclick='window.pwned = 1'>x</button>",
     ],
 )
-def test_what_is_planted_is_stopped_by_the_policy_and_seen(browser, tmp_path, planted: str) -> None:  # noqa: F811
+def test_what_is_planted_is_stopped_by_the_policy_and_seen(browser, tmp_path, planted: str) -> None:
     assets = page_assets("report.js")
     page = render_page(title="x", body=Html(f"<h1>x</h1>{planted}"), assets=assets, data={"cases": []})
     with opened(browser, page, tmp_path) as seen:
@@ -172,7 +172,7 @@ def test_what_is_planted_is_stopped_by_the_policy_and_seen(browser, tmp_path, pl
         assert any("Content Security Policy" in line for line in seen.complaints)
 
 
-def test_what_nobody_can_read_is_seen_by_axe(browser, tmp_path) -> None:  # noqa: F811
+def test_what_nobody_can_read_is_seen_by_axe(browser, tmp_path) -> None:
     page = render_page(title="x", body=Html("<h1>x</h1><input type=text>"), assets=page_assets("report.js"), data={"cases": []})
     with opened(browser, page, tmp_path) as seen:
         assert [line.partition(":")[0] for line in seen.axe()] == ["label"]
@@ -185,11 +185,11 @@ CHARTS = "#changes [data-chart]"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_report_looks_as_it_did(browser, tmp_path, scheme: str) -> None:  # noqa: F811
+def test_the_report_looks_as_it_did(browser, tmp_path, scheme: str) -> None:
     assert_looks_as_kept(screenshot(browser, paired().html, tmp_path, scheme, charts=CHARTS), f"report_{scheme}")
 
 
-def test_a_report_that_lost_its_style_or_its_charts_would_be_seen(browser, tmp_path) -> None:  # noqa: F811
+def test_a_report_that_lost_its_style_or_its_charts_would_be_seen(browser, tmp_path) -> None:
     bare = paired().html.replace("max-width: 1180px", "max-width: 700px", 1)  # its digest no longer fits the policy
     assert apart(screenshot(browser, bare, tmp_path, "light", charts=CHARTS), kept("report_light")) > 2 * MOST_APART
     assert apart(kept("report_dark"), kept("report_light")) > 2 * MOST_APART
