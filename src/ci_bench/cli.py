@@ -33,15 +33,16 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "doctor": measuring.doctor,
 }
 
+SELDOM = (200_000, 50, 1000)
+"""Documents are large and have no cycles: looking for some takes a quarter of judging them."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = make_parser(COMMANDS).parse_args(argv)
-    gc.set_threshold(
-        200_000, 50, 1000
-    )  # documents are large and have no cycles: looking for some takes a quarter of judging them
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    previous, often = signal.signal(signal.SIGTERM, _terminate), gc.get_threshold()
+    gc.set_threshold(*SELDOM)
     try:
         return int(arguments.command(arguments))
     except CiBenchError as error:
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.BROKEN_PIPE)
     finally:
         signal.signal(signal.SIGTERM, previous)
+        gc.set_threshold(*often)
 
 
 def _terminate(_number: int, _frame: object) -> None:
