@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from benchmarks.anchors import ANCHORS, Anchor
 from benchmarks.noise_models import Floats, Generator, Singles, Suite, draw_launches
-from ci_bench.judge import noise, sequential
-from ci_bench.judge.ruling import Code, Rule, fixed
+from ci_bench.judge.statistics import noise, sequential
+from ci_bench.judge.statistics.ruling import Code, Rule, fixed
 
 SAMPLES = 20
 """Per arm and launch: ten ABBA blocks."""

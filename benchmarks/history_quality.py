@@ -32,8 +32,8 @@ from benchmarks.history_store import generated, written
 from benchmarks.tables import publish, render
 from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
 from ci_bench.history.second_opinion import otavas_places
-from ci_bench.judge.changes import EDGE, LEVEL, MOST_POINTS, find_steps, scan, threshold, winsorised
-from ci_bench.judge.noise import Floats
+from ci_bench.judge.statistics.changes import EDGE, LEVEL, MOST_POINTS, find_steps, scan, threshold, winsorised
+from ci_bench.judge.statistics.noise import Floats
 from ci_bench.judge.trend import look
 from ci_bench.records.case import Better
 

@@ -13,7 +13,7 @@ from ci_bench.history.compaction import compact
 from ci_bench.history.folder import FolderShelf
 from ci_bench.history.shelf import file_of
 from ci_bench.judge.calibration import fingerprint
-from ci_bench.judge.noise import Floats
+from ci_bench.judge.statistics.noise import Floats
 from ci_bench.records.case import Better, Fact, Lane, Unit
 from ci_bench.records.history import Entry, History, Machine, Points
 

@@ -32,9 +32,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tables import publish, render
-from ci_bench.judge import aggregates, noise, sequential
 from ci_bench.judge import compare as judging
-from ci_bench.judge.ruling import Rule, Ruling, fixed
+from ci_bench.judge.statistics import aggregates, noise, sequential
+from ci_bench.judge.statistics.ruling import Rule, Ruling, fixed
 from ci_bench.records import documents
 from ci_bench.records.case import Better, Case, CaseResult, Lane, Launch, Metric, Status, Unit
 from ci_bench.records.comparison import BaselineMode

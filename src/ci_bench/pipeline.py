@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
-from ci_bench.judge.closeness import closeness
 from ci_bench.judge.compare import compare
 from ci_bench.judge.openness import still_open
-from ci_bench.judge.ruling import Rule, adaptive, fixed
+from ci_bench.judge.parity.closeness import closeness
+from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
 from ci_bench.noise_floor import NoiseFolder
 from ci_bench.planning import Plan
 from ci_bench.records import documents

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
-from ci_bench.judge.ruling import fixed
+from ci_bench.judge.statistics.ruling import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.policy import Policy, Rule

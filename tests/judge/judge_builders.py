@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from ci_bench.judge.compare import compare
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.candidates import parity_findings
 from ci_bench.records.case import (
     ArmMasks,
     Better,

@@ -10,7 +10,7 @@ from judge_builders import metric, result, results
 
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.compare import compare
-from ci_bench.judge.ruling import Rule
+from ci_bench.judge.statistics.ruling import Rule
 from ci_bench.records.case import Better, Lane, Launch, Unit
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.policy import Policy

@@ -3,8 +3,8 @@
 import pytest
 from judge_builders import evidence, perturbed, trace
 
-from ci_bench.judge.accuracy import accuracy_parity
-from ci_bench.judge.stats import t_quantile
+from ci_bench.judge.parity.accuracy import accuracy_parity
+from ci_bench.judge.statistics.ratios import t_quantile
 from ci_bench.records.case import Masks, Role
 
 

@@ -7,7 +7,7 @@ from paired_builders import calibrated, simulate
 
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.audit import audit, binomial_interval
-from ci_bench.judge.ruling import fixed
+from ci_bench.judge.statistics.ruling import fixed
 from ci_bench.records.policy import Policy
 
 

@@ -14,7 +14,7 @@ from paired_builders import NOW, calibrated, simulate
 from ci_bench.errors import BadInput
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
-from ci_bench.judge.noise import run_share
+from ci_bench.judge.statistics.noise import run_share
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
 from ci_bench.records.documents import Kind, to_json, validate
 from ci_bench.records.results import Source

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.judge import changes
-from ci_bench.judge.changes import EDGE, LEAST, find_steps, scan, threshold, winsorised
+from ci_bench.judge.statistics import changes
+from ci_bench.judge.statistics.changes import EDGE, LEAST, find_steps, scan, threshold, winsorised
 
 
 def noise(seed, series, points, rho=0.0):

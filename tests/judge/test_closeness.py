@@ -5,8 +5,8 @@ import math
 import pytest
 from test_parity import bent, candidate, evidence, numeric, trace
 
-from ci_bench.judge.closeness import closeness
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.candidates import parity_findings
+from ci_bench.judge.parity.closeness import closeness
 from ci_bench.records.case import Role
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import check, count, judged, launches, metric, numeric, peak, result, results, sampled, trace
 
-from ci_bench.judge.case_verdict import WORST_FIRST
+from ci_bench.judge.cases.case_verdict import WORST_FIRST
 from ci_bench.judge.compare import NOT_RECORDED
 from ci_bench.records.case import Better, Role, Status, Unit
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import metric
 
-from ci_bench.judge import launches as of_launches
-from ci_bench.judge import noise
-from ci_bench.judge.launches import figures
+from ci_bench.judge.metrics import launches as of_launches
+from ci_bench.judge.metrics.launches import figures
+from ci_bench.judge.statistics import noise
 from ci_bench.records.case import Better, Launch, Unit
 
 BLOCKS = (0, 0, 1, 1, 2, 2)

@@ -10,7 +10,7 @@ from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, simulate
 
 from ci_bench.judge.openness import next_look, still_open
-from ci_bench.judge.ruling import Rule, adaptive, fixed
+from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
 from ci_bench.records.case import Status
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import Policy

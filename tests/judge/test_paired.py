@@ -11,7 +11,7 @@ from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, rated, simulate
 
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.judge.ruling import Rule, adaptive, fixed
+from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
 from ci_bench.records.case import Better, Due, Launch, Status, Unit
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.policy import Policy, Severity

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
-from ci_bench.judge.lines import Ground, Line, known_of
-from ci_bench.judge.pairs import judge_lines
-from ci_bench.judge.screening import screen
+from ci_bench.judge.cases.lines import Ground, Line, known_of
+from ci_bench.judge.metrics.pairs import judge_lines
+from ci_bench.judge.metrics.screening import screen
 from ci_bench.records.case import Better, Lane, Unit
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import Policy

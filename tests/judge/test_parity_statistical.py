@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, evidence, only, statistical, trace
 
-from ci_bench.judge.parity_statistical import pooled
-from ci_bench.judge.stats import t_quantile
+from ci_bench.judge.parity.statistical import pooled
+from ci_bench.judge.statistics.ratios import t_quantile
 from ci_bench.records.case import Masks, Role
 from ci_bench.records.comparison import Parity, Tier
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
 
-from ci_bench.judge.screening import LEAST_TIMES, median_interval
+from ci_bench.judge.metrics.screening import LEAST_TIMES, median_interval
 from ci_bench.records.case import Lane
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy

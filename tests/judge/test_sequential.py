@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import t as student
 
-from ci_bench.judge import sequential
-from ci_bench.judge.noise import Learned
-from ci_bench.judge.ruling import Code, Rule, adaptive, fixed
+from ci_bench.judge.statistics import sequential
+from ci_bench.judge.statistics.noise import Learned
+from ci_bench.judge.statistics.ruling import Code, Rule, adaptive, fixed
 
 RULE = Rule()
 CASES, LAUNCHES = 5, 16

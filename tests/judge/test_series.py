@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import launches, sampled
 
-from ci_bench.judge import series as of_series
-from ci_bench.judge.series import describe
+from ci_bench.judge.statistics import series as of_series
+from ci_bench.judge.statistics.series import describe
 from ci_bench.records.comparison import Summary
 
 values = st.floats(allow_nan=True, allow_infinity=True)

@@ -20,8 +20,8 @@ from judge_builders import (
 )
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.findings import Compared
-from ci_bench.judge.verdict import judge
+from ci_bench.judge.policy.findings import Compared
+from ci_bench.judge.policy.verdict import judge
 from ci_bench.records.case import Better, Outcome, Role, Status
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.policy import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy

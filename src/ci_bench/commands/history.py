@@ -221,7 +221,7 @@ def look(found: "Found", policy: "Policy", arguments: argparse.Namespace) -> "tu
     The policy's thresholds of times are for one pull request; a trend is for what stays below them again and again.
     """
     from ci_bench.history.lines import lines_of
-    from ci_bench.judge.lines import TIMES
+    from ci_bench.judge.cases.lines import TIMES
 
     def least(points: "Points") -> float:
         timed = points.unit in TIMES

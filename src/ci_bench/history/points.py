@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from ci_bench.judge.calibration import fingerprint, instant
-from ci_bench.judge.lines import TIMES
-from ci_bench.judge.noise import Floats, trimmed_mean
+from ci_bench.judge.cases.lines import TIMES
+from ci_bench.judge.statistics.noise import Floats, trimmed_mean
 from ci_bench.records.case import CaseResult, Metric, Status
 from ci_bench.records.history import LARGEST, Entry, History, Machine, Points
 from ci_bench.records.results import Results, RunState

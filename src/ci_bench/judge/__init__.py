@@ -1,1 +1,5 @@
-"""From results to verdicts: statistics, loss parity, pairs, and what the policy makes of them. Pure: values in, values out."""
+"""From results to verdicts, as pure functions: values in, values out. `compare` is the way through.
+
+From the bottom up: `statistics` (arrays), `cases` (what stands against what), `metrics` (one figure, base against head), `parity`
+(loss), `policy` (what is made of all that). `calibration`, `audit`, `openness` and `trend` serve what surrounds a comparison.
+"""

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci_bench.errors import BadInput
-from ci_bench.judge import noise
-from ci_bench.judge.disturbance import in_turns
-from ci_bench.judge.launches import figures
-from ci_bench.judge.lines import Line, times_of_both
-from ci_bench.judge.noise import Floats, Learned
-from ci_bench.judge.ruling import Rule
-from ci_bench.judge.sequential import resolvable
+from ci_bench.judge.cases.lines import Line, times_of_both
+from ci_bench.judge.metrics.disturbance import in_turns
+from ci_bench.judge.metrics.launches import figures
+from ci_bench.judge.statistics import noise
+from ci_bench.judge.statistics.noise import Floats, Learned
+from ci_bench.judge.statistics.ruling import Rule
+from ci_bench.judge.statistics.sequential import resolvable
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.calibration import LARGEST_RATIO, Calibration, PastRun, PastSeries
 from ci_bench.records.case import Fact

@@ -10,23 +10,23 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 
-from ci_bench.judge.arms import arm_speedups
 from ci_bench.judge.calibration import describe, learned
-from ci_bench.judge.case_verdict import case_verdict
-from ci_bench.judge.disturbance import alone, in_turns
-from ci_bench.judge.findings import Compared
-from ci_bench.judge.learning import learning_of
-from ci_bench.judge.lines import Line, known_of
-from ci_bench.judge.matching import Match, Matching
-from ci_bench.judge.missing import missing_checks, missing_metrics, missing_parity
-from ci_bench.judge.outcome import Judged
-from ci_bench.judge.paired import judge_turns, turns_of
-from ci_bench.judge.pairs import TimedRule, judge_lines
-from ci_bench.judge.parity import parity_findings
-from ci_bench.judge.ruling import Rule
-from ci_bench.judge.screening import screen
-from ci_bench.judge.series import Known
-from ci_bench.judge.verdict import judge
+from ci_bench.judge.cases.arms import arm_speedups
+from ci_bench.judge.cases.case_verdict import case_verdict
+from ci_bench.judge.cases.lines import Line, known_of
+from ci_bench.judge.cases.matching import Match, Matching
+from ci_bench.judge.cases.missing import missing_checks, missing_metrics, missing_parity
+from ci_bench.judge.cases.outcome import Judged
+from ci_bench.judge.metrics.disturbance import alone, in_turns
+from ci_bench.judge.metrics.paired import judge_turns, turns_of
+from ci_bench.judge.metrics.pairs import TimedRule, judge_lines
+from ci_bench.judge.metrics.screening import screen
+from ci_bench.judge.parity.candidates import parity_findings
+from ci_bench.judge.parity.learning import learning_of
+from ci_bench.judge.policy.findings import Compared
+from ci_bench.judge.policy.verdict import judge
+from ci_bench.judge.statistics.ruling import Rule
+from ci_bench.judge.statistics.series import Known
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.case import CaseResult, Check, Outcome, Role
 from ci_bench.records.comparison import (

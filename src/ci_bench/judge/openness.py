@@ -9,10 +9,10 @@ from datetime import datetime
 import numpy as np
 
 from ci_bench.judge.calibration import describe, learned
-from ci_bench.judge.disturbance import in_turns
-from ci_bench.judge.lines import times_of_both
-from ci_bench.judge.paired import turns_of
-from ci_bench.judge.ruling import Rule
+from ci_bench.judge.cases.lines import times_of_both
+from ci_bench.judge.metrics.disturbance import in_turns
+from ci_bench.judge.metrics.paired import turns_of
+from ci_bench.judge.statistics.ruling import Rule
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.policy import Policy
 from ci_bench.records.results import Results

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ci_bench.judge.changes import EDGE, find_steps
-from ci_bench.judge.noise import Floats
+from ci_bench.judge.statistics.changes import EDGE, find_steps
+from ci_bench.judge.statistics.noise import Floats
 from ci_bench.records.case import Better
 
 RECENT = 100

@@ -12,7 +12,7 @@ import pytest
 import torch
 from training_loss_builders import ARM, anchors_of, judged, make_bench, start_of_model, stepping, train, write_model
 
-from ci_bench.judge.parity_numeric import LIMIT
+from ci_bench.judge.parity.numeric import LIMIT
 from ci_bench.records.case import Masks, Role
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.suites.training_loss.corpus import Rows

@@ -4,7 +4,7 @@ import pytest
 import torch
 from training_loss_builders import context, make_bench, write_model
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.candidates import parity_findings
 from ci_bench.records.case import Outcome
 from ci_bench.records.comparison import Parity
 from ci_bench.suites.base import Unsupported, no_mark

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ci_bench.judge.parity import parity_findings
+from ci_bench.judge.parity.candidates import parity_findings
 from ci_bench.records.case import ArmMasks, Masks, ParityEvidence, Role, Trace
 from ci_bench.records.comparison import ParityFinding
 from ci_bench.suites.base import Context

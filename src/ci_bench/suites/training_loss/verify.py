@@ -1,8 +1,8 @@
 """Gathers the parity evidence: trains reference, perturbed references and candidates from the same bytes, step by step.
 
-Judging is done elsewhere (`ci_bench.judge.parity`), from the recorded traces alone. Envelope runs and the statistical tier:
-J = `perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of
-reference, candidate, and reference under other masks.
+Judging is done elsewhere (`ci_bench.judge.parity.candidates`), from the recorded traces alone. Envelope runs and the statistical
+tier: J = `perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of reference, candidate, and
+reference under other masks.
 """
 
 import hashlib

@@ -6,8 +6,8 @@ Owns the matching of cases; that of metrics is in `lines`, and the words for bot
 from dataclasses import dataclass, field
 from functools import partial
 
-from ci_bench.judge.case_verdict import ending
-from ci_bench.judge.lines import TIMES, Ground, Keyed, Line, keyed, lines_of
+from ci_bench.judge.cases.case_verdict import ending
+from ci_bench.judge.cases.lines import TIMES, Ground, Keyed, Line, keyed, lines_of
 from ci_bench.records.case import CaseResult, Metric, Status
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import Policy

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ci_bench.judge.noise import LEAST_HISTORY, LEAST_SPREAD, Floats, Learned, inflation, moderated
-from ci_bench.judge.ruling import POWER, Code, Codes, Counts, Rule, Ruling, Truths
+from ci_bench.judge.statistics.noise import LEAST_HISTORY, LEAST_SPREAD, Floats, Learned, inflation, moderated
+from ci_bench.judge.statistics.ruling import POWER, Code, Codes, Counts, Rule, Ruling, Truths
 
 _MOST_FREEDOM = 2000.0
 _GRAIN = 8.0

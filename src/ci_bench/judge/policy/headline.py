@@ -1,6 +1,6 @@
 """The one sentence that a reviewer reads first. Owns its words; it decides nothing."""
 
-from ci_bench.judge.findings import Compared, measured
+from ci_bench.judge.policy.findings import Compared, measured
 from ci_bench.judge.wording import change, change_size, count_of, place
 from ci_bench.records.case import Status, Unit
 from ci_bench.records.comparison import CaseComparison, Pair, Verdict

@@ -7,8 +7,8 @@ apart is measured on base.
 
 from dataclasses import replace
 
-from ci_bench.judge.parity_numeric import numeric_finding
-from ci_bench.judge.parity_runs import first_of
+from ci_bench.judge.parity.numeric import numeric_finding
+from ci_bench.judge.parity.runs import first_of
 from ci_bench.records.case import CaseResult, Masks, ParityEvidence, Role, Status, Trace
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
 

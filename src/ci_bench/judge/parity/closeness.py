@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ci_bench.judge.parity_numeric import LARGEST_SCORE, LIMIT, envelope, scaled, usable
-from ci_bench.judge.parity_runs import SIGNALS, Floats, Twins, length, match, series
+from ci_bench.judge.parity.numeric import LARGEST_SCORE, LIMIT, envelope, scaled, usable
+from ci_bench.judge.parity.runs import SIGNALS, Floats, Twins, length, match, series
 from ci_bench.records.case import ParityEvidence, Role, Trace
 from ci_bench.records.closeness import Closeness
 

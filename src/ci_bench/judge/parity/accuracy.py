@@ -8,8 +8,8 @@ rounding (or masks) alone. Does the compiled forward pass evaluate wrongly? The 
 import math
 import statistics
 
-from ci_bench.judge.parity_runs import first_of
-from ci_bench.judge.stats import t_quantile
+from ci_bench.judge.parity.runs import first_of
+from ci_bench.judge.statistics.ratios import t_quantile
 from ci_bench.records.case import ParityEvidence, Role, Trace
 from ci_bench.records.comparison import AccuracyParity
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ci_bench.judge import aggregates, sequential
-from ci_bench.judge.launches import Figures, figures
-from ci_bench.judge.lines import Key, Line
-from ci_bench.judge.noise import Floats, Learned
-from ci_bench.judge.outcome import Judged, Outcome
-from ci_bench.judge.paired_wording import Answer, reason
-from ci_bench.judge.ruling import Code, Counts, Rule, Ruling, Truths
+from ci_bench.judge.cases.lines import Key, Line
+from ci_bench.judge.cases.outcome import Judged, Outcome
+from ci_bench.judge.metrics.launches import Figures, figures
+from ci_bench.judge.metrics.paired_wording import Answer, reason
+from ci_bench.judge.statistics import aggregates, sequential
+from ci_bench.judge.statistics.noise import Floats, Learned
+from ci_bench.judge.statistics.ruling import Code, Counts, Rule, Ruling, Truths
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 
 LEAST_MARGIN = 0.002

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from ci_bench.judge.noise import LEAST_SPREAD, Floats, Learned
-from ci_bench.judge.ruling import Ruling
+from ci_bench.judge.statistics.noise import LEAST_SPREAD, Floats, Learned
+from ci_bench.judge.statistics.ruling import Ruling
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

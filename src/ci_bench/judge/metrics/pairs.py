@@ -7,11 +7,11 @@ decided in `findings`.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ci_bench.judge.exact import by_count, by_memory
-from ci_bench.judge.lines import Line, settled, single
-from ci_bench.judge.outcome import Judged, Outcome
-from ci_bench.judge.screening import screen
-from ci_bench.judge.series import Known
+from ci_bench.judge.cases.lines import Line, settled, single
+from ci_bench.judge.cases.outcome import Judged, Outcome
+from ci_bench.judge.metrics.exact import by_count, by_memory
+from ci_bench.judge.metrics.screening import screen
+from ci_bench.judge.statistics.series import Known
 from ci_bench.records.case import Metric, Unit
 from ci_bench.records.comparison import Pair, Summary
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ci_bench.judge.parity_runs import Floats, Stopped, Twins, insufficient, match, series, stopped
-from ci_bench.judge.stats import LEVEL, t_quantile
+from ci_bench.judge.parity.runs import Floats, Stopped, Twins, insufficient, match, series, stopped
+from ci_bench.judge.statistics.ratios import LEVEL, t_quantile
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.case import Masks, ParityEvidence, Role, Trace
 from ci_bench.records.comparison import Interval, Parity, ParityFinding, Tier

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ci_bench.judge.series import Known, Series, describe, sizes
+from ci_bench.judge.statistics.series import Known, Series, describe, sizes
 from ci_bench.records.case import Better, CaseResult, Lane, Metric, Unit
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import SHOWN_ONLY

@@ -13,8 +13,8 @@ from itertools import chain, pairwise
 import numpy as np
 from scipy.special import stdtrit
 
-from ci_bench.judge.noise import NORMAL_MAD, Floats, nan_median
-from ci_bench.judge.series import Facts, Known, Series, Sizes, describe, sizes
+from ci_bench.judge.statistics.noise import NORMAL_MAD, Floats, nan_median
+from ci_bench.judge.statistics.series import Facts, Known, Series, Sizes, describe, sizes
 from ci_bench.records.case import Launch
 from ci_bench.records.comparison import Interval
 

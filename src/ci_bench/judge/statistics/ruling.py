@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ci_bench.judge.noise import Floats
+from ci_bench.judge.statistics.noise import Floats
 
 Codes = NDArray[np.int8]
 Counts = NDArray[np.intp]

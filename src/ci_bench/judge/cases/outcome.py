@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ci_bench.judge.lines import Key
+from ci_bench.judge.cases.lines import Key
 from ci_bench.records.comparison import CommonShift, Interval, Pairing, SpeedupChange, Verdict
 
 

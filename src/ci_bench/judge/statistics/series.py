@@ -9,8 +9,8 @@ from itertools import chain
 
 import numpy as np
 
-from ci_bench.judge.noise import Floats
-from ci_bench.judge.ruling import Counts
+from ci_bench.judge.statistics.noise import Floats
+from ci_bench.judge.statistics.ruling import Counts
 from ci_bench.records.case import Launch
 from ci_bench.records.comparison import Summary
 

@@ -7,7 +7,7 @@ How bad a gap is, the policy decides.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ci_bench.judge.matching import Match
+from ci_bench.judge.cases.matching import Match
 from ci_bench.records.case import Better, CaseResult, Check, Due, Lane, Outcome, Status, Unit
 from ci_bench.records.comparison import Pair, Parity, ParityFinding, Verdict
 

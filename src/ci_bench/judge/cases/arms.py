@@ -6,10 +6,10 @@ Owns which metrics are held against which. Arms share their launches, so what a 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_bench.judge import stats
-from ci_bench.judge.lines import Key, Keyed, oriented
-from ci_bench.judge.matching import Match
-from ci_bench.judge.series import Known
+from ci_bench.judge.cases.lines import Key, Keyed, oriented
+from ci_bench.judge.cases.matching import Match
+from ci_bench.judge.statistics import ratios
+from ci_bench.judge.statistics.series import Known
 from ci_bench.records.case import Metric, Unit
 from ci_bench.records.comparison import ArmSpeedup, SpeedupChange
 
@@ -33,9 +33,9 @@ def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, wi
     `known` holds the facts of all series, `changes` what a paired run says of whether head changed a speedup.
     """
     found = [one for case, match in enumerate(matches) for one in _shared(case, match, with_base=with_base)]
-    ratios = stats.ratios([oriented(*one.head) for one in found], known, paired=True)
+    measured = ratios.ratios([oriented(*one.head) for one in found], known, paired=True)
     answers: list[list[ArmSpeedup]] = [[] for _ in matches]
-    for one, ratio in zip(found, ratios, strict=True):
+    for one, ratio in zip(found, measured, strict=True):
         if ratio.value is not None:
             speedup = ArmSpeedup(
                 metric=one.key[0],
@@ -52,7 +52,7 @@ def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, wi
 
 def _earlier(arms: tuple[Metric, Metric], known: Known) -> float | None:
     one, two = oriented(*arms)
-    return stats.ratio_of_medians(known[id(one)], known[id(two)])
+    return ratios.ratio_of_medians(known[id(one)], known[id(two)])
 
 
 def _shared(case: int, match: Match, *, with_base: bool) -> Iterator[_Found]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ci_bench.judge.parity_runs import SIGNALS, Floats, Twins, finite_steps, insufficient, length, match, series, stopped
+from ci_bench.judge.parity.runs import SIGNALS, Floats, Twins, finite_steps, insufficient, length, match, series, stopped
 from ci_bench.records.case import Masks, ParityEvidence, Role, Trace
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ci_bench.judge.noise import Floats
+from ci_bench.judge.statistics.noise import Floats
 
 Places = NDArray[np.intp]
 

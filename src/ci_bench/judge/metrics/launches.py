@@ -11,9 +11,9 @@ from itertools import chain
 
 import numpy as np
 
-from ci_bench.judge import noise
-from ci_bench.judge.noise import Floats
-from ci_bench.judge.ruling import Truths
+from ci_bench.judge.statistics import noise
+from ci_bench.judge.statistics.noise import Floats
+from ci_bench.judge.statistics.ruling import Truths
 from ci_bench.records.case import Better, Launch, Metric
 
 _MOST_AT_ONCE = 500_000

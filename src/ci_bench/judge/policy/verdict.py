@@ -4,8 +4,8 @@ Everything is derived from the comparison's own rows, so that it can be judged a
 """
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.findings import Compared, find, measured
-from ci_bench.judge.headline import headline
+from ci_bench.judge.policy.findings import Compared, find, measured
+from ci_bench.judge.policy.headline import headline
 from ci_bench.records.case import Status
 from ci_bench.records.comparison import CaseComparison
 from ci_bench.records.judgement import Finding, Judgement

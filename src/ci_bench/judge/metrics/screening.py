@@ -11,10 +11,11 @@ from statistics import median
 
 from scipy.special import bdtr
 
-from ci_bench.judge import stats, wording
-from ci_bench.judge.lines import Line, oriented, single
-from ci_bench.judge.outcome import Judged, Outcome
-from ci_bench.judge.series import Known
+from ci_bench.judge import wording
+from ci_bench.judge.cases.lines import Line, oriented, single
+from ci_bench.judge.cases.outcome import Judged, Outcome
+from ci_bench.judge.statistics import ratios
+from ci_bench.judge.statistics.series import Known
 from ci_bench.records.case import Better, Unit
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
 
@@ -34,18 +35,18 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
     metrics, and a slower everything must not vanish. Without drift nothing needs taking off. Latencies of compilation, of one
     value per launch, are no part of it.
     """
-    ratios = stats.ratios([oriented(line.base[0], line.head[0]) for line in lines], known)
+    moved = ratios.ratios([oriented(line.base[0], line.head[0]) for line in lines], known)
     sharing = [line.timed and not (single(line.base[0], known) or single(line.head[0], known)) for line in lines]
-    shifts = _common_shifts([of for of, shares in zip(zip(lines, ratios, strict=True), sharing, strict=True) if shares], drift)
+    shifts = _common_shifts([of for of, shares in zip(zip(lines, moved, strict=True), sharing, strict=True) if shares], drift)
     common = {suite: math.log(shift.speedup) for suite, shift in shifts.items()}
     outcomes = (
         _by_ratio(line, ratio, drift=drift if line.timed else 0.0, shift=common.get(line.suite, 0.0) if shares else 0.0)
-        for line, ratio, shares in zip(lines, ratios, sharing, strict=True)
+        for line, ratio, shares in zip(lines, moved, sharing, strict=True)
     )
     return Judged(outcomes=tuple(outcomes), shifts=tuple(shifts.values()))
 
 
-def _common_shifts(lines: Sequence[tuple[Line, stats.Ratio]], drift: float) -> dict[str, CommonShift]:
+def _common_shifts(lines: Sequence[tuple[Line, ratios.Ratio]], drift: float) -> dict[str, CommonShift]:
     """The median shift of each suite that has enough times, if moments drift at all; parts of a step would count twice."""
     found: dict[str, list[tuple[float, float]]] = {}
     for line, ratio in lines:
@@ -76,7 +77,7 @@ def _common_shift(suite: str, times: list[tuple[float, float]], drift: float) ->
     )
 
 
-def median_interval(ordered: Sequence[float], level: float = stats.LEVEL) -> tuple[float, float, float]:
+def median_interval(ordered: Sequence[float], level: float = ratios.LEVEL) -> tuple[float, float, float]:
     """The distribution-free interval of a median from values in rising order, and its true level.
 
     Between the k-th value from below and from above it misses with ``2 P(B < k)``, B binomial with n tries at 1/2; the
@@ -98,7 +99,7 @@ class _Limits:
     size: float
 
 
-def _by_ratio(line: Line, ratio: stats.Ratio, *, drift: float, shift: float) -> Outcome:
+def _by_ratio(line: Line, ratio: ratios.Ratio, *, drift: float, shift: float) -> Outcome:
     if ratio.value is None or ratio.interval is None:
         return Outcome(verdict=Verdict.INCONCLUSIVE, reason=ratio.reason, speedup=ratio.value)
     limits = _Limits(margin=math.log1p(line.threshold), size=math.log1p(max(line.threshold, drift)))
@@ -112,7 +113,7 @@ def _by_ratio(line: Line, ratio: stats.Ratio, *, drift: float, shift: float) -> 
     return Outcome(verdict=verdict, reason=reason, speedup=ratio.value, interval=ratio.interval)
 
 
-def _seen(line: Line, ratio: stats.Ratio, shift: float) -> str:
+def _seen(line: Line, ratio: ratios.Ratio, shift: float) -> str:
     assert ratio.value is not None  # noqa: S101 - only a bug of ours breaks it
     assert ratio.interval is not None  # noqa: S101 - likewise
     unit, better = line.metric.unit, line.metric.better

@@ -3,9 +3,9 @@
 from statistics import median
 
 from ci_bench.judge import wording
-from ci_bench.judge.outcome import Outcome
-from ci_bench.judge.series import LARGEST, samples
-from ci_bench.judge.stats import LEAST_LAUNCHES
+from ci_bench.judge.cases.outcome import Outcome
+from ci_bench.judge.statistics.ratios import LEAST_LAUNCHES
+from ci_bench.judge.statistics.series import LARGEST, samples
 from ci_bench.records.case import Better, Metric, Unit
 from ci_bench.records.comparison import Verdict
 

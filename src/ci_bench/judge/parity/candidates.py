@@ -5,10 +5,10 @@ Owns the choice of the tier and the worst of several seeds; the tiers are in `pa
 
 from dataclasses import replace
 
-from ci_bench.judge.accuracy import accuracy_parity
-from ci_bench.judge.parity_numeric import numeric_finding
-from ci_bench.judge.parity_statistical import statistical_finding
-from ci_bench.judge.seed_rule import seed_rule
+from ci_bench.judge.parity.accuracy import accuracy_parity
+from ci_bench.judge.parity.numeric import numeric_finding
+from ci_bench.judge.parity.seed_rule import seed_rule
+from ci_bench.judge.parity.statistical import statistical_finding
 from ci_bench.records.case import Masks, ParityEvidence, Role, Trace
 from ci_bench.records.comparison import Parity, ParityFinding
 

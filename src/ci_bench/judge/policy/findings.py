@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ci_bench.judge.floors import below_floors, idle_patterns
+from ci_bench.judge.policy.floors import below_floors, idle_patterns
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.case import Outcome, Status
 from ci_bench.records.comparison import BaselineMode, CaseComparison, CommonShift, Mismatch, Pair, ParityFinding, Side, Verdict

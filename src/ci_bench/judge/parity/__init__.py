@@ -1,0 +1,1 @@
+"""Loss parity: does a candidate learn what its reference learns?"""
