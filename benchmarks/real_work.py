@@ -5,12 +5,13 @@ in turns, looks, the calibration of this machine, the default policy. The plant 
 """
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,16 @@ from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results
 
 CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
-RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.005, warmup_s=0.5)
+RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.005, warmup_s=0.2)
 PLAN = tuple((SUITE, case) for case in SUITE.plan({}))
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One run: what was said of each case, after how many launches of it, and how many seconds the run took."""
+    """One run, with the plant or without: what was said of each case, after how many launches of it; how many seconds it took."""
 
+    plant: bool
     verdicts: Mapping[str, Verdict]
     launches: Mapping[str, int]
     seconds: float
@@ -51,31 +53,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--planted", type=int, default=20, help="runs with the plant")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
+    ended: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         noise = NoiseFolder(path=Path(folder) / "noise")
         for _ in range(CALIBRATION_RUNS):
             options = replace(RUN, sampling=Sampling.FIXED, launches=CALIBRATION_LAUNCHES)
             base, head = _measure(Config(entries=(), run=options), Path(folder), noise=None)
             noise.keep(collect(base, head, tool_version=__version__))
-        clean = [_tell("unchanged", run) for run in _judge_runs(arguments.runs, Path(folder), noise, plant=False)]
-        planted = [_tell("planted", run) for run in _judge_runs(arguments.planted, Path(folder), noise, plant=True)]
-    rows = [*_rows("unchanged", clean), *_rows(f"+{100 / REPEATS:g} %", planted)]
-    alarms = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
-    low, high = binomial_interval(alarms, len(clean))
-    note = f"any false `regressed`: {alarms} of {len(clean)} runs of unchanged code (95 % interval {low:.1%} to {high:.1%})"
-    figures = {"rows": rows, "false_alarm_runs": alarms, "runs": len(clean)}
-    publish(f"{render('Verdicts on real work', rows)}\n{note}", figures, arguments.json)
+        for plant in spread(arguments.runs, arguments.planted):
+            ended.append(_judge_run(Path(folder), noise, plant=plant))
+            _tell(ended[-1])
+            if arguments.json:
+                arguments.json.write_text(json.dumps(document(ended), indent=1, sort_keys=True) + "\n")
+    figures = document(ended)
+    title = f"Verdicts on real work\n{figures['false_alarms']}"
+    publish(render(title, _rows(ended)), figures, arguments.json)
     return 0
 
 
-def _judge_runs(count: int, folder: Path, noise: NoiseFolder, *, plant: bool) -> Iterator[Judged]:
-    config = Config(entries=(), run=RUN)
-    for _ in range(count):
-        started = time.monotonic()
-        base, head = _measure(config, folder, noise=noise, plant=plant)
-        verdicts = _verdicts(_compare(base, head, config, noise))
-        launches = {row.case.name: len(row.metrics[0].launches) for row in head.cases if row.metrics}
-        yield Judged(verdicts=verdicts, launches=launches, seconds=time.monotonic() - started)
+def spread(clean: int, planted: int) -> list[bool]:
+    """In which runs the plant is: spread evenly, so that both kinds see the same hours of the machine."""
+    total = clean + planted
+    return [(run + 1) * planted // total > run * planted // total for run in range(total)]
+
+
+def document(ended: Sequence[Judged]) -> dict[str, Any]:
+    """What is written after every run: a benchmark of hours must not lose all when it is interrupted."""
+    clean = [run for run in ended if not run.plant]
+    alarms = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
+    low, high = binomial_interval(alarms, len(clean))
+    return {
+        "false_alarms": f"any false `regressed`: {alarms} of {len(clean)} runs of unchanged code (95 % {low:.1%} to {high:.1%})",
+        "runs": [asdict(run) for run in ended],
+    }
+
+
+def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
+    config, started = Config(entries=(), run=RUN), time.monotonic()
+    base, head = _measure(config, folder, noise=noise, plant=plant)
+    verdicts = _verdicts(_compare(base, head, config, noise))
+    launches = {row.case.name: len(row.metrics[0].launches) for row in head.cases if row.metrics}
+    return Judged(plant=plant, verdicts=verdicts, launches=launches, seconds=time.monotonic() - started)
 
 
 def _measure(config: Config, folder: Path, *, noise: NoiseFolder | None, plant: bool = False) -> tuple[Results, Results]:
@@ -118,16 +136,18 @@ def _verdicts(comparison: Comparison) -> Mapping[str, Verdict]:
     }
 
 
-def _rows(what: str, runs: Sequence[Judged]) -> Iterator[dict[str, str]]:
-    yield _row(what, "all", runs)
-    for name in WORK:
-        yield _row(
-            what, name, [replace(run, verdicts=_only(name, run.verdicts), launches=_only(name, run.launches)) for run in runs]
-        )
+def _rows(ended: Sequence[Judged]) -> list[dict[str, str]]:
+    rows = []
+    for plant in (False, True):
+        what, runs = f"+{100 / REPEATS:g} %" if plant else "unchanged", [run for run in ended if run.plant is plant]
+        rows.append(_row(what, "all", runs))
+        rows += [_row(what, name, [_only(name, run) for run in runs]) for name in WORK]
+    return rows
 
 
-def _only(name: str, of_cases: Mapping[str, Any]) -> dict[str, Any]:
-    return {case: value for case, value in of_cases.items() if case == name}
+def _only(name: str, run: Judged) -> Judged:
+    verdicts = {case: verdict for case, verdict in run.verdicts.items() if case == name}
+    return replace(run, verdicts=verdicts, launches={case: count for case, count in run.launches.items() if case == name})
 
 
 def _row(what: str, work: str, runs: Sequence[Judged]) -> dict[str, str]:
@@ -147,9 +167,9 @@ def _row(what: str, work: str, runs: Sequence[Judged]) -> dict[str, str]:
     }
 
 
-def _tell(what: str, run: Judged) -> Judged:
+def _tell(run: Judged) -> None:
+    what = "planted" if run.plant else "unchanged"
     sys.stderr.write(f"{what}: {run.seconds:.0f} s, {dict(run.launches)}, {[str(one) for one in run.verdicts.values()]}\n")
-    return run
 
 
 if __name__ == "__main__":

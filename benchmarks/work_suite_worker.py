@@ -76,13 +76,13 @@ def _dispatch() -> Callable[[], object]:
 
 def _mlp_step() -> Callable[[], object]:
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    inputs = torch.randn(16, 32)
+    weights, inputs = tuple(model.parameters()), torch.randn(16, 32)
 
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        model(inputs).square().mean().backward()
-        optimizer.step()
+    def step() -> None:  # gradient descent by hand: torch.optim would import dynamo into every process
+        slopes = torch.autograd.grad(model(inputs).square().mean(), weights)
+        with torch.no_grad():
+            for weight, slope in zip(weights, slopes, strict=True):
+                weight.sub_(slope, alpha=1e-3)
 
     return step
 
