@@ -75,10 +75,16 @@ def measure(
     sources = {side.name: side.source for side in sides}
     known = earlier.environments if earlier else {}
 
+    told: dict[SideName, tuple[Environment, Ledger]] = {}
+
     def record(name: SideName, environment: Environment, ledger: "Ledger") -> None:
         require_machine(known.get(name), environment)
-        documents.write(results_of(run, sources[name], environment, ledger), place(folder, name))
-        note(ledger, place(folder, name))
+        begun = len(told) == len(sources)
+        told[name] = environment, ledger
+        if len(told) == len(sources):  # of a run that is gone on with nothing is touched before each side's machine is known
+            for side in (name,) if begun else tuple(told):
+                documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
+                note(told[side][1], place(folder, side))
 
     planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
     ledgers = {name: planned.resumed(earlier.ledgers[name]) if earlier else planned for name in sources}
@@ -184,7 +190,8 @@ def page(comparison: Comparison, *, head: Results | None, base: Results | None) 
 def material(head: Results | None, base: Results | None) -> Material:
     """What charts are made of: the raw documents, and how close each training run of head stayed to its reference."""
     evidence = {row.case.id: row.parity for row in head.cases if row.parity} if head else {}
-    return Material(head=head, base=base, closeness={name: closeness(found) for name, found in evidence.items()})
+    rows, earlier = ({row.case.id: row for row in results.cases} if results else {} for results in (head, base))
+    return Material(head=rows, base=earlier, closeness={name: closeness(found) for name, found in evidence.items()})
 
 
 def results_of(run: Run, source: Source, environment: Environment, ledger: "Ledger") -> Results:

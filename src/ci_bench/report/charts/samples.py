@@ -1,10 +1,12 @@
 """The samples of a case, side by side and arm by arm, in the order taken. Owns where a sample stands in the run."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from ci_bench.records.case import CaseResult, Launch, Metric, SideName, Unit
 from ci_bench.records.comparison import CaseComparison, Interval
@@ -17,8 +19,7 @@ _FEWEST = 2
 Sides = tuple[tuple[SideName, CaseResult], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(NamedTuple):
     """One sample, where it was taken, and why it is doubtful."""
 
     at: float
@@ -29,8 +30,8 @@ class _Taken:
 
 def rows_of(case: str, material: Material) -> Sides:
     """The rows of the ledgers on both sides, base first, as far as there are documents."""
-    documents = ((SideName.BASE, material.base), (SideName.HEAD, material.head))
-    return tuple((side, row) for side, results in documents if results for row in results.cases if row.case.id == case)
+    sides = ((SideName.BASE, material.base), (SideName.HEAD, material.head))
+    return tuple((side, rows[case]) for side, rows in sides if case in rows)
 
 
 def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[SampleChart, ...]:
@@ -90,9 +91,9 @@ def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[in
     """Samples of one block lie within it, one after the other."""
     for launch in metric.launches:
         blocks = launch.blocks or tuple(range(len(launch.values)))
-        seen: dict[int, int] = {}
+        sizes, seen = Counter(blocks), Counter[int]()
         for value, block in zip(launch.values, blocks, strict=True):
-            place = (seen.setdefault(block, 0) + 0.5) / max(1, blocks.count(block) if launch.blocks else 1)
+            place = (seen[block] + 0.5) / sizes[block]
             seen[block] += 1
             doubt = doubts.get((launch.launch, block)) if launch.blocks else None
             yield _Taken(starts[launch.launch] + block + place, launch.launch, value, doubt)

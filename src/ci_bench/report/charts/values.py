@@ -6,19 +6,19 @@ Numbers are already in the unit that the axis names. A colour is a number: the r
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ci_bench.records.case import CaseResult
 from ci_bench.records.closeness import Closeness
-from ci_bench.records.results import Results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Material:
     """What a comparison was made of, as far as it is at hand: raw samples and training runs. Without it, only medians are drawn.
 
-    `closeness` has, by the case's id, how close head's training runs stayed to their reference.
+    `head` and `base` have the rows of the results by the case's id; `closeness` how close head's training runs stayed to theirs.
     """
 
-    head: Results | None = None
-    base: Results | None = None
+    head: Mapping[str, CaseResult] = field(default_factory=dict)
+    base: Mapping[str, CaseResult] = field(default_factory=dict)
     closeness: Mapping[str, tuple[Closeness, ...]] = field(default_factory=dict)
 
 

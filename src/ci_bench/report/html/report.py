@@ -4,7 +4,6 @@ Owns the order of the parts. Every text goes through `markup.tag`, every figure 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Side
@@ -17,7 +16,7 @@ from ci_bench.report.charts.values import Density, Material, density
 from ci_bench.report.html.case_parts import case_fold, case_parts
 from ci_bench.report.html.case_table import case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
-from ci_bench.report.html.page import Assets, render_page
+from ci_bench.report.html.page import Assets, render_page, values_of
 from ci_bench.report.html.tables import fact, folded, identifier, table, word
 from ci_bench.report.rows import Row, main_rows, outcome_mood
 from ci_bench.report.summary import summary
@@ -60,7 +59,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     )
     drawn = density(len(comparison.cases))
     data = {
-        "changes": asdict(change_chart(comparison)),
+        "changes": change_chart(comparison),
         "cases": [_packed(case, material, anchors[case.id], drawn) for case in comparison.cases],
     }
     return render_page(title=f"ci-bench: {clean(headline, cap=120)}", body=join(body), assets=assets, data=data)
@@ -185,7 +184,7 @@ def _mean(found: Mean, form: Callable[[float | None], str]) -> str:
 def _packed(case: CaseComparison, material: Material, anchor: str, drawn: Density) -> dict[str, Any]:
     """What a case holds, for the page's packed data: it compresses to a tenth of what it would take as it is."""
     parts = case_parts(case, rows_of(case.id, material), anchor=anchor)
-    return {**asdict(case_charts(case, material, drawn)), "html": str(parts)}
+    return {**values_of(case_charts(case, material, drawn)), "html": str(parts)}
 
 
 def _cases(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
