@@ -9,7 +9,8 @@ import pytest
 import torch
 from training_loss_builders import start_of_model
 
-from ci_bench.suites.training_loss.network import BadOptimizer, build_optimizer
+from ci_bench.suites.optimizers import BadOptimizer
+from ci_bench.suites.training_loss.network import build_optimizer
 from ci_bench.suites.training_loss.training import build_trainee
 
 pytestmark = pytest.mark.engine

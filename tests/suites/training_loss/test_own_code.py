@@ -11,8 +11,9 @@ from ci_bench.errors import BadConfig
 from ci_bench.judge.parity.candidates import parity_findings
 from ci_bench.records.case import Case
 from ci_bench.records.comparison import Parity
+from ci_bench.suites.optimizers import BadOptimizer
 from ci_bench.suites.training_loss.corpus import BadData, load_rows
-from ci_bench.suites.training_loss.network import BadModel, BadOptimizer
+from ci_bench.suites.training_loss.network import BadModel
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import TrainingWorkload, open_workload
 

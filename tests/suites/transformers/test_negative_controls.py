@@ -22,6 +22,14 @@ def entry(backend="sound", model="bert", **more):
     return {**tiny(model), "candidate": CANDIDATE.format(backend), **more}
 
 
+@pytest.mark.parametrize(("optimizer", "outcome"), [("Signed", Outcome.PASS), ("Hasty", Outcome.FAIL)])
+def test_an_optimizer_of_ones_own_is_held_against_itself_in_fp64(optimizer, outcome):
+    whole = {"backend": "aot_eager", "whole": True}
+    given = {**tiny("bert"), "mode": "training", "candidate": whole, "optimizer": f"planted_compilers:{optimizer}"}
+    check = agrees(**given)
+    assert check.outcome is outcome, check.detail
+
+
 @pytest.mark.parametrize("mode", ["inference", "training", "generation"])
 def test_a_sound_backend_agrees(mode):
     model = "gpt2" if mode == "generation" else "bert"

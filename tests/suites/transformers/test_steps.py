@@ -9,7 +9,7 @@ from transformers_builders import options, outcomes, program, recipe, steps, tin
 
 from ci_bench.records.case import Outcome
 from ci_bench.suites.base import Compiler
-from ci_bench.suites.transformers.configuration import BadModel
+from ci_bench.suites.optimizers import BadOptimizer
 from ci_bench.suites.transformers.inputs import Inputs
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
 from ci_bench.suites.transformers.options import STEP_PARTS
@@ -145,7 +145,7 @@ def test_a_models_own_loss_is_its_first_output_too():
     [
         (
             {"optimizer_options": {"beta": 0.9}},
-            r"optimizer_options\.beta: torch\.optim\.AdamW does not take this option \(did you mean betas",
+            r"optimizer_options\.beta: torch\.optim\.AdamW does not take this option here \(did you mean betas",
         ),
         ({"optimizer_options": {"betas": [2.0, 0.9]}}, r"torch\.optim\.AdamW refuses .*betas"),
         ({"optimizer_options": {"lr": 0.1}}, r"optimizer_options\.lr: "),
@@ -153,7 +153,7 @@ def test_a_models_own_loss_is_its_first_output_too():
 )
 def test_a_wrong_option_of_an_optimizer_is_told(entry, fault):
     one = recipe(**tiny("bert"), mode="training", **entry)
-    with pytest.raises(BadModel, match=fault):
+    with pytest.raises(BadOptimizer, match=fault):
         build_optimizer(one.options, one.build("meta"), "cpu")
 
 

@@ -92,6 +92,7 @@ class Settings:
     measure: Measure = Measure.BOTH
     batch_size: int | None = None
     optimizer: str = "Adam"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 0.01
     seed: int = 1337
     prepared: int = 3

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import Mark, Part, Unsupported
+from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
 from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of
@@ -64,14 +65,13 @@ def make_ready(options: Options, loaded: Loaded, *, device: str, backend: str | 
 
 
 def build_optimizer(options: Options, parameters: Sequence[Tensor], device: str) -> torch.optim.Optimizer:
-    """The named optimizer; capturable on a GPU where it can be, so that its step needs no synchronisation."""
-    import inspect
+    """The named optimizer.
 
-    optimizer_class = getattr(torch.optim, options.settings.optimizer)
-    known = inspect.signature(optimizer_class).parameters
-    more = {"capturable": True} if device != "cpu" and "capturable" in known else {}
-    built: torch.optim.Optimizer = optimizer_class(parameters, lr=options.settings.lr, **more)
-    return built
+    Raises:
+        BadOptimizer: it does not fit its options.
+    """
+    settings = options.settings
+    return make_optimizer(settings.optimizer, parameters, lr=settings.lr, options=settings.optimizer_options, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)

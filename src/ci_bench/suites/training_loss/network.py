@@ -3,30 +3,20 @@
 Also the perturbation that measures how far rounding alone carries a training.
 """
 
-import difflib
 import hashlib
-import inspect
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.training_loss.corpus import DATA, expanded
 from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
-from ci_bench.suites.user_code import is_import_path, load_named
+from ci_bench.suites.user_code import load_named
 
 State = dict[str, Tensor]
 
 
-OWN_OPTIONS = ("params", "lr")
-"""What an optimizer's constructor takes, but not from `optimizer_options`."""
-
-
-class BadOptimizer(Exception):  # noqa: N818 - named like BadData and BadConfig
-    """`optimizer_options` does not fit the optimizer. The message names the option."""
-
-
-class BadModel(Exception):  # noqa: N818 - likewise
+class BadModel(Exception):  # noqa: N818 - named like BadData and BadConfig
     """The user's own model or loss is not what a training needs. The message names the option."""
 
 
@@ -99,39 +89,9 @@ def state_digest(state: State) -> str:
 
 
 def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.optim.Optimizer:
-    """The named optimizer over all parameters; capturable on CUDA where it can be, never on the CPU.
+    """The named optimizer over all parameters.
 
     Raises:
-        BadOptimizer: an option that this optimizer does not have, or a value that it refuses.
+        BadOptimizer: it does not fit its options.
     """
-    is_own = is_import_path(options.optimizer)
-    named = options.optimizer if is_own else f"torch.optim.{options.optimizer}"
-    make = load_named(options.optimizer, option="optimizer") if is_own else getattr(torch.optim, options.optimizer)
-    parameters = inspect.signature(make).parameters
-    known = [name for name in parameters if name not in OWN_OPTIONS]
-    arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in options.optimizer_options.items()}
-    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        _check_options(named, arguments, known, device)
-    if device != "cpu" and "capturable" in known:
-        arguments.setdefault("capturable", True)
-    try:
-        built = make(model.parameters(), lr=options.lr, **arguments)
-    except (TypeError, ValueError, IndexError, RuntimeError) as error:
-        message = f"optimizer_options: {named} refuses {arguments} with lr {options.lr}: {error}"
-        raise BadOptimizer(message) from error
-    if not isinstance(built, torch.optim.Optimizer):
-        raise BadOptimizer(f"optimizer: {named} gives {type(built).__name__}; it has to give a torch.optim.Optimizer")
-    return built
-
-
-def _check_options(optimizer: str, arguments: dict[str, Any], known: list[str], device: str) -> None:
-    """Refuse what the constructor would not name, or would only stumble over in the first step."""
-    for name in arguments:
-        if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(known)}"
-            message = f"optimizer_options.{name}: {optimizer} does not take this option here ({hint})"
-            raise BadOptimizer(message)
-    if device == "cpu" and arguments.get("capturable"):
-        message = "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it is on where it can be"
-        raise BadOptimizer(message)
+    return make_optimizer(options.optimizer, model.parameters(), lr=options.lr, options=options.optimizer_options, device=device)

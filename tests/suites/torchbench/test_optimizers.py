@@ -1,0 +1,55 @@
+"""Optimizers by name, with options, and of the user's own: built, judged like torch's, and refused by name."""
+
+import pytest
+from torchbench_builders import accuracy, opened, own, word
+
+from ci_bench.suites.torchbench.status import ModelFailed
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"optimizer": "planted_optimizers:Signed", "optimizer_options": {"decay": 0.1}},
+        {"optimizer": "SGD", "optimizer_options": {"momentum": 0.9, "nesterov": True}},
+        {"optimizer": "Adafactor"},
+    ],
+    ids=lambda entry: entry["optimizer"],
+)
+def test_a_right_step_passes(entry):
+    check = accuracy(**own("Plain", **entry))
+    assert word(check) == "pass", check.detail
+
+
+def test_options_make_a_difference():
+    _, workload = opened(**own("Plain", optimizer="planted_optimizers:Signed", optimizer_options={"decay": 0.5}))
+    optimizer = workload._build(backend=None).optimizer
+    assert (type(optimizer).__name__, optimizer.defaults["decay"]) == ("Signed", 0.5)
+
+
+def test_an_optimizer_that_does_something_else_compiled_fails():
+    whole = {"scope": "step"}
+    assert word(accuracy(**own("Plain", optimizer="planted_optimizers:Signed", **whole))) == "pass"
+    check = accuracy(**own("Plain", optimizer="planted_optimizers:Hasty", **whole))
+    assert (word(check), "updates." in check.detail) == ("fail_accuracy", True), check.detail
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ({"optimizer_options": {"beta": 0.9}}, r"optimizer_options\.beta: torch\.optim\.Adam .*did you mean betas\?"),
+        ({"optimizer": "planted_optimizers:Signed", "optimizer_options": {"decai": 1}}, r"did you mean decay\?"),
+        ({"optimizer": "planted_optimizers:no_optimizer"}, r"gives object; it has to give a torch\.optim\.Optimizer"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_anything_is_measured(entry, fault):
+    _, workload = opened(**own("Plain", **entry))
+    with pytest.raises(ModelFailed, match=fault):
+        workload.prepare()
+
+
+def test_an_optimizer_that_is_not_there_is_told_before_anything_is_measured():
+    _, workload = opened(**own("Plain", optimizer="planted_optimizers:Absent"))
+    with pytest.raises(ModelFailed, match=r"optimizer: planted_optimizers has no 'Absent'"):
+        workload.prepare()
