@@ -25,12 +25,12 @@ ENV PATH=/opt/ci-bench/bin:$PATH \
 # ci-bench itself as a wheel; what builds it stays behind in this stage.
 FROM system AS wheel
 WORKDIR /build
-COPY constraints.txt ./
-RUN pip install --constraint constraints.txt hatchling
+COPY requirements-build.lock ./
+RUN pip install --no-deps --require-hashes --only-binary=:all: --requirement requirements-build.lock
 COPY LICENSE README.md pyproject.toml ./
 COPY schemas ./schemas
 COPY src ./src
-RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels .
+RUN pip wheel --no-index --no-build-isolation --no-deps --wheel-dir /wheels .
 
 
 FROM system AS image
@@ -40,11 +40,16 @@ ARG TORCH=
 ARG TORCH_INDEX=
 
 # The dependencies, in a layer that a new version of ci-bench leaves as it is.
-COPY constraints.txt pyproject.toml entrypoint/image_lock.py /opt/ci-bench/lock/
+COPY constraints.txt pyproject.toml requirements.lock entrypoint/image_lock.py /opt/ci-bench/lock/
 RUN chmod -R a+rX /opt/ci-bench/lock \
-    && python /opt/ci-bench/lock/image_lock.py write "${TORCH}" \
-    && pip install --no-compile ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} \
-        --constraint /opt/ci-bench/lock/locked.txt --requirement /opt/ci-bench/lock/wanted.txt \
+    && python /opt/ci-bench/lock/image_lock.py write "${TORCH}" "${TORCH_INDEX}" \
+    # every file by its hash; nothing from source, since what builds it would come without one
+    && pip install --no-compile --no-deps --require-hashes --only-binary=:all: --requirement /opt/ci-bench/lock/hashed.txt \
+    # another torch, and what comes with it, by version alone
+    && if [ -n "${TORCH}${TORCH_INDEX}" ]; then \
+        pip install --no-compile ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} \
+            --constraint /opt/ci-bench/lock/locked.txt --requirement /opt/ci-bench/lock/wanted.txt; \
+    fi \
     && python /opt/ci-bench/lock/image_lock.py check \
     && pip check \
     # on all cores, which pip would not; templates among the files are no Python

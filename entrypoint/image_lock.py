@@ -1,11 +1,12 @@
 """The image's lock: says what is to be installed, and checks that nothing else was. Standard library only; runs in the image.
 
-    image_lock.py write [TORCH]   beside pyproject.toml and constraints.txt: writes wanted.txt and locked.txt
-    image_lock.py check           compares what is installed with locked.txt
+    image_lock.py write [TORCH [INDEX]]   beside pyproject.toml, constraints.txt and requirements.lock: writes the files below
+    image_lock.py check                   compares what is installed with locked.txt
 
-What is wanted comes from pyproject.toml, which version of it from constraints.txt. With another torch than the locked one, such
-as ``torch==2.11.0``, the lines of torch and of the libraries that come with it give way: that torch pins its own. Everything else
-stays locked.
+hashed.txt is what pip installs by its hash: all of requirements.lock. wanted.txt has the requirements of pyproject.toml, and
+locked.txt the versions of constraints.txt. Another torch than the locked one, such as ``torch==2.11.0``, or one of a further
+index, has other hashes and other libraries with it: their lines give way, and pip chooses them by wanted.txt and locked.txt.
+Everything else stays locked, hashes and all.
 """
 
 import re
@@ -39,6 +40,17 @@ def locked(constraints: Iterable[str], torch: str) -> list[str]:
     return [OTHER_TORCH, *(line for line in lines if not COMES_WITH_TORCH.match(name_of(line)))] if torch else lines
 
 
+def hashed(lock: Iterable[str], *, other_torch: bool) -> list[str]:
+    """The lines of a lock with hashes, without the entries of torch and its libraries where those come from elsewhere."""
+    kept, keep = [], True
+    for line in lock:
+        if line[:1].isalnum():
+            keep = not (other_torch and COMES_WITH_TORCH.match(name_of(line)))
+        if keep:
+            kept.append(line)
+    return kept
+
+
 def strays(installed: Mapping[str, str], lines: Iterable[str]) -> list[str]:
     """A sentence for each installed package that the lock doesn't name, or names in another version."""
     lines = tuple(lines)
@@ -70,12 +82,14 @@ def name_of(line: str) -> str:
     return normal(found[1]) if found else ""
 
 
-def _write(folder: Path, torch: str) -> int:
+def _write(folder: Path, torch: str = "", index: str = "") -> int:
     if torch and name_of(torch) != "torch":
         sys.stderr.write(f"TORCH has to be a requirement of torch, such as torch==2.11.0, and is {torch!r}\n")
         return 2
     pyproject = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     constraints = (folder / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    lock = (folder / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    (folder / "hashed.txt").write_text("\n".join(hashed(lock, other_torch=bool(torch or index))) + "\n", encoding="utf-8")
     (folder / "wanted.txt").write_text("\n".join(wanted(pyproject, torch)) + "\n", encoding="utf-8")
     (folder / "locked.txt").write_text("\n".join(locked(constraints, torch)) + "\n", encoding="utf-8")
     return 0
@@ -90,4 +104,4 @@ def _check(folder: Path) -> int:
 
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
-    sys.exit(_check(here) if sys.argv[1] == "check" else _write(here, "".join(sys.argv[2:])))
+    sys.exit(_check(here) if sys.argv[1] == "check" else _write(here, *sys.argv[2:]))

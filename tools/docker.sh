@@ -88,7 +88,7 @@ make_standin() {
 }
 
 build() {
-    local tag=$1 base
+    local tag=$1 base torch=
     set -a
     # shellcheck source=/dev/null # written by up
     source "$folder/environment"
@@ -102,9 +102,11 @@ build() {
         sleep 0.1
     done
     base=$(base)
+    # the stand-in has this machine's indexes, whose build of torch may be another than the one whose hash is locked
+    [[ $base != "$standin" ]] || torch=$(grep '^torch==' "$here/constraints.txt")
     "$DOCKER" build --network=host --tag "$tag" --build-arg "BASE_IMAGE=$base" --build-arg "VERSION=$(version)" \
         --build-arg "REVISION=$(git -C "$here" rev-parse HEAD 2>/dev/null || echo unknown)" \
-        --build-arg "TORCH_INDEX=${CI_BENCH_TEST_INDEX:-}" "$here"
+        --build-arg "TORCH=$torch" --build-arg "TORCH_INDEX=${CI_BENCH_TEST_INDEX:-}" "$here"
 }
 
 version() { sed -n 's/^__version__ = "\(.*\)"/\1/p' "$here/src/ci_bench/__init__.py"; }

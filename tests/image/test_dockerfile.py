@@ -87,6 +87,15 @@ PLANTED = {
     "g++ is not installed": lambda text: text.replace("g++ ", ""),
     "python3-dev is not installed": lambda text: text.replace("python3-dev ", ""),
     "without the lock": lambda text: text.replace("--constraint /opt/ci-bench/lock/locked.txt ", ""),
+    "fetched without its hash: pip install --no-compile": lambda text: text.replace(
+        "--no-deps --require-hashes --only-binary=:all: --requirement /opt", "--requirement /opt"
+    ),
+    "fetched without its hash: pip install --no-deps --require-hashes": lambda text: text.replace(" --only-binary=:all:", "", 1),
+    "fetched without its hash: pip wheel": lambda text: text.replace("pip wheel --no-index", "pip wheel"),
+    "fetched without its hash: pip install uv": lambda text: text.replace("RUN pip wheel", "RUN pip install uv && pip wheel"),
+    "fetched without its hash: pip install ${TORCH_INDEX": lambda text: re.sub(
+        r"if \[ -n .*then \\\n\s*pip install --no-compile (.*\\\n.*;) \\\n\s*fi", r"pip install \1 true", text
+    ),
     "the entrypoint is not tini": lambda text: text.replace("ENTRYPOINT [", 'ENTRYPOINT ["ci-bench"] # ['),
 }
 

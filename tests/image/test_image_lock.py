@@ -80,7 +80,7 @@ def test_only_a_line_of_exactly_one_version_is_a_pin(line, pin):
 
 
 def test_the_files_for_pip_are_written_beside_the_script(tmp_path):
-    for name in ("pyproject.toml", "constraints.txt"):
+    for name in ("pyproject.toml", "constraints.txt", "requirements.lock"):
         (tmp_path / name).write_text((ROOT / name).read_text())
     script = tmp_path / SCRIPT.name
     script.write_text(SCRIPT.read_text())
