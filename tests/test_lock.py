@@ -1,4 +1,4 @@
-"""The lock file pins what the engine installs, by version and by hash, as constraints.txt has it."""
+"""The locks pin what is installed by version and by hash, as constraints.txt has it."""
 
 import re
 import tomllib
@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
+OTHERS = [(ROOT / name).read_text() for name in ("requirements-build.lock", "requirements-audit.lock")]
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
 ENTRY = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+?) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\\n|\n|$))+)", re.MULTILINE)
 
@@ -27,11 +28,16 @@ def test_every_line_is_a_pin_with_hashes():
     pins, left = locked(LOCK)
     assert left == []
     assert len(pins) > 30
+    for text in OTHERS:
+        pins, left = locked(text)
+        assert left == []
+        assert pins
 
 
-def test_it_agrees_with_the_constraints():
+@pytest.mark.parametrize("text", [LOCK, *OTHERS], ids=["image", "build", "audit"])
+def test_it_agrees_with_the_constraints(text):
     constraints = {plain(name): version for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", CONSTRAINTS, re.MULTILINE)}
-    pins, _ = locked(LOCK)
+    pins, _ = locked(text)
     assert {name: version for name, (version, _) in pins.items() if constraints.get(name, version) != version} == {}
 
 

@@ -14,6 +14,7 @@ class Row:
 
 SIGNALS, BENCHED, DISK, STOP = (f"faults/test_{name}.py" for name in ("signals", "benched_code", "disk", "interrupts"))
 RESUME, LEFT, LOCK, CLOSED = (f"faults/test_{name}.py" for name in ("resume", "leftovers", "lock", "fail_closed"))
+PAIRED = "faults/test_resume_paired.py"
 BUDGET, HOSTILE, FUZZ = "faults/test_budget.py", "faults/test_hostile_size.py", "fuzz/test_fuzz.py"
 ENGINE, CLI = "engine/test_faults.py", "end_to_end/test_cli.py"
 CLIENT, COMMENTS, PUBLISH = "github/test_client.py", "github/test_comments.py", "github/test_commands.py"
@@ -115,6 +116,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             f"{DISK}::test_an_output_folder_that_cannot_be_written_is_told_before_measuring",
         ),
         Row(
+            "a current folder that may not be looked into",
+            "code 2, and what to do",
+            "faults/test_unreadable_folder.py::test_a_folder_that_cannot_be_looked_into_is_told",
+        ),
+        Row(
             "a write is cut off",
             "the old file or the new one, never a part",
             "records/test_documents.py::test_a_write_that_is_cut_off_leaves_the_old_file_whole",
@@ -142,6 +148,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
             f"{RESUME}::test_it_goes_on_after_the_last_finished_case_and_ends_as_if_nothing_had_been",
         ),
         Row("the same with `gate --resume`", "goes on, and is judged", f"{RESUME}::test_a_gate_is_gone_on_with_and_judged"),
+        Row(
+            "the same with a paired gate",
+            "no finished case is measured again on either side; the verdict is that of a whole gate",
+            f"{PAIRED}::test_the_finished_case_is_kept_on_both_sides_and_the_verdict_is_that_of_a_whole_gate",
+        ),
+        Row(
+            "the same where the configuration, either side's commit or either side's machine is another",
+            "code 2; nothing is touched on either side",
+            f"{PAIRED}::test_what_differs_on_either_side_is_refused_and_nothing_is_touched",
+        ),
         Row(
             "`--resume` with another configuration, commit, machine, version or plan, or with uncommitted changes",
             "code 2; nothing is touched",

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from fake_suite import QUICK, FakeRun
+from fault_checks import is_crash_of
 from processes import carrying
 
 from ci_bench.records.case import Status
@@ -46,8 +47,7 @@ def rows(run):
 @pytest.mark.parametrize(("number", "at"), [key for key in entries() if key[0] in FATAL])
 def test_a_signal_that_ends_a_worker_is_a_crash_of_its_stage(rows, number, at):
     row = rows[f"signal_{number}_{at}"]
-    assert row.status is Status.CRASHED
-    assert (row.failure.signal, row.failure.stage) == (signal.Signals(number).name, STAGES[at])
+    assert is_crash_of(row, number, STAGES[at]), row
 
 
 @pytest.mark.parametrize("number", sorted(PASSING))

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "render_reliability.py"
-CONTROLS = {"test_table.py", "conftest.py", "table.py"}
+CONTROLS = {"test_table.py", "test_controls.py", "conftest.py", "table.py"}
 
 
 def load(path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.errors import BadDocument
+from ci_bench.errors import BadConfig, BadDocument
 
 if TYPE_CHECKING:
     from ci_bench.noise_floor import NoiseFolder
@@ -88,7 +88,11 @@ def _from_archive(path: Path) -> "Results":
 
 def _config_path(arguments: argparse.Namespace) -> Path | None:
     path: Path | None = arguments.config
-    return path or (HERE if HERE.exists() else None)
+    try:
+        return path or (HERE if HERE.exists() else None)
+    except OSError as error:
+        way_out = "go to one that you may enter, or name a file with --config"
+        raise BadConfig(f"{HERE}: cannot be looked for in this folder: {error.strerror}; {way_out}") from error
 
 
 def noise_folder(arguments: argparse.Namespace) -> "NoiseFolder":
