@@ -1,40 +1,33 @@
 """Fuzzes every reader and renderer of ci-bench: what strangers can send must be read or refused, and never anything else.
 
-``python -m benchmarks.fuzz --runs 1000000 --json fuzz.json``
+``python -m benchmarks.fuzz --inputs 1000000 --resume fuzz.json``
 
 Each target (`fuzz_targets`) is fed in a process of its own, with at most 1 GiB of memory beyond what it starts with and ten
 seconds for one input. Inputs come from `fuzz_mutator`, changing valid documents. With ``--engine atheris`` coverage guides them
 (libFuzzer, where the package atheris is installed; the same mutator is one of its own); without, they are drawn anew from the
 seeds each time. An input that makes a target raise anything but its one refusal, hang or grow is a finding: it is written down,
 and the exit code is 1.
+
+With ``--resume`` the file keeps every stretch of inputs that a target was given, with the seed of its dice; a later call goes on
+where it ended, with dice of its own, and the total is the sum of the stretches. A stretch that ended in a finding counts with the
+inputs before it; its finding stays in the file, and the next stretch shows whether it has been mended.
 """
 
 import argparse
 import json
-import os
-import random
-import resource
-import signal
+import multiprocessing
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.fuzz_mutator import mutate
-from benchmarks.fuzz_targets import TARGETS, Target
+from benchmarks.fuzz_child import Figures, limit_memory, run_child
+from benchmarks.fuzz_targets import TARGETS
 from benchmarks.tables import publish, render
 
 ENGINES = ("own", "atheris")
-LIMIT_S = 10
-LIMIT_BYTES = 1 << 30
-FINDING = 77
-"""The exit code of a child that found something."""
-EVERY = 500
-"""How often a child writes down how far it has come."""
 GUIDED = """
 import sys
 import atheris
@@ -45,147 +38,92 @@ sys.exit(fuzz.main(sys.argv[1:]))
 """A child whose engine has to see our code being loaded."""
 
 
-@dataclass(kw_only=True, slots=True)
-class Figures:
-    """What became of the inputs of one target. `grown_bytes` is by how much its process grew at most."""
-
-    target: str
-    engine: str
-    seed: int
-    runs: int = 0
-    accepted: int = 0
-    seconds: float = 0.0
-    slowest_s: float = 0.0
-    grown_bytes: int = 0
-    finding: str = ""
-
-
-class Child:
-    """Feeds one target, and keeps its figures in a file, so that they outlive whatever ends the process."""
-
-    def __init__(self, target: Target, figures: Figures, kept: Path) -> None:
-        """`kept` is the file of the figures."""
-        self.target, self.figures, self._kept = target, figures, kept
-        self._at_first, self._began = _peak_bytes(), time.monotonic()
-
-    def feed(self, content: bytes) -> None:
-        """One input. Raises what the target raised, once it is written down."""
-        figures, start = self.figures, time.monotonic()
-        signal.alarm(LIMIT_S)
-        try:
-            figures.accepted += self.target.feed(content)
-        except BaseException:
-            figures.finding = f"{traceback.format_exc()[-2000:]}\ninput: {content[:4000]!r}"
-            self.keep()
-            raise
-        finally:
-            signal.alarm(0)
-        figures.runs += 1
-        figures.slowest_s = max(figures.slowest_s, time.monotonic() - start)
-        if figures.runs % EVERY == 0:
-            self.keep()
-
-    def keep(self) -> None:
-        """Write the figures down."""
-        self.figures.seconds = round(time.monotonic() - self._began, 1)
-        self.figures.grown_bytes = _peak_bytes() - self._at_first
-        young = self._kept.with_suffix(".new")  # whoever ends this process must find the old figures or the new ones
-        young.write_text(json.dumps(asdict(self.figures)))
-        young.replace(self._kept)
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _own(child: Child, runs: int) -> None:
-    """Documents drawn from the seeds and changed, `runs` of them."""
-    rng, seeds = random.Random(child.figures.seed), child.target.seeds()  # noqa: S311 - a fuzzer's dice are no secret
-    for _ in range(runs):
-        child.feed(mutate(rng.choice(seeds), rng, seeds))
-
-
-def _atheris(child: Child, runs: int, corpus: Path) -> None:
-    """Let libFuzzer choose; it ends the process itself."""
-    import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  # an optional tool, for some versions of Python
-
-    for number, seed in enumerate(child.target.seeds()):
-        (corpus / str(number)).write_bytes(seed)
-
-    def mutator(data: bytes, max_size: int, seed: int) -> bytes:
-        rng = random.Random(seed)  # noqa: S311 - a fuzzer's dice are no secret
-        changed = mutate(data, rng) if rng.random() < 0.5 else bytes(atheris.Mutate(data, max_size))  # noqa: PLR2004 - each half
-        return changed[:max_size]
-
-    def one_input(data: bytes) -> None:
-        child.feed(data)
-        if child.figures.runs >= runs:
-            child.keep()
-            os._exit(0)  # the seeds are runs too, so that libFuzzer's own count is another one
-
-    arguments = [sys.argv[0], f"-seed={child.figures.seed or 1}", "-max_len=20000", "-print_final_stats=0", str(corpus)]
-    atheris.Setup(arguments, one_input, custom_mutator=mutator)
-    atheris.Fuzz()
-
-
-def run_child(name: str, engine: str, runs: int, seed: int, folder: Path) -> int:
-    """The life of a child: one target, all its inputs."""
-    target = TARGETS[name]
-    for content in target.seeds():
-        assert target.feed(content), f"a seed of {name} is refused"  # noqa: S101 - only a bug of ours
-    child = Child(target, Figures(target=name, engine=engine, seed=seed), folder / "figures.json")
-    signal.signal(signal.SIGALRM, _too_slow)
-    try:
-        if engine == "atheris":
-            corpus = folder / "corpus"
-            corpus.mkdir()
-            _atheris(child, runs, corpus)
-        else:
-            _own(child, runs)
-    except Exception:  # noqa: BLE001 - whatever a target raises beyond its refusal is what is looked for
-        sys.stderr.write(traceback.format_exc())
-        return FINDING
-    child.keep()
-    return 0
-
-
-def limit_memory() -> None:
-    """From now on, this process can have so much more memory than it has, and no more."""
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + LIMIT_BYTES, size + LIMIT_BYTES))
-
-
-def _too_slow(_number: int, _frame: object) -> None:
-    raise TimeoutError(f"one input took more than {LIMIT_S} s")
-
-
-def fuzz(name: str, *, engine: str, runs: int, seed: int, limit_s: float | None = None) -> Figures:
+def fuzz(name: str, *, engine: str, inputs: int, seed: int, limit_s: float | None = None) -> Figures:
     """Feed one target in a process of its own, for `limit_s` seconds at most."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        start = ["-c", GUIDED] if engine == "atheris" else ["-m", "benchmarks.fuzz"]
-        command = [sys.executable, *start, "--child", name, "--engine", engine]
-        command += ["--runs", str(runs), "--seed", str(seed), "--folder", folder]
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            _, said = child.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            child.terminate()
-            _, said = child.communicate()
-            said, child.returncode = "", 0
+        start = _start_guided if engine == "atheris" else _start
+        code = start(name, inputs, seed, Path(folder), limit_s)
         kept = Path(folder) / "figures.json"
         figures = Figures(**json.loads(kept.read_text())) if kept.exists() else Figures(target=name, engine=engine, seed=seed)
-        if child.returncode and not figures.finding:
-            figures.finding = f"the process ended with {child.returncode}: {said[-2000:]}"
+        if code and not figures.finding:
+            figures.finding = f"the process ended with {code}"
         return figures
 
 
+def _start(name: str, inputs: int, seed: int, folder: Path, limit_s: float | None) -> int:
+    """One child after the other comes of a server that has loaded everything; 0 where it was ended at its limit."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.fuzz_child"])
+    child = context.Process(target=_child, args=(name, inputs, seed, folder), daemon=True)
+    child.start()
+    child.join(limit_s)
+    if child.exitcode is None:
+        child.terminate()
+        child.join()
+        return 0
+    return child.exitcode
+
+
+def _child(name: str, inputs: int, seed: int, folder: Path) -> None:
+    limit_memory()
+    sys.exit(run_child(name, "own", inputs, seed, folder))
+
+
+def _start_guided(name: str, inputs: int, seed: int, folder: Path, limit_s: float | None) -> int:
+    """A process for libFuzzer to take over; it maps terabytes that it never touches, so that memory has no limit."""
+    command = [
+        sys.executable,
+        "-c",
+        GUIDED,
+        "--child",
+        name,
+        "--inputs",
+        str(inputs),
+        "--seed",
+        str(seed),
+        "--folder",
+        str(folder),
+    ]
+    try:
+        return subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=limit_s).returncode
+    except subprocess.TimeoutExpired:
+        return 0
+
+
+def earlier(path: Path | None) -> list[Figures]:
+    """The stretches that a file keeps; none where there is no file yet."""
+    if path is None or not path.exists():
+        return []
+    return [Figures(**one) for one in json.loads(path.read_text())["stretches"]]
+
+
+def totals(stretches: Sequence[Figures]) -> list[Figures]:
+    """One row for each target and engine: sums, the slowest, the most grown, and the finding of the last stretch."""
+    whole: dict[tuple[str, str], Figures] = {}
+    for one in stretches:
+        known = whole.get((one.target, one.engine))
+        whole[one.target, one.engine] = one if known is None else _sum(known, one)
+    return list(whole.values())
+
+
+def _sum(before: Figures, after: Figures) -> Figures:
+    return replace(
+        after,
+        inputs=before.inputs + after.inputs,
+        accepted=before.accepted + after.accepted,
+        seconds=round(before.seconds + after.seconds, 1),
+        slowest_s=max(before.slowest_s, after.slowest_s),
+        grown_bytes=max(before.grown_bytes, after.grown_bytes),
+    )
+
+
 def table(every: Sequence[Figures]) -> str:
-    """The figures, one target a row."""
+    """The figures, one target a row. Seconds are those of the processor."""
     rows: list[Mapping[str, str]] = [
         {
             "target": one.target,
             "engine": one.engine,
-            "inputs": f"{one.runs:,}",
+            "inputs": f"{one.inputs:,}",
             "accepted": f"{one.accepted:,}",
             "seconds": f"{one.seconds:,.0f}",
             "slowest (s)": f"{one.slowest_s:.2f}",
@@ -197,26 +135,35 @@ def table(every: Sequence[Figures]) -> str:
     return render("Fuzzed", rows)
 
 
+def fuzz_all(arguments: argparse.Namespace) -> list[Figures]:
+    """Every target that was asked for, up to so many inputs in all; what is known is told and written after each."""
+    known = earlier(arguments.resume)
+    for name in arguments.target or TARGETS:
+        own = [one for one in known if (one.target, one.engine) == (name, arguments.engine)]
+        missing = arguments.inputs - sum(one.inputs for one in own)
+        if missing <= 0:
+            continue
+        seed = arguments.seed + len(own)
+        known.append(fuzz(name, engine=arguments.engine, inputs=missing, seed=seed, limit_s=arguments.limit))
+        publish(table(totals(known)), {"stretches": [asdict(one) for one in known]}, arguments.resume)
+    return totals(known)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Fuzz the targets, print and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", action="append", choices=sorted(TARGETS), help="only this one; repeatable")
     parser.add_argument("--engine", choices=ENGINES, default="own")
-    parser.add_argument("--runs", type=int, default=1_000_000, help="inputs for each target")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit", type=float, metavar="S", help="seconds for each target, at most")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="inputs for each target, those of earlier calls included")
+    parser.add_argument("--seed", type=int, default=1, help="of the dice; each later stretch has the next one")
+    parser.add_argument("--limit", type=float, metavar="S", help="seconds for each target in this call, at most")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep the figures here, and go on from what is there")
     parser.add_argument("--child", choices=sorted(TARGETS), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
-        if arguments.engine == "own":  # libFuzzer maps terabytes that it never touches
-            limit_memory()
-        return run_child(arguments.child, arguments.engine, arguments.runs, arguments.seed, arguments.folder)
-    every: list[Figures] = []
-    for name in arguments.target or TARGETS:
-        every.append(fuzz(name, engine=arguments.engine, runs=arguments.runs, seed=arguments.seed, limit_s=arguments.limit))
-        publish(table(every), {"fuzzed": [asdict(one) for one in every]}, arguments.json)
+        return run_child(arguments.child, "atheris", arguments.inputs, arguments.seed, arguments.folder)
+    every = fuzz_all(arguments)
     for one in every:
         if one.finding:
             sys.stderr.write(f"{one.target}: {one.finding}\n")

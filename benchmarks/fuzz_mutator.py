@@ -1,6 +1,7 @@
 """Changes to a document that a stranger could make: of its bytes, and of its values where it is JSON.
 
-Deterministic for a seed. Coverage-guided engines take it as their mutator; without one, it is the whole engine.
+Deterministic for a seed. Coverage-guided engines take `mutate` as their mutator; without one, a `Herd` is the whole engine. It
+keeps its seeds parsed, so that an input costs one `json.dumps` and no more.
 """
 
 import json
@@ -45,7 +46,11 @@ TOKENS = (
 )
 MAX_BYTES = 20_000
 
+MOST_TEXT = 6_000
+"""Bytes of a seed beyond which `slim` is worth its while."""
+
 Change = Callable[[bytes, random.Random], bytes]
+Undo = Callable[[], object]
 
 
 def mutate(content: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
@@ -117,6 +122,138 @@ def _token(content: bytes, rng: random.Random) -> bytes:
 
 def _splice(content: bytes, other: bytes, rng: random.Random) -> bytes:
     return content[: rng.randrange(len(content) + 1)] + other[rng.randrange(len(other) + 1) :]
+
+
+class Herd:
+    """Documents to change, parsed once where they are JSON. The same seeds and dice give the same inputs."""
+
+    def __init__(self, seeds: Sequence[bytes]) -> None:
+        """`seeds` are sound documents."""
+        self.seeds = tuple(seeds)
+        self._trees = tuple(_tree(seed) for seed in self.seeds)
+
+    def draw(self, rng: random.Random) -> bytes:
+        """One of the documents with one to four changes, the first ones of values where it is JSON, the others of bytes."""
+        which = rng.randrange(len(self.seeds))
+        tree, changes = self._trees[which], rng.randint(1, 4)
+        least = 0 if rng.random() < _ONLY_BYTES else 1 if rng.random() < _MIXED else changes
+        valued = 0 if tree is None or not least else rng.randint(least, changes)
+        content = self.seeds[which] if tree is None or not valued else _changed(*tree, valued, rng)
+        for _ in range(changes - valued):
+            content = rng.choice(_BYTES)(content, rng)
+        if rng.random() < _SPLICED:
+            content = _splice(content, rng.choice(self.seeds), rng)
+        return content[:MAX_BYTES]
+
+
+_ONLY_BYTES, _MIXED, _SPLICED = 0.25, 0.3, 0.04
+"""Shares of inputs. Most changes of bytes end in the parser of JSON, which needs no million tries; what lies behind it does."""
+
+Places = list[tuple[Any, Any]]
+
+
+def _tree(seed: bytes) -> tuple[list[Any], Places] | None:
+    """The document in a list, so that its root can be changed as well, and every place in it."""
+    try:
+        holder = [json.loads(seed)]
+    except (ValueError, RecursionError):
+        return None
+    places: Places = []
+    _walk(holder, places)
+    return holder, places
+
+
+def _changed(holder: list[Any], places: Places, changes: int, rng: random.Random) -> bytes:
+    """The document with some values changed; afterwards its tree is what it was."""
+    undone = [_change(*rng.choice(places), places, rng) for _ in range(changes)]
+    try:
+        return json.dumps(holder[0] if holder else None).encode("utf-8", "surrogatepass")
+    except (ValueError, RecursionError):  # a value became its own part
+        return b"[" * 2000
+    finally:
+        for undo in reversed(undone):
+            undo()
+
+
+def _change(holder: Any, key: Any, places: Places, rng: random.Random) -> Undo:
+    """Change one value in its holder. Returns what takes it back."""
+    if isinstance(holder, dict):
+        return _change_field(holder, key, places, rng)
+    before = list(holder)
+    place = min(key, len(holder) - 1)
+    match rng.randrange(5):
+        case _ if not holder:
+            holder.append(rng.choice(ODD))
+        case 0:
+            del holder[place]
+        case 1:
+            holder[place] = _another(places, rng)
+        case 2:
+            holder.extend([holder[place]] * rng.choice((1, 2, 100)))
+        case _:
+            holder[place] = _odd(holder[place], rng)
+    return lambda: holder.__setitem__(slice(None), before)
+
+
+def _change_field(holder: dict[Any, Any], key: Any, places: Places, rng: random.Random) -> Undo:
+    before = dict(holder)
+    match rng.randrange(5):
+        case 0:
+            holder.pop(key, None)
+        case 1:
+            holder[key] = _another(places, rng)
+        case 2:
+            holder[rng.choice(("", "kind", "x" * 80, "\ud800", f"{key}s"))] = holder.pop(key, None)
+        case _:
+            holder[key] = _odd(holder.get(key), rng)
+
+    def undo() -> None:
+        holder.clear()
+        holder.update(before)
+
+    return undo
+
+
+def _another(places: Places, rng: random.Random) -> Any:
+    """A value from elsewhere in the document."""
+    holder, key = rng.choice(places)
+    return holder.get(key) if isinstance(holder, dict) else holder[key] if key < len(holder) else None
+
+
+def _odd(value: Any, rng: random.Random) -> Any:
+    """Any odd value, or, as often, one of the same kind: those are refused late or not at all."""
+    if rng.random() < _ANY:
+        return rng.choice(ODD)
+    if isinstance(value, bool) or value is None:
+        return rng.choice((True, False, None))
+    if isinstance(value, int | float):
+        return rng.choice(_NUMBERS) if rng.random() < _ANY else value * rng.choice((-1, 2, 10, 1e9, 1e-9))
+    if isinstance(value, str):
+        spot = rng.randrange(len(value) + 1)
+        return value[:spot] + rng.choice(_TEXTS) + value[spot + rng.randrange(3) :]
+    return rng.choice(([], {}))
+
+
+_ANY = 0.5
+_NUMBERS = tuple(value for value in ODD if isinstance(value, int | float) and not isinstance(value, bool))
+_TEXTS = (*(value for value in ODD if isinstance(value, str)), "a", "1", " ", "/", "\n", "é")
+
+
+def slim(content: bytes, is_accepted: Callable[[bytes], bool]) -> bytes:
+    """A large document with at most two items in each list, where that is accepted still: what is small is fed more often."""
+    if len(content) <= MOST_TEXT:
+        return content
+    try:
+        thinner = json.dumps(_thinned(json.loads(content))).encode()
+    except ValueError:
+        return content
+    return thinner if is_accepted(thinner) else content
+
+
+def _thinned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _thinned(item) for key, item in value.items()}
+    return [_thinned(item) for item in value[:2]] if isinstance(value, list) else value
 
 
 _BYTES: tuple[Change, ...] = (_flip, _flip, _cut, _twice, _token)

@@ -129,5 +129,5 @@ def _ask(name: str, request: Request, folder: Path, environ: Mapping[str, str]) 
         try:
             with answered.open("rb") as stream:
                 return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise UnknownSuite(f"plugins.{name}: {request.target} is no suite as docs/plugins.md has it: {error}") from error

@@ -134,7 +134,7 @@ def absence(folder: Path) -> str | None:
     """Why `fetch_baseline` left no results in a folder, in its own words; `None` where it never ran or found some."""
     try:
         said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     message = said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
     return message if isinstance(message, str) else None

@@ -6,13 +6,13 @@ missing has no name there), checks. Text among the metrics is refused when read:
 """
 
 import json
-import math
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ci_bench.formats.dynamo_csv import device_of, model_of
+from ci_bench.formats.parsing import is_number
 from ci_bench.records.case import CaseResult, Status
 from ci_bench.records.results import Results
 
@@ -48,12 +48,16 @@ def write(results: Results, name: str = "ci-bench") -> str:
 
 def read(text: str) -> UserBenchmark:
     """Read a file. Raises `ValueError` where it is none, or where a metric is no finite number."""
-    raw: Any = json.loads(text)
+    try:
+        raw: Any = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("not a userbenchmark file: it is nested too deep") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("metrics"), dict):
         raise ValueError("not a userbenchmark file: it is a mapping with name, environ and metrics")  # noqa: TRY004 - the file is wrong
     for key, value in raw["metrics"].items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"metrics.{key[:100]}: {str(value)[:60]!r} is no finite number; the benchmark failed there")
+        if not is_number(value):
+            shown = "a list or a mapping" if isinstance(value, list | dict) else repr(str(value)[:60])
+            raise ValueError(f"metrics.{key[:100]}: {shown} is no finite number; the benchmark failed there")
     environ = raw.get("environ") if isinstance(raw.get("environ"), dict) else {}
     told = {str(key): str(value) for key, value in (environ or {}).items()}
     return UserBenchmark(

@@ -11,7 +11,7 @@ from ci_bench.github.clock import Clock
 from ci_bench.github.fields import Record
 from ci_bench.github.redaction import redacted
 from ci_bench.github.refusals import refusal
-from ci_bench.github.server import Server
+from ci_bench.github.server import Server, parts_of
 from ci_bench.github.transport import Answer, LostExchange, TooLarge, Transport
 from ci_bench.github.waiting import TRIES, Trouble, trouble_of, wait_s
 
@@ -139,16 +139,19 @@ class Asker:
                 self._names_version = False  # an older GitHub Enterprise does not know this one
                 continue
             if not (request.redirects and answer.is_redirect):
-                message = answer.message or f"status {answer.status}"
+                message = "" if answer.is_success else answer.message or f"status {answer.status}"
                 return _Tried(answer=answer, trouble=trouble_of(answer.status, answer.headers, message), reason=message)
             request = replace(request, url=self._moved(request, answer), params=None)
         raise GitHubOdd(f"{request} redirects in a circle")
 
     def _moved(self, request: Request, answer: Answer) -> str:
         """Where a renamed repository is now; a redirect away from the API is not followed: it would take the token along."""
-        target = urljoin(request.url, answer.headers.get("location", ""))
+        try:
+            target = urljoin(request.url, answer.headers.get("location", ""))
+        except ValueError:
+            raise GitHubOdd(f"{request} redirects to what is no address") from None
         if not self._server.owns(target):
-            raise GitHubOdd(f"{request} redirects to {urlsplit(target).hostname}, away from the API")
+            raise GitHubOdd(f"{request} redirects to {parts_of(target).hostname}, away from the API")
         if request.method not in _READS and answer.status not in {307, 308}:
             raise GitHubOdd(f"{request} has moved to {urlsplit(target).path}; was the repository renamed?")
         return target

@@ -13,7 +13,7 @@ from ci_bench.errors import GitHubMissing, GitHubOdd, GitHubUnreachable
 from ci_bench.github.asking import RAW, Asker, Request, Seek
 from ci_bench.github.clock import Clock
 from ci_bench.github.fields import Record
-from ci_bench.github.server import Server
+from ci_bench.github.server import Server, parts_of
 from ci_bench.github.transport import LostExchange, Transport
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 Params = Mapping[str, str | int]
 
 PER_PAGE = 100
+MOST_ITEMS = 10_000
+"""Of one page. Servers may have rules of their own on how many they give, but millions are none's."""
 MOST_PAGES = 50
 _OK = 200
 
@@ -86,18 +88,20 @@ class Client:
             part = page.get(key) if key is not None and isinstance(page, dict) else page
             if not isinstance(part, list):
                 raise GitHubOdd(f"the listing {path} holds no list")
+            if len(part) > MOST_ITEMS:
+                raise GitHubOdd(f"a page of {path} holds {len(part):,} items, and {PER_PAGE} were asked for")
             items += part
             if answer.next_page is None:
                 return Listing(items=items, complete=True)
             if not self.server.owns(answer.next_page):
-                raise GitHubOdd(f"the next page of {path} is at {urlsplit(answer.next_page).hostname}, away from the API")
+                raise GitHubOdd(f"the next page of {path} is at {parts_of(answer.next_page).hostname}, away from the API")
             request = Request(method="GET", url=answer.next_page)
         return Listing(items=items, complete=False)
 
     def location(self, path: str) -> str:
         """Where a download redirects to. The address opens the file without a token: it is a secret, and short-lived."""
         answer = self._asker.ask(Request(method="GET", url=self.server.url(path), redirects=False))
-        target = urlsplit(answer.headers.get("location", ""))
+        target = parts_of(answer.headers.get("location", ""))
         secure = target.scheme == "https" or (target.scheme, urlsplit(self.server.api_url).scheme) == ("http", "http")
         if not answer.is_redirect or not target.hostname or not secure:
             raise GitHubOdd(f"{path} answered {answer.status} without a secure address to download from")

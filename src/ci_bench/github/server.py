@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ci_bench.errors import NotOnGitHub
 
@@ -43,9 +43,17 @@ class Server:
 
 def origin(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port, the port spelled out."""
-    parts = urlsplit(url)
+    parts = parts_of(url)
     try:
         port = parts.port
     except ValueError:
         return parts.scheme, "", None
     return parts.scheme, (parts.hostname or "").lower(), port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def parts_of(url: str) -> SplitResult:
+    """An address in its parts, all of them empty where it cannot be one (``http://[``): an answer may name any."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")

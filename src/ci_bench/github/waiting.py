@@ -82,7 +82,7 @@ def _server_time(headers: Mapping[str, str], now: float) -> float:
 def _date(text: str) -> float | None:
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):  # the last for a year of twenty digits
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -20,7 +20,7 @@ from ci_bench.records.comparison import Comparison
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
 from ci_bench.records.history import History, history_faults
 from ci_bench.records.results import Results
-from ci_bench.records.soundness import compiled
+from ci_bench.records.soundness import compiled, compiled_parts
 
 MAX_BYTES = 100_000_000
 MAX_VALUES = 5_000_000
@@ -243,8 +243,10 @@ def _parse(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Document | No
     """Check in the order that helps: is it our document, its version, its form, then what a schema cannot say."""
     import msgspec
 
+    own = form is schema(kind)
     try:
-        faults = _head(raw, kind) or (() if form is schema(kind) and _sound(kind)(raw) else form_faults(raw, form))
+        is_sound = own and _sound(kind)(raw)
+        faults = _head(raw, kind) or (() if is_sound else form_faults(raw, form, _sound_part(kind) if own else None))
         if faults or kind is Kind.CONFIG:
             return None, faults
         form_of, faults_of = _READ[kind]
@@ -281,6 +283,11 @@ def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:
 @cache
 def _sound(kind: Kind) -> Callable[[Any], bool]:
     return compiled(schema(kind))
+
+
+@cache
+def _sound_part(kind: Kind) -> Callable[[str, Any], bool]:
+    return compiled_parts(schema(kind))
 
 
 @cache

@@ -27,6 +27,9 @@ MAX_PATH = 150
 MAX_VALUE = 60
 MAX_NAMES = 12
 
+SoundPart = Callable[[str, Any], bool]
+"""Whether a value is certainly sound under a reference into the schema (`soundness.compiled_parts`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -110,20 +113,24 @@ def _meant(word: Any, known: Sequence[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def form_faults(raw: Any, form: Mapping[str, Any]) -> tuple[Fault, ...]:
+def form_faults(raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = None) -> tuple[Fault, ...]:
     """What JSON or a schema forbids; of a value that JSON forbids, the schema's word adds nothing."""
     odd = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
     places = {fault.path for fault in odd}
-    return ordered(chain(odd, (fault for fault in schema_faults(raw, form) if fault.path not in places)))
+    return ordered(chain(odd, (fault for fault in schema_faults(raw, form, is_sound) if fault.path not in places)))
 
 
-def schema_faults(raw: Any, schema: Mapping[str, Any]) -> Iterator[Fault]:
-    """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` where the value is nested too deep."""
-    return (fault for error in _validator()(schema).iter_errors(raw) for leaf in _leaves(error) for fault in _explain(leaf))
+def schema_faults(raw: Any, schema: Mapping[str, Any], is_sound: SoundPart | None = None) -> Iterator[Fault]:
+    """Word every way in which a value breaks a JSON Schema. Raises `RecursionError` where the value is nested too deep.
+
+    What `is_sound` says yes to is not looked into again: most of a document with a fault is sound.
+    """
+    errors = _validator(is_sound)(schema).iter_errors(raw)
+    return (fault for error in errors for leaf in _leaves(error) for fault in _explain(leaf))
 
 
 @cache
-def _validator() -> Any:
+def _validator(is_sound: SoundPart | None) -> Any:
     from jsonschema import Draft202012Validator, validators
 
     def items(validator: Any, schema: Any, instance: Any, parent: Any) -> Iterator[Any]:
@@ -135,9 +142,13 @@ def _validator() -> Any:
         # Python's `$` also matches before a last newline, which must not slip into an id.
         yield from Draft202012Validator.VALIDATORS["pattern"](validator, re.sub(r"\$$", r"\\Z", form), instance, parent)
 
+    def reference(validator: Any, target: str, instance: Any, parent: Any) -> Iterator[Any]:
+        if is_sound is None or not is_sound(target, instance):
+            yield from Draft202012Validator.VALIDATORS["$ref"](validator, target, instance, parent)
+
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     extend: Any = validators.extend
-    return extend(Draft202012Validator, {"items": items, "pattern": pattern}, type_checker=types)
+    return extend(Draft202012Validator, {"items": items, "pattern": pattern, "$ref": reference}, type_checker=types)
 
 
 _NUMBERS: Mapping[str, set[type]] = {"number": {float, int}, "integer": {int}, "null": {type(None)}}

@@ -18,6 +18,7 @@ _KNOWN = {
     *("items", "minItems", "maxItems", "uniqueItems", "minLength", "maxLength", "pattern"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
+_DEFINITIONS = "#/$defs/"
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -28,6 +29,11 @@ def compiled(schema: Mapping[str, Any]) -> Check:
     surrogate pair.
     """
     return _Compiler(schema).check(schema)
+
+
+def compiled_parts(schema: Mapping[str, Any]) -> Callable[[str, Any], bool]:
+    """The same of a schema's definitions: whether a value is certainly sound under a reference, such as ``#/$defs/case``."""
+    return _Compiler(schema).is_sound
 
 
 class _Compiler:
@@ -43,7 +49,7 @@ class _Compiler:
         if not words <= _KNOWN:
             return _no
         if "$ref" in node:
-            return self._definition(node["$ref"].removeprefix("#/$defs/")) if words == {"$ref"} else _no
+            return self._definition(node["$ref"].removeprefix(_DEFINITIONS)) if words == {"$ref"} else _no
         if "anyOf" in node:
             return _any([self.check(branch) for branch in node["anyOf"]]) if words == {"anyOf"} else _no
         if "if" in node:
@@ -53,6 +59,11 @@ class _Compiler:
         names = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
         made = {name: self._of_type(name, node) for name in names}
         return _by_type(made) if names else _no
+
+    def is_sound(self, reference: str, value: Any) -> bool:
+        """Whether a value is certainly sound under a reference to a definition."""
+        name = reference.removeprefix(_DEFINITIONS)
+        return name != reference and self._definition(name)(value)
 
     def _definition(self, name: str) -> Check:
         """A definition that refers to itself is found again when it is asked."""

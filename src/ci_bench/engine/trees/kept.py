@@ -90,7 +90,7 @@ def read(folder: Path) -> Kept:
     path = folder / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise NotPrepared(f"{path}: no prepared sides can be read there ({error}); prepare them first") from error
 
 

@@ -155,9 +155,18 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _names(value: Any) -> list[str]:
-    """A list of names; anchors make lists inside lists, and an empty list can be written as nothing."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [name for item in value for name in _names(item)][:MAX_NAMES]
-    return [str(value)]
+    """A list of names; anchors make lists inside lists, and an empty list can be written as nothing.
+
+    So much and no more is looked into: anchors of anchors make any number of lists out of a few lines, and one its own part.
+    """
+    names: list[str] = []
+    rest, looked = [value], 0
+    while rest:
+        item = rest.pop()
+        if isinstance(item, list):
+            if looked < MAX_NAMES:
+                looked += len(item)
+                rest += reversed(item)
+        elif item is not None:
+            names.append(str(item))
+    return names[:MAX_NAMES]

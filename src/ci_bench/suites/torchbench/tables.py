@@ -176,8 +176,10 @@ def _load(path: Path) -> Any:
 
     try:
         return yaml.safe_load(_text(path))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the others for a date that is none, and tags
         raise BadConfig(f"{path}: cannot be read as YAML: {str(error)[:300]}") from error
+    except RecursionError as error:
+        raise BadConfig(f"{path}: nested too deep for a table") from error
 
 
 def _expected(path: Path) -> list[Rule]:

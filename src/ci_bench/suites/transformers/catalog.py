@@ -97,7 +97,7 @@ def _read_folder(folder: Path, where: str) -> Mapping[str, Any]:
         stored = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BadConfig(f"{where}: there is no {file}; give the folder that save_pretrained wrote") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadConfig(f"{where}: {file} cannot be read: {error}") from error
     if not isinstance(stored, dict) or not isinstance(stored.get("model_type"), str):
         raise BadConfig(f"{where}: {file} has no model_type, so it is no configuration of transformers")

@@ -1,0 +1,149 @@
+"""Feeds every reader: bytes in, whether they were accepted out. Each lets its reader's own refusal through as `False`, no other.
+
+What a reader hands on is looked at where that is cheap: names that came out of an archive, a history that its own reader would
+refuse, a message too long to be shown.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ci_bench import __version__
+from ci_bench.commands.legs import DOCUMENTS
+from ci_bench.config import load_config, named_plugins
+from ci_bench.formats import userbenchmark
+from ci_bench.formats.action_history import read_action_history
+from ci_bench.formats.catalogue import decode, read
+from ci_bench.formats.series import Unreadable
+from ci_bench.github.archive import Contents, UnsafeArchive, read_members
+from ci_bench.history.alarms import alarms_of, told
+from ci_bench.history.compaction import compact
+from ci_bench.history.folder import FolderShelf
+from ci_bench.history.lines import lines_of
+from ci_bench.judge.calibration import fingerprint
+from ci_bench.records import documents
+from ci_bench.records.policy import Policy
+
+MOST_MESSAGE = 20_000
+"""Characters of a refusal."""
+_FOREIGN_SUITE = {"foreign": {"type": "object"}}
+
+
+class Harmful(Exception):  # noqa: N818 - it names what was found
+    """Something came out of a reader or a renderer that no stranger's document may bring there."""
+
+
+def room() -> Path:
+    """A name that is this process's own for what is read from disk, in memory where there is such a place."""
+    folder = Path("/dev/shm")  # noqa: S108 - the name holds the process, and the file is its own
+    return (folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())) / f"ci-bench-fuzz-{os.getpid()}"
+
+
+def through_a_file(content: bytes, suffix: str, reader: Callable[[Path], object], refusal: type[Exception]) -> bool:
+    """Give a reader of files its input."""
+    path = room().with_suffix(suffix)
+    path.write_bytes(content)
+    try:
+        reader(path)
+    except refusal as error:
+        return refused(error)
+    finally:
+        path.unlink()
+    return True
+
+
+def refused(error: Exception) -> bool:
+    """A refusal is no finding, unless it is too long to be shown."""
+    if len(str(error)) > MOST_MESSAGE:
+        raise Harmful(f"a refusal of {len(str(error)):,} characters") from error
+    return False
+
+
+def config(path: Path) -> None:
+    """The configuration, as its own command reads it, and as the suites of the tree are looked for first."""
+    named_plugins(path)
+    load_config(path)
+
+
+def config_of_plugins(path: Path) -> None:
+    """A configuration with a suite of a plugin."""
+    load_config(path, more_suites=_FOREIGN_SUITE)
+
+
+def foreign(content: bytes, name: str) -> bool:
+    """A file of another tool."""
+    try:
+        read(decode(content), name)
+    except Unreadable as error:
+        return refused(error)
+    return True
+
+
+def archive(content: bytes) -> bool:
+    """An artifact."""
+    try:
+        members = read_members(content, Contents(members=DOCUMENTS))
+    except UnsafeArchive as error:
+        return refused(error)
+    if not members.keys() <= {*DOCUMENTS}:
+        raise Harmful(f"names of a stranger came out of the archive: {sorted(members)}")
+    return True
+
+
+def action_history(content: bytes) -> bool:
+    """The store of github-action-benchmark. What is made of it has to be a history that its own reader takes."""
+    try:
+        made, _ = read_action_history(decode(content), tool_version=__version__, fingerprint=fingerprint)
+    except Unreadable as error:
+        return refused(error)
+    if faults := documents.validate(documents.to_json(made), documents.Kind.HISTORY):
+        raise Harmful(f"it was read as a history that nobody could read again: {faults[:5]}")
+    return True
+
+
+def store(content: bytes) -> bool:
+    """A file in the store of a history: read, joined, looked through, compacted. Whatever it holds, the store can be read."""
+    root = room().with_suffix(".store")
+    try:
+        shelf = FolderShelf(_laid(content, root))
+        found = shelf.read()
+        if len(found.files) + len(found.passed) != 1:
+            raise Harmful(f"the one file was read as {found!r:.1000}")
+        if not found.files:
+            return False
+        lines = lines_of(found.history, least=lambda _: 0.01)
+        told(alarms_of(lines, Policy()), lines=len(lines), runs=len(found.history.runs))
+        if found.history.runs:
+            compact(shelf)
+            after = shelf.read()
+            if after.passed or len(after.history.runs) != len(found.history.runs):
+                raise Harmful(f"compacting lost runs or left what cannot be read: {after.passed}")
+    finally:
+        shutil.rmtree(root)
+    return True
+
+
+def _laid(content: bytes, root: Path) -> Path:
+    """The file under the name that its content asks for, in the folder of the machine that it names."""
+    try:
+        named = msgspec.json.decode(content)["machines"][0]["fingerprint"].partition(":")[2][:32]
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        named = ""
+    folder = root / (named if len(named) == 32 and named.isalnum() and named.isascii() else "0" * 32)  # noqa: PLR2004 - of hex
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"run-20300101T000000-{hashlib.sha256(content).hexdigest()[:16]}.json.gz").write_bytes(content)
+    return root
+
+
+def user_benchmark(content: bytes) -> bool:
+    """TorchBench's userbenchmark JSON."""
+    try:
+        userbenchmark.read(content.decode("utf-8", "replace"))
+    except ValueError as error:
+        return refused(error)
+    return True

@@ -1,0 +1,149 @@
+"""Documents that the readers accept, to start from: the examples of the schemas, files of other tools, and some made up here."""
+
+import json
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from ci_bench.judge.calibration import fingerprint
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "schemas" / "examples" / "valid"
+FOREIGN = ROOT / "tests" / "formats" / "data"
+_RUNS = 24
+_STEP = 16
+"""Runs of the made-up history, and the one from which on its series is slower."""
+
+
+def files(*paths: Path) -> tuple[bytes, ...]:
+    """The contents of files."""
+    return tuple(path.read_bytes() for path in paths)
+
+
+def written(*values: Any) -> tuple[bytes, ...]:
+    """Values as JSON."""
+    return tuple(json.dumps(value).encode() for value in values)
+
+
+def archives() -> tuple[bytes, ...]:
+    """Artifacts as GitHub packs them, and a document alone."""
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("results.json", (EXAMPLES / "results.json").read_bytes())
+        archive.writestr("base/results.json", b"{}")
+    return (packed.getvalue(), *files(EXAMPLES / "results.json"))
+
+
+def answers() -> tuple[bytes, ...]:
+    """What workers say."""
+    progress = b'{"progress": {"arm": "plain", "done": 1, "total": 2}}\n'
+    evidence = b'{"evidence": {"metrics": [], "checks": [], "parity": null, "facts": {"n": 1}}}\n'
+    return (progress + b'{"done": {"calls": 3}}\n', evidence, b'{"fault": {"kind": "failed", "message": "no"}}\n')
+
+
+def events() -> tuple[bytes, ...]:
+    """The examples of GitHub's events, all in one: each reader takes what is its own."""
+    every = json.loads((ROOT / "tests" / "github" / "data" / "events.json").read_text())
+    kinds = [event for event in every.values() if isinstance(event, dict)]
+    return written({key: value for event in kinds for key, value in event.items()})
+
+
+def nasty() -> tuple[bytes, ...]:
+    """Texts that would be markup, apart from one another by a separator."""
+    return (
+        b"@user #1 https://a.b",
+        "| ` ``` </details> <!-- -->\x1e[a](b)\x1e\u202e".encode(),
+        b"\n# x\n- [ ] y\n> z\x1e<img src=x>\x1e&lt;",
+        b"</script><script>x()</script>\x1e\" onload='x'\x1e--></style>\x1ejavascript:x()",
+        b"::error::x\x1e\x1b]0;x\x07\x1b[2J\x1e##[set-env x]\x1e=cmd|' /C calc'!A0\x1e${{ x }}",
+    )
+
+
+def measurements() -> bytes:
+    """A document in the format of our own for other tools."""
+    series = [
+        {"name": "sum", "measure": "step_time", "unit": "ms", "better": "lower", "values": [1.2, 1.3]},
+        {"name": "fill", "unit": "1/s", "better": "higher", "runs": [[1.0, 2.0], [3.0]], "warmups": [[9.0], [8.0]]},
+    ]
+    failed = [{"name": "x", "reason": "it broke"}]
+    return json.dumps({"kind": "measurements", "schema_version": 1, "tool": "t", "series": series, "failed": failed}).encode()
+
+
+def histories() -> tuple[bytes, ...]:
+    """Histories of one machine: the example, and a longer one whose series gets slower, with a new driver."""
+    example = json.loads((EXAMPLES / "history.json").read_text())
+    return written(example, history())
+
+
+def history(identities: Sequence[Mapping[str, Any]] = ({"device": "cuda", "gpu": "NVIDIA H200", "driver": "570.1"},)) -> Any:
+    """A history whose series is a tenth slower in its last third; its runs take turns on the machines."""
+    runs = [
+        {
+            "id": f"2030-01-{day:02}.1",
+            "at": f"2030-01-{day:02}T12:00:00Z",
+            "machine": 0 if day <= _STEP else len(identities) - 1,
+            "tool_version": "1.0.0",
+            "commit": f"{day:040x}",
+            "url": f"https://github.com/owner/name/actions/runs/{day}",
+        }
+        for day in range(1, _RUNS + 1)
+    ]
+    values = [(1.1 if day > _STEP else 1.0) * 0.01 * (1 + 0.001 * (day % 3)) for day in range(1, _RUNS + 1)]
+    metric = {"case": "fake/one[a=1]", "suite": "fake", "metric": "step_time", "arm": "eager", "unit": "s", "better": "lower"}
+    return {
+        "kind": "history",
+        "schema_version": 1,
+        "tool_version": "1.0.0",
+        "machines": [{"fingerprint": fingerprint(identity), "identity": identity} for identity in identities],
+        "runs": runs,
+        "series": [{**metric, "lane": "wall", "runs": [*range(_RUNS)], "values": values, "errors": [None] * _RUNS}],
+    }
+
+
+def user_benchmark() -> tuple[bytes, ...]:
+    """What TorchBench's userbenchmarks leave."""
+    metrics = {"test_train[resnet-cpu-inductor]_latency": 12.5, "x": 3}
+    return written({"name": "x", "environ": {"pytorch_version": "2"}, "metrics": metrics})
+
+
+def github_answers() -> tuple[bytes, ...]:
+    """Answers of GitHub's API: a listing of artifacts, a pull request, comments, an error."""
+    run = {"id": 5, "repository_id": 7, "head_repository_id": 7, "head_branch": "main", "head_sha": "ab" * 20}
+    artifact = {"id": 3, "name": "ci-bench", "size_in_bytes": 10, "created_at": "2030", "expired": False, "workflow_run": run}
+    side = {"ref": "main", "sha": "ab" * 20, "repo": {"id": 7, "fork": False, "full_name": "o/r"}}
+    marker = f"<!-- ci-bench:v1 key=default run=17 attempt=1 head={'ab' * 20} -->"
+    comment = {"id": 9, "body": f"{marker}\nx", "user": {"login": "github-actions[bot]"}, "html_url": "https://github.com/o/r/1"}
+    pull = {"number": 4, "state": "open", "base": side, "head": side, "merge_base_commit": {"sha": "cd" * 20}}
+    refused = {
+        "artifacts": [],
+        "message": "Validation Failed",
+        "errors": [{"field": "body", "code": "custom", "message": "too long"}],
+    }
+    return written({"artifacts": [artifact, artifact], **pull, **run}, [comment, {**pull, "sha": "ab" * 20}], refused)
+
+
+def headers() -> tuple[bytes, ...]:
+    """Headers of GitHub's answers."""
+    return (
+        b"Wed, 21 Oct 2030 07:28:00 GMT",
+        b'<https://api.github.com/repositories/1/pulls?page=2>; rel="next", <https://api.github.com/x>; rel="last"',
+        b"120",
+        b"https://[::1]:443/repos/o/r",
+    )
+
+
+def progress() -> tuple[bytes, ...]:
+    """How far an interrupted run came."""
+    return written({"kind": "progress", "schema_version": 1, "launches": {"fake/one": 3, "fake/two": 0}})
+
+
+def holders() -> tuple[bytes, ...]:
+    """Who holds a device."""
+    return written({"pid": 4711, "since": "2030-01-31T12:00:00+00:00"})
+
+
+def absences() -> tuple[bytes, ...]:
+    """Why `fetch-baseline` found nothing."""
+    return written({"outcome": "none", "reason": "no-artifact", "message": "no run has left one yet"})

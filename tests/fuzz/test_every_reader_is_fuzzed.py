@@ -1,0 +1,164 @@
+"""Every reader and every renderer has a target: a module that parses bytes, and is neither fed nor explained here, is a failure.
+
+A module is found by what it calls (`PARSERS`). That a target feeds it is not believed but seen: its lines run while the target is
+fed its seeds.
+"""
+
+import ast
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from benchmarks.fuzz_targets import RENDERERS, TARGETS
+
+import ci_bench
+from ci_bench.formats.catalogue import AUTO, READABLE
+from ci_bench.records.documents import Kind
+
+PACKAGE = Path(ci_bench.__file__).parent
+PARSERS = re.compile(
+    r"(?:.*\.)?(?:json\.loads?|JSONDecoder|raw_decode|json\.decode|safe_load|yaml\.(?:load|parse|compose)|tomllib\.loads?|parse_json"
+    r"|csv\.reader|DictReader|ZipFile|tarfile\.open|decompress|decompressobj|fromstring|literal_eval|pickle\.loads?|marshal\.loads?"
+    r"|torch\.load|parsedate_to_datetime|struct\.unpack|ConfigParser)"
+)
+"""What turns bytes or text into values."""
+LAST = re.compile(r"load|decode|parse|reader|Reader|ZipFile|open|compose|compress|from|eval|unpack|Parser")
+
+FED = {
+    "config_yaml.py": "config",
+    "commands/publishing.py": "why there is no baseline",
+    "engine/machine/lock.py": "lock of a device",
+    "engine/process/task.py": "worker's answers",
+    "formats/catalogue.py": "format auto",
+    "formats/dynamo_table.py": "format dynamo-csv",
+    "formats/github_action_benchmark.py": "history of github-action-benchmark",
+    "formats/oss_records.py": "format oss-benchmark",
+    "formats/parsing.py": "format auto",
+    "formats/userbenchmark.py": "userbenchmark",
+    "github/archive.py": "artifact",
+    "github/context.py": "GitHub's event",
+    "github/transport.py": "GitHub's answer",
+    "github/waiting.py": "GitHub's headers",
+    "records/documents.py": "results",
+    "resuming.py": "run to go on with",
+}
+"""Modules that parse, and a target that feeds them."""
+
+OUR_OWN = {
+    "engine/process/forkserver.py": "requests of the process that started it, over a pair of sockets",
+    "engine/process/launch.py": "what the server of its own children says; a worker has no end of that socket",
+    "history/otava_worker.py": "series that ci-bench wrote into its standard input",
+    "suites/planner.py": "a request that ci-bench wrote into its own scratch folder",
+}
+"""Modules that parse what ci-bench itself wrote for them, to which nobody else can write."""
+
+BY_INVITATION = {
+    "engine/trees/kept.py": "sides that `ci-bench setup` prepared: whoever can write there can change the code that is measured",
+    "engine/trees/layers.py": "the metadata of packages in the environment of the engine, whose code is run",
+    "engine/trees/overlap.py": "the answer of a side's own interpreter, about the code that is measured",
+    "history/second_opinion.py": "the answer of an interpreter that the command line names",
+    "plugins.py": "the answer of a suite in the measured tree, whose code has just been run",
+    "suites/torchbench/runner_tables.py": "a table that the configuration names by its path",
+    "suites/torchbench/tables.py": "likewise",
+    "suites/transformers/catalog.py": "the model's folder that the configuration names, whose weights are loaded",
+}
+"""Modules that parse what somebody wrote who can do as he likes anyway: his code is run, or his file was asked for by name."""
+
+RENDERED = {
+    "history/notice.py": "issue",
+    "history/page.py": "trend page",
+    "report/badge.py": "terminal and badge",
+    "report/html/page.py": "html",
+    "report/html/report.py": "html",
+    "report/markdown.py": "markdown",
+    "report/terminal.py": "terminal and badge",
+}
+"""Modules with a public function that makes a page out of a document, and the target that reads it again."""
+NO_PAGE = {
+    "history/alarms.py": "lines of a log, defused where they are printed; the target of the store has them made",
+    "report/plots.py": "pictures: names are drawn, never read as mathematics or paths (tests/report/test_plots.py)",
+}
+PAGES = re.compile(r"render\w*|print_\w+|badge|figures|text|told|show\w*")
+
+
+@cache
+def parsing():
+    """The modules that parse, from the top of the package."""
+    return {module(path) for path in PACKAGE.rglob("*.py") if any(map(PARSERS.fullmatch, called(path.read_text())))}
+
+
+def called(source):
+    """What a module calls; only what ends as a parser does is spelled out."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [ast.unparse(function) for function in calls if LAST.search(getattr(function, "attr", getattr(function, "id", "")))]
+
+
+def module(path):
+    return str(path.relative_to(PACKAGE))
+
+
+def test_every_module_that_parses_is_fed_or_explained():
+    known = [*FED, *OUR_OWN, *BY_INVITATION]
+    assert len(known) == len({*known})
+    assert parsing() - {*known} == set(), "give it a target in benchmarks/fuzz_targets.py, and a row here"
+    assert {*known} - parsing() == set(), "it parses nothing any more"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("json.loads(x)", "json.load(f)", "yaml.safe_load(x)", "msgspec.json.decode(x)", "csv.reader(x)", "csv.DictReader(f)"),
+        *("zipfile.ZipFile(f)", "ZipFile(f)", "tomllib.loads(x)", "zlib.decompress(x)", "parse_json(x)", "pickle.load(f)"),
+    ],
+)
+def test_a_new_parser_is_noticed(source):
+    assert any(map(PARSERS.fullmatch, called(source)))
+
+
+def test_every_format_and_every_kind_of_document_has_a_target():
+    assert {f"format {name}" for name in (AUTO, *READABLE)} <= {*TARGETS}
+    assert {*map(str, Kind)} <= {*TARGETS}
+
+
+def making_pages():
+    """Modules of the report and of the history with a public function whose name says that it makes text to be shown."""
+    found = set()
+    for path in [*(PACKAGE / "report").rglob("*.py"), *(PACKAGE / "history").glob("*.py")]:
+        functions = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+        if any(map(PAGES.fullmatch, functions)):
+            found.add(module(path))
+    return found
+
+
+def test_every_module_that_makes_a_page_is_read_again_or_explained():
+    assert making_pages() == {*RENDERED, *NO_PAGE}
+    assert {*RENDERED.values()} == RENDERERS
+
+
+@pytest.mark.parametrize(("name", "target"), [*FED.items(), *RENDERED.items()])
+def test_a_target_runs_the_module_that_it_is_said_to_feed(name, target):
+    ran = run_by(TARGETS[target])
+    assert name in ran
+    assert "report/plots.py" not in ran  # so that not everything counts as run
+
+
+def run_by(target):
+    """The modules of the package whose functions run while a target is fed its seeds; what is loaded only is not run."""
+    ran = set()
+
+    def note(frame, event, _):
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(str(PACKAGE)) and frame.f_code.co_name != "<module>":
+            ran.add(str(Path(file).relative_to(PACKAGE)))
+
+    seeds = target.seeds()
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        for seed in seeds:
+            target.feed(seed)
+    finally:
+        sys.setprofile(before)
+    return ran
