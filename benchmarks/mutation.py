@@ -1,145 +1,127 @@
-"""How many small defects in the judge its tests notice: a sample of mutants, each in a copy of the source.
+"""How many small defects in the judge its tests notice: each mutant before the tests that run its line, and no others.
 
-``python -m benchmarks.mutation --mutants 200 --seed 10 --json mutation.json``
+``python -m benchmarks.mutation --fates fates.jsonl`` tries all mutants, ``--mutants 400 --seed 10`` a random sample, and goes on
+where an interrupted run ended; ``--again`` tries those that survived anew, ``--drawer statistics`` only those of one drawer.
 
-A mutant changes one place of a module of `ci_bench.judge`: a comparison, an arithmetic or boolean operator, a number, a negation.
-It is put before the tests that have the module's name (``tests/judge/test_NAME.py``), which is stricter than the whole suite: a
-mutant that other tests would notice may survive here. Places are drawn at random from all places of all such modules.
+The mutants are those of `mutants`; tests of speed are left out. `equivalent_mutants.toml` names those that change nothing that
+anybody could see, with the reason of each; they are no part of the score. A mutant that makes a test hang is killed.
+
+Why not mutmut or cosmic-ray: mutmut 3.8 changes 8,600 places, texts and arguments above all, but no constant or default, and
+takes the tests of a function for those of each line; cosmic-ray changes the checkout itself and starts pytest anew
+for each.
 """
 
 import argparse
-import ast
+import json
 import os
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.tables import publish, render
+import pytest
+
+from benchmarks.mutants import Mutant, mutants, text_of
+from benchmarks.mutation_trial import Bench, options, reaching
+from benchmarks.tables import render
 
 ROOT = Path(__file__).resolve().parent.parent
-JUDGE, TESTS = ROOT / "src" / "ci_bench" / "judge", ROOT / "tests" / "judge"
-LIMIT_S = 300
-_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
+JUDGE = ROOT / "src" / "ci_bench" / "judge"
+EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
+KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mutant:
-    """A place, by its number in the walk of its module, and what becomes of it."""
-
-    module: str
-    place: int
-    line: int
-    change: str
+def sources() -> dict[str, Path]:
+    """The modules of the judge."""
+    return {".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path for path in sorted(JUDGE.rglob("*.py"))}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fate:
-    """What the tests said of a mutant: killed, survived, or timeout (which counts as killed)."""
-
-    mutant: Mutant
-    ended: str
+def drawer(module: str) -> str:
+    """The drawer that a module of the judge lies in, or its own name."""
+    return module.split(".")[2]
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[int, ast.AST, str]]:
-    """Every place that can be changed, and the change in words; docstrings and annotations are none."""
-    for number, node in enumerate(ast.walk(tree)):
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-            yield number, node, f"{type(node.ops[0]).__name__} to {_SWAPS[type(node.ops[0])].__name__}"
-        elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _SWAPS:
-            yield number, node, f"{type(node.op).__name__} to {_SWAPS[type(node.op)].__name__}"
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield number, node, "not is dropped"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            yield number, node, f"{node.value!r} to {_other(node.value)!r}"
+def equivalents() -> dict[tuple[str, str, str], str]:
+    """The reason of each mutant that changes nothing, by module, text of the line and change."""
+    rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
+    return {(f"ci_bench.judge.{row['module']}", row["text"], change): row["why"] for row in rows for change in row["changes"]}
 
 
-def _other(value: float) -> float:
-    return not value if isinstance(value, bool) else value + 1
+def scores(fates: Sequence[Mapping[str, str]], equal: Mapping[tuple[str, str, str], str]) -> list[dict[str, str]]:
+    """A row for each drawer, and one for all; the score is killed over all but the equivalent."""
+    counts: dict[str, Counter[str]] = {}
+    for fate in fates:
+        same = fate["ended"] != KILLED and (fate["module"], fate["text"], fate["change"]) in equal
+        for name in (drawer(fate["module"]), "all"):
+            counts.setdefault(name, Counter())["equivalent" if same else fate["ended"]] += 1
+    return [_row(name, counts[name]) for name in (*sorted(set(counts) - {"all"}), "all") if name in counts]
 
 
-def mutants(module: Path) -> list[Mutant]:
-    """All mutants of a module."""
-    return [
-        Mutant(module=module.stem, place=place, line=getattr(node, "lineno", 0), change=change)
-        for place, node, change in _changes(ast.parse(module.read_text()))
-    ]
+def _row(name: str, count: Counter[str]) -> dict[str, str]:
+    judged = count.total() - count["equivalent"]
+    ends = {end: str(count[end]) for end in (KILLED, SURVIVED, NOT_COVERED, "equivalent")}
+    return {"drawer": name, "mutants": str(count.total()), **ends, "score": f"{count[KILLED] / judged:.1%}" if judged else "-"}
 
 
-def mutated(source: str, place: int) -> str:
-    """The source with the change at one place."""
-    tree = ast.parse(source)
-    node = next(node for number, node, _ in _changes(tree) if number == place)
-    if isinstance(node, ast.Compare):
-        node.ops[0] = _SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
-    elif isinstance(node, ast.BinOp | ast.BoolOp):
-        node.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
-    elif isinstance(node, ast.Constant):
-        node.value = _other(node.value)  # type: ignore[arg-type]
-    elif isinstance(node, ast.UnaryOp):
-        node.operand, node.op = ast.UnaryOp(op=ast.Not(), operand=node.operand), ast.Not()
-    return ast.unparse(ast.fix_missing_locations(tree))
+def chosen(arguments: argparse.Namespace, known: Mapping[str, Mapping[str, str]]) -> list[Mutant]:
+    """The mutants to try now."""
+    every = [mutant for module, path in sources().items() for mutant in mutants(module, text_of(path))]
+    random.Random(arguments.seed).shuffle(every)  # noqa: S311 - a sample is no secret
+    sample = [one for one in every[: arguments.mutants] if arguments.drawer in {None, drawer(one.module)}]
+    if arguments.again:
+        equal = equivalents()
+        open_ones = [one for one in sample if known.get(one.key, {"ended": KILLED})["ended"] != KILLED]
+        return [one for one in open_ones if (one.module, one.text, one.change) not in equal]
+    return [one for one in sample if one.key not in known]
 
 
-def judge(mutant: Mutant, folder: Path) -> Fate:
-    """Put one mutant before its tests; `folder` holds a copy of the package."""
-    path = folder / "ci_bench" / "judge" / f"{mutant.module}.py"
-    sound = path.read_text()
-    path.write_text(mutated(sound, mutant.place))
-    environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(TESTS / f"test_{mutant.module}.py")]
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, timeout=LIMIT_S, check=False)
-        return Fate(mutant=mutant, ended="killed" if done.returncode else "survived")
-    except subprocess.TimeoutExpired:
-        return Fate(mutant=mutant, ended="timeout")
-    finally:
-        path.write_text(sound)
+def read(fates: Path) -> dict[str, dict[str, str]]:
+    """The fates of an earlier run, by the mutants' keys; the last line of one counts."""
+    lines = fates.read_text().splitlines() if fates.exists() else []
+    return {row["key"]: row for row in map(json.loads, lines)}
+
+
+def trial(bench: Bench, waiting: Sequence[Mutant], fates: Path) -> None:
+    """Puts mutants before their tests, and writes each one's fate when it is known."""
+    paths = sources()
+    reaches = bench.reach(paths)
+    kills: Counter[tuple[str, str]] = Counter()
+    for number, mutant in enumerate(waiting, start=1):
+        tests = reaching(mutant, reaches, paths, kills)
+        killer = bench.killer(mutant, paths[mutant.module], tests, reaches) if tests else ""
+        kills[f"{mutant.module} {mutant.owner}", killer] += 1
+        ended = (KILLED if killer else SURVIVED) if tests else NOT_COVERED
+        row = {"key": mutant.key, "module": mutant.module, "line": mutant.lines[0], "text": mutant.text, "change": mutant.change}
+        with fates.open("a") as stream:
+            stream.write(json.dumps({**row, "ended": ended, "by": killer, "tests": len(tests)}) + "\n")
+        if sys.__stderr__ is not None:
+            sys.__stderr__.write(f"{number} of {len(waiting)}: {ended}  {mutant.module}:{mutant.lines[0]} {mutant.change}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw mutants, judge them, print and write the score."""
+    """Draw mutants, try them, print the scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument("--fates", type=Path, required=True, metavar="FILE", help="a line of JSON for each mutant")
+    parser.add_argument("--mutants", type=int, help="so many, drawn at random; all unless told")
     parser.add_argument("--seed", type=int, default=10)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--drawer", help="only of this one: statistics, metrics, ...")
+    parser.add_argument("--again", action="store_true", help="those that survived, or that no test reached, once more")
+    parser.add_argument("--tests", nargs="*", default=["tests/judge"], help="files or folders of tests")
+    parser.add_argument("--tell", action="store_true", help="try none, print the scores")
     arguments = parser.parse_args(argv)
-    tested = [path for path in sorted(JUDGE.glob("*.py")) if (TESTS / f"test_{path.stem}.py").exists()]
-    every = [mutant for path in tested for mutant in mutants(path)]
-    random.Random(arguments.seed).shuffle(every)  # noqa: S311 - a sample is no secret
-    fates: list[Fate] = []
-    with tempfile.TemporaryDirectory() as name:
-        shutil.copytree(ROOT / "src" / "ci_bench", Path(name) / "ci_bench", symlinks=False)
-        for mutant in every[: arguments.mutants]:
-            fates.append(judge(mutant, Path(name)))
-            killed = sum(fate.ended != "survived" for fate in fates)
-            rows = [{"mutants": f"{len(fates)} of {len(every)}", "killed": str(killed), "score": f"{killed / len(fates):.0%}"}]
-            publish(
-                render("Mutants of the judge", rows),
-                {"places": len(every), "fates": [asdict(fate) for fate in fates]},
-                arguments.json,
-            )
+    waiting = [] if arguments.tell else chosen(arguments, read(arguments.fates))
+    if waiting:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["MUTANTS_FOLDER"] = folder
+            bench = Bench(lambda bench: trial(bench, waiting, arguments.fates.resolve()))
+            os.chdir(ROOT)
+            pytest.main([*options(Path(folder) / "once"), *arguments.tests], plugins=[bench])
+    current = {one.key for module, path in sources().items() for one in mutants(module, text_of(path))}
+    fates = [row for key, row in read(arguments.fates).items() if key in current]
+    sys.stdout.write(render("Mutants of the judge", scores(fates, equivalents())) + "\n")
     return 0
 
 

@@ -56,6 +56,11 @@ def test_the_same_weights_must_evaluate_alike(disagreements, holds):
     assert verdict(0.60, disagreements=disagreements).holds is holds
 
 
+@pytest.mark.parametrize(("flipped", "holds"), [((1, 0), True), ((1, 1), False)])
+def test_of_a_few_rows_one_may_flip(flipped, holds):
+    assert verdict(0.60, disagreements=flipped, rows=20).holds is holds
+
+
 def test_peers_of_other_data_do_not_count():
     runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(accuracy=0.1, data="other"), trace(Role.CANDIDATE, accuracy=0.6)]
     assert accuracy_parity(evidence(*runs, rows=1000), "inductor").spread is None

@@ -1,4 +1,4 @@
-"""Rates, means and contrasts against hand-computed values and scipy."""
+"""Rates and means against hand-computed values and scipy."""
 
 import math
 
@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from ci_bench.judge.statistics import aggregates, sequential
 from ci_bench.judge.statistics.noise import Learned
-from ci_bench.judge.statistics.ruling import Code, Rule
+from ci_bench.judge.statistics.ruling import Rule
 
 
 def learned(spread, freedom=20.0):
@@ -82,17 +82,3 @@ class TestGeometricMean:
         past = spread[..., None] * rng.standard_normal((1000, 12, 20))
         means = [aggregates.geometric_mean(d[run], learned(np.sqrt((past[run] ** 2).mean(axis=-1)))) for run in range(1000)]
         assert 930 <= sum(mean.low <= 0.01 <= mean.high for mean in means) <= 970
-
-
-class TestSpeedupContrast:
-    def test_head_that_loses_its_speedup_is_worse(self):
-        ones = np.zeros((1, 4))
-        compiled_before, compiled_now = np.full((1, 4), math.log(0.5)), np.full((1, 4), math.log(0.6))
-        d = aggregates.speedup_contrast((ones, compiled_before), (ones, compiled_now))
-        assert d == pytest.approx(np.full((1, 4), math.log(0.6 / 0.5)))
-        assert sequential.replay(d, np.full((1, 4), 0.01), learned([0.005]), Rule()).code == [Code.REGRESSED]
-
-    def test_what_slows_both_arms_alike_is_no_change(self):
-        rng = np.random.default_rng(6)
-        one, two = rng.standard_normal((2, 3, 4))
-        assert aggregates.speedup_contrast((one, two), (one + 0.3, two + 0.3)) == pytest.approx(np.zeros((3, 4)))

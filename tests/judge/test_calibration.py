@@ -15,6 +15,8 @@ from ci_bench.errors import BadInput
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
 from ci_bench.judge.statistics.noise import run_share
+from ci_bench.judge.statistics.ruling import Rule
+from ci_bench.judge.statistics.sequential import resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
 from ci_bench.records.documents import Kind, to_json, validate
 from ci_bench.records.results import Source
@@ -47,6 +49,10 @@ class TestFingerprint:
     @given(st.permutations([("gpu", "H200"), ("torch", "2.13"), ("threads", 4), ("triton", None)]))
     def test_does_not_depend_on_the_order_of_fields(self, items):
         assert fingerprint(dict(items)) == fingerprint({"gpu": "H200", "torch": "2.13", "threads": 4, "triton": None})
+
+    def test_is_that_of_documents_already_written(self):
+        digest = "d2a94832bfae81700d6dab0caca414aa70ca00a2c058fe37825b8ea6125d5e69"
+        assert fingerprint({"host": "é", "gpu": "H200"}) == f"sha256:{digest}"
 
     @pytest.mark.parametrize("other", [{"gpu": "H100"}, {"gpu": None}, {"gpu": "H200", "x": 1}, {}])
     def test_tells_machines_apart(self, other):
@@ -144,6 +150,20 @@ class TestMerging:
         assert [run.id for run in merged.runs] == ["late"]
         assert merged.series == (past([0.2]),)
 
+    @pytest.mark.parametrize(("at", "kept"), [("2026-07-03T00:00:00Z", 2), ("2026-07-03T00:00:01Z", 1)])
+    def test_half_a_year_is_183_days(self, at, kept):
+        merged = merge(document(past([0.1]), runs=[day(1)]), document(past([0.2]), runs=[PastRun(id="late", at=at)]))
+
+        assert len(merged.runs) == kept
+
+    def test_the_number_of_runs_is_bounded(self):
+        runs = [PastRun(id=f"r{number}", at="2026-01-01T00:00:00Z") for number in range(1002)]
+        many = document(*(past([0.1], [number], name=("s/a", "t", f"a{number}")) for number in range(1002)), runs=runs)
+
+        merged = merge(document(), many)
+        assert (len(merged.runs), len(merged.series)) == (1000, 1000)
+        assert merged.runs[0].id == "r2"
+
     def test_metrics_come_and_go(self):
         other = past([0.7], name=("s/new", "step_time", "jit"))
         merged = merge(document(past([0.1]), runs=[day(1)]), document(other, runs=[day(2)]))
@@ -201,6 +221,14 @@ class TestLearning:
         assert np.isnan(learned(known, [NAME], now="2026-12-31T00:00:00Z").spread).all()
         assert learned(known, [NAME], now="2020-01-01T00:00:00Z").freedom == pytest.approx([4.0])
 
+    def test_what_is_forgotten_says_nothing_of_the_spread_inside_launches_either(self):
+        known = document(past([0.01] * 5, [0, 0, 0, 1, 1], within=[0.9, 0.9, 0.9, 0.01, 0.02]), runs=[day(1), day(2)])
+
+        last, next_day = (learned(known, [NAME], now=f"2026-07-0{number}T00:00:00Z") for number in (3, 4))
+        assert (last.within.tolist(), next_day.within.tolist()) == ([0.9], [pytest.approx(0.015)])
+        assert last.freedom > 4.9
+        assert next_day.freedom == pytest.approx([2.0])
+
     def test_what_launches_of_a_run_share_is_learned_too(self):
         rng = np.random.default_rng(2)
         common = 0.01 * rng.standard_normal(25)
@@ -215,6 +243,11 @@ class TestLearning:
 
         assert got.bound == pytest.approx(run_share(np.array(rows), got.spread, runs))
         assert got.bound > 0.5
+
+    def test_runs_are_told_apart_by_small_numbers(self):
+        """However many runs a document names, what is computed of them stays small."""
+        assert calibrating._ranks(np.array([[5, 5, 900], [0, 7, 8]])).tolist() == [[0, 0, 1], [0, 1, 2]]
+        assert calibrating._ranks(np.empty((2, 0), dtype=np.intp)).shape == (2, 0)
 
     def test_what_was_planted_is_learned(self):
         """Launch offsets of 0.3 % a side and 0.8 % of white noise in 20 samples."""
@@ -254,6 +287,15 @@ class TestTelling:
         few, many = ({(f.case, f.metric, f.arm): f.resolvable for f in noise_floors(known, now=NOW, launches=n)} for n in (2, 12))
 
         assert all(many[name] < few[name] for name in few)
+
+    @pytest.mark.parametrize("metrics", [1, 2])
+    def test_all_metrics_share_the_chance_of_a_false_alarm(self, metrics):
+        names = [(f"s/c{number}", "step_time", "eager") for number in range(metrics)]
+        known = document(*(past([0.01] * 8, name=name) for name in names), runs=[day(1)])
+        history = learned(known, names, now=day(1).at)
+
+        (floor, *_) = noise_floors(known, now=day(1).at)
+        assert floor.resolvable == pytest.approx(math.expm1(resolvable(history, 3, Rule(gating=metrics))[0]))
 
     def test_too_short_a_history_tells_nothing(self):
         assert noise_floors(document(past([0.01] * 3), runs=[day(1)]), now=NOW) == ()

@@ -133,7 +133,54 @@ def test_values_that_never_change_have_no_step_and_exact_ones_have_theirs():
     assert find_steps(np.full(50, math.log(3.0)), least=0.0) == ()
     (step,) = find_steps(np.array([3.0] * 40 + [4.0] * 10), least=0.0)
     assert step.place == 40
+    assert find_steps(np.array([3.0] * 40 + [4.0] * 10), least=1.0) == (step,)
     assert find_steps(np.array([3.0] * 48 + [4.0] * 2), least=2.0) == ()
+
+
+def test_rounding_is_no_step():
+    nearly = np.array([[0.1 + 0.2, 0.3] * 20, [3.0] * 40])
+    assert scan(nearly).score.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("points", "stretches"),
+    [
+        (0, [(0, 0)]),
+        (10, [(0, 10)]),
+        (800, [(0, 800)]),
+        (801, [(1, 801), (0, 800)]),
+        (1300, [(500, 1300), (100, 900), (0, 800)]),
+        (1600, [(800, 1600), (400, 1200), (0, 800)]),
+    ],
+)
+def test_long_series_are_looked_at_in_stretches_that_overlap_by_half(points, stretches):
+    assert changes._overlapping(points) == stretches
+
+
+@pytest.mark.parametrize(
+    ("part", "keeps"),
+    [([1.0, 1.0, 1.9], True), ([1.0, 1.0, 2.0], False), ([1.0, 1.0, 3.0], False), ([1.0, 1.0, 2.0, 1.0], True)],
+)
+def test_the_values_of_a_short_side_are_nearer_to_their_own_level(part, keeps):
+    assert changes._keeps(np.array(part), np.array([3.0] * 20)) is keeps
+
+
+def test_no_scan_sees_more_than_its_bound(monkeypatch):
+    seen = []
+    monkeypatch.setattr(changes, "scan", lambda values: seen.append(values.shape[1]) or scan(values))
+    (values,) = noise(2, 1, 4_000)
+    values[1_500:] += 2.0
+    assert find_steps(values, least=0.0)
+    assert max(seen) == changes.MOST_POINTS
+
+
+THRESHOLDS = {8: 8.15, 10: 7.65, 12: 7.40, 16: 6.46, 20: 6.03, 30: 5.40, 40: 5.12, 60: 5.00, 100: 4.82, 200: 4.78, 400: 4.72}
+"""As simulated once; `benchmarks.history_quality --thresholds` tells them again."""
+
+
+@pytest.mark.parametrize(("points", "score"), [*THRESHOLDS.items(), (800, 4.72), (5000, 4.72), (9, (8.15 + 7.65) / 2)])
+def test_thresholds_are_those_that_were_simulated(points, score):
+    assert threshold(points) == pytest.approx(score, abs=0.02 if points == 9 else 1e-9)
 
 
 rows = st.lists(st.floats(-1e6, 1e6), min_size=LEAST, max_size=60).map(np.array)

@@ -31,6 +31,18 @@ def test_the_bounds_are_where_parity_ends() -> None:
         assert all(map(math.isfinite, (*one.low, *one.high)))
 
 
+def test_the_bounds_are_ten_envelopes_either_way() -> None:
+    flat = [1.0] * 20
+    runs = [
+        trace(Role.REFERENCE, loss=flat, grad_norm=flat),
+        trace(Role.PERTURBED, loss=[1.25] * 20, grad_norm=[math.exp(0.25)] * 20, start="elsewhere"),
+        candidate(loss=flat, grad_norm=flat),
+    ]
+    loss, norm = closeness(evidence(*runs))
+    assert (loss.low[0], loss.high[0]) == pytest.approx((1 - 2.5, 1 + 2.5))
+    assert (norm.low[0], norm.high[0]) == pytest.approx((math.exp(-2.5), math.exp(2.5)))
+
+
 def test_runs_that_may_not_be_compared_have_no_figures() -> None:
     assert closeness(evidence(trace(Role.REFERENCE), candidate())) == (), "without a perturbed run there is no envelope"
     assert closeness(evidence(candidate())) == ()

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -179,3 +180,20 @@ def test_garbage_never_crashes_nor_leaves_a_figure_that_is_no_number(base, head,
     for pair in case.pairs:
         assert pair.speedup is None or 0 < pair.speedup < math.inf
         assert pair.reason
+
+
+@pytest.mark.parametrize("params", [{"batch": 9}, {}, {"batch": 8, "more": 1}])
+def test_other_options_are_another_measurement(params):
+    plain = result(metric(sampled(1.0)))
+    base, head = (replace(plain, case=replace(plain.case, params=own)) for own in ({"batch": 8}, params))
+    pair = case_of(head, base).pairs[0]
+    differing = "batch" if params != {"batch": 8, "more": 1} else "more"
+    assert (pair.verdict, pair.reason) == (Verdict.INCOMPARABLE, f"the case's options differ: {differing}")
+    assert case_of(base, base).pairs[0].verdict is Verdict.UNCHANGED
+
+
+@pytest.mark.parametrize(("mode", "times", "memory"), [(BaselineMode.FILE, 0.05, 0.05), (BaselineMode.PAIRED, 0.01, 0.05)])
+def test_the_threshold_of_turns_is_that_of_times_alone(mode, times, memory):
+    both = result(metric(sampled(1.0), name="other"), peak(9e6, 9e6, name="held"))
+    pairs = case_of(both, both, mode=mode).pairs
+    assert {pair.metric: pair.threshold for pair in pairs} == {"other": times, "held": memory}

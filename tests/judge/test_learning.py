@@ -58,7 +58,7 @@ def test_another_loss_in_all_arms_of_head_fails_though_its_arms_agree(other) -> 
 )
 def test_another_model_or_other_data_cannot_be_told_and_is_no_failure(fields, said) -> None:
     found, rules, judgement = compared(side(REFERENCE), side(trace(Role.REFERENCE, scale=2, **fields)))
-    assert (found.verdict, rules) == (Parity.INSUFFICIENT_DATA, [Rule.LEARNING_UNKNOWN])
+    assert (found.verdict, found.steps, rules) == (Parity.INSUFFICIENT_DATA, 0, [Rule.LEARNING_UNKNOWN])
     assert said in found.detail
     (warned,) = [finding for finding in judgement.findings if finding.rule is Rule.LEARNING_UNKNOWN]
     assert warned.severity is Severity.WARN
@@ -90,3 +90,11 @@ def test_without_a_training_on_both_sides_there_is_nothing_to_say(base) -> None:
     comparison = judged(results(side(REFERENCE)), results(base) if base else None)
     assert comparison.cases[0].learning is None
     assert not [finding for finding in comparison.judgement.findings if finding.rule.startswith("learning")]
+
+
+@pytest.mark.parametrize("runs", [(perturbed(1e-6), candidate()), (candidate(),)], ids=["no reference", "candidates only"])
+def test_a_side_without_its_reference_training_says_nothing(runs) -> None:
+    times = (metric(sampled(1.0)), metric(sampled(1.0), arm="inductor"))
+    bare = result(*times, parity=evidence(*runs), arms=("eager", "inductor"))
+    for base, head in ((side(REFERENCE), bare), (bare, side(REFERENCE))):
+        assert judged(results(head), results(base)).cases[0].learning is None

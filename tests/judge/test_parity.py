@@ -257,3 +257,19 @@ def test_garbage_never_crashes_and_a_pass_is_earned(reference, norms, other, mas
     assert not finding.verdict.holds or finding.steps >= 10
     for score in (finding.loss_score, finding.grad_norm_score):
         assert score is None or math.isfinite(score)
+
+
+def test_runs_that_cannot_be_held_together_have_no_steps():
+    assert only(numeric(candidate(start=""))).steps == 0
+
+
+def test_what_fails_beyond_the_last_common_step_is_not_told():
+    """Both have a gradient norm more than losses, and that one is no number."""
+    norms = [2 * x for x in curve(60)]
+    runs = [replace(run, grad_norm=(*norms, None)) for run in (trace(Role.REFERENCE), candidate())]
+    assert "stop being finite" not in only(evidence(runs[0], perturbed(), runs[1])).detail
+
+
+@pytest.mark.parametrize(("epsilon", "verdict"), [(2.0**-8, Parity.NUMERIC_PARITY), (2.0**-7, Parity.INSUFFICIENT_DATA)])
+def test_perturbations_beyond_bfloat16s_own_rounding_are_no_measure(epsilon, verdict):
+    assert only(replace(numeric(candidate(scale=1 + 1e-6)), epsilon=epsilon)).verdict is verdict

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
 
-from ci_bench.judge.metrics.screening import LEAST_TIMES, median_interval
+from ci_bench.judge.metrics.screening import LEAST_TIMES, _ratio_verdict, _what_to_do, median_interval
 from ci_bench.records.case import Lane
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
@@ -107,6 +107,14 @@ class TestTheCommonShift:
 
         assert comparison.shifts == ()
         assert set(verdicts(comparison)) == {Verdict.REGRESSED}
+        assert compare(run(FACTORS[: few + 1]), shifted(1.4)[: few + 1]).shifts[0].metrics == LEAST_TIMES == 5
+
+    @pytest.mark.parametrize(("drift", "said"), [(0.03, False), (0.05, False), (0.06, True)])
+    def test_drift_is_told_where_it_is_more_than_the_threshold(self, drift, said):
+        policy = Policy(drift=drift, suites={"s": SuitePolicy(thresholds={"step_time": 0.05})})
+        pair = compare(run(FACTORS[:2]), run([1.5, 1.5]), policy).cases[0].pairs[0]
+
+        assert (pair.verdict, "moves by itself between two moments" in pair.reason) == (Verdict.REGRESSED, said)
 
     def test_where_moments_do_not_drift_nothing_is_taken_off(self):
         comparison = compare(run(FACTORS), shifted(1.08), Policy(drift=0.0))
@@ -125,6 +133,14 @@ class TestTheCommonShift:
         assert [pair.verdict for case in comparison.cases for pair in case.pairs if pair.metric == "compile_cold"] == [
             Verdict.UNCHANGED
         ] * 6
+
+    def test_nor_is_what_one_side_has_once_per_launch(self):
+        once = metric(launches(*([1.0 + i / 100] for i in range(3))), name="other")
+        base = [result(*case.metrics, metric(sampled(1.0), name="other"), id=case.case.id) for case in run(FACTORS)]
+        head = [result(*case.metrics, once, id=case.case.id) for case in shifted(1.4)]
+
+        assert compare(base, head).shifts[0].metrics == 6
+        assert compare(head, base).shifts[0].metrics == 6
 
     def test_the_devices_clock_is_a_detail_that_follows_it(self):
         def both(cases):
@@ -171,3 +187,28 @@ class TestMedianInterval:
 
         assert low <= sorted(values)[len(values) // 2] <= high or math.isclose(low, high)
         assert 0 < level < 1
+
+
+@pytest.mark.parametrize(
+    ("low", "centre", "high", "verdict"),
+    [
+        (-0.3, -0.2, -0.1, Verdict.REGRESSED),
+        (-0.3, -0.2, 0.0, Verdict.INCONCLUSIVE),
+        (-0.3, -0.1, -0.05, Verdict.INCONCLUSIVE),
+        (0.1, 0.2, 0.3, Verdict.IMPROVED),
+        (0.0, 0.2, 0.3, Verdict.INCONCLUSIVE),
+        (0.05, 0.1, 0.3, Verdict.INCONCLUSIVE),
+        (-0.05, 0.0, 0.05, Verdict.UNCHANGED),
+        (-0.06, 0.0, 0.05, Verdict.INCONCLUSIVE),
+        (-0.05, 0.0, 0.06, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_the_word_for_a_ratio_by_margin_and_size(low, centre, high, verdict):
+    assert _ratio_verdict((low, centre, high), 0.05, 0.1) is verdict
+
+
+@pytest.mark.parametrize(
+    ("logs", "told"), [((-0.3, -0.1, 0.1), "22.1 %"), ((0.1, 0.3, 0.5), "22.1 %"), ((-0.01, 0.0, 0.01), "5.1 %")]
+)
+def test_what_can_be_told_is_half_the_interval_and_the_margin_at_least(logs, told):
+    assert f"only changes of about {told} or more" in _what_to_do(logs, 0.05, "the limit")

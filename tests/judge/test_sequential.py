@@ -52,12 +52,6 @@ class TestByHand:
         assert got.low == pytest.approx(got.mean - half)
         assert got.high == pytest.approx(got.mean + half)
 
-    def test_the_repeated_interval_is_bonferronis_over_looks(self):
-        got = rule_on([0.001])
-        low, high = sequential.repeated_interval(got, RULE)
-        half = student.ppf(1 - 0.05 / 16, 20) * 0.005
-        assert [low[0], high[0]] == pytest.approx([0.001 - half, 0.001 + half])
-
     @pytest.mark.parametrize(("shift", "code"), [(-1e-5, Code.UNCHANGED), (1e-5, Code.OPEN)])
     def test_unchanged_up_to_the_margin(self, shift, code):
         edge = math.log(1.02) - student.ppf(1 - 0.05 / 8, 20) * 0.005
@@ -137,8 +131,15 @@ class TestResolvable:
         reach = student.ppf(1 - 0.01 * 0.4, 22) + 1.2815515655
         assert got == pytest.approx([reach * 0.005 / math.sqrt(3)])
 
+    def test_what_launches_of_a_run_share_does_not_shrink(self):
+        got = sequential.resolvable(replace(history(), bound=0.3), 3, RULE)
+        reach = student.ppf(1 - 0.01 * 0.4, 22) + 1.2815515655
+        assert got == pytest.approx([reach * 0.005 * math.sqrt(0.7 / 3 + 0.3)])
+
     def test_of_what_was_never_measured_is_unknown(self):
         assert np.isnan(sequential.resolvable(history(freedom=3.0), 3, RULE)).all()
+        assert np.isnan(sequential.resolvable(history(freedom=3.999), 3, RULE)).all()
+        assert np.isfinite(sequential.resolvable(history(freedom=4.0), 3, RULE)).all()
 
     def test_never_less_than_what_is_flagged(self):
         assert sequential.resolvable(history(spread=1e-5), 3, RULE) == pytest.approx([RULE.tau])
@@ -165,6 +166,10 @@ class TestWhatLaunchesOfARunShare:
         got = rule_on([0.001, 0.003], self.HALF, fixed(2))
         spread = math.sqrt((20 * 0.005**2 + 2 * 0.001**2 / 0.5) / 21)
         assert got.error == pytest.approx([spread * math.sqrt(0.5 / 2 + 0.5)])
+
+    def test_is_nine_tenths_at_most(self):
+        most, absurd = (rule_on([0.001, 0.002], replace(history(), bound=bound)) for bound in (0.9, 9.0))
+        assert most.error == absurd.error == pytest.approx(rule_on([0.001, 0.002], replace(history(), bound=1.0)).error)
 
     def test_makes_some_changes_unresolvable(self):
         d = [0.001, -0.001, 0.0, 0.0]
@@ -357,6 +362,11 @@ class TestColdStart:
         got = rule_on(d, unknown)
         assert got.code.tolist() == [Code.REGRESSED] + [Code.UNCHANGED] * 19
         assert (got.launches == 6).all()
+
+    def test_two_launches_of_a_lone_case_are_enough_where_the_rule_says_so(self):
+        got = rule_on([[0.01, 0.03]], history(spread=np.nan, freedom=0.0), rule=replace(RULE, cold_launches=2))
+        assert got.error == pytest.approx([0.01])
+        assert got.freedom == pytest.approx([1.0])
 
     def test_a_lone_case_falls_back_to_its_own_spread(self):
         d = [0.049, 0.051, 0.05, 0.0505, 0.0495, 0.05]

@@ -28,21 +28,25 @@ def facts_of(series):
         (launches([1, math.nan], []), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
         (launches([1, math.inf]), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
         (launches([1, 1e308]), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
+        (launches([1, 1e300]), "holds a sample that is not a finite number", "holds a sample that is not a finite number"),
         (launches([1, 0]), "holds the impossible sample 0", None),
         (launches([1, -2.5]), "holds the impossible sample -2.5", "holds the impossible sample -2.5"),
         (launches([1, 2], [3]), None, None),
+        (launches([0.5, 1e-9], []), None, None),
     ],
 )
 def test_faults(series, fault, where_zero_may_be):
     facts = facts_of(series)
 
     assert facts.fault(zero_allowed=False) == fault
+    assert facts.sound is (fault is None)
     assert facts.fault(zero_allowed=True) == where_zero_may_be
     assert (facts.summary is None) is (where_zero_may_be is not None)
 
 
 def test_summary_counts_launches_that_have_samples():
     assert facts_of(launches([3, 1], [], [2])).summary == Summary(median=2.0, samples=3, launches=2)
+    assert facts_of(launches([3, 1], [], [2, 2, 2])).summary == Summary(median=2.0, samples=5, launches=2)
 
 
 def test_single_is_one_value_per_launch():

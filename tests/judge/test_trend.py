@@ -48,6 +48,7 @@ def test_what_got_worse_long_ago_is_the_new_normal():
     assert alarm(series((1.0, 50), (1.1, RECENT))) is not None
     assert alarm(series((1.0, 50), (1.1, RECENT + 1))) is None
     assert alarm(series((1.0, 50), (1.1, 60)), recent=50) is None
+    assert RECENT == 100
 
 
 def test_two_moves_for_the_worse_give_the_first():
@@ -85,3 +86,26 @@ def test_worsening_is_relative_and_signed():
     assert worsening(2.0, 3.0, HIGHER) == -0.5
     assert worsening(0.0, 3.0, LOWER) == math.inf
     assert worsening(0.0, 0.0, LOWER) == 0.0
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_the_unit_changes_nothing(unit):
+    values = series((1.0, 50), (1.1, 20), seed=3)
+    plain, other = (look([value * by for value in values], better=LOWER, least=0.01) for by in (1.0, unit))
+    assert [move.place for move in plain.moves] == [move.place for move in other.moves] == [50]
+    assert other.moves[0].score == pytest.approx(plain.moves[0].score)
+    assert other.noise == pytest.approx(plain.noise)
+
+
+def test_noise_around_zero_is_that_of_the_values_themselves():
+    assert look([-1.0, 1.0, 0.0] * 10, better=LOWER, least=0.0).noise == pytest.approx(1.4826)
+
+
+def test_levels_are_medians_of_all_values_of_their_stretch():
+    assert look([1.0, 2.0], better=LOWER, least=0.0).levels == (1.5,)
+    assert look([1.0, 3.0, 2.0] + [9.0] * 40, better=LOWER, least=0.0).levels == (2.0, 9.0)
+
+
+def test_a_move_goes_from_the_level_before_to_the_one_after():
+    moves = look([1.0] * 30 + [2.0] * 30 + [5.0] * 30, better=LOWER, least=0.01).moves
+    assert [(move.before, move.after, move.worse) for move in moves] == [(1.0, 2.0, 1.0), (2.0, 5.0, 1.5)]

@@ -187,8 +187,6 @@ def learned(calibration: Calibration | None, names: Sequence[Name], *, now: date
 
 def _ranks(runs: NDArray[np.intp]) -> NDArray[np.intp]:
     """Small numbers for the runs of each row, whose launches come in the order of their runs."""
-    if not runs.size:
-        return runs
     steps = np.diff(runs, axis=1, prepend=runs[:, :1]) != 0
     return np.cumsum(steps, axis=1)
 

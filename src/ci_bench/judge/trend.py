@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ci_bench.judge.statistics.changes import EDGE, find_steps
+from ci_bench.judge.statistics.changes import find_steps
 from ci_bench.judge.statistics.noise import Floats
 from ci_bench.records.case import Better
 
@@ -94,10 +94,9 @@ def _open(
     moves: Sequence[Move], levels: Sequence[float], points: int, *, better: Better, least: float, recent: int
 ) -> Move | None:
     """The first of the recent moves for the worse whose old level has not come back."""
-    now = levels[-1] if levels else 0.0
     for move in moves:
-        lasting = worsening(move.before, now, better) >= max(least, _TINY)
-        if move.worse > 0 and lasting and points - recent <= move.place <= points - EDGE:
+        lasting = worsening(move.before, levels[-1], better) >= max(least, _TINY)
+        if move.worse > 0 and lasting and move.place >= points - recent:
             return move
     return None
 

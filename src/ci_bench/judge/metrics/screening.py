@@ -86,7 +86,7 @@ def median_interval(ordered: Sequence[float], level: float = ratios.LEVEL) -> tu
     """
     size = len(ordered)
     rank = 0
-    while rank + 1 < (size + 1) // 2 and 1 - 2 * bdtr(rank + 1, size, 0.5) >= level:
+    while 1 - 2 * bdtr(rank + 1, size, 0.5) >= level:
         rank += 1
     return ordered[rank], ordered[size - 1 - rank], float(max(1 - 2 * bdtr(rank, size, 0.5), 0.5))
 

@@ -86,7 +86,7 @@ def _problem(stops: list[Stopped], twins: list[Twins]) -> Stopped | None:
     order = (Parity.NON_FINITE, Parity.INSUFFICIENT_DATA, Parity.INCONCLUSIVE)
     if stops:
         return min(stops, key=lambda stop: order.index(stop.verdict))
-    steps = min((pair.steps for pair in twins), default=0)
+    steps = min(pair.steps for pair in twins)
     if len(twins) < LEAST_SEEDS:
         return insufficient(
             f"dropout masks differ, and {count_of(len(twins), 'seed')} cannot decide: it needs {LEAST_SEEDS}", steps

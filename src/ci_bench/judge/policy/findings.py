@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from ci_bench.judge.policy.floors import below_floors, idle_patterns
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.case import Outcome, Status
-from ci_bench.records.comparison import BaselineMode, CaseComparison, CommonShift, Mismatch, Pair, ParityFinding, Side, Verdict
+from ci_bench.records.comparison import (
+    BaselineMode,
+    CaseComparison,
+    CommonShift,
+    Mismatch,
+    Pair,
+    Parity,
+    ParityFinding,
+    Side,
+    Verdict,
+)
 from ci_bench.records.judgement import Finding
 from ci_bench.records.policy import Policy, Rule, Severity
 from ci_bench.records.results import RunState
@@ -126,7 +136,7 @@ def _of_machines(compared: Compared) -> Iterator[Observation]:
 
 def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     for rule, message, size in (
-        *_of_status(case, has_base=compared.base is not None),
+        *((rule, message, 0.0) for rule, message in _of_status(case, has_base=compared.base is not None)),
         *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
         *(found for finding in case.parity for found in _of_parity(finding)),
         *_of_learning(case.learning),
@@ -140,22 +150,22 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
 
 
-def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, str, float]]:
+def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, str]]:
     if case.head_status is None:
-        yield Rule.CASE_REMOVED, case.reason, 0.0
+        yield Rule.CASE_REMOVED, case.reason
     elif case.head_status is Status.SKIPPED and case.base_status is Status.OK:
-        yield Rule.CASE_REMOVED, f"measured in the baseline, and {case.reason}", 0.0
+        yield Rule.CASE_REMOVED, f"measured in the baseline, and {case.reason}"
     elif case.head_status is not Status.OK:
         also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
-        yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also, 0.0
+        yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also
     elif has_base and case.base_status is None:
-        yield Rule.CASE_NEW, case.reason, 0.0
+        yield Rule.CASE_NEW, case.reason
     elif case.base_status not in {None, Status.OK}:
-        yield Rule.BASELINE_FAILED, case.reason, 0.0
+        yield Rule.BASELINE_FAILED, case.reason
     if case.head_status is Status.OK and not case.pairs and not measured(case):
-        yield Rule.METRIC_MISSING, case.reason, 0.0
+        yield Rule.METRIC_MISSING, case.reason
     for fault in case.base_faults:
-        yield Rule.BASELINE_FAILED, f"the baseline's own run is in doubt: {fault}", 0.0
+        yield Rule.BASELINE_FAILED, f"the baseline's own run is in doubt: {fault}"
 
 
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
@@ -172,16 +182,23 @@ def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, flo
     if finding is None or finding.verdict.holds:
         return
     rule = Rule.LEARNING_CHANGED if finding.verdict.broken else Rule.LEARNING_UNKNOWN
-    yield rule, f"{finding.arm}: {finding.detail}", max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
+    yield rule, f"{finding.arm}: {finding.detail}", _distance(finding)
 
 
 def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
-    size = max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))
+    size = _distance(finding)
     message = f"{finding.arm}: {finding.verdict.value.replace('_', ' ')}: {finding.detail}"
     if finding.verdict.broken:
-        yield Rule.PARITY_BROKEN, message, math.inf if finding.verdict == "non_finite" else size
+        yield Rule.PARITY_BROKEN, message, size
     elif not finding.verdict.holds:
         yield Rule.PARITY_UNDECIDED, message, size
     if finding.accuracy and not finding.accuracy.holds:
         gap = abs(finding.accuracy.candidate - finding.accuracy.reference)
         yield Rule.ACCURACY_BROKEN, f"{finding.arm}: accuracy {finding.accuracy.detail}", gap
+
+
+def _distance(finding: ParityFinding) -> float:
+    """How far apart two trainings are, for the order of findings; infinitely where one is not finite."""
+    if finding.verdict is Parity.NON_FINITE:
+        return math.inf
+    return max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))

@@ -1,4 +1,4 @@
-"""Figures over many cases or arms: false discovery rates, the geometric mean, and whether head changed a speedup.
+"""Figures over many cases: false discovery rates, and the geometric mean.
 
 Owns no decision on a case; those come from `sequential`. Ratios are natural logarithms of head over base in seconds: above
 zero head is slower.
@@ -72,12 +72,3 @@ def _half_width(g: Floats, spread: Floats, freedom: Floats, level: float) -> flo
         return float("nan")
     variance = (equivalent * prior + float(np.sum((g - g.mean()) ** 2))) / total
     return float(stdtrit(total, (1 + level) / 2)) * max(math.sqrt(variance), LEAST_SPREAD) / math.sqrt(g.size)
-
-
-def speedup_contrast(base: tuple[Floats, Floats], head: tuple[Floats, Floats]) -> Floats:
-    """Did head change the speedup of one arm over another? Per launch, for the same rule as a case.
-
-    Each side holds mean log times of (reference arm, other arm), all measured in the same launch. The log speedup of a side
-    is reference minus other; the contrast is base's less head's: above zero head's speedup is smaller, which is worse.
-    """
-    return np.asarray((base[0] - base[1]) - (head[0] - head[1]), dtype=np.float64)

@@ -37,14 +37,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scans:
-    """The strongest step of each series: how strong (`score`), before which index (`place`), and the noise around both levels.
-
-    `spread` is the standard deviation of one value. All are [series].
-    """
+    """The strongest step of each series: how strong (`score`), and before which index (`place`). Both are [series]."""
 
     score: Floats
     place: Places
-    spread: Floats
 
 
 def winsorised(values: Floats) -> Floats:
@@ -88,8 +84,7 @@ def scan(values: Floats) -> Scans:
     every, place = np.arange(rows), best + EDGE
     residuals = _around_levels(centred, place, sums[every, best])
     score = np.sqrt(square[every, best]) * _dependence(residuals)
-    spread = np.sqrt(rest[every, best] / (points - 2))
-    return Scans(score=np.asarray(score, dtype=np.float64), place=np.asarray(place, dtype=np.intp), spread=spread)
+    return Scans(score=np.asarray(score, dtype=np.float64), place=np.asarray(place, dtype=np.intp))
 
 
 def _around_levels(centred: Floats, place: Places, sums: Floats) -> Floats:

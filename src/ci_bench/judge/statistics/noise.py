@@ -142,20 +142,22 @@ def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:
     return np.asarray(np.exp2(-age_days / half_life_days), dtype=np.float64)
 
 
-def moderated(variances: Floats, freedom: float) -> tuple[Floats, Floats]:
+def moderated(variances: Floats, freedom: Floats | float) -> tuple[Floats, Floats]:
     """The prior that variances of many cases give each other: (sd, degrees of freedom), without the axis of cases.
+
+    `freedom` is that of each variance, one for all cases of a run: one figure, or [...].
 
     Empirical Bayes of limma (Smyth 2004, https://doi.org/10.2202/1544-6115.1027, section 6.2): with
     ``e = ln s^2 - psi(f/2) + ln(f/2)``: ``psi'(d0/2) = var(e) - psi'(f/2)`` and
     ``ln s0^2 = mean(e) + psi(d0/2) - ln(d0/2)``. Infinite d0 (no spread beyond chance) is cut at 1e6; without two cases: 0.
     """
-    half = freedom / 2.0
+    half = np.asarray(freedom, dtype=np.float64)[..., None] / 2.0
     usable = np.isfinite(variances) & (variances > 0)
     logs = np.log(np.where(usable, variances, 1.0)) - psi(half) + np.log(half)
     count = usable.sum(axis=-1)
     mean = np.sum(logs, axis=-1, where=usable) / np.maximum(count, 1)
     squares = np.sum((logs - mean[..., None]) ** 2, axis=-1, where=usable)
-    excess = squares / np.maximum(count - 1, 1) - polygamma(1, half)
+    excess = squares / np.maximum(count - 1, 1) - polygamma(1, half[..., 0])
     prior = np.where(excess > 0, 2.0 * trigamma_inverse(np.maximum(excess, 1e-6)), 1e6)
     prior = np.clip(prior, 1e-3, 1e6)
     spread = np.exp((mean + psi(prior / 2.0) - np.log(prior / 2.0)) / 2.0)
@@ -212,5 +214,5 @@ def nan_median(values: Floats, axis: int) -> Floats:
         return np.asarray((ordered[..., (size - 1) // 2] + ordered[..., size // 2]) / 2.0, dtype=np.float64)
     count = np.sum(~np.isnan(ordered), axis=-1, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
-    high = np.take_along_axis(ordered, np.minimum(count // 2, size - 1), axis=-1)
+    high = np.take_along_axis(ordered, count // 2, axis=-1)
     return np.asarray(((low + high) / 2.0)[..., 0], dtype=np.float64)

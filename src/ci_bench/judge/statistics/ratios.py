@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ci_bench.judge.statistics.noise import NORMAL_MAD, Floats, nan_median
-from ci_bench.judge.statistics.series import Facts, Known, Series, Sizes, describe, sizes
+from ci_bench.judge.statistics.series import Facts, Known, Series, Sizes, sizes
 from ci_bench.records.case import Launch
 from ci_bench.records.comparison import Interval
 
@@ -57,11 +57,6 @@ class _Open:
 def t_quantile(share: float, freedom: float) -> float:
     """The quantile of Student's t at `share` (0..1) with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, share))
-
-
-def ratio_interval(numerator: Series, denominator: Series, *, paired: bool = False) -> Ratio:
-    """`ratios` of a single pair."""
-    return ratios([(numerator, denominator)], describe((numerator, denominator)), paired=paired)[0]
 
 
 def ratios(pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool = False) -> list[Ratio]:
@@ -150,7 +145,7 @@ def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> l
     """The ratios of pairs of one shape."""
     one, two = (_logs(group, side) for side in ("one", "two"))
     centre = np.array([of.centre for of in group])
-    if max(*shape[0], *shape[1]) == 1:
+    if max(shape[0]) == 1:  # then so are the launches of the other side, see `_classify_odd`
         down, up = _student(one, two, paired=paired)
     elif paired:
         down, up = _together(one, two, shape, centre)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ci_bench.judge.statistics.noise import LEAST_HISTORY, LEAST_SPREAD, Floats, Learned, inflation, moderated
+from ci_bench.judge.statistics.noise import LEAST_HISTORY, LEAST_SPREAD, Floats, Learned, inflation, moderated, nan_median
 from ci_bench.judge.statistics.ruling import POWER, Code, Codes, Counts, Rule, Ruling, Truths
 
 _MOST_FREEDOM = 2000.0
@@ -92,16 +92,6 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
     return _ruling(state, usable, learned, rule)
 
 
-def repeated_interval(ruling: Ruling, rule: Rule) -> tuple[Floats, Floats]:
-    """The interval that holds at every look at once: ``m +- t(1 - (1 - level) / (2 looks), nu) se``.
-
-    Wider than `Ruling.low` to `high`, and true whatever made the measuring stop (Jennison & Turnbull, repeated confidence
-    intervals, https://doi.org/10.1111/j.2517-6161.1989.tb01433.x).
-    """
-    half = _quantile(1 - (1 - rule.level) / (2 * len(rule.looks)), ruling.freedom) * ruling.error
-    return ruling.mean - half, ruling.mean + half
-
-
 def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
     """The change that so many launches would find with `POWER`, as noise was learned: [..., cases]; NaN where it wasn't.
 
@@ -173,7 +163,7 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
     cold = ~known & (count >= rule.cold_launches)
     if cold.any():
         variances = np.where(cold, squares / np.maximum(count - 1, 1), np.nan)
-        spread, equivalent = moderated(variances, float(np.median(count[cold])) - 1)
+        spread, equivalent = moderated(variances, nan_median(np.where(cold, count, np.nan), axis=-1) - 1)
         prior = np.where(cold, spread[..., None], prior)
         freedom = np.where(cold, equivalent[..., None], freedom)
     total = freedom + np.maximum(count - 1, 0)

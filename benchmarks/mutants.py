@@ -1,0 +1,249 @@
+"""The places of a module where one thing can be changed, and the module with that change. Knows neither tests nor files' fates.
+
+A place is a comparison, an arithmetic or boolean operator, a number, a truth or a negation. Decorators, annotations and texts are
+none, nor is ``strict=True`` of zip: these guard against defects, and decide nothing of the judge.
+"""
+
+import ast
+import copy
+import hashlib
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mutant:
+    """One change: `place` is its number in the module; `key` names it even when other functions of the module change.
+
+    `owner` is the function or method it is in, empty for what runs when the module is imported (`names` are what that binds).
+    `lines` are first and last line of the innermost statement, without the body of a compound one.
+    """
+
+    module: str
+    place: int
+    key: str
+    owner: str
+    names: tuple[str, ...]
+    lines: tuple[int, int]
+    text: str
+    change: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    node: ast.AST
+    operator: int
+    change: str
+    owner: str
+    names: tuple[str, ...]
+    statement: ast.stmt
+    outermost: ast.stmt
+    guard: bool
+
+
+@cache
+def text_of(path: Path) -> str:
+    """A file as it was when first asked for: who edits it meanwhile changes no mutant."""
+    return path.read_text()
+
+
+def mutants(module: str, source: str) -> list[Mutant]:
+    """All mutants of a module, in the order of its text."""
+    lines, found, seen = source.splitlines(), [], dict[str, int]()
+    for number, place in enumerate(_places(ast.parse(source))):
+        first, last = _extent(place.statement)
+        line = getattr(place.node, "lineno", first)
+        print_of = hashlib.sha256(f"{module} {place.owner} {ast.dump(place.outermost)}".encode()).hexdigest()[:12]
+        seen[print_of] = seen.get(print_of, -1) + 1
+        if place.guard:
+            continue
+        found.append(
+            Mutant(
+                module=module,
+                place=number,
+                key=f"{print_of}-{seen[print_of]}",
+                owner=place.owner,
+                names=place.names,
+                lines=(first, last),
+                text=lines[line - 1].strip(),
+                change=place.change,
+            )
+        )
+    return found
+
+
+def compiled(source: str, place: int | None, name: str) -> types.CodeType:
+    """The module's code with the change at one place, at the lines it always had; without a place, the sound code."""
+    tree = ast.parse(source)
+    if place is not None:
+        _change(next(found for number, found in enumerate(_places(tree)) if number == place))
+    code = compile(ast.fix_missing_locations(tree), name, "exec")
+    assert isinstance(code, types.CodeType)  # noqa: S101 - compile says Any
+    return code
+
+
+def code_of(module: types.CodeType, owner: str) -> types.CodeType:
+    """The code of a function or method, `f` or `C.m`, within that of its module."""
+    for part in owner.split("."):
+        module = next(one for one in module.co_consts if isinstance(one, types.CodeType) and one.co_name == part)
+    return module
+
+
+def mentions(tree: ast.AST, names: frozenset[str]) -> set[int]:
+    """The lines on which one of the names is used."""
+    return {
+        node.lineno
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and node.id in names) or (isinstance(node, ast.Attribute) and node.attr in names)
+    }
+
+
+def affected(trees: Iterable[ast.Module], names: frozenset[str]) -> frozenset[str]:
+    """The names, and all that they bind when modules are imported: constants, classes by a field, functions by a default."""
+    bound = [(statement.names, statement.value) for tree in trees for statement in _bindings(tree.body)]
+    while True:
+        more = {name for made, value in bound if not names.issuperset(made) and mentions(value, names) for name in made}
+        if not more - names:
+            return names
+        names |= more
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    names: tuple[str, ...]
+    value: ast.AST
+
+
+def _bindings(body: Sequence[ast.stmt], within: tuple[str, ...] = ()) -> Iterator[_Binding]:
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            yield from _bindings(statement.body, (*within, statement.name))
+        elif isinstance(statement, _Function):
+            yield from (_Binding((*within, statement.name), value) for value in _own_expressions(statement))
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
+            yield _Binding((*within, *_bound(statement)), statement.value)
+
+
+def _places(tree: ast.Module) -> Iterator[_Place]:
+    for statement in tree.body:
+        yield from _in_statement(statement, "", statement, ())
+
+
+def _in_statement(statement: ast.stmt, owner: str, outermost: ast.stmt, names: tuple[str, ...]) -> Iterator[_Place]:
+    """The places of a statement, those of its own expressions first; what a definition's defaults bind is the definition."""
+    if isinstance(statement, _Function):
+        inner = owner if owner and not owner.endswith(".") else f"{owner}{statement.name}"
+        names = (*names, statement.name) if inner != owner else names
+    elif isinstance(statement, ast.ClassDef):
+        inner, names = f"{owner}{statement.name}.", (*names, statement.name)
+    else:
+        inner = owner
+        names = (*names, *_bound(statement)) if not owner or owner.endswith(".") else names
+    holder = "" if owner.endswith(".") else owner
+    for expression in _own_expressions(statement):
+        guards = {id(one.value) for one in ast.walk(expression) if isinstance(one, ast.keyword) and one.arg == "strict"}
+        for node in ast.walk(expression):
+            for operator, change in _changes(node):
+                yield _Place(
+                    node=node,
+                    operator=operator,
+                    change=change,
+                    owner=holder,
+                    names=names,
+                    statement=statement,
+                    outermost=outermost,
+                    guard=id(node) in guards,
+                )
+    for child in _inner_statements(statement):
+        within = isinstance(statement, ast.ClassDef)
+        yield from _in_statement(child, inner, child if within else outermost, names)
+
+
+def _bound(statement: ast.stmt) -> tuple[str, ...]:
+    if isinstance(statement, ast.Assign):
+        return tuple(node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name))
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return (statement.target.id,)
+    return ()
+
+
+def _inner_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt):
+            yield child
+        elif isinstance(child, ast.ExceptHandler | ast.match_case):
+            yield from child.body
+
+
+def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What a statement computes itself; no decorators, no annotations, no inner statements."""
+    if isinstance(statement, _Function):
+        yield from (default for default in (*statement.args.defaults, *statement.args.kw_defaults) if default)
+    elif isinstance(statement, ast.AnnAssign):
+        yield from [statement.value] if statement.value else []
+    elif not isinstance(statement, ast.ClassDef):
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.match_case):
+                yield from (child.pattern, *([child.guard] if child.guard else []))
+            elif isinstance(child, ast.expr | ast.withitem):
+                yield child
+
+
+def _extent(statement: ast.stmt) -> tuple[int, int]:
+    inner = [child.lineno for child in _inner_statements(statement)]
+    return statement.lineno, max(min(inner) - 1, statement.lineno) if inner else statement.end_lineno or statement.lineno
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """What can become of a node: the number of its operator (a chain of comparisons has several), and the change in words."""
+    if isinstance(node, ast.Compare):
+        for number, operator in enumerate(node.ops):
+            yield number, f"{type(operator).__name__} to {_SWAPS[type(operator)].__name__}"
+    elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _SWAPS:
+        yield 0, f"{type(node.op).__name__} to {_SWAPS[type(node.op)].__name__}"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
+        yield 0, f"{type(node.op).__name__} is dropped"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield 0, f"{node.value!r} to {_other(node.value)!r}"
+
+
+def _other(value: float) -> float:
+    return not value if isinstance(value, bool) else value + 1
+
+
+def _change(place: _Place) -> None:
+    node = place.node
+    if isinstance(node, ast.Compare):
+        node.ops[place.operator] = _SWAPS[type(node.ops[place.operator])]()  # type: ignore[call-overload]
+    elif isinstance(node, ast.BinOp | ast.BoolOp):
+        node.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Constant):
+        node.value = _other(node.value)  # type: ignore[arg-type]
+    elif isinstance(node, ast.UnaryOp):
+        node.operand = ast.copy_location(ast.UnaryOp(op=node.op, operand=copy.copy(node.operand)), node)

@@ -1,0 +1,134 @@
+"""The sequential rule in plain Python, case by case and figure by figure, as the docstrings of `sequential` and `Rule` have it.
+
+Only what is shared by all cases comes from `noise`: the factor of the guard, and the prior that cases without a history share.
+"""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ci_bench.judge.statistics import noise
+
+POWER_QUANTILE = 1.2815515655446004
+INCONCLUSIVE, UNCHANGED = 0, 2
+
+
+def quantile(level, freedom):
+    """Student's t; degrees of freedom count in eighths, from 1 to 2000."""
+    return math.nan if math.isnan(freedom) else float(stdtrit(max(math.floor(min(freedom, 2000.0) * 8) / 8, 1.0), level))
+
+
+def replay(d, within, learned, rule):
+    """What the rule says of each case [cases, launches], as a list."""
+    cases = [SimpleNamespace(code=INCONCLUSIVE, active=True, stop=0, told=None, row=row) for row in range(len(d))]
+    for case in cases:
+        case.known = math.isfinite(learned.spread[case.row]) and learned.freedom[case.row] >= 4
+        case.bound = float(np.ravel(learned.bound)[0])
+        case.tau, case.margin = (float(np.broadcast_to(one, len(d))[case.row]) for one in (rule.tau, rule.margin))
+    for number, look in enumerate(rule.looks):
+        before = (0, *rule.looks)[number]
+        going = [case for case in cases if case.active and np.isfinite(d[case.row][before:look]).any()]
+        if not going:
+            continue
+        for case in going:
+            case.stop = look
+        columns = np.arange(d.shape[1])[None] < np.array([case.stop for case in cases])[:, None]
+        masked = np.where(columns, d, np.nan)
+        factor = float(noise.inflation(masked, np.where(columns, within, np.nan), learned)[0])
+        for case in cases:
+            figures_of(case, masked[case.row])
+        cold = [case for case in cases if not case.known and case.count >= rule.cold_launches]
+        prior = shared_prior(cold) if cold else None
+        for case in going:
+            case.told = weighed(case, learned, factor, prior if case in cold else None)
+            case.inflation = factor
+            decide(case, rule, number, rule.gating or len(d))
+    return [answer(case, rule, rule.gating or len(d)) for case in cases]
+
+
+def figures_of(case, row):
+    case.values = [float(value) for value in row if math.isfinite(value)]
+    case.count = len(case.values)
+    case.mean = sum(case.values) / case.count if case.values else math.nan
+    case.squares = sum((value - case.mean) ** 2 for value in case.values) / (1 - case.bound)
+
+
+def shared_prior(cold):
+    variances = np.array([case.squares / max(case.count - 1, 1) for case in cold])
+    spread, freedom = noise.moderated(variances, float(np.median([case.count for case in cold])) - 1)
+    return float(spread), float(freedom)
+
+
+def weighed(case, learned, factor, prior):
+    """Mean, spread of one launch, degrees of freedom, launches."""
+    spread, freedom = math.nan, math.nan
+    if case.known:
+        spread, freedom = float(learned.spread[case.row]) * factor, float(learned.freedom[case.row])
+    elif prior:
+        spread, freedom = prior
+    total = freedom + max(case.count - 1, 0)
+    energy = (0.0 if freedom == 0 else freedom * spread**2) + case.squares
+    pooled = max(math.sqrt(energy / total), 1e-5) if total > 0 else math.nan
+    return SimpleNamespace(mean=case.mean, spread=pooled, freedom=total, count=case.count)
+
+
+def error(case, launches):
+    return case.told.spread * math.sqrt((1 - case.bound) / launches + case.bound)
+
+
+def decide(case, rule, number, gating):
+    told, look = case.told, rule.looks[number]
+    size, own = abs(told.mean), error(case, told.count)
+    lenient = quantile(1 - rule.beta / len(rule.looks), told.freedom)
+    suspicious = size > quantile(1 - rule.alpha * rule.alpha_shares[number] / gating, told.freedom) * own and size > case.tau
+    if suspicious:
+        case.code = int(math.copysign(1, told.mean)) if recurs(case, rule.recurrence) else INCONCLUSIVE
+    elif size + lenient * own < case.margin:
+        case.code = UNCHANGED
+    suspect = size > (rule.suspect if look < rule.regular else rule.suspect_late) * own
+    reachable = look < rule.regular and lenient * error(case, rule.regular) < case.margin
+    worthwhile = look < rule.patience or suspect or reachable or not math.isfinite(own)
+    case.active = case.code == INCONCLUSIVE and worthwhile
+
+
+def recurs(case, level):
+    if case.count < 2:
+        return False
+    sign = math.copysign(1, case.mean)
+    rest = sorted(sign * value for value in case.values)[:-1]
+    return sum(rest) / len(rest) > quantile(level, case.told.freedom) * error(case, len(rest))
+
+
+def answer(case, rule, gating):
+    told = case.told or SimpleNamespace(mean=math.nan, spread=math.nan, freedom=math.nan, count=0)
+    case.told = told
+    own = error(case, max(told.count, 1)) if case.stop else math.nan
+    half = quantile((1 + rule.level) / 2, told.freedom) * own if case.stop and math.isfinite(own) else math.nan
+    reach = math.nan
+    if math.isfinite(told.spread):
+        reach = (quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, told.freedom) + POWER_QUANTILE) * told.spread
+    following = dict(zip((0, *rule.looks), (*rule.looks, 0), strict=True))
+    return {
+        "code": case.code,
+        "mean": told.mean,
+        "error": own,
+        "low": told.mean - half,
+        "high": told.mean + half,
+        "resolvable": max(reach * own / told.spread, case.tau) if math.isfinite(reach) else math.nan,
+        "needed": needed(case, reach),
+        "launches": told.count,
+        "next_look": following[case.stop] if case.active else 0,
+        "inflation": case.inflation if case.stop else math.nan,
+        "calibrated": case.known,
+    }
+
+
+def needed(case, reach):
+    """The least number of launches, 2 or more, whose `resolvable` is no more than the margin; found by counting."""
+    if not math.isfinite(reach):
+        return math.nan
+    if reach * math.sqrt(case.bound) >= case.margin:
+        return math.inf
+    return next(n for n in range(2, 10**6) if reach * math.sqrt((1 - case.bound) / n + case.bound) <= case.margin)

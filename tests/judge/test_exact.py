@@ -1,0 +1,70 @@
+"""Counts and peaks of memory at their limits: what lies on one is still within it."""
+
+import pytest
+from judge_builders import count, metric, peak
+
+from ci_bench.judge.metrics.exact import LEAST_BYTES, by_count, by_memory
+from ci_bench.records.case import Better, Unit
+from ci_bench.records.comparison import Verdict
+
+MIB = 1024**2
+UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "threshold", "verdict"),
+    [
+        ((100 * MIB,) * 2, (101 * MIB,) * 2, 0.0, UNCHANGED),
+        ((100 * MIB,) * 2, (101 * MIB + 1,) * 2, 0.0, REGRESSED),
+        ((100 * MIB,) * 2, (99 * MIB - 1,) * 2, 0.0, IMPROVED),
+        ((200 * MIB,) * 2, (202 * MIB,) * 2, 0.01, UNCHANGED),
+        ((200 * MIB,) * 2, (202 * MIB + 9,) * 2, 0.01, REGRESSED),
+        ((202 * MIB + 9,) * 2, (200 * MIB,) * 2, 0.01, IMPROVED),
+        ((100 * MIB, 102 * MIB), (105 * MIB,) * 2, 0.0, INCONCLUSIVE),
+        ((100 * MIB, 102 * MIB), (105 * MIB + 1,) * 2, 0.0, REGRESSED),
+        ((100 * MIB, 100.5 * MIB), (100 * MIB,) * 2, 0.0, UNCHANGED),
+        ((100 * MIB, 100.5 * MIB + 1), (100 * MIB,) * 2, 0.0, INCONCLUSIVE),
+        ((100 * MIB,), (200 * MIB,) * 2, 0.0, INCONCLUSIVE),
+        ((100 * MIB,) * 2, (200 * MIB,), 0.0, INCONCLUSIVE),
+    ],
+)
+def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(base, head, threshold, verdict):
+    assert LEAST_BYTES == MIB
+    assert by_memory(peak(*base), peak(*head), threshold).verdict is verdict
+
+
+def test_a_peak_that_does_not_repeat_says_how_far_it_goes():
+    found = by_memory(peak(100 * MIB, 102 * MIB), peak(103 * MIB, 103 * MIB), 0.0)
+    assert found.reason == (
+        "101 MiB to 103 MiB; launches of one side differ by up to 2 MiB, so only more than 4 MiB can be told here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "threshold", "verdict"),
+    [
+        ((100,), (110,), 0.1, UNCHANGED),
+        ((100,), (111,), 0.1, REGRESSED),
+        ((110,), (100,), 0.1, UNCHANGED),
+        ((111,), (100,), 0.1, IMPROVED),
+        ((0,), (0,), 0.0, UNCHANGED),
+        ((0,), (1,), 0.5, REGRESSED),
+        ((1, 3), (2, 2), 0.0, IMPROVED),
+        ((1, 2), (2, 2), 0.0, UNCHANGED),
+    ],
+)
+def test_counts_differ_beyond_the_threshold_by_their_worst_launch(base, head, threshold, verdict):
+    assert by_count(count(*base), count(*head), threshold).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "speedup"), [((4,), (2,), 2.0), ((0,), (2,), None), ((2,), (0,), None), ((1,), (4,), 0.25)]
+)
+def test_there_is_no_factor_from_or_to_nothing(base, head, speedup):
+    assert by_count(count(*base), count(*head), 0.0).speedup == speedup
+
+
+def test_more_may_be_better():
+    few, many = (metric(count(value).launches, unit=Unit.COUNT, better=Better.HIGHER) for value in (3, 6))
+    assert (by_count(few, many, 0.0).verdict, by_count(few, many, 0.0).speedup) == (IMPROVED, 2.0)
+    assert (by_count(many, few, 0.0).verdict, by_count(many, few, 0.0).speedup) == (REGRESSED, 0.5)
