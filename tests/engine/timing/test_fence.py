@@ -56,6 +56,18 @@ def test_a_sample_lasts_long_enough_and_not_twice_too_long(monkeypatch, step_s, 
     assert timing.find_calls(fake.take, sample_s=sample_s) == calls
 
 
+def test_a_slow_first_time_does_not_make_samples_too_short() -> None:
+    """A call takes 1.25 ms, and the first four take five each."""
+    slow = iter([0.005])
+    assert timing.find_calls(lambda calls: next(slow, 0.00125) if calls == 4 else 0.00125, sample_s=0.02) == 16
+
+
+def test_a_long_step_is_timed_only_once() -> None:
+    taken: list[int] = []
+    assert timing.find_calls(lambda calls: taken.append(calls) or 5.0, sample_s=0.02) == 1
+    assert taken == [1]
+
+
 def test_a_step_that_takes_no_time_does_not_search_for_ever(monkeypatch) -> None:
     monkeypatch.setattr(timing, "MAX_CALLS", 64)
     fake = FakeTime(monkeypatch)

@@ -102,7 +102,7 @@ def decode_order(line: bytes) -> Order:
 
 def decode_answer(line: bytes) -> Answer:
     """Read one line of a worker. Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else."""
-    raw = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+    raw = _DECODER.decode(line.decode())
     if not isinstance(raw, dict) or not raw.keys() <= ANSWER_FIELDS or sum(raw[name] is not None for name in raw) != 1:
         message = "an answer is a mapping with exactly one of its fields set"
         raise ValueError(message)
@@ -118,3 +118,7 @@ def _finite(text: str) -> float:
 def _refuse(name: str) -> Never:
     message = f"{name} is not a number that JSON knows"
     raise ValueError(message)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Made once: `json.loads` would make one for every answer, between two turns."""

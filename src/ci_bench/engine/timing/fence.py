@@ -33,10 +33,16 @@ def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[
 def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
     """The smallest power of two of calls that lasts `sample_s` seconds, so that a sample is above the clock's noise.
 
-    `take` times so many calls and returns seconds per call.
+    `take` times so many calls and returns seconds per call. What lasts just long enough is timed once more: the first time may
+    have been a slow one, of cold caches or beside other work, and samples would be too short from then on.
     """
+
+    def lasts(calls: int) -> bool:
+        once_s = take(calls) * calls
+        return once_s >= 2 * sample_s or (once_s >= sample_s and take(calls) * calls >= sample_s)
+
     calls = 1
-    while calls < MAX_CALLS and take(calls) * calls < sample_s:
+    while calls < MAX_CALLS and not lasts(calls):
         calls *= 2
     return calls
 
