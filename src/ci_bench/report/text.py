@@ -50,6 +50,7 @@ def code(text: str, *, cap: int = 80) -> str:
     return f"{ticks}{pad}{body}{pad}{ticks}"
 
 
+@lru_cache(maxsize=20_000)
 def plain(text: str, *, cap: int = 300) -> str:
     """Untrusted prose within a line of Markdown: no markup, no link, no mention, no emoji code and no cell border."""
     body = _unlink(clean(text, cap=cap))
