@@ -9,7 +9,7 @@ every step.
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,7 +82,7 @@ class Witness:
         with worded(Word.EAGER_1ST_RUN_FAIL, Word.EAGER_1ST_RUN_OOM):
             starts, eager = self._first(self.build(backend=None))
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
-            again = self.forced(self.build(backend=None), starts)
+            again = self._spread(self.build(backend=None), starts)
         shaken = tuple(self._shaken(starts, index) for index in range(self.options.settings.perturbations))
         exact, why = self._exact(starts)
         return Reference(starts=starts, eager=eager, again=again, exact=exact, shaken=shaken, why_inexact=why)
@@ -96,13 +96,15 @@ class Witness:
         self._set_back(ready, starts[last])
         return Observed(steps=(*checked, (last, self._step(ready, last))))
 
-    def forced(self, ready: Ready, starts: tuple[Start, ...]) -> tuple[Snapshot, ...]:
+    def forced(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[Snapshot]:
         """One step from each start."""
-        found = []
         for index, start in enumerate(starts):
             self._set_back(ready, start)
-            found.append(self._step(ready, index))
-        return tuple(found)
+            yield self._step(ready, index)
+
+    def _spread(self, ready: Ready, starts: tuple[Start, ...]) -> tuple[Snapshot, ...]:
+        """The same of a run that shows how far rounding goes. Nobody asks for its parameters, and large models have many."""
+        return tuple(replace(one, parameters={}) for one in self.forced(ready, starts))
 
     def _first(self, ready: Ready) -> tuple[tuple[Start, ...], tuple[Snapshot, ...]]:
         """Eager goes ahead and leaves the starts for the others."""
@@ -128,14 +130,14 @@ class Witness:
         generator = torch.Generator().manual_seed(index + 1)
         epsilon = self.options.precision.epsilon
         shaken = tuple(replace(one, parameters=_shake(one.parameters, epsilon, generator)) for one in starts)
-        return self.forced(ready, shaken)
+        return self._spread(ready, shaken)
 
     def _exact(self, starts: tuple[Start, ...]) -> tuple[tuple[Snapshot, ...] | None, str]:
         """The fp64 run; models that cannot are compared with eager, and rounding is measured by the shaken runs alone."""
         if self._masks_differ():
             return None, "random numbers differ between fp64 and the case's precision"
         try:
-            return self.forced(self.build(backend=None, exact=True), starts), ""
+            return tuple(self.forced(self.build(backend=None, exact=True), starts)), ""
         except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the verdict
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
