@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tables import publish, render
+from ci_bench.cli import SELDOM
 from ci_bench.judge import compare as judging
 from ci_bench.judge.statistics import aggregates, noise, sequential
 from ci_bench.judge.statistics.ruling import Rule, Ruling, fixed
@@ -151,7 +152,7 @@ def measure_documents(metrics: int, mode: str, seed: int) -> dict[str, float | s
 
 
 def _judge_documents(metrics: int, mode: str, seed: int) -> dict[str, float | str]:
-    gc.set_threshold(200_000, 50, 1000)  # as `cli.main` does
+    gc.set_threshold(*SELDOM)
     base, head = results(metrics, seed, slower=False), results(metrics, seed, slower=True)
     held, start = _peak_mib(), time.process_time()
     marks = [time.perf_counter()]

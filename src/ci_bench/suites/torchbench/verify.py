@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import no_mark
-from ci_bench.suites.optimizers import same_in_fp64
+from ci_bench.suites.optimizers import make_optimizer, same_in_fp64
 from ci_bench.suites.torchbench.options import Options
-from ci_bench.suites.torchbench.program import Ready, build_optimizer
+from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot, State, buffers_of, load_state, parameters_of, take
 from ci_bench.suites.torchbench.status import Word, worded
 
@@ -170,8 +170,8 @@ def ideal_change(options: Options, start: Start, after: Snapshot) -> State:
         parameter.grad = None if gradient is None else gradient.to(torch.float64)
     settings = options.settings
     dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
-    same = replace(settings, optimizer_options=same_in_fp64(settings.optimizer, settings.optimizer_options, dtype))
-    optimizer = build_optimizer(replace(options, settings=same), list(wide.values()), "cpu")
+    same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
+    optimizer = make_optimizer(settings.optimizer, wide.values(), lr=settings.lr, options=same, device="cpu")
     if start.optimizer is not None and start.optimizer["state"]:
         optimizer.load_state_dict(copy.deepcopy(start.optimizer))
     for group in optimizer.param_groups:
