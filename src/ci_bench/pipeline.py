@@ -74,17 +74,17 @@ def measure(
 
     sources = {side.name: side.source for side in sides}
     known = earlier.environments if earlier else {}
-
     told: dict[SideName, tuple[Environment, Ledger]] = {}
 
     def record(name: SideName, environment: Environment, ledger: "Ledger") -> None:
         require_machine(known.get(name), environment)
-        begun = len(told) == len(sources)
+        unwritten = (name,) if len(told) == len(sources) else tuple(sources)
         told[name] = environment, ledger
-        if len(told) == len(sources):  # of a run that is gone on with nothing is touched before each side's machine is known
-            for side in (name,) if begun else tuple(told):
-                documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
-                note(told[side][1], place(folder, side))
+        if len(told) < len(sources):  # of a run that is gone on with nothing is touched before each side's machine is known
+            return
+        for side in unwritten:
+            documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
+            note(told[side][1], place(folder, side))
 
     planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
     ledgers = {name: planned.resumed(earlier.ledgers[name]) if earlier else planned for name in sources}
