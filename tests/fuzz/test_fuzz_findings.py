@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from benchmarks.fuzz_mutator import Herd
+from benchmarks.fuzz_readers import Harmful
 from benchmarks.fuzz_surroundings import github_headers
 from benchmarks.fuzz_targets import TARGETS
 from hypothesis import given, settings
@@ -52,6 +53,13 @@ def test_a_moment_that_no_clock_knows_is_no_reason_to_fall_over(date):
     )
 
 
+@pytest.mark.parametrize("said", ["\x1e20", "20\x1c", "\x8520"])
+def test_a_number_among_what_only_looks_like_spaces_is_none(said):
+    """A pattern's white space is more than what `float` passes over."""
+    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": said}, tried=1, now=0.0, chance=0.0) == waiting.SECONDARY_S
+    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": " 20\t"}, tried=1, now=0.0, chance=0.0) == 20
+
+
 @pytest.mark.parametrize("url", NO_ADDRESSES)
 def test_what_is_no_address_is_nobodys(url):
     assert origin(url)[1] == ""
@@ -76,6 +84,17 @@ def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
     answer = Answer(status=302, headers={"location": "http://["}, content=b"")
     with pytest.raises(GitHubOdd, match="no address"):
         asker._moved(request, answer)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[:1]:443/repos/o/r" * 1000, b"https://api.github.com/" + b"x" * 60_000, b"//" + b"y" * 60_000]
+)
+def test_however_long_a_redirect_is_what_is_said_of_it_can_be_read(monkeypatch, content):
+    every = [content + b"z" * number for number in range(20)]  # of every status
+    assert all(map(github_headers, every))
+    monkeypatch.setattr(asking, "clipped_line", lambda text, _: text)
+    with pytest.raises(Harmful, match="a refusal of"):
+        list(map(github_headers, every))
 
 
 def test_a_page_of_more_items_than_any_server_gives_is_an_answer_that_makes_no_sense(monkeypatch):

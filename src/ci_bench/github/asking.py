@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from ci_bench.errors import GitHubBusy, GitHubFailed, GitHubOdd, GitHubUnreachable
+from ci_bench.github.clipping import clipped_line
 from ci_bench.github.clock import Clock
 from ci_bench.github.fields import Record
 from ci_bench.github.redaction import redacted
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 API_VERSION = "2022-11-28"
 JSON, RAW = "application/vnd.github+json", "application/vnd.github.raw+json"
 MOST_REDIRECTS = 3
+MOST_SHOWN = 300
+"""Characters of an address in a message."""
 BETWEEN_WRITES_S = 1.0
 """GitHub's advice for requests that create content."""
 _READS = {"GET", "HEAD"}
@@ -41,8 +44,8 @@ class Request:
     redirects: bool = True
 
     def __str__(self) -> str:
-        """For messages: no query."""
-        return f"{self.method} {urlsplit(self.url).path}"
+        """For messages: no query, and no more of a redirect's address than can be read."""
+        return f"{self.method} {clipped_line(urlsplit(self.url).path, MOST_SHOWN)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,9 +154,13 @@ class Asker:
         except ValueError:
             raise GitHubOdd(f"{request} redirects to what is no address") from None
         if not self._server.owns(target):
-            raise GitHubOdd(f"{request} redirects to {parts_of(target).hostname}, away from the API")
+            raise GitHubOdd(
+                f"{request} redirects to {clipped_line(str(parts_of(target).hostname), MOST_SHOWN)}, away from the API"
+            )
         if request.method not in _READS and answer.status not in {307, 308}:
-            raise GitHubOdd(f"{request} has moved to {urlsplit(target).path}; was the repository renamed?")
+            raise GitHubOdd(
+                f"{request} has moved to {clipped_line(urlsplit(target).path, MOST_SHOWN)}; was the repository renamed?"
+            )
         return target
 
     def _keep_pace(self, request: Request) -> None:

@@ -88,4 +88,4 @@ def _date(text: str) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    return float(text) if text and re.fullmatch(r"\s*[0-9]{1,12}\s*", text) else None
+    return float(text) if text and re.fullmatch(r"[ \t]*[0-9]{1,12}[ \t]*", text) else None
