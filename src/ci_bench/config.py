@@ -4,7 +4,6 @@ Owns how the configuration is found, checked and complained about. Each suite's 
 is in `schemas/config.json` with everything else, so that all complaints come together.
 """
 
-import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -105,13 +104,17 @@ def _with_suites(form: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]])
     """Let plugins' suites be named wherever a suite can be."""
     if not more:
         return form
-    wider: dict[str, Any] = copy.deepcopy(dict(form))
-    known = wider["properties"]["suites"]["properties"]
-    policies = wider["$defs"]["policy"]["properties"]["suites"]["properties"]
-    for name, entry in more.items():
-        known[name] = {"type": "array", "minItems": 1, "maxItems": 100, "items": entry}
-        policies[name] = {"$ref": "#/$defs/suite_policy"}
-    return wider
+    entries = {name: {"type": "array", "minItems": 1, "maxItems": 100, "items": entry} for name, entry in more.items()}
+    policies = {name: {"$ref": "#/$defs/suite_policy"} for name in more}
+    wider = _widened(form, ("properties", "suites", "properties"), entries)
+    return _widened(wider, ("$defs", "policy", "properties", "suites", "properties"), policies)
+
+
+def _widened(form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The form with more fields at a path; the rest is shared, not copied."""
+    if not path:
+        return {**form, **more}
+    return {**form, path[0]: _widened(form[path[0]], path[1:], more)}
 
 
 def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[str]:

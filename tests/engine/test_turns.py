@@ -85,7 +85,8 @@ def play(*workers, arms=2, options=OPTIONS, watch=None, seed=0):
 
 
 def turns_of(log):
-    return [(name, order.seat, order.block) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    orders = [(name, order) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    return [(name, order.seat, order.block) for name, order in orders for _ in range(order.samples)]
 
 
 @pytest.mark.parametrize("seats", [1, 2, 3, 4, 6])
@@ -119,6 +120,17 @@ def test_both_sides_take_turns_with_all_arms_and_are_never_at_work_together():
     assert {block.launch for block in played.blocks} == {3}
     kinds = [getattr(order, "kind", order) for _, order in log]
     assert kinds[:4] == ["open", "open", OrderKind.WARM, OrderKind.WARM]
+
+
+def test_turns_of_one_seat_that_follow_each_other_are_given_at_once():
+    """An order and its answer take time between two samples, in which the machine falls idle."""
+    log = []
+    play(FakeWorker(BASE, log), FakeWorker(HEAD, log), arms=1)
+    samples = [order.samples for _, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    assert samples == [1, 2, 1] * 6
+    alone = []
+    play(FakeWorker(HEAD, alone), arms=1)
+    assert [order.samples for _, order in alone if getattr(order, "kind", None) is OrderKind.TURN] == [2] * 6
 
 
 def test_who_opens_first_is_a_matter_of_chance():
@@ -172,7 +184,8 @@ def test_a_tainted_block_is_thrown_away_and_taken_again():
     discarded = [(name, order.block) for name, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]
     assert sorted(discarded) == [(BASE, 1), (HEAD, 1)]
     assert watch.settled == ["vacate", "settle"]
-    assert watch.seats == {f"{name} {arm}": 2 for name in ("base", "head") for arm in (0, 1)}
+    assert {*watch.seats} == {f"{name} {arm}" for name in ("base", "head") for arm in (0, 1)}
+    assert sorted(watch.seats.values()) == [1, 2, 2, 2]  # one look for the two turns in the middle
 
 
 def test_a_block_whose_seats_had_other_clocks_is_taken_again():

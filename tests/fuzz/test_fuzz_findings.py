@@ -60,6 +60,14 @@ def test_a_number_among_what_only_looks_like_spaces_is_none(said):
     assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": " 20\t"}, tried=1, now=0.0, chance=0.0) == 20
 
 
+@pytest.mark.parametrize("pid", ["1" + "0" * 900, "-3", "4194304", "1.5", "[]"])
+def test_a_lock_whose_holder_is_no_process_says_nothing_of_it(pid):
+    """A number of nine hundred digits was a message of its own."""
+    held = TARGETS["lock of a device"].feed
+    assert not held(f'{{"pid": {pid}, "since": "2026-01-01T00:00:00"}}'.encode())
+    assert held(b'{"pid": 17, "since": "2026-01-01T00:00:00"}')
+
+
 @pytest.mark.parametrize("url", NO_ADDRESSES)
 def test_what_is_no_address_is_nobodys(url):
     assert origin(url)[1] == ""

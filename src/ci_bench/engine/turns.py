@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 from ci_bench.engine.process.resident import Ended, Worker
@@ -166,13 +167,14 @@ class Turns:
         return Block(launch=self.launch, block=number, facts=self.watch.facts(after), redone=tuple(redone), doubt=doubt)
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[str, Sequence[Any]]:
-        """One turn after the other; returns the looks after them, by seat."""
+        """One turn after the other, those of one seat that follow each other at once; returns the looks after them, by seat."""
         seats = [(party, arm) for party in parties if party.playing for arm in range(self.arms)]
         glances: dict[str, list[Any]] = {}
         last: _Party | None = None
-        for index in plan_block(len(seats), self.coin):
+        for index, turns in groupby(plan_block(len(seats), self.coin)):
             party, arm = seats[index]
-            party.obey(Order(kind=OrderKind.TURN, seat=arm, block=number, touch=party is not last and len(parties) > 1))
+            touch = party is not last and len(parties) > 1
+            party.obey(Order(kind=OrderKind.TURN, seat=arm, block=number, samples=len(list(turns)), touch=touch))
             glances.setdefault(f"{party.name} {arm}", []).append(self.watch.glance())
             last = party
         return glances

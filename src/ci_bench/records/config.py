@@ -25,8 +25,9 @@ class RunOptions:
     one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state. `stage_timeout_s` ends one worker,
     `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. `lock_timeout_s` is
     how long to wait for a device that another run measures on. A block of samples taken
-    while the GPU was throttled or not alone is taken again, `redo` times at most. On a GPU, `flush_l2` overwrites the L2 cache
-    before each call, and `cuda_graph` replays a captured call instead of making it anew.
+    while the GPU was throttled or not alone is taken again, `redo` times at most. Each arm is opened `rotate` times, and calls go
+    round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
+    instead of making it anew.
     """
 
     device: str = "auto"
@@ -42,6 +43,7 @@ class RunOptions:
     case_budget_s: float | None = None
     lock_timeout_s: float = 3600.0
     redo: int = 3
+    rotate: int = 1
     flush_l2: bool = False
     cuda_graph: bool = False
 

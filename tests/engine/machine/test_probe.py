@@ -87,6 +87,12 @@ def test_on_the_cpu_these_options_do_nothing_and_are_no_identity() -> None:
     assert probe.probe_environment("cpu", both)["identity"] == probe.probe_environment("cpu")["identity"]
 
 
+def test_calls_that_go_round_copies_are_another_identity_on_any_device() -> None:
+    plain = probe.probe_environment("cpu")["identity"]
+    assert "rotate" not in plain
+    assert probe.probe_environment("cpu", RunOptions(rotate=4))["identity"] == plain | {"rotate": 4}
+
+
 def test_a_plan_without_torch_is_probed_without_it(monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     identity = probe.probe_environment("cpu")["identity"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench.engine.process.channel import Abandoned
-from ci_bench.engine.process.task import Order, OrderKind
+from ci_bench.engine.process.task import Order, OrderKind, decode_answer
 from ci_bench.engine.timing import sampling
 from ci_bench.engine.timing.sampling import Table, compile_latency, serve_turns
 from ci_bench.records.case import Check, Outcome
@@ -21,6 +21,9 @@ class Orders:
 
     def say(self, answer) -> None:
         self.said.append(answer)
+
+    def send(self, line: bytes) -> None:
+        self.said.append(decode_answer(line.removesuffix(b"\n")))
 
     def orders(self):
         yield from self.given

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_FOLDER = Path("/tmp/ci-bench-locks")  # noqa: S108 - shared by all users on purpose, and made safe for that below
 LOOK_S = 0.2
+MOST_PIDS = 1 << 22
+"""What Linux numbers processes up to (proc(5), pid_max); a longer number is none."""
 MOST_BYTES = 1000
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -127,8 +129,9 @@ def _holder(descriptor: int) -> str:
         told = json.loads(os.pread(descriptor, MOST_BYTES, 0))
         if (
             isinstance(told, dict)
-            and isinstance(told.get("pid"), int)
+            and isinstance(pid := told.get("pid"), int)
+            and 0 < pid < MOST_PIDS
             and re.fullmatch(r"[0-9T:+-]{1,40}", str(told.get("since")))
         ):
-            return f"process {told['pid']}, since {told['since']}"
+            return f"process {pid}, since {told['since']}"
     return "it does not say which"

@@ -18,6 +18,8 @@ from ci_bench.records.case import Fact
 
 logger = logging.getLogger(__name__)
 
+_NOTHING_SEEN = Reading(at_s=0.0)
+
 
 class Monitor:
     """Reads the machine's state. Not for use from several threads."""
@@ -66,8 +68,7 @@ class Monitor:
 
     def glance(self) -> Reading:
         """The GPU's clocks and what holds them back, for a look after each turn: the rest takes longer to ask for."""
-        reading = Reading(at_s=self._clock())
-        return reading if self._gpu is None else self._with_clocks(reading, self._gpu)
+        return _NOTHING_SEEN if self._gpu is None else self._with_clocks(Reading(at_s=self._clock()), self._gpu)
 
     @staticmethod
     def _with_clocks(reading: Reading, gpu: Gpu) -> Reading:

@@ -34,14 +34,15 @@ def probe_environment(device: str, options: RunOptions | None = None) -> dict[st
         gpu_identity, gpu_condition = _gpu(device)
         identity |= gpu_identity
         condition |= gpu_condition
-        identity |= _manner(options or RunOptions())
+    identity |= _manner(options or RunOptions(), on_gpu=device.startswith("cuda"))
     return {"identity": identity, "condition": condition}
 
 
-def _manner(options: RunOptions) -> Facts:
-    """How a GPU is timed where that is out of the ordinary; what isn't there is not so, in older results too."""
-    manner = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
-    return {name: True for name, wanted in manner.items() if wanted}
+def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
+    """How is timed where that is out of the ordinary; what isn't there is not so, in older results too."""
+    manner = {"flush_l2": on_gpu and options.flush_l2, "cuda_graph": on_gpu and options.cuda_graph}
+    copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
+    return copies | {name: True for name, wanted in manner.items() if wanted}
 
 
 def _identity() -> Facts:

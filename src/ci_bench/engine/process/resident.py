@@ -5,7 +5,7 @@ Owns one child of a launch from its start to its end. The launch itself (the ser
 
 import contextlib
 import os
-import selectors
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ci_bench.engine.process.answers import Answers
-from ci_bench.engine.process.task import Answer, Order, encode
+from ci_bench.engine.process.task import Answer, Order, encode_order
 from ci_bench.errors import LauncherFailed
 
 LOG_TAIL_BYTES = 4000
@@ -83,6 +83,10 @@ class Worker:
         self._spent_s, self._timed_out, self._overfull = 0.0, False, False
         self._code: int | None = None
         self._read, self._given_up = 0, False
+        self._looked_s = time.monotonic()
+        self._words = select.poll()
+        self._words.register(answers, select.POLLIN)
+        self._words.register(server, select.POLLIN)
         os.set_blocking(answers, False)
 
     def ask(self, order: Order | None) -> Answer | None:
@@ -92,7 +96,7 @@ class Worker:
         """
         if order is not None and self._writer is not None:
             with contextlib.suppress(OSError):  # it is gone, and its end says so
-                os.write(self._writer, encode(order))
+                os.write(self._writer, encode_order(order))
         answers = self._answers
         self._wait(lambda: len(answers.kept) > self._read or answers.garbled > 0)
         if len(answers.kept) <= self._read or answers.garbled:
@@ -159,26 +163,31 @@ class Worker:
         started may hold it open. A quick end comes together with the word that the child started, so it may be there already.
         """
         killed = False
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._reader, selectors.EVENT_READ)
-            selector.register(self._server, selectors.EVENT_READ)
-            while not enough() or killed:
-                if self._server.has_spoken():
-                    return True
-                ready = {key.fileobj for key, _ in selector.select(min(LOOK_S, max(0.0, deadline - time.monotonic())))}
-                if self._reader in ready and not self._answers.drain(self._reader):
-                    selector.unregister(self._reader)
-                if self._server in ready:
-                    return True
-                late = time.monotonic() >= deadline
-                if late and killed:
-                    raise self._server.broken(f"worker {self._pid} was killed, but no word came that it ended")
-                full = not killed and is_overfull(self._log)
-                if not killed and (late or full or self._answers.flooded):
-                    self._timed_out, self._overfull = late, full
-                    killed, deadline = True, time.monotonic() + GRACE_S
-                    kill(self._pid)
+        while not enough() or killed:
+            if self._server.has_spoken():
+                return True
+            ready = {number for number, _ in self._words.poll(1e3 * min(LOOK_S, max(0.0, deadline - time.monotonic())))}
+            if self._reader in ready and not self._answers.drain(self._reader):
+                self._words.unregister(self._reader)
+            if self._server.fileno() in ready:
+                return True
+            late = time.monotonic() >= deadline
+            if late and killed:
+                raise self._server.broken(f"worker {self._pid} was killed, but no word came that it ended")
+            full = not killed and self._is_overfull()
+            if not killed and (late or full or self._answers.flooded):
+                self._timed_out, self._overfull = late, full
+                killed, deadline = True, time.monotonic() + GRACE_S
+                kill(self._pid)
         return False
+
+    def _is_overfull(self) -> bool:
+        """Look at the log, where the last look is long enough ago."""
+        now = time.monotonic()
+        if now - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = now
+        return is_overfull(self._log)
 
 
 def is_overfull(log: Path) -> bool:

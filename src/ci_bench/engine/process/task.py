@@ -38,7 +38,7 @@ class OrderKind(StrEnum):
     WARM = "warm"
     """Warm every arm up; `Order.calls` make a sample."""
     TURN = "turn"
-    """Take one sample of the arm `Order.seat`, as part of block `Order.block`."""
+    """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
     DISCARD = "discard"
     """Throw the samples of `Order.block` away."""
     FINISH = "finish"
@@ -47,12 +47,13 @@ class OrderKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One line to a worker. With `touch`, one call is made before the sample: another process had the machine in between."""
+    """One line to a worker. With `touch`, one call is made before the samples: another process had the machine in between."""
 
     kind: OrderKind
     calls: int = 1
     seat: int = 0
     block: int = 0
+    samples: int = 1
     touch: bool = False
 
 
@@ -85,9 +86,14 @@ class Answer:
 ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
 
 
-def encode(message: Task | Answer | Order) -> bytes:
+def encode(message: Task | Answer) -> bytes:
     """One line of JSON. Raises ValueError for a number that is not finite, TypeError for what JSON cannot hold."""
     return json.dumps(msgspec.to_builtins(message), allow_nan=False).encode() + b"\n"
+
+
+def encode_order(order: Order) -> bytes:
+    """One line of JSON, in as few steps as can be: between two samples, all code has left the caches."""
+    return _ORDER_ENCODER.encode(order) + b"\n"
 
 
 def decode_task(line: bytes) -> Task:
@@ -96,12 +102,14 @@ def decode_task(line: bytes) -> Task:
 
 
 def decode_order(line: bytes) -> Order:
-    """Read what `encode` wrote."""
-    return msgspec.convert(json.loads(line), Order)
+    """Read what `encode_order` wrote."""
+    return _ORDER_DECODER.decode(line)
 
 
 def decode_answer(line: bytes) -> Answer:
     """Read one line of a worker. Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else."""
+    if line == _OBEYED_LINE:
+        return _OBEYED
     raw = _DECODER.decode(line.decode())
     if not isinstance(raw, dict) or not raw.keys() <= ANSWER_FIELDS or sum(raw[name] is not None for name in raw) != 1:
         message = "an answer is a mapping with exactly one of its fields set"
@@ -122,3 +130,9 @@ def _refuse(name: str) -> Never:
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 """Made once: `json.loads` would make one for every answer, between two turns."""
+_ORDER_ENCODER, _ORDER_DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(Order)
+
+_OBEYED = Answer(done=Done())
+OBEYED = encode(_OBEYED)
+"""The line that answers every order of a turn: it is not put together, and not taken apart, each time."""
+_OBEYED_LINE = OBEYED.rstrip(b"\n")

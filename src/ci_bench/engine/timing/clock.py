@@ -2,7 +2,7 @@
 
 Owns what a clock is, the host's clock, and what makes a series of samples. The GPU's clock is in `cuda_clock`. Inside the fence
 are the calls and the marks at the ends of their parts, nothing else. The device is synchronised at both ends; whoever takes
-samples holds the garbage collector off. Rotating inputs is the program's business.
+samples holds the garbage collector off. Rotating inputs is the business of `rotation`.
 """
 
 from collections.abc import Callable, Sequence

@@ -15,10 +15,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ci_bench.engine.timing.clock import Taken, expect_marks, split
 from ci_bench.engine.timing.graph import Captured, capture
+from ci_bench.engine.timing.rotation import copies_of, in_turn
 from ci_bench.records.case import Check, Lane, Outcome
 from ci_bench.suites.base import Mark, Part, Program, no_mark
 
@@ -138,11 +140,12 @@ class CudaClock:
     def _subject(self, program: Program) -> _Subject:
         if not self._graphs:
             return _Subject(program=program, step=program.step, parts=program.parts)
-        captured = capture(lambda: program.step(no_mark), self._cuda, self._device)
-        replay = captured.replay
-        if replay is None:
-            return _Subject(program=program, step=program.step, parts=program.parts, captured=captured)
-        return _Subject(program=program, step=lambda _: replay(), parts=(), captured=captured)
+        every = [capture(partial(copy.step, no_mark), self._cuda, self._device) for copy in copies_of(program)]
+        failed = next((one for one in every if one.replay is None), None)
+        if failed is not None:
+            return _Subject(program=program, step=program.step, parts=program.parts, captured=failed)
+        replay = in_turn([one.replay for one in every if one.replay is not None])
+        return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
         """One fence; in it are the calls, their marks, and the two events around them."""

@@ -1,16 +1,18 @@
 """Samples of all arms of a case in one process: opening them, warming them up, taking turns, and what comes of it as metrics.
 
-Who has the next turn is decided in `turns`, in the parent; a turn is one sample of one arm.
+Who has the next turn is decided in `turns`, in the parent; a turn is one sample of one arm, and two of one arm may come at once.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from ci_bench.engine.process.channel import Abandoned, Channel
-from ci_bench.engine.process.task import Answer, Done, OrderKind
+from ci_bench.engine.process.task import OBEYED, Answer, Done, OrderKind
 from ci_bench.engine.timing.clock import Clock, Taken, device_series, make_clock, part_series
 from ci_bench.engine.timing.device import synchronizer
 from ci_bench.engine.timing.fence import find_calls, hold_garbage_collector, time_calls, warm_up
+from ci_bench.engine.timing.rotation import Rotation
 from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
 from ci_bench.records.config import RunOptions
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Workload, no_mark
@@ -50,12 +52,15 @@ class Table:
         self.clock = make_clock(self.context.device, self.options)
 
     def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
-        """Build every arm and time its first call. Returns how many calls of the first arm make a sample."""
+        """Build every arm, as often as it rotates, and time its first call. Returns how many calls of the first make a sample."""
         synchronize = synchronizer(self.context.device)
         for arm in arms:
-            program = workload.open(arm)
-            first_call_s = time_calls(lambda step=program.step: step(no_mark), calls=1, synchronize=synchronize)  # type: ignore[misc]
-            self.seats.append(Seat(arm=arm, program=program, first_call_s=first_call_s))
+            first_calls_s, copies = [], []
+            for _ in range(self.options.rotate):
+                copies.append(program := workload.open(arm))
+                first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
+            whole = copies[0] if len(copies) == 1 else Rotation(copies)
+            self.seats.append(Seat(arm=arm, program=whole, first_call_s=first_calls_s[0]))
         for seat in self.seats:
             self.clock.prepare(seat.program)
         reference, sample_s = self.seats[0].program, max(self.options.sample_s, self.clock.least_sample_s())
@@ -70,8 +75,8 @@ class Table:
                 limit_s=self.options.warmup_s,
             )
 
-    def turn(self, seat: int, block: int, *, touch: bool) -> None:
-        """Take one sample of one arm; `touch` makes one call before it, to find the caches as the last turn left them.
+    def turn(self, seat: int, block: int, *, samples: int = 1, touch: bool) -> None:
+        """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
 
         Only where a call is a small part of a sample: elsewhere it would cost more than it brings, since both sides find the
         caches cold equally often.
@@ -79,8 +84,9 @@ class Table:
         sitting = self.seats[seat]
         if touch and self.calls >= TOUCH_FROM_CALLS:
             self.clock.call(sitting.program)
-        sitting.taken.append(self.clock.take(sitting.program, calls=self.calls))
-        sitting.blocks.append(block)
+        for _ in range(samples):
+            sitting.taken.append(self.clock.take(sitting.program, calls=self.calls))
+            sitting.blocks.append(block)
 
     def discard(self, block: int) -> None:
         """Throw the samples of one block away."""
@@ -136,12 +142,12 @@ def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, laun
                 case OrderKind.WARM:
                     table.warm(order.calls)
                 case OrderKind.TURN:
-                    table.turn(order.seat, order.block, touch=order.touch)
+                    table.turn(order.seat, order.block, samples=order.samples, touch=order.touch)
                 case OrderKind.DISCARD:
                     table.discard(order.block)
                 case OrderKind.FINISH:
                     return table.evidence(launch)
-            channel.say(Answer(done=Done()))
+            channel.send(OBEYED)
     raise Abandoned
 
 

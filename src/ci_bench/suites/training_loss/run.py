@@ -20,8 +20,8 @@ from ci_bench.suites.training_loss.verify import Verifier
 from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
-RECOMPILES_PER_ARM = 8
-"""Dynamo's own default of `recompile_limit`."""
+RECOMPILES = 8
+"""Of one program: dynamo's own default of `recompile_limit`."""
 
 
 def open_workload(case: Case, context: Context) -> "TrainingWorkload":
@@ -31,7 +31,6 @@ def open_workload(case: Case, context: Context) -> "TrainingWorkload":
     tf32 = options.precision is Precision.TF32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
-    _allow_compilations(len(options.backends))
     return TrainingWorkload(options, context)
 
 
@@ -42,6 +41,7 @@ class TrainingWorkload:
         """Nothing is loaded yet."""
         self._options = options
         self._context = context
+        self._opened = 0
 
     def prepare(self) -> None:
         """Tokenise the rows, and find out early whether model, optimizer and backends exist."""
@@ -56,6 +56,8 @@ class TrainingWorkload:
 
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""
+        self._opened += 1
+        _allow_compilations(self._opened)
         return TimedTraining(arm, self._options, self._rows("train"), self._start(), self._context.device)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
@@ -108,14 +110,14 @@ class TimedTraining:
         )
 
 
-def _allow_compilations(arms: int) -> None:
-    """Each compiled arm its own share of dynamo's limit per code object, as all arms that are open at once run the same code.
+def _allow_compilations(programs: int) -> None:
+    """Each program its own share of dynamo's limit per code object, as all that are open at once run the same code.
 
     Beyond the limit dynamo runs eagerly, and an arm would be timed as something that it is not.
     """
     from torch._dynamo import config
 
-    config.recompile_limit = max(config.recompile_limit, RECOMPILES_PER_ARM * arms)
+    config.recompile_limit = max(config.recompile_limit, RECOMPILES * programs)
 
 
 def _require(precision: Precision, device: str) -> None:
