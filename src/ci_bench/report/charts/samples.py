@@ -2,11 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ci_bench.records.case import CaseResult, Launch, Metric, SideName, Unit
 from ci_bench.records.comparison import CaseComparison, Interval
@@ -16,16 +17,17 @@ from ci_bench.report.charts.values import Material, SampleChart, SampleSeries
 _TIMES = {Unit.SECONDS, Unit.PER_SECOND}
 _FEWEST = 2
 
+_Value = TypeVar("_Value")
 Sides = tuple[tuple[SideName, CaseResult], ...]
 
 
 class _Taken(NamedTuple):
-    """One sample, where it was taken, and why it is doubtful."""
+    """The samples of one metric in the order taken: where each was taken, and why it is doubtful."""
 
-    at: float
-    launch: int
-    value: float
-    doubt: str | None
+    at: tuple[float, ...]
+    launches: tuple[int, ...]
+    values: tuple[float, ...]
+    doubts: tuple[str | None, ...]
 
 
 def rows_of(case: str, material: Material) -> Sides:
@@ -58,8 +60,8 @@ def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleCh
     series = []
     for side, row, metric in found:
         colour = (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm) if both else arms.index(metric.arm)
-        taken = list(_taken(metric, starts, _doubts(row)))
-        if taken:
+        taken = _taken(metric, starts, _doubts(row))
+        if taken.values:
             label = f"{side} · {metric.arm}" if both else metric.arm
             series.append(_series(label, colour, taken, size=size, most=most))
     by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
@@ -87,38 +89,55 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
     return starts
 
 
-def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int], str]) -> Iterator[_Taken]:
-    """Samples of one block lie within it, one after the other."""
-    for launch in metric.launches:
-        blocks = launch.blocks or tuple(range(len(launch.values)))
+def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]) -> _Taken:
+    standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
+    at, launches = _places(tuple(standing))
+    values = tuple(value for launch in metric.launches for value in launch.values)
+    doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
+    return _Taken(at, launches, values, tuple(doubted))
+
+
+@lru_cache(maxsize=1000)
+def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Where the samples of launches stand, and whose they are, by the number, the start and the blocks of each launch.
+
+    Samples of one block lie within it, one after the other. Most metrics of a run were taken in the same blocks.
+    """
+    places, launches = [], []
+    for number, start, blocks in taken:
         sizes, seen = Counter(blocks), Counter[int]()
-        for value, block in zip(launch.values, blocks, strict=True):
-            place = (seen[block] + 0.5) / sizes[block]
+        for block in blocks:
+            places.append(round(start + block + (seen[block] + 0.5) / sizes[block], 3))
+            launches.append(number)
             seen[block] += 1
-            doubt = doubts.get((launch.launch, block)) if launch.blocks else None
-            yield _Taken(starts[launch.launch] + block + place, launch.launch, value, doubt)
+    return tuple(places), tuple(launches)
 
 
-def _doubts(row: CaseResult) -> dict[tuple[int, int], str]:
+def _doubts(row: CaseResult) -> dict[tuple[int, int | None], str]:
     return {(block.launch, block.block): block.doubt for block in row.blocks if block.doubt}
 
 
-def _series(label: str, colour: int, taken: list[_Taken], *, size: float, most: int) -> SampleSeries:
+def _series(label: str, colour: int, taken: _Taken, *, size: float, most: int) -> SampleSeries:
     """The values of one line. Of very many, every second, third … is drawn, and every doubtful one."""
-    stride = -(-len(taken) // most)
-    drawn = [one for index, one in enumerate(taken) if index % stride == 0 or one.doubt][: 2 * most]
-    doubtful = [index for index, one in enumerate(drawn) if one.doubt]
+    count = len(taken.values)
+    stride = -(-count // most)
+    drawn = [place for place in range(count) if place % stride == 0 or taken.doubts[place]][: 2 * most]
+    doubts = {index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])}
     return SampleSeries(
         label=label,
         colour=colour,
-        at=tuple(round(one.at, 3) for one in drawn),
-        values=tuple(short(one.value / size, digits=5) for one in drawn),
-        median=short(median(one.value for one in taken) / size),
-        launches=tuple(one.launch for one in drawn),
-        doubtful=tuple(doubtful),
-        doubts=tuple(drawn[index].doubt or "" for index in doubtful),
-        left_out=len(taken) - len(drawn),
+        at=_drawn(taken.at, drawn),
+        values=tuple([short(value / size, digits=5) for value in _drawn(taken.values, drawn)]),
+        median=short(median(taken.values) / size),
+        launches=_drawn(taken.launches, drawn),
+        doubtful=tuple(doubts),
+        doubts=tuple(doubts.values()),
+        left_out=count - len(drawn),
     )
+
+
+def _drawn(column: tuple[_Value, ...], places: list[int]) -> tuple[_Value, ...]:
+    return column if len(places) == len(column) else tuple([column[place] for place in places])
 
 
 def _with_intervals(chart: SampleChart, case: CaseComparison) -> SampleChart:

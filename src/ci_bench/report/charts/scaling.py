@@ -15,7 +15,7 @@ _UNITS: dict[Unit, tuple[tuple[float, str], ...]] = {
 
 def axis(values: Iterable[float], unit: Unit) -> tuple[float, str]:
     """The size and the name of the unit in which the largest value is at least 1."""
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    largest = max(map(abs, filter(math.isfinite, values)), default=0.0)
     choices = _UNITS[unit]
     return next(((size, name) for size, name in choices if largest >= size), choices[-1] if largest else choices[0])
 

@@ -6,6 +6,7 @@ Owns escaping. Nothing else in the package writes an angle bracket around a valu
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 
 from ci_bench.report.text import clean
@@ -66,13 +67,17 @@ def _line(line: str) -> str:
 def _child(child: Child) -> str:
     if child is None:
         return ""
-    if isinstance(child, Html):
-        return child.markup
+    return child.markup if isinstance(child, Html) else _text(child)
+
+
+@lru_cache(maxsize=5_000)
+def _text(child: str) -> str:
     before, after = (" " if end.isspace() else "" for end in (child[:1], child[-1:]))
     body = escape(clean(child, cap=LONGEST))
     return f"{before}{body}{after}" if body else before
 
 
+@lru_cache(maxsize=5_000)
 def _attribute(key: str, value: str | bool | None) -> str:  # noqa: FBT001 - an attribute's value, as `tag` takes it
     name = key.rstrip("_").replace("_", "-")
     if value is True:

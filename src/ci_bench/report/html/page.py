@@ -31,6 +31,9 @@ PLOT_STYLE = """:where(.plot-d6a7b5) {
 }"""
 """The one style sheet that Observable Plot 0.6.17 puts into each chart; the page's policy allows these very bytes."""
 
+PACKING = 4
+"""zlib's level: a third of the time of its default, for a tenth more."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assets:
@@ -73,7 +76,7 @@ def policy(assets: Assets) -> str:
 def pack(data: Any) -> str:
     """JSON, compressed, in base64. Dataclasses become objects; copying them first would take longer than all else."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=True, default=values_of)
-    return base64.b64encode(zlib.compress(text.encode())).decode()
+    return base64.b64encode(zlib.compress(text.encode(), PACKING)).decode()
 
 
 def values_of(one: Any) -> dict[str, Any]:
