@@ -10,10 +10,11 @@ from ci_bench.suites.torchbench.invariance import batch_invariance
 from ci_bench.suites.torchbench.options import Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.runner_rule import RunnerRule
+from ci_bench.suites.torchbench.snapshot import Snapshot
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.torchbench.tables import Settled
 from ci_bench.suites.torchbench.verdict import Answer, Judge
-from ci_bench.suites.torchbench.verify import Observed, Reference, Witness
+from ci_bench.suites.torchbench.verify import Reference, Witness
 
 Build = Callable[..., Ready]
 
@@ -32,10 +33,12 @@ def accuracy_evidence(settled: Settled, device: str, arm: str, build: Build) -> 
         return Evidence(checks=(_check(arm, unsteady, settled.expected),))
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, counts = _compiled(build, options)
-        observed = witness.candidate(ready, reference.starts)
-        read = counts()
-    answer = judge.candidate(observed)
-    checks = [_check(arm, answer, settled.expected), _runner_check(judge, observed, settled, arm), *_counted(arm, settled, read)]
+    answer, last = judge.candidate(witness.candidate(ready, reference.starts))
+    checks = [
+        _check(arm, answer, settled.expected),
+        _runner_check(judge, last, settled, arm),
+        *_counted(arm, settled, counts()),
+    ]
     if options.settings.batch_invariance:
         checks.append(batch_invariance(arm, build, options))
     return Evidence(checks=tuple(checks), facts=_facts(ready, answer, reference, options))
@@ -81,7 +84,7 @@ def _check(arm: str, answer: Answer, expected: str | None) -> Check:
     return Check(name="accuracy", arm=arm, outcome=outcome, detail=(answer.detail + note)[:2000])
 
 
-def _runner_check(judge: Judge, observed: Observed, settled: Settled, arm: str) -> Check:
+def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> Check:
     tolerance = settled.runner_tolerance
     rule = RunnerRule(
         tolerance=runner_tolerance(settled.options, str(settled.options.source)) if tolerance is None else tolerance,
@@ -89,7 +92,7 @@ def _runner_check(judge: Judge, observed: Observed, settled: Settled, arm: str) 
         larger_multiplier=settled.runner_larger_multiplier,
         iou=settled.runner_iou,
     )
-    agrees, seen = judge.runner_rule(observed, rule)
+    agrees, seen = judge.runner_rule(last, rule)
     detail = f"{Word.PASS if agrees else Word.FAIL_ACCURACY}: tolerance {rule.tolerance:g}; {seen}"
     return Check(name="runner_rule", arm=arm, outcome=Outcome.PASS if agrees else Outcome.FAIL, detail=detail, informative=True)
 

@@ -1,6 +1,6 @@
 """From snapshots to an answer: every tensor of every step against the truth, and one word of the runner's vocabulary."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -14,7 +14,7 @@ from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.runner_rule import RunnerRule, agrees
 from ci_bench.suites.torchbench.snapshot import Leaves, Snapshot
 from ci_bench.suites.torchbench.status import Word
-from ci_bench.suites.torchbench.verify import Observed, Reference, ideal_change
+from ci_bench.suites.torchbench.verify import Reference, ideal_change, treated_apart
 
 SHOWN = 3
 REPEATED = ("outputs", "gradients", "buffers")
@@ -70,9 +70,17 @@ class Judge:
                 allowed = self.yardstick.multiplier * self.yardstick.tolerance * largest
                 yield Deviation(name=name, score=error / allowed if allowed else inf, error=error, allowed=allowed, blind=False)
 
-    def candidate(self, observed: Observed) -> Answer:
-        """The answer for one candidate."""
-        found = [one for index, snapshot in observed.steps for one in self._same(index, snapshot)]
+    def candidate(self, steps: Iterable[tuple[int, Snapshot]]) -> tuple[Answer, Snapshot]:
+        """The answer for the snapshots of one candidate, each with the number of its step; and the last of them."""
+        found: list[Deviation] = []
+        count, last = 0, None
+        for index, snapshot in steps:
+            found += self._same(index, snapshot)
+            count, last = count + 1, snapshot
+        assert last is not None, "at least one step is verified"  # noqa: S101 - the schema says so
+        return self._answer(found, count), last
+
+    def _answer(self, found: list[Deviation], steps: int) -> Answer:
         wrong = [one for one in found if one.wrong]
         if wrong:
             return _answer(Outcome.FAIL, Word.FAIL_ACCURACY, f"{_listed(wrong)}{self._basis()}", wrong)
@@ -80,17 +88,14 @@ class Judge:
         if empty:
             return _answer(Outcome.UNKNOWN, Word.PASS, f"{empty}{self._basis()}", found)
         worst = max(found, key=lambda one: one.score)
-        detail = (
-            f"{len(found)} tensors in {len(observed.steps)} steps, the largest error is {worst.score:.2f} of what rounding allows"
-        )
+        detail = f"{len(found)} tensors in {steps} steps, the largest error is {worst.score:.2f} of what rounding allows"
         return _answer(Outcome.PASS, Word.PASS, f"{detail} ({worst.name}){self._basis()}", found)
 
-    def runner_rule(self, observed: Observed, rule: RunnerRule) -> tuple[bool, str]:
+    def runner_rule(self, last: Snapshot, rule: RunnerRule) -> tuple[bool, str]:
         """What the runner would have said of the last step, and of which tensors."""
-        index, snapshot = observed.steps[-1]
-        eager = self.reference.eager[index]
-        exact = self.reference.exact[index] if self.reference.exact else None
-        compared = list(_all(snapshot, eager, exact))
+        eager = self.reference.eager[-1]
+        exact = self.reference.exact[-1] if self.reference.exact else None
+        compared = list(_all(last, eager, exact))
         wrong = [name for name, given, wanted, true in compared if given is None or not agrees(given, wanted, true, rule)]
         return not wrong, f"{len(compared)} tensors, {len(wrong)} wrong {', '.join(wrong[:SHOWN])}".strip()
 
@@ -119,13 +124,14 @@ class Judge:
             yield deviation(f"parameters.{name}", snapshot.parameters[name], begin, [begin], self.yardstick)
         if not start.trained:
             return
-        ideal, eager_ideal = (ideal_change(self.options, start, one) for one in (snapshot, eager))
         yardstick = self._of_optimizer(start.optimizer)
-        for name in start.trained:
-            reference = (eager.parameters[name], eager_ideal[name])
-            given = snapshot.parameters[name]
-            begin = start.parameters[name]
-            yield change(f"updates.{name}", given, ideal[name], reference=reference, start=begin, yardstick=yardstick)
+        for names in treated_apart(self.options, start):
+            ideal, eager_ideal = (ideal_change(self.options, start, one, names) for one in (snapshot, eager))
+            for name in names:
+                reference = (eager.parameters[name], eager_ideal[name])
+                given = snapshot.parameters[name]
+                begin = start.parameters[name]
+                yield change(f"updates.{name}", given, ideal[name], reference=reference, start=begin, yardstick=yardstick)
 
     def _of_optimizer(self, state: Mapping[str, Any] | None) -> Yardstick:
         """Optimizers that divide by ``1 - beta ** step`` lose digits: eager computes it in fp64, compilers in fp32 tensors."""

@@ -23,6 +23,7 @@ from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot, State, buffers_of, load_state, parameters_of, take
 from ci_bench.suites.torchbench.status import Word, worded
+from ci_bench.suites.user_code import is_import_path
 
 LATER_STEPS = 5
 """Steps between the first check of a candidate and the last."""
@@ -42,7 +43,9 @@ class Start:
 class Reference:
     """What candidates are compared with. `exact` is `None` where fp64 was impossible, and `why_inexact` says why.
 
-    For each verified step there is a start, eager's snapshot and again's, the exact one, and those of the shaken runs.
+    For each verified step there is a start, eager's snapshot and again's, the exact one, and those of the shaken runs. A large
+    model's fill the memory, so that parameters are kept where somebody asks for them: eager's of every step, the exact ones of
+    the last.
     """
 
     starts: tuple[Start, ...]
@@ -51,13 +54,6 @@ class Reference:
     exact: tuple[Snapshot, ...] | None
     shaken: tuple[tuple[Snapshot, ...], ...]
     why_inexact: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observed:
-    """A candidate's snapshots, each with the number of the step that it repeats."""
-
-    steps: tuple[tuple[int, Snapshot], ...]
 
 
 Build = Callable[..., Ready]
@@ -87,14 +83,18 @@ class Witness:
         exact, why = self._exact(starts)
         return Reference(starts=starts, eager=eager, again=again, exact=exact, shaken=shaken, why_inexact=why)
 
-    def candidate(self, ready: Ready, starts: tuple[Start, ...]) -> Observed:
-        """The candidate's steps; then some more without being set back, and the last one once more."""
-        checked = list(enumerate(self.forced(ready, starts)))
-        for index in range(LATER_STEPS):
-            self._step(ready, index)
-        last = len(starts) - 1
-        self._set_back(ready, starts[last])
-        return Observed(steps=(*checked, (last, self._step(ready, last))))
+    def candidate(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
+        """The candidate's steps, each with the number of the step that it repeats, one at a time, so that each can be forgotten.
+
+        After them come some more without being set back, and the last one once again.
+        """
+        with worded(Word.FAIL_TO_RUN, Word.OOM):
+            yield from enumerate(self.forced(ready, starts))
+            for index in range(LATER_STEPS):
+                self._step(ready, index)
+            last = len(starts) - 1
+            self._set_back(ready, starts[last])
+            yield last, self._step(ready, last)
 
     def forced(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[Snapshot]:
         """One step from each start."""
@@ -107,10 +107,12 @@ class Witness:
         return tuple(replace(one, parameters={}) for one in self.forced(ready, starts))
 
     def _first(self, ready: Ready) -> tuple[tuple[Start, ...], tuple[Snapshot, ...]]:
-        """Eager goes ahead and leaves the starts for the others."""
-        starts, found = [], []
+        """Eager goes ahead and leaves the starts for the others. Where one step ends, the next begins."""
+        starts: list[Start] = []
+        found: list[Snapshot] = []
         for index in range(self.steps):
-            starts.append(_start_of(ready))
+            parameters = found[-1].parameters if found else parameters_of(ready.module)
+            starts.append(_start_of(ready, parameters))
             found.append(self._step(ready, index))
         return tuple(starts), tuple(found)
 
@@ -137,7 +139,8 @@ class Witness:
         if self._masks_differ():
             return None, "random numbers differ between fp64 and the case's precision"
         try:
-            return tuple(self.forced(self.build(backend=None, exact=True), starts)), ""
+            steps = enumerate(self.forced(self.build(backend=None, exact=True), starts), start=1)
+            return tuple(one if number == len(starts) else replace(one, parameters={}) for number, one in steps), ""
         except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the verdict
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
@@ -162,9 +165,19 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def ideal_change(options: Options, start: Start, after: Snapshot) -> State:
-    """What the optimizer should have made of a snapshot's own gradients, in fp64, as change of each parameter."""
-    wide = {name: start.parameters[name].to(torch.float64).requires_grad_() for name in start.trained}
+def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]:
+    """The trained parameters in groups that the optimizer treats by themselves: torch's own look at one at a time.
+
+    Each group is gone through alone: the ideal steps of a large model, in fp64 with their state, would take more memory than all
+    else.
+    """
+    together = is_import_path(options.settings.optimizer)
+    return (start.trained,) if together else tuple((name,) for name in start.trained)
+
+
+def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
+    """What the optimizer should have made of a snapshot's own gradients, in fp64, as change of each of these parameters."""
+    wide = {name: start.parameters[name].to(torch.float64).requires_grad_() for name in names}
     for name, parameter in wide.items():
         gradient = after.gradients.get(name)
         parameter.grad = None if gradient is None else gradient.to(torch.float64)
@@ -173,20 +186,29 @@ def ideal_change(options: Options, start: Start, after: Snapshot) -> State:
     same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
     optimizer = make_optimizer(settings.optimizer, wide.values(), lr=settings.lr, options=same, device="cpu")
     if start.optimizer is not None and start.optimizer["state"]:
-        optimizer.load_state_dict(copy.deepcopy(start.optimizer))
+        optimizer.load_state_dict(_state_of(start.optimizer, [start.trained.index(name) for name in names]))
     for group in optimizer.param_groups:
         group.update({name: False for name in ("capturable", "fused") if name in group})
     optimizer.step()
     return {name: (parameter.detach() - start.parameters[name].to(torch.float64)) for name, parameter in wide.items()}
 
 
-def _start_of(ready: Ready) -> Start:
+def _state_of(whole: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
+    """A copy of an optimizer's state for some of its parameters, by their numbers; of several groups only for all together."""
+    if len(whole["param_groups"]) > 1:
+        return copy.deepcopy(whole)
+    state = {place: whole["state"][number] for place, number in enumerate(numbers) if number in whole["state"]}
+    (group,) = whole["param_groups"]
+    return copy.deepcopy({"state": state, "param_groups": [{**group, "params": list(range(len(numbers)))}]})
+
+
+def _start_of(ready: Ready, parameters: State) -> Start:
     state = None
     if ready.optimizer is not None:
         kept = copy.deepcopy(ready.optimizer.state_dict())
         state = pytree.tree_map_only(Tensor, lambda value: value.to("cpu"), kept)
     return Start(
-        parameters=parameters_of(ready.module),
+        parameters=parameters,
         trained=tuple(name for name, value in ready.module.named_parameters() if value.requires_grad and state is not None),
         buffers=buffers_of(ready.module),
         optimizer=state,
