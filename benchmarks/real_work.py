@@ -31,7 +31,7 @@ from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results
 
 CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
-RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.005, warmup_s=0.2, rotate=8)
+RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.01, warmup_s=0.2, rotate=4)
 PLAN = tuple((SUITE, case) for case in SUITE.plan({}))
 ROOT = Path(__file__).resolve().parents[1]
 

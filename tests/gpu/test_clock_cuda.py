@@ -8,6 +8,7 @@ import pytest
 from ci_bench.engine.machine.monitor import open_monitor
 from ci_bench.engine.machine.probe import probe_environment
 from ci_bench.engine.timing.clock import Clock, make_clock
+from ci_bench.engine.timing.rotation import Rotation
 from ci_bench.records.case import Outcome
 from ci_bench.records.config import RunOptions
 from ci_bench.suites.base import Part, no_mark
@@ -104,6 +105,22 @@ def test_a_flush_makes_small_operands_cold() -> None:
     cold = median_s(cold_clock, program, calls=200, of="device_s")
     assert cold > 1.1 * hot
     assert cold_clock.take(program, calls=200).wall_s > cold
+
+
+def test_copies_in_turn_find_their_inputs_in_no_cache() -> None:
+    torch.cuda.set_device(DEVICE)
+    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+
+    def copy() -> Steps:
+        one = torch.ones(l2_bytes // 16, device=DEVICE)
+        return Steps(lambda _mark: one.add_(1.0))
+
+    copies = [copy() for _ in range(16)]
+    hot, turned = (
+        median_s(make_clock(DEVICE, RunOptions(cuda_graph=True)), program, calls=320, of="device_s")
+        for program in (copies[0], Rotation(copies))
+    )
+    assert turned > 1.1 * hot  # a quarter of the cache is one copy, four times the cache are all
 
 
 def test_cold_times_are_those_of_do_bench(matrices) -> None:
