@@ -15,7 +15,7 @@ from zlib import crc32
 from benchmarks.fuzz_readers import Harmful, refused, room, through_a_file
 from benchmarks.fuzz_seeds import EXAMPLES
 from ci_bench import __version__, resuming
-from ci_bench.commands.publishing import OUTCOME, absence
+from ci_bench.commands.trusted.publishing import OUTCOME, absence
 from ci_bench.engine.machine.lock import device_lock
 from ci_bench.engine.process.answers import Answers
 from ci_bench.engine.trees.sides import Side

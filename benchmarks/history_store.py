@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_bench import __version__
-from ci_bench.commands import history as commands
+from ci_bench.commands.trend import history as commands
 from ci_bench.history.compaction import compact
 from ci_bench.history.folder import FolderShelf
 from ci_bench.history.shelf import file_of

@@ -7,7 +7,9 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from ci_bench.commands import bisecting, converting, history, looking, measuring, preparing, publishing, reading
+from ci_bench.commands import converting, looking, measuring, preparing, reading
+from ci_bench.commands.trend import bisecting, history
+from ci_bench.commands.trusted import publishing
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.flags import make_parser
 

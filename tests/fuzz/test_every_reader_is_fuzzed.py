@@ -28,7 +28,7 @@ LAST = re.compile(r"load|decode|parse|reader|Reader|ZipFile|open|compose|compres
 
 FED = {
     "config_yaml.py": "config",
-    "commands/publishing.py": "why there is no baseline",
+    "commands/trusted/publishing.py": "why there is no baseline",
     "engine/machine/lock.py": "lock of a device",
     "engine/process/task.py": "worker's answers",
     "formats/catalogue.py": "format auto",

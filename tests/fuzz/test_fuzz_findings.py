@@ -11,7 +11,7 @@ from benchmarks.fuzz_targets import TARGETS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.commands.publishing import OUTCOME, absence
+from ci_bench.commands.trusted.publishing import OUTCOME, absence
 from ci_bench.errors import GitHubOdd
 from ci_bench.formats import userbenchmark
 from ci_bench.github import asking, client, server, waiting

@@ -128,7 +128,7 @@ PLANTED = {
     "worker's answers": "ci_bench.engine.process.answers.decode_answer",
     "run to go on with": "ci_bench.resuming._differences",
     "lock of a device": "ci_bench.engine.machine.lock._holder",
-    "why there is no baseline": "ci_bench.commands.publishing.json.loads",
+    "why there is no baseline": "ci_bench.commands.trusted.publishing.json.loads",
     "markdown": "ci_bench.report.markdown.plain",
     "html": "ci_bench.report.html.markup.clean",
     "trend page": "ci_bench.report.html.markup.clean",

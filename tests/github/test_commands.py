@@ -13,8 +13,8 @@ from fake_github_events import BASE, HEAD, RUN, environment, pull_request, push,
 from fake_github_state import WORKFLOW, sha_of
 from judge_builders import judged, peak, result, results
 
-from ci_bench.commands.legs import Judged, JudgedLeg
-from ci_bench.commands.publishing import absence, announce, fetch_baseline, fetch_config, publish
+from ci_bench.commands.trusted.legs import Judged, JudgedLeg
+from ci_bench.commands.trusted.publishing import absence, announce, fetch_baseline, fetch_config, publish
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
 from ci_bench.github.clock import Clock

@@ -52,7 +52,7 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
     `is_artifact` says that `fetch-baseline` was to leave them there. Absent results are an absence with its reason; broken ones
     are an error before measuring, `BadDocument`.
     """
-    from ci_bench.commands.publishing import absence
+    from ci_bench.commands.trusted.publishing import absence
     from ci_bench.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode

@@ -151,15 +151,7 @@ def _text(document: Document) -> str:
         raise BadDocument(f"a number that is not finite cannot be written:\n{capped(oddities(plain, '$'))}") from error
 
 
-_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
-_PLAIN = {None: "null", True: "true", False: "false"}
-
-
-def _encode(value: Any) -> str:
-    """One value in one line. Most are short, and the encoder of the library begins anew for each."""
-    if value is None or isinstance(value, bool):
-        return _PLAIN[value]
-    return int.__repr__(value) if isinstance(value, int) else _encoder(value)
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 def _render(value: Any, indent: str) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ci_bench.bisection import Answer, Tried, search
-from ci_bench.commands.commits import Laboratory, Unbuilt, commit_of, git_here, laboratory
 from ci_bench.commands.output import say, tell
+from ci_bench.commands.trend.commits import Laboratory, Unbuilt, commit_of, git_here, laboratory
 from ci_bench.errors import BadInput, ExitCode, MeasuringFailed
 
 if TYPE_CHECKING:

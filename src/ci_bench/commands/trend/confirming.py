@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.commits import Unbuilt, commit_of, git_here, laboratory
 from ci_bench.commands.output import tell
+from ci_bench.commands.trend.commits import Unbuilt, commit_of, git_here, laboratory
 from ci_bench.errors import CiBenchError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ci_bench.commands.inputs import read_baseline
-from ci_bench.commands.legs import DOCUMENTS, RESULTS, Leg, complaint_about, unpack, write_bytes
+from ci_bench.commands.trusted.legs import DOCUMENTS, RESULTS, Leg, complaint_about, unpack, write_bytes
 from ci_bench.errors import BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run

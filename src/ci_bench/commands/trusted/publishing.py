@@ -12,13 +12,13 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_bench.commands import telling
-from ci_bench.commands.legs import RESULTS, Judged, JudgedLeg, judge_leg
 from ci_bench.commands.output import say, tell
+from ci_bench.commands.trusted import telling
+from ci_bench.commands.trusted.legs import RESULTS, Judged, JudgedLeg, judge_leg
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
 
 if TYPE_CHECKING:
-    from ci_bench.commands.sources import Desk
+    from ci_bench.commands.trusted.sources import Desk
     from ci_bench.github.baseline import FoundBaseline, NoBaseline
     from ci_bench.github.checks import Check
     from ci_bench.github.client import Client
@@ -51,7 +51,7 @@ def _defusing(command: Command) -> Command:
 @_defusing
 def publish(arguments: argparse.Namespace) -> int:
     """Judge the documents of a run, tell its pull request, and exit by the verdict."""
-    from ci_bench.commands.sources import Desk
+    from ci_bench.commands.trusted.sources import Desk
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.outcomes import exit_code
 
@@ -95,7 +95,7 @@ def announce(arguments: argparse.Namespace) -> int:
 @_defusing
 def fetch_baseline(arguments: argparse.Namespace) -> int:
     """Fetch the base side's results from an earlier run, or say why there are none: that is an outcome, and no failure."""
-    from ci_bench.commands.sources import Desk, search
+    from ci_bench.commands.trusted.sources import Desk, search
     from ci_bench.github.baseline import Absence, FoundBaseline
     from ci_bench.github.context import load_context, server_of
 
@@ -115,7 +115,7 @@ def fetch_baseline(arguments: argparse.Namespace) -> int:
 @_defusing
 def fetch_config(arguments: argparse.Namespace) -> int:
     """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
-    from ci_bench.commands.sources import Desk, keep_config
+    from ci_bench.commands.trusted.sources import Desk, keep_config
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.pulls import NoPullRequest
 
@@ -158,7 +158,7 @@ def _find_pull(client: "Client", context: "Context") -> "PullRequest | NoPullReq
 
 def _judge(desk: "Desk") -> Judged:
     """Every leg's verdict. A configuration or artifact that cannot be had fails the run: it must not look green."""
-    from ci_bench.commands import sources
+    from ci_bench.commands.trusted import sources
 
     try:
         config, notes = sources.base_config(desk)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
-from ci_bench.commands.history import cleaned, read_store, runs_of
-from ci_bench.commands.history_artifacts import EXPORT
 from ci_bench.commands.output import tell
+from ci_bench.commands.trend.artifacts import EXPORT
+from ci_bench.commands.trend.history import cleaned, read_store, runs_of
 from ci_bench.errors import BadInput
 
 if TYPE_CHECKING:

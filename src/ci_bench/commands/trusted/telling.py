@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.legs import Judged, JudgedLeg
+from ci_bench.commands.trusted.legs import Judged, JudgedLeg
 
 if TYPE_CHECKING:
     from ci_bench.github.checks import Annotation

@@ -81,7 +81,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 def _confirmed(arguments: argparse.Namespace, alarms: "Sequence[Alarm]") -> "tuple[Alarm, ...]":
     """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
-    from ci_bench.commands.confirming import confirm
+    from ci_bench.commands.trend.confirming import confirm
 
     ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[: max(0, arguments.most)]
     answers = {commits: confirm(arguments, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
@@ -170,7 +170,7 @@ def _export(whole: "History", path: Path) -> None:
 
 def _take(arguments: argparse.Namespace) -> int:
     """Take over a data.js of github-action-benchmark, or a history that was exported."""
-    from ci_bench.commands.taking_over import imported, keep
+    from ci_bench.commands.trend.taking_over import imported, keep
 
     taken = imported(arguments.file)
     kept = keep(open_shelf(arguments), taken)
@@ -180,8 +180,8 @@ def _take(arguments: argparse.Namespace) -> int:
 
 def _fetch(arguments: argparse.Namespace) -> int:
     """Take over what earlier runs of the branch left in artifacts: several, since two runs may have left one each at once."""
-    from ci_bench.commands.history_artifacts import fetched
-    from ci_bench.commands.taking_over import keep
+    from ci_bench.commands.trend.artifacts import fetched
+    from ci_bench.commands.trend.taking_over import keep
 
     shelf = open_shelf(arguments)
     kept = sum(keep(shelf, taken) for taken in fetched(arguments, os.environ))

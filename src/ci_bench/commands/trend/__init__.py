@@ -1,0 +1,1 @@
+"""The commands that look over time: what is kept of runs, which commit made a metric worse."""
