@@ -45,7 +45,7 @@ class Request:
 
     def __str__(self) -> str:
         """For messages: no query, and no more of a redirect's address than can be read."""
-        return f"{self.method} {clipped_line(urlsplit(self.url).path, MOST_SHOWN)}"
+        return f"{self.method} {_readable(urlsplit(self.url).path)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,13 +154,9 @@ class Asker:
         except ValueError:
             raise GitHubOdd(f"{request} redirects to what is no address") from None
         if not self._server.owns(target):
-            raise GitHubOdd(
-                f"{request} redirects to {clipped_line(str(parts_of(target).hostname), MOST_SHOWN)}, away from the API"
-            )
+            raise GitHubOdd(f"{request} redirects to {_readable(str(parts_of(target).hostname))}, away from the API")
         if request.method not in _READS and answer.status not in {307, 308}:
-            raise GitHubOdd(
-                f"{request} has moved to {clipped_line(urlsplit(target).path, MOST_SHOWN)}; was the repository renamed?"
-            )
+            raise GitHubOdd(f"{request} has moved to {_readable(urlsplit(target).path)}; was the repository renamed?")
         return target
 
     def _keep_pace(self, request: Request) -> None:
@@ -178,3 +174,8 @@ class Asker:
             return answer
         error: GitHubFailed = refusal(str(request), answer, redacted(answer.message, (self._server.token,)))
         raise error
+
+
+def _readable(address: str) -> str:
+    """A part of an address, which a redirect can make as long as a header may be."""
+    return clipped_line(address, MOST_SHOWN)
