@@ -130,12 +130,12 @@ PLANTED = {
     "lock of a device": "ci_bench.engine.machine.lock._holder",
     "why there is no baseline": "ci_bench.commands.trusted.publishing.json.loads",
     "markdown": "ci_bench.report.markdown.plain",
-    "html": "ci_bench.report.html.markup.clean",
-    "trend page": "ci_bench.report.html.markup.clean",
+    "html": "ci_bench.report.html.markup._child",
+    "trend page": "ci_bench.report.html.markup._child",
     "issue": "ci_bench.history.notice.plain",
     "terminal and badge": "ci_bench.report.terminal.clean",
 }
-"""Something that each target runs for at least one of its seeds."""
+"""Something that each target runs for at least one of its seeds, also where an earlier test left its texts in a cache."""
 
 
 def test_a_history_that_nobody_can_read_again_is_a_finding(monkeypatch):
