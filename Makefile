@@ -1,6 +1,7 @@
 # Everything a developer or a first-time user types. `make bench` and `make test` set up what they need.
 
 VENV  ?= .venv
+JOBS  ?= 2
 LIGHT ?= .venv-light
 ACTIONS := .actions
 PY    := $(VENV)/bin/python
@@ -26,7 +27,8 @@ bench: $(VENV)/.ready
 
 test: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
-	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(PYTEST_ARGS)
+	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest --numprocesses $(JOBS) \
+	    --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 faults: $(VENV)/.ready
 	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(PYTEST_ARGS)

@@ -81,7 +81,7 @@ def cancellation(steps, plan):
     while not (steps.notes / "hanging").exists() and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    until = time.monotonic() + 3
+    until = time.monotonic() + 6
     while time.monotonic() < until and not calls(steps.notes, "stop"):
         time.sleep(0.1)
     (pid,) = (int(path.read_text()) for path in steps.notes.glob("*.pid"))

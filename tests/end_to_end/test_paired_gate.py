@@ -13,6 +13,7 @@ from ci_bench.records.policy import Rule
 pytestmark = pytest.mark.usefixtures("plugin")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("step_s", "expected"),
     [("0.008", (ExitCode.POLICY_NOT_MET, Verdict.REGRESSED)), ("0.002", (ExitCode.OK, Verdict.IMPROVED))],
@@ -33,6 +34,7 @@ def test_a_commit_is_judged_against_the_one_before_it(repository, tmp_path, ci_b
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
+@pytest.mark.alone
 def test_a_commit_against_itself_passes_and_costs_no_more_launches_than_it_needs(repository, tmp_path, ci_bench) -> None:
     code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD", "--output", tmp_path / "out")
     comparison = outcome(tmp_path / "out")
@@ -83,6 +85,7 @@ def test_outside_a_repository_pairing_is_refused_with_a_way_out(tmp_path, config
     assert "git" in said
 
 
+@pytest.mark.alone
 def test_calibrating_tells_and_keeps_the_noise_of_this_machine_and_a_gate_uses_it(repository, tmp_path, ci_bench) -> None:
     code, told, said = ci_bench("calibrate", "--launches", "4", "--output", tmp_path / "calibrate")
     assert code == ExitCode.OK, said

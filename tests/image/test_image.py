@@ -244,6 +244,7 @@ def test_by_hand_its_progress_is_shown_on_a_terminal(image: Image, tmp_path: Pat
     assert "\x1b[2K" in shown, "a line that is drawn again"
 
 
+@pytest.mark.alone
 def test_it_stops_in_time_when_cancelled(image: Image, workspace: Path, tmp_path: Path):
     results = tmp_path / "results"
     results.mkdir()

@@ -30,6 +30,7 @@ def judged(tmp_path, *entries, options=PAIRED, **files):
     return judge(results)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_command_that_got_five_per_cent_slower_is_seen_and_one_that_did_not_is_not(tmp_path) -> None:
     """Sleeps in place of work: a busy machine changes them little, and both sides alike."""

@@ -117,6 +117,7 @@ def test_the_end_of_what_it_said_is_in_the_log(place, capsys) -> None:
     assert len(log) < 5000
 
 
+@pytest.mark.alone
 def test_waiting_does_not_blur_the_time(place) -> None:
     """Looking every so often, as `Popen.wait` with a limit does, would add up to 50 ms, and not to both sides alike."""
     go(place, "true")

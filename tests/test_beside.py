@@ -1,0 +1,75 @@
+"""A test that hangs on the clock has the machine to itself, and gets its turn."""
+
+import threading
+import time
+
+import pytest
+from beside import turn
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A room and a queue of their own: this test is in a turn itself."""
+    for name in ("room", "queue"):
+        (tmp_path / name).touch()
+    return {name: tmp_path / name for name in ("room", "queue")}
+
+
+def within(places, alone, inside, seconds=0.2):
+    """A thread that is in its turn so long, and notes who else was."""
+
+    def go():
+        with turn(alone=alone, **places):
+            inside.append(alone)
+            seen.extend(inside)
+            time.sleep(seconds)
+            seen.extend(inside)
+            inside.remove(alone)
+
+    seen = []
+    thread = threading.Thread(target=go)
+    thread.start()
+    return thread, seen
+
+
+def test_others_go_on_beside_each_other(places):
+    inside = []
+    threads = [within(places, alone=False, inside=inside) for _ in range(2)]
+    for thread, _ in threads:
+        thread.join()
+    assert max(seen.count(False) for _, seen in threads) >= 3
+
+
+def test_nobody_is_beside_one_that_wants_to_be_alone(places):
+    inside = []
+    threads = [within(places, alone, inside, 0.05) for alone in (False, True, False, True, False, False)]
+    for thread, _ in threads:
+        thread.join()
+    assert [seen for _, seen in threads if True in seen] == [[True, True], [True, True]]
+
+
+def test_it_does_not_wait_for_those_that_come_later(places):
+    """Others that take turns without a pause between them never leave the room empty."""
+    inside, ended = [], threading.Event()
+
+    def others(seconds):
+        while not ended.is_set():
+            with turn(alone=False, **places):
+                time.sleep(seconds)
+
+    crowd = [threading.Thread(target=others, args=(seconds,)) for seconds in (0.013, 0.02, 0.029)]
+    for thread in crowd:
+        thread.start()
+    alone, seen = within(places, alone=True, inside=inside)
+    alone.join(timeout=10)
+    ended.set()
+    for thread in crowd:
+        thread.join()
+    assert seen == [True, True]
+
+
+def test_what_fails_leaves_the_room(places):
+    with pytest.raises(KeyError), turn(alone=True, **places):
+        raise KeyError
+    with turn(alone=True, **places):
+        pass
