@@ -1,11 +1,12 @@
 # Everything a developer or a first-time user types. `make bench` and `make test` set up what they need.
 
 VENV  ?= .venv
-JOBS  ?= 2
 LIGHT ?= .venv-light
 ACTIONS := .actions
 PY    := $(VENV)/bin/python
 HOME_OF_RUNS := .ci-bench
+JOBS  ?= 2
+WORKERS := --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help bench test faults lint format golden pictures data clean
@@ -27,11 +28,10 @@ bench: $(VENV)/.ready
 
 test: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
-	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest --numprocesses $(JOBS) \
-	    --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 faults: $(VENV)/.ready
-	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(PYTEST_ARGS)
+	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(WORKERS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready
 	$(PY) -m ruff check .
