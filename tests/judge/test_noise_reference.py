@@ -85,9 +85,13 @@ def test_one_pair_of_launches_can_be_evidence_and_no_pair_is_none():
     assert noise.run_share(np.array([[0.01, 0.02]]), spread, np.array([0, 0])).tolist() == [0.0], (
         "two standard errors are no more"
     )
+    assert noise.run_share(np.array([[0.0125, 0.02]]), spread, np.array([0, 0])) == pytest.approx([1.25 * 2.0])
     assert noise.run_share(np.array([[0.02, 0.025]]), spread, np.array([0, 1])).tolist() == [0.0]
-    assert noise.run_share(np.array([[0.05, 0.06]]), spread, np.array([0, 0])) == pytest.approx([9.0]), "cut at three"
+    for side in (1, -1):
+        far = side * np.array([[0.05, 0.06]])
+        assert noise.run_share(far, spread, np.array([0, 0])) == pytest.approx([9.0]), "cut at three on either side"
     assert noise.run_share(np.empty((2, 0)), np.array([0.01, 0.01]), np.empty(0, dtype=int)).tolist() == [0.0]
+    assert noise.run_share(np.empty((3, 2, 0)), np.full((3, 2), 0.01), np.empty(0, dtype=int)).tolist() == [[0.0]] * 3
 
 
 def test_medians_of_rows_with_holes_and_without():

@@ -68,6 +68,10 @@ class TestByHand:
         assert rule_on([0.0099] * 4, quiet).code == [Code.UNCHANGED]
         assert rule_on([0.0199] * 4, quiet).code == [Code.REGRESSED]
 
+    @pytest.mark.parametrize(("times", "code"), [(1.0, Code.UNCHANGED), (1.0 + 1e-12, Code.REGRESSED)])
+    def test_what_is_flagged_is_beyond_tau(self, times, code):
+        assert rule_on([times * RULE.tau] * 4, history(spread=1e-5), fixed(4)).code == [code]
+
     def test_the_guard_widens_what_was_learned(self):
         got = rule_on([0.001], within=0.03)
         assert got.inflation == pytest.approx([3.0])
@@ -168,8 +172,9 @@ class TestWhatLaunchesOfARunShare:
         assert got.error == pytest.approx([spread * math.sqrt(0.5 / 2 + 0.5)])
 
     def test_is_nine_tenths_at_most(self):
-        most, absurd = (rule_on([0.001, 0.002], replace(history(), bound=bound)) for bound in (0.9, 9.0))
-        assert most.error == absurd.error == pytest.approx(rule_on([0.001, 0.002], replace(history(), bound=1.0)).error)
+        most, whole, absurd = (rule_on([0.001, 0.002], replace(history(), bound=bound), fixed(2)) for bound in (0.9, 1.0, 9.0))
+        spread = math.sqrt((20 * 0.005**2 + 2 * 0.0005**2 / 0.1) / 21)
+        assert most.error == whole.error == absurd.error == pytest.approx([spread * math.sqrt(0.1 / 2 + 0.9)])
 
     def test_makes_some_changes_unresolvable(self):
         d = [0.001, -0.001, 0.0, 0.0]
@@ -194,6 +199,7 @@ class TestRecurrence:
     def test_a_single_accident_does_not_flag(self):
         rule = replace(RULE, looks=(4,), alpha_shares=(1.0,))
         assert rule_on([0.0, 0.0, 0.0, 0.5], history(freedom=1000.0), rule).code == [Code.OPEN]
+        assert rule_on([0.005, 0.005, 0.005, 0.5], history(freedom=1000.0), rule).code == [Code.OPEN]
         assert rule_on([0.2, 0.1, 0.1, 0.1], history(freedom=1000.0), rule).code == [Code.REGRESSED]
 
 
@@ -216,7 +222,8 @@ class TestGoingOn:
     def test_suspects_go_on_beyond_the_regular_looks(self):
         noisy = history(spread=0.03)
         assert rule_on([0.027, 0.023] * 4, noisy).next_look == [12]
-        assert rule_on([0.02, 0.018] * 4, noisy).next_look == [0]
+        assert rule_on([0.023, 0.021] * 3, noisy).next_look == [8], "suspect enough for a regular look"
+        assert rule_on([0.023, 0.021] * 4, noisy).next_look == [0], "too little suspect for a late one"
 
     def test_a_slow_noisy_case_is_found_late(self):
         got = rule_on([0.028, 0.024] * 8, history(spread=0.03))
@@ -319,6 +326,11 @@ class TestMalformed:
     def test_never_regressed_or_improved(self, d):
         assert rule_on(d).code == [Code.OPEN]
 
+    @pytest.mark.parametrize(("factor", "believed"), [(4e8, True), (6e8, False)])
+    def test_a_ratio_beyond_five_hundred_million_is_not_believed(self, factor, believed):
+        far = rule_on([math.log(factor), -math.log(factor)], rule=fixed(2))
+        assert far.launches == [2 * believed]
+
     @pytest.mark.parametrize(
         "learned",
         [
@@ -367,6 +379,7 @@ class TestColdStart:
         got = rule_on([[0.01, 0.03]], history(spread=np.nan, freedom=0.0), rule=replace(RULE, cold_launches=2))
         assert got.error == pytest.approx([0.01])
         assert got.freedom == pytest.approx([1.0])
+        assert got.high == pytest.approx([0.02 + student.ppf(0.975, 1) * 0.01])
 
     def test_a_lone_case_falls_back_to_its_own_spread(self):
         d = [0.049, 0.051, 0.05, 0.0505, 0.0495, 0.05]

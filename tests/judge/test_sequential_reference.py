@@ -17,6 +17,7 @@ RULES = {
     "gating": Rule(gating=40),
     "few looks": adaptive(6),
     "one look": fixed(4),
+    "one look at two": fixed(2),
     "patient": Rule(patience=99),
     "soon over": Rule(patience=2, regular=4, suspect=1.0, suspect_late=1.2),
     "own thresholds": Rule(tau=np.log1p(np.linspace(0.002, 0.08, CASES)), margin=np.log1p(np.linspace(0.004, 0.16, CASES))),

@@ -100,9 +100,10 @@ def learn(past: Floats, within: Floats, weights: Floats) -> Learned:
     ``s0^2 = sum w h^2 / sum w`` (the true mean of an A/A ratio is zero) and ``nu0 = (sum w)^2 / sum w^2``, Kish's effective
     sample size (https://en.wikipedia.org/wiki/Effective_sample_size#Weighted_samples); see `forgetting` for `weights`.
     """
-    share = np.where(np.isfinite(past), weights, 0.0)
+    there = np.isfinite(past)
+    share = np.where(there, weights, 0.0)
     total, squares = share.sum(axis=-1), np.sum(share**2, axis=-1)
-    energy = np.sum(share * np.nan_to_num(past, nan=0.0, posinf=0.0, neginf=0.0) ** 2, axis=-1)
+    energy = np.sum(weights * past**2, axis=-1, where=there)
     spread = np.sqrt(np.divide(energy, total, out=np.full(total.shape, np.nan), where=total > 0))
     freedom = np.divide(total**2, squares, out=np.zeros(total.shape), where=squares > 0)
     return Learned(spread=np.maximum(spread, LEAST_SPREAD), freedom=freedom, within=nan_median(within, axis=-1))
@@ -158,8 +159,7 @@ def moderated(variances: Floats, freedom: Floats | float) -> tuple[Floats, Float
     mean = np.sum(logs, axis=-1, where=usable) / np.maximum(count, 1)
     squares = np.sum((logs - mean[..., None]) ** 2, axis=-1, where=usable)
     excess = squares / np.maximum(count - 1, 1) - polygamma(1, half[..., 0])
-    prior = np.where(excess > 0, 2.0 * trigamma_inverse(np.maximum(excess, 1e-6)), 1e6)
-    prior = np.clip(prior, 1e-3, 1e6)
+    prior = np.clip(2.0 * trigamma_inverse(np.maximum(excess, 1e-6)), 1e-3, 1e6)
     spread = np.exp((mean + psi(prior / 2.0) - np.log(prior / 2.0)) / 2.0)
     return np.where(count > 1, spread, np.nan), np.where(count > 1, prior, 0.0)
 
@@ -213,6 +213,6 @@ def nan_median(values: Floats, axis: int) -> Floats:
     if not np.isnan(ordered[..., -1]).any():
         return np.asarray((ordered[..., (size - 1) // 2] + ordered[..., size // 2]) / 2.0, dtype=np.float64)
     count = np.sum(~np.isnan(ordered), axis=-1, keepdims=True)
-    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
+    low = np.take_along_axis(ordered, (count - 1) // 2, axis=-1)
     high = np.take_along_axis(ordered, count // 2, axis=-1)
     return np.asarray(((low + high) / 2.0)[..., 0], dtype=np.float64)

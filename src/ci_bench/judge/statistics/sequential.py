@@ -117,9 +117,9 @@ def _floored(learned: Learned) -> Learned:
     """No spread below what a clock resolves, and no history that outweighs everything."""
     return Learned(
         spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
-        freedom=np.minimum(np.nan_to_num(learned.freedom, nan=0.0), _MOST_FREEDOM),
+        freedom=np.minimum(learned.freedom, _MOST_FREEDOM),
         within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
-        bound=np.clip(np.nan_to_num(learned.bound, nan=0.0), 0.0, _MOST_BOUND),
+        bound=np.clip(learned.bound, 0.0, _MOST_BOUND),
     )
 
 
@@ -168,8 +168,7 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
         freedom = np.where(cold, equivalent[..., None], freedom)
     total = freedom + np.maximum(count - 1, 0)
     energy = np.where(freedom == 0, 0.0, freedom * prior**2) + squares
-    pooled = np.sqrt(np.divide(energy, total, out=np.full(total.shape, np.nan), where=total > 0))
-    pooled = np.maximum(pooled, LEAST_SPREAD)
+    pooled = np.maximum(np.sqrt(energy / total), LEAST_SPREAD)
     return _Evidence(mean=mean, spread=pooled, freedom=total, count=count, bound=bound).only(going)
 
 
