@@ -18,6 +18,7 @@ from ci_bench.judge.statistics.noise import run_share
 from ci_bench.judge.statistics.ruling import Rule
 from ci_bench.judge.statistics.sequential import resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
+from ci_bench.records.case import Launch
 from ci_bench.records.documents import Kind, to_json, validate
 from ci_bench.records.results import Source
 
@@ -95,6 +96,14 @@ class TestCollecting:
         base, head = (results(result(metric(launches([1.0], [x])))) for x in (1.0, 1e12))
 
         assert collect(base, head, tool_version="1").series[0].ratios == (0.0,)
+
+    def test_a_spread_inside_a_launch_that_nobody_measures_is_not_known(self):
+        blocks = (0, 0, 1, 1, 2, 2)
+        sides = [(1.0,) * 6, (1e-10, 1e-10, 1.0, 1.0, 1e10, 1e10)]
+        got = collect(*(results(result(metric((Launch(launch=0, values=of, blocks=blocks),)))) for of in sides), tool_version="1")
+
+        assert [(one.ratios, one.within) for one in got.series] == [((0.0,), (None,))]
+        assert not [*calibration_faults(got)]
 
     def test_another_machine_is_refused(self):
         base, head = simulate(3)

@@ -33,9 +33,11 @@ def test_the_threshold_belongs_to_the_policy():
     assert case_of(head, base, policy=policy).pairs[0].threshold == 0.2
 
 
-def test_a_metric_named_twice_is_inconclusive():
+def test_a_metric_named_twice_is_inconclusive_on_either_side():
     fast, slow = metric(sampled(1.0)), metric(sampled(2.0))
-    assert case_of(result(fast, slow), result(fast)).pairs[0].verdict is Verdict.INCONCLUSIVE
+    for head, base in ((result(fast, slow), result(fast)), (result(fast), result(fast, slow))):
+        pair = case_of(head, base).pairs[0]
+        assert (pair.verdict, pair.reason) == (Verdict.INCONCLUSIVE, "the document holds this metric twice")
 
 
 @pytest.mark.parametrize("series", BROKEN[:2])
@@ -144,6 +146,13 @@ def test_arm_speedups_within_head():
     assert time_.base_speedup == pytest.approx(3.0)
     assert time_.interval.low < 2 < time_.interval.high
     assert (memory.metric, memory.speedup) == ("peak_allocated", pytest.approx(3.0))
+
+
+def test_what_a_launch_does_to_both_arms_is_no_part_of_their_speedup():
+    jumps = (0.7, 1.0, 1.4)
+    one, two = (launches(*([by * jump * x for x in (0.999, 1.0, 1.001)] for jump in jumps)) for by in (2.0, 1.0))
+    (shared,) = case_of(result(metric(one), metric(two, arm="inductor"))).speedups
+    assert 1.99 < shared.interval.low < 2.0 < shared.interval.high < 2.01
 
 
 def test_arm_speedups_need_both_arms_and_positive_values():

@@ -85,6 +85,15 @@ def test_where_too_little_is_above_doubt_all_counts_and_is_told_of():
     ]
 
 
+@pytest.mark.parametrize(("doubtful", "samples", "told"), [(4, 12, False), (5, 10, False), (6, 20, True), (10, 20, True)])
+def test_samples_above_doubt_are_enough_where_they_are_half(doubtful, samples, told):
+    head = disturbed(simulate(3, cases=1)[1], {(launch, block) for launch in range(4) for block in range(doubtful)})
+    (row,) = alone(head).cases
+
+    assert {len(launch.values) for metric in row.metrics if metric.name == "step_time" for launch in metric.launches} == {samples}
+    assert [check.name for check in row.checks] == [CHECK] * told
+
+
 def test_a_saved_baseline_and_head_leave_out_their_own():
     base, head = simulate(4, cases=3)
     slow = disturbed(head, SOME, by=3.0)

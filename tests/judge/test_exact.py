@@ -58,10 +58,28 @@ def test_counts_differ_beyond_the_threshold_by_their_worst_launch(base, head, th
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "speedup"), [((4,), (2,), 2.0), ((0,), (2,), None), ((2,), (0,), None), ((1,), (4,), 0.25)]
+    ("head", "told"), [(100, "100 on both sides"), (110, "100 to 110, within the threshold"), (111, "100 to 111")]
 )
-def test_there_is_no_factor_from_or_to_nothing(base, head, speedup):
+def test_what_is_said_of_counts(head, told):
+    assert by_count(count(100), count(head), 0.1).reason == told
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "speedup"),
+    [
+        ((4,), (2,), 2.0),
+        ((0,), (2,), None),
+        ((2,), (0,), None),
+        ((0,), (0,), None),
+        ((1,), (4,), 0.25),
+        ((1e-200,), (1e200,), None),
+        ((1e200,), (1e-200,), None),
+    ],
+)
+def test_there_is_no_factor_from_or_to_nothing_nor_one_beyond_all_numbers(base, head, speedup):
     assert by_count(count(*base), count(*head), 0.0).speedup == speedup
+    more, fewer = (metric(count(*side).launches, unit=Unit.COUNT, better=Better.HIGHER) for side in (base, head))
+    assert by_count(fewer, more, 0.0).speedup == speedup
 
 
 def test_more_may_be_better():

@@ -105,6 +105,22 @@ def test_compression_is_that_of_the_first_peak(compiled, messages):
     assert len(below(*peaks, *others, policy=COMPRESSION)) == messages
 
 
+@pytest.mark.parametrize("launches_", [1, 2])
+@pytest.mark.parametrize(("compiled", "messages"), [(100, 0), (101, 1)])
+def test_what_just_reaches_its_floor_is_not_below(compiled, messages, launches_):
+    peaks = peak(*[100] * launches_), peak(*[compiled] * launches_, arm="inductor")
+
+    assert len(below(*peaks, policy=Policy(floors={Floor.COMPRESSION: 1.0}))) == messages
+
+
+@pytest.mark.parametrize("arms", [("eager", "near", "far"), ("eager", "far", "near")])
+def test_what_is_furthest_below_its_floor_comes_first(arms):
+    taken = {"eager": 1.0, "near": 0.9, "far": 1.5}
+    found = below(*(metric(sampled(taken[arm]), arm=arm) for arm in arms), arms=arms)
+
+    assert [message.partition(":")[0] for message in found] == ["far", "near"]
+
+
 def test_compression_needs_a_peak():
     assert below(*times(1.0, 1.0), policy=COMPRESSION) == [
         "inductor: no compression is known, and it must reach 0.9: nothing was measured for it"

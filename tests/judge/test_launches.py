@@ -91,9 +91,10 @@ def test_half_a_block_is_no_block():
         (taken(BASE, blocks=()), taken(HEAD, blocks=())),
         (taken(BASE), taken(HEAD, blocks=())),
         (taken(BASE, blocks=(0, 0, 0, 1, 2, 2)), taken(HEAD, blocks=(0, 0, 0, 1, 2, 2))),
+        (taken(BASE, blocks=(0, 0, 0, 1, 2, 2)), taken(HEAD[:4], blocks=(0, 0, 0, 1))),
         (taken(BASE, blocks=(0,)), taken(HEAD, blocks=(0,))),
     ],
-    ids=["single", "no blocks", "one side", "uneven", "fault"],
+    ids=["single", "no blocks", "one side", "uneven", "uneven and one lost", "fault"],
 )
 def test_without_even_blocks_the_spread_inside_is_unknown(base, head):
     got = of([base], [head])
@@ -116,18 +117,39 @@ def test_numbers_beyond_the_last_look_are_ranked():
     assert np.isfinite(of(base, head, most=2).d[0]).tolist() == [True, True]
 
 
+@pytest.mark.parametrize(("last", "columns"), [(3, [0, 3]), (4, [0, 1])])
+def test_columns_are_counted_from_zero(last, columns):
+    base, head = ([taken(side, number=number) for number in (0, last)] for side in (BASE, HEAD))
+
+    assert np.flatnonzero(np.isfinite(of(base, head, most=4).d[0])).tolist() == columns
+
+
 def test_a_launch_that_failed_everywhere_leaves_a_hole():
     base, head = ([taken(side, number=number) for number in (0, 2)] for side in (BASE, HEAD))
 
     assert np.isfinite(of(base, head).d[0]).tolist() == [True, False, True, False]
 
 
-def test_parts_of_bounded_size_change_nothing(monkeypatch):
+def test_a_launch_of_which_a_side_has_no_sample_moves_no_other():
+    base, head = ([taken(side, number=number) for number in (0, 2)] for side in (BASE, HEAD))
+    nothing, something = Launch(launch=9, values=()), Launch(launch=9, values=(1.0,))
+
+    for sides in (([*base, nothing], [*head, something]), ([*base, something], [*head, nothing])):
+        assert np.isfinite(of(*sides).d[0]).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize(("most", "at_once"), [(5, [1] * 7), (6, [1] * 7), (13, [2, 2, 2, 1]), (42, [7])])
+def test_parts_of_bounded_size_change_nothing(monkeypatch, most, at_once):
     pairs = [(metric((taken(BASE),)), metric((taken([x * (1 + i / 10) for x in HEAD]),))) for i in range(7)]
     whole = figures(pairs, most=2)
-    monkeypatch.setattr(of_launches, "_MOST_AT_ONCE", 6)
+    seen = []
+    monkeypatch.setattr(of_launches, "_MOST_AT_ONCE", most)
+    monkeypatch.setattr(
+        noise, "launch_ratio", lambda *sides, plain=noise.launch_ratio: seen.append(len(sides[0])) or plain(*sides)
+    )
     parts = figures(pairs, most=2)
 
+    assert seen == at_once
     assert parts.d == pytest.approx(whole.d, nan_ok=True)
     assert whole.d[:, 0] == pytest.approx([whole.d[0, 0] + math.log(1 + i / 10) for i in range(7)])
 

@@ -111,9 +111,10 @@ def test_after_the_last_look_nothing_is_open():
     assert ask(cut(base, 3), cut(head, 3), 3, rule=fixed(3)) == frozenset()
 
 
-def test_a_case_without_a_usable_launch_is_not_asked_for_again(calibration):
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_case_without_a_usable_launch_is_not_asked_for_again(calibration, kept):
     base, head = simulate(7, launches=3, noise=6.0)
-    lost = replace(head, cases=(*cut(head, 1).cases[:1], *head.cases[1:]))
+    lost = replace(head, cases=(*cut(head, kept).cases[:1], *head.cases[1:]))
 
     assert "s/c0" in ask(cut(base, 2), cut(head, 2), 2, calibration=calibration)
     assert "s/c0" not in ask(cut(base, 3), lost, 3, calibration=calibration)

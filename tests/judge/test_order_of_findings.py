@@ -45,6 +45,15 @@ def test_broken_parity_by_how_far_apart_what_is_not_finite_first():
     assert order(Rule.PARITY_BROKEN, BROKEN) == ["not finite", "a lot", "gradients", "a little"]
 
 
+def test_lost_accuracy_by_how_much_of_it_is_gone():
+    def evaluated(before, after):
+        runs = [trace(Role.REFERENCE, accuracy=before), perturbed(), candidate(accuracy=after, disagreements=(100, 0))]
+        return evidence(*runs, rows=1000)
+
+    lost = {"little of much": evaluated(0.95, 0.90), "much of little": evaluated(0.6, 0.4), "some": evaluated(0.8, 0.7)}
+    assert order(Rule.ACCURACY_BROKEN, lost) == ["much of little", "some", "little of much"]
+
+
 def test_undecided_parity_by_the_difference_over_seeds():
     undecided = {
         "no data": numeric(candidate(start="x")),

@@ -11,7 +11,12 @@ from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, rated, simulate
 
 from ci_bench.errors import BadInput, ExitCode
+from ci_bench.judge.calibration import learned
+from ci_bench.judge.metrics.launches import figures
+from ci_bench.judge.metrics.paired import _of_contrasts
+from ci_bench.judge.statistics.noise import Learned
 from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
+from ci_bench.judge.statistics.sequential import replay
 from ci_bench.records.case import Better, Due, Launch, Status, Unit
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.policy import Policy, Severity
@@ -158,6 +163,16 @@ class TestWhatCanFail:
 
         assert pairs_of(few)[0, STEP, "eager"].resolvable < pairs_of(many)[0, STEP, "eager"].resolvable
 
+    def test_a_time_that_gates_alone_has_all_of_alpha(self, calibration):
+        base, head = simulate(13, cases=1, launches=2, arms=("eager",), extra=device_clock)
+        pair = pairs_of(paired(base, head, calibration=calibration))[0, STEP, "eager"]
+        (before, *_), (after, *_) = (side.cases[0].metrics for side in (base, head))
+        found, history = figures([(before, after)], most=16), learned(calibration, [("s/c0", STEP, "eager")], now=NOW)
+        alone = replay(found.d, found.within, history, Rule(gating=1))
+
+        assert pair.resolvable == pytest.approx(math.expm1(alone.resolvable[0]))
+        assert (pair.interval.low, pair.interval.high) == pytest.approx((math.exp(-alone.high[0]), math.exp(-alone.low[0])))
+
     def test_latencies_of_compilation_are_judged_too(self, calibration):
         slower = {(4, "compile_warm", "inductor"): 2.0}
         comparison = paired(*simulate(14, launches=8, slower=slower), calibration=calibration)
@@ -246,9 +261,10 @@ class TestWhatIsSaid:
 
     def test_no_launch_in_common(self):
         base, head = (results(result(metric((Launch(launch=n, values=(1.0, 1.1)),)))) for n in (0, 1))
-        pair = paired(base, head).cases[0].pairs[0]
+        comparison = paired(base, head)
+        pair = comparison.cases[0].pairs[0]
 
-        assert (pair.verdict, pair.speedup) == (Verdict.INCONCLUSIVE, None)
+        assert (pair.verdict, pair.speedup, comparison.pairing.launches) == (Verdict.INCONCLUSIVE, None, 0)
         assert pair.reason == "base and head have no launch in common: measure again"
 
     def test_what_launches_of_a_run_share_may_put_a_change_out_of_reach(self):
@@ -321,6 +337,13 @@ class TestWhatIsSeenOverAll:
         assert changes["s/c3"].interval.low < 0.94 < changes["s/c3"].interval.high
         assert {change.verdict for name, change in changes.items() if name != "s/c3"} == {Verdict.UNCHANGED}
         assert comparison.judgement.passed
+
+    def test_of_a_changed_speedup_the_noise_of_both_arms_counts_and_the_shorter_history(self):
+        known = Learned(spread=np.array([0.03, 0.04]), freedom=np.array([9.0, 4.0]), within=np.full(2, np.nan), bound=0.1)
+        both = _of_contrasts(known, np.array([0, 1]), np.array([1, 0]))
+
+        assert both.spread == pytest.approx([0.05, 0.05])
+        assert (both.freedom.tolist(), both.bound) == ([4.0, 4.0], 0.1)
 
     def test_what_slows_both_arms_alike_changes_no_speedup(self, calibration):
         comparison = paired(*simulate(32, launches=8, slower={(3, STEP, None): 1.06}), calibration=calibration)

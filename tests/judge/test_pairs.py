@@ -36,6 +36,7 @@ def pair_of(base, head, threshold=0.05, drift=0.0):
         head=sides[1],
         threshold=threshold,
         ground=Ground(),
+        detail=False,
     )
     ((pair,), _) = judge_lines([line], known_of([line]), partial(screen, drift=drift))
     return pair
@@ -76,6 +77,11 @@ def test_higher_is_better_turns_the_ratio():
 
 def test_reason_says_by_how_much():
     assert pair_of(metric(sampled(1.0)), metric(sampled(1.123))).reason.startswith("12.3 % slower (speedup 0.890, 95 % interval")
+
+
+@pytest.mark.parametrize(("head", "end"), [(1.0, "), within the threshold of 5 %"), (1.2, "), beyond the threshold of 5 %")])
+def test_reason_says_on_which_side_of_the_threshold(head, end):
+    assert pair_of(metric(sampled(1.0)), metric(sampled(head))).reason.endswith(end)
 
 
 def test_compile_time_has_one_value_per_launch():

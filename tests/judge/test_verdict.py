@@ -22,7 +22,7 @@ from judge_builders import (
 from ci_bench.errors import ExitCode
 from ci_bench.judge.policy.findings import Compared
 from ci_bench.judge.policy.verdict import judge
-from ci_bench.records.case import Better, Outcome, Role, Status
+from ci_bench.records.case import Better, Due, Outcome, Role, Status
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.policy import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import RunState
@@ -146,6 +146,7 @@ def test_improvements_never_fail():
         ((result(metric(launches([float("nan")] * 3))),), ExitCode.MEASURING_FAILED),
         ((result(status=Status.SKIPPED),), ExitCode.POLICY_NOT_MET),
         ((), ExitCode.POLICY_NOT_MET),
+        ((result(due=Due(parity=True), arms=("eager", "inductor")),), ExitCode.MEASURING_FAILED),
         ((result(parity=training()),), ExitCode.OK),
         ((result(TIME, status=Status.FAILED),), ExitCode.POLICY_NOT_MET),
         ((FINE,), ExitCode.OK),
@@ -267,6 +268,17 @@ def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
             "Failed: s/a takes 50 % more (eager peak_allocated).",
         ),
         (result(count(2)), result(count(0)), "Failed: s/a went from 0 to 2 (inductor graph_breaks)."),
+        (result(count(4)), result(count(2)), "Failed: s/a went from 2 to 4 (inductor graph_breaks)."),
+        (
+            result(peak(2**21, 2**21)),
+            result(peak(0, 0)),
+            "Failed: s/a went from 0 bytes to 2 MiB (eager peak_allocated).",
+        ),
+        (
+            result(metric(sampled(1.2)), parity=training(scale=1.1), checks=(check(),)),
+            FINE,
+            "Failed: s/a is 20 % slower (eager step_time); loss parity broken in 1 case; a check failed in 1 case.",
+        ),
         (result(TIME, parity=training()), FINE, "Passed: 1 case measured, nothing regressed; loss parity holds."),
         (result(NOISY), FINE, "Passed: 1 case measured, nothing regressed, 1 inconclusive."),
         (
@@ -283,6 +295,11 @@ def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
 )
 def test_headlines(head, base, sentence):
     assert verdict(results(head), results(base)).headline == sentence
+
+
+def test_a_pass_without_anything_to_compare_with_says_so():
+    judgement = verdict(results(FINE), results(result(status=Status.FAILED)), policy=every(Severity.NOTE))
+    assert judgement.headline == "Passed: 1 case measured, nothing compared."
 
 
 def test_a_headline_does_not_hide_what_the_policy_lets_pass():

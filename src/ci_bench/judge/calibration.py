@@ -80,7 +80,7 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
         raise BadInput(message)
     lines = times_of_both(*in_turns(base, head), lambda _, __: 0.0)
     numbers = {launch.launch for line in lines for launch in line.head[0].launches}
-    found = figures([(line.base[0], line.head[0]) for line in lines], most=max(1, len(numbers)))
+    found = figures([(line.base[0], line.head[0]) for line in lines], most=len(numbers))
     series = tuple(filter(None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))))
     return Calibration(
         tool_version=tool_version,
@@ -102,7 +102,7 @@ def _series(line: Line, d: Floats, within: Floats) -> PastSeries | None:
         metric=metric,
         arm=arm,
         ratios=tuple(d[there].tolist()),
-        within=tuple(spread if math.isfinite(spread) and spread < LARGEST_RATIO else None for spread in spreads),
+        within=tuple(spread if spread < LARGEST_RATIO else None for spread in spreads),
         runs=(0,) * there.size,
     )
 
@@ -120,8 +120,7 @@ def merge(old: Calibration | None, new: Calibration) -> Calibration:
         raise BadInput(message)
     known = {run.id for run in old.runs}
     runs = sorted({**{run.id: run for run in new.runs}, **{run.id: run for run in old.runs}}.values(), key=_when)
-    latest = max((_when(run) for run in runs), default=0.0)
-    kept = [run for run in runs if latest - _when(run) <= MOST_DAYS * _DAY_S][-MOST_RUNS:]
+    kept = [run for run in runs if _when(runs[-1]) - _when(run) <= MOST_DAYS * _DAY_S][-MOST_RUNS:]
     place = {run.id: index for index, run in enumerate(kept)}
     both: dict[Name, list[tuple[int, float, float | None]]] = {}
     for document in (old, new):
@@ -178,7 +177,7 @@ def learned(calibration: Calibration | None, names: Sequence[Name], *, now: date
             past[index, : len(row.ratios)] = row.ratios
             within[index, : len(row.within)] = np.array(row.within, dtype=np.float64)
             runs[index, : len(row.runs)] = row.runs
-    ages = np.array([max(0.0, (instant(now) - _when(run)) / _DAY_S) for run in calibration.runs] or [0.0])
+    ages = np.array([max(0.0, (instant(now) - _when(run)) / _DAY_S) for run in calibration.runs])
     weights = np.where(ages <= MOST_DAYS, noise.forgetting(ages), 0.0)[runs]
     past, within = (np.where(weights > 0, table, np.nan) for table in (past, within))
     answer = noise.learn(past, within, weights)

@@ -57,5 +57,5 @@ def ending(result: CaseResult) -> str:
 
 def _worst_reason(pairs: Sequence[Pair]) -> str:
     largest = max(pairs, key=change_size)
-    others = f"; {count_of(len(pairs) - 1, 'metric')} more {pairs[0].verdict.value}" if len(pairs) > 1 else ""
+    others = f"; {count_of(len(pairs) - 1, 'metric')} more {largest.verdict.value}" if len(pairs) > 1 else ""
     return f"{place(largest)}: {largest.reason}{others}"

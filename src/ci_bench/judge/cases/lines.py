@@ -55,7 +55,7 @@ class Line:
     head: tuple[Metric, ...]
     threshold: float
     ground: Ground
-    detail: bool = False
+    detail: bool
 
     @property
     def key(self) -> tuple[str, str, str]:

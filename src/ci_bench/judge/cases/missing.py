@@ -5,7 +5,6 @@ How bad a gap is, the policy decides.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ci_bench.judge.cases.matching import Match
 from ci_bench.records.case import Better, CaseResult, Check, Due, Lane, Outcome, Status, Unit
@@ -20,8 +19,19 @@ def missing_metrics(match: Match, threshold: Callable[[str], float]) -> tuple[Pa
     if match.head.status is not Status.OK:
         return ()
     there = {*match.after, *match.before}
-    gaps = [pair for pair in _owed(match) if (pair.metric, pair.arm) not in there]
-    return tuple(replace(pair, threshold=threshold(pair.metric)) for pair in gaps)
+    return tuple(
+        Pair(
+            metric=name,
+            arm=arm,
+            unit=unit,
+            better=better,
+            verdict=Verdict.FAILED,
+            reason=reason,
+            threshold=threshold(name),
+        )
+        for name, arm, unit, better, reason in _owed(match)
+        if (name, arm) not in there
+    )
 
 
 def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
@@ -64,8 +74,8 @@ def _candidates(head: CaseResult) -> tuple[str, ...]:
     return tuple(arm for arm in head.case.arms if arm != head.case.reference)
 
 
-def _owed(match: Match) -> Iterator[Pair]:
-    """Every metric that an arm of the case has to have, as a pair that lacks both sides.
+def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
+    """Every metric that an arm of the case has to have: name, arm, unit, which way is better, and what is said of a gap.
 
     Details are owed by nobody, nor is the device's clock.
     """
@@ -73,12 +83,8 @@ def _owed(match: Match) -> Iterator[Pair]:
     times = _due(match.usable, head).times
     for name in times:
         reason = "not measured, and every arm owes it"
-        yield from (_gap(name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
+        yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
     for (name, owner), (metric, *_) in match.after.items():
         if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in {*times, *head.case.details}:
             reason = f"not measured, though {owner} was"
-            yield from (_gap(name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))
-
-
-def _gap(name: str, arm: str, unit: Unit, better: Better, reason: str) -> Pair:
-    return Pair(metric=name, arm=arm, unit=unit, better=better, verdict=Verdict.FAILED, reason=reason, threshold=0.0)
+            yield from ((name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))

@@ -4,7 +4,7 @@ Owns which samples stand against which. The estimators are in `noise`; what the 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -71,7 +71,7 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
     for (base_size, head_size, per_block), group in groups.items():
         step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
         for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
-            rows, place = np.array(group.rows[part]), np.array([columns.get(number, most) for number in group.numbers[part]])
+            rows, place = np.array(group.rows[part]), np.array([columns[number] for number in group.numbers[part]])
             kept = place < most
             ratio, spread = _ratio_and_spread(group.base[part], group.head[part], per_block)
             d[rows[kept], place[kept]], within[rows[kept], place[kept]] = ratio[kept], spread[kept]
@@ -81,8 +81,8 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
 
 
 def _columns(numbers: set[int], most: int) -> dict[int, int]:
-    fitting = not numbers or (min(numbers) >= 0 and max(numbers) < most)
-    return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers)) if fitting or rank < most}
+    fitting = all(0 <= number < most for number in numbers)
+    return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers))}
 
 
 def _ratio_and_spread(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats]:
@@ -108,13 +108,13 @@ def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
             return base.values, head.values, size
         return tuple(base.values[i] for i in order), tuple(head.values[i] for i in order), size
     counts = Counter(base.blocks), Counter(head.blocks)
-    shared = {block for block, count in counts[0].items() if counts[1].get(block) == count}
+    shared = {block: count for block, count in counts[0].items() if counts[1].get(block) == count}
     one, two = (_of_blocks(side, shared) for side in (base, head))
-    sizes = {counts[0][block] for block in shared}
+    sizes = {*shared.values()}
     return one, two, sizes.pop() if len(sizes) == 1 else 0
 
 
-def _of_blocks(launch: Launch, shared: set[int]) -> Values:
+def _of_blocks(launch: Launch, shared: Container[int]) -> Values:
     kept = sorted(((block, i) for i, block in enumerate(launch.blocks) if block in shared))
     return tuple(launch.values[i] for _, i in kept)
 

@@ -90,7 +90,7 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[Outcome]:
         Answer,
         [_VERDICTS[code] for code in ruling.code.tolist()],
         _speedups(ruling.mean),
-        _intervals(ruling, turns.rule.level),
+        _intervals(ruling.low, ruling.high, turns.rule.level),
         ruling.launches.tolist(),
         _shares(ruling.resolvable),
         _known(ruling.needed),
@@ -121,8 +121,7 @@ def _mean(turns: Turns) -> MeanSpeedup | None:
     mean = aggregates.geometric_mean(turns.figures.d[chosen], turns.learned.only(chosen), level=turns.rule.level)
     if not math.isfinite(mean.value):
         return None
-    ends = _speedups(np.array([mean.high, mean.low]))
-    interval = None if None in ends else Interval(low=ends[0] or 0.0, high=ends[1] or 0.0, level=turns.rule.level)
+    (interval,) = _intervals(np.array([mean.low]), np.array([mean.high]), turns.rule.level)
     return MeanSpeedup(speedup=math.exp(-mean.value), interval=interval, metrics=mean.cases, launches=mean.launches)
 
 
@@ -142,7 +141,7 @@ def _changes(turns: Turns) -> dict[str, dict[Key, SpeedupChange]]:
     rule = replace(turns.rule, gating=None, tau=_rows(turns.rule.tau, arms), margin=_rows(turns.rule.margin, arms))
     ruling = sequential.replay(d, nothing, _of_contrasts(turns.learned, arms, references), rule)
     changes: dict[str, dict[Key, SpeedupChange]] = {}
-    columns = (arms.tolist(), ruling.code.tolist(), _speedups(ruling.mean), _intervals(ruling, rule.level))
+    columns = (arms.tolist(), ruling.code.tolist(), _speedups(ruling.mean), _intervals(ruling.low, ruling.high, rule.level))
     for row, code, ratio, interval in zip(*columns, strict=True):
         if ratio is not None:
             case, metric, arm = turns.lines[row].key
@@ -180,9 +179,9 @@ def _shares(log_ratios: Floats) -> list[float | None]:
     return _known(np.expm1(np.minimum(log_ratios, _LONGEST_LOG)))
 
 
-def _intervals(ruling: Ruling, level: float) -> list[Interval | None]:
-    """The intervals of the speedups; `None` where there is none."""
-    ends = zip(_speedups(ruling.high), _speedups(ruling.low), strict=True)
+def _intervals(low: Floats, high: Floats, level: float) -> list[Interval | None]:
+    """The intervals of speedups from those of the log-ratios; `None` where there is none."""
+    ends = zip(_speedups(high), _speedups(low), strict=True)
     return [None if low is None or high is None else Interval(low=low, high=high, level=level) for low, high in ends]
 
 

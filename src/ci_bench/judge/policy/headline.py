@@ -78,7 +78,7 @@ def _effect(pair: Pair) -> str:
 
 def _short(case_id: str) -> str:
     """The id without its parameters: they are in the table below the headline."""
-    return case_id.split("[", 1)[0]
+    return case_id.partition("[")[0]
 
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
