@@ -38,10 +38,27 @@ def test_limit_by_hand():
         (0.708, (0.739, 0.72, 0.75, 0.715), True),
         (0.58, (0.60,), False),
         (0.595, (0.60,), True),
+        (0.61, (0.60,), True),
+        (0.59, (0.60,), True),
+        (0.0, (0.0,), True),
+        (0.0, (0.50,), False),
+        (1.0, (1.0,), True),
     ],
 )
 def test_broken_beyond_what_rounding_does(candidate, peers, holds):
     assert verdict(candidate, peers).holds is holds
+
+
+def test_what_is_seen_is_told_in_points():
+    """Four peers with mean 0.7325 and standard deviation 0.017078; the limit is 5.841 s sqrt(1 + 1/4)."""
+    found = verdict(0.20, (0.74, 0.71, 0.75, 0.73))
+    assert found.detail == "-53.25 points, limit 11.15 (rounding alone spreads runs by 1.71)"
+
+
+def test_no_candidate_is_off_by_more_than_all_rows():
+    """Two peers that rounding drives all the way apart: t(0.995, 1) alone is 63.7."""
+    found = verdict(0.50, (0.0, 1.0))
+    assert (found.limit, found.holds) == (1.0, True)
 
 
 def test_more_seeds_narrow_the_limit():

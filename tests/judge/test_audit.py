@@ -7,8 +7,8 @@ from paired_builders import calibrated, simulate
 
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.audit import audit, binomial_interval
-from ci_bench.judge.statistics.ruling import fixed
-from ci_bench.records.policy import Policy
+from ci_bench.judge.statistics.ruling import Rule, fixed
+from ci_bench.records.policy import Policy, SuitePolicy
 
 
 def with_run(known, slower, *, number=50, seed=77):
@@ -61,6 +61,14 @@ def test_thresholds_are_the_policys(known):
     slower = with_run(known, {(1, "step_time", "eager"): 1.08})
 
     assert audit(slower, policy=Policy(thresholds={"step_time": 0.2})).alarms == ()
+    assert audit(slower, policy=Policy(suites={"s": SuitePolicy(thresholds={"step_time": 0.2})})).alarms == ()
+    assert audit(slower, policy=Policy(suites={"other": SuitePolicy(thresholds={"step_time": 0.2})})).alarms
+
+
+def test_a_promise_of_no_alarm_holds_where_there_was_none(known):
+    found = audit(known, policy=Policy(), rule=Rule(alpha=0.0))
+
+    assert (found.alarms, found.promised, found.holds) == ((), 0.0, True)
 
 
 def test_the_rule_can_be_that_of_a_fixed_number_of_launches(known):

@@ -43,6 +43,14 @@ def test_the_bounds_are_ten_envelopes_either_way() -> None:
     assert (norm.low[0], norm.high[0]) == pytest.approx((math.exp(-2.5), math.exp(2.5)))
 
 
+def test_bounds_beyond_any_number_are_still_finite() -> None:
+    wild = trace(Role.PERTURBED, loss=[1e99] * 20, grad_norm=[1e99] * 20, start="elsewhere")
+    flat = {"loss": [1.0] * 20, "grad_norm": [1.0] * 20}
+    loss, norm = closeness(evidence(trace(Role.REFERENCE, **flat), wild, candidate(**flat)))
+    assert all(map(math.isfinite, (*loss.low, *loss.high, *norm.low, *norm.high)))
+    assert norm.high[0] > 1e99, "what rounding did lies inside"
+
+
 def test_runs_that_may_not_be_compared_have_no_figures() -> None:
     assert closeness(evidence(trace(Role.REFERENCE), candidate())) == (), "without a perturbed run there is no envelope"
     assert closeness(evidence(candidate())) == ()

@@ -58,6 +58,17 @@ def test_two_moves_for_the_worse_give_the_first():
 def test_a_move_smaller_than_what_matters_is_none():
     assert alarm(series((1.0, 100), (1.008, 50))) is None
     assert alarm(series((1.0, 100), (1.008, 50)), least=0.005) is not None
+    below_zero = look([-100.0] * 30 + [-99.5] * 30, better=LOWER, least=0.01)
+    assert (below_zero.moves, below_zero.alarm) == ((), None)
+
+
+@pytest.mark.parametrize("better", [LOWER, HIGHER])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 5), (5, 2), (3, 2), (10, 11), (-4, -3)])
+def test_a_move_of_just_what_matters_is_one(before, after, better):
+    least = abs(after - before) / abs(before)
+    found = look([before] * 30 + [after] * 30, better=better, least=least)
+    assert [abs(move.worse) for move in found.moves] == [least]
+    assert (found.alarm is not None) == ((after > before) == (better is LOWER))
 
 
 def test_counts_are_compared_as_they_are():
@@ -65,6 +76,7 @@ def test_counts_are_compared_as_they_are():
     assert alarm([0] * 30 + [1] * 4, least=0.0).worse == math.inf
     assert alarm([0] * 30 + [1] * 2, least=0.0) is None
     assert alarm([0] * 40, least=0.0) is None
+    assert alarm([0] * 30 + [0.25] * 4, least=0.01).after == 0.25
 
 
 def test_a_slow_drift_is_noticed_and_called_one():
@@ -79,6 +91,10 @@ def test_a_slow_drift_is_noticed_and_called_one():
 def test_short_series_say_nothing(values):
     found = look(values, better=LOWER, least=0.01)
     assert (found.moves, found.alarm) == ((), None)
+
+
+def test_a_single_run_or_none_shows_no_noise():
+    assert [look(values, better=LOWER, least=0.01).noise for values in ([], [3.0])] == [0.0, 0.0]
 
 
 def test_worsening_is_relative_and_signed():

@@ -54,7 +54,7 @@ def audit(calibration: Calibration, *, policy: Policy, rule: Rule | None = None)
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1], paired=True) for name in names])
-    own = replace(rule or Rule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=max(1, len(names)))
+    own = replace(rule or Rule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=len(names))
     alarms, improved, runs = [], 0, 0
     for number, run in enumerate(calibration.runs):
         ruling = _judge(calibration, names, number, own)

@@ -58,7 +58,7 @@ def look(values: Sequence[float], *, better: Better, least: float, recent: int =
     table = np.asarray(values, dtype=np.float64)
     ratios = bool(table.size) and bool(np.all(table > 0))
     scale = np.log(table) if ratios else table
-    smallest = math.log1p(least) if ratios else 0.0
+    smallest = math.log1p(least) * (1 - _TINY) if ratios else 0.0
     steps = find_steps(scale, least=smallest)
     edges = [0, *(step.place for step in steps), len(table)]
     levels = [float(np.median(table[start:stop])) for start, stop in pairwise(edges) if stop > start]

@@ -19,6 +19,7 @@ MARGIN = 0.01
 FLIPPED = 0.005
 """The share of rows that may flip when the same weights are evaluated both ways: ties broken by rounding."""
 
+_ROUNDING = 1e-9
 _PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 
 
@@ -43,7 +44,7 @@ def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None
         candidate=statistics.fmean(_share(run) for run, _ in groups),
         spread=spread,
         limit=limit,
-        holds=abs(difference) <= limit and flipped <= max(1.0, FLIPPED * rows),
+        holds=abs(difference) <= limit + _ROUNDING and flipped <= max(1.0, FLIPPED * rows),
         detail=_detail(difference, limit, spread, flipped, rows),
     )
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ci_bench.judge.parity.numeric import LARGEST_SCORE, LIMIT, envelope, scaled, usable
-from ci_bench.judge.parity.runs import SIGNALS, Floats, Twins, length, match, series
+from ci_bench.judge.parity.runs import LARGEST, SIGNALS, Floats, Twins, length, match, series
 from ci_bench.records.case import ParityEvidence, Role, Trace
 from ci_bench.records.closeness import Closeness
 
@@ -42,5 +42,5 @@ def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: i
 
 def _unscaled(values: Floats, signal: str) -> Floats:
     """The inverse of `scaled`, kept finite."""
-    own: Floats = values if signal == "loss" else np.exp(np.minimum(values, 700.0))
+    own: Floats = values if signal == "loss" else np.minimum(np.exp(values), LARGEST)
     return own

@@ -38,7 +38,7 @@ class Stopped:
 
     verdict: Parity
     detail: str
-    steps: int = 0
+    steps: int
     first_step: int | None = None
     signal: str | None = None
 
