@@ -92,7 +92,15 @@ def test_without_a_training_on_both_sides_there_is_nothing_to_say(base) -> None:
     assert not [finding for finding in comparison.judgement.findings if finding.rule.startswith("learning")]
 
 
-@pytest.mark.parametrize("runs", [(perturbed(1e-6), candidate()), (candidate(),)], ids=["no reference", "candidates only"])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (perturbed(1e-6), candidate()),
+        (candidate(),),
+        (trace(Role.REFERENCE, arm="jit"), perturbed(1e-6, arm="jit"), candidate()),
+    ],
+    ids=["no reference", "candidates only", "another arm's"],
+)
 def test_a_side_without_its_reference_training_says_nothing(runs) -> None:
     times = (metric(sampled(1.0)), metric(sampled(1.0), arm="inductor"))
     bare = result(*times, parity=evidence(*runs), arms=("eager", "inductor"))

@@ -34,6 +34,7 @@ def test_different_over_seeds(sign):
     finding = only(statistical((sign * 0.02, sign * 0.021, sign * 0.019)))
     assert finding.verdict is Parity.DIFFERENT
     assert finding.difference == pytest.approx(sign * 0.02, rel=1e-6)
+    assert f"final loss differs by {sign * 2:+.3f} %" in finding.detail
 
 
 def test_undecided_over_seeds():
@@ -43,20 +44,51 @@ def test_undecided_over_seeds():
 def test_a_well_measured_trifle_is_equivalent():
     finding = only(statistical((0.0010, 0.0011, 0.0009), nulls=(1e-5, -1e-5, 1e-5)))
     assert finding.verdict is Parity.EQUIVALENT
-    assert "inside the margin" in finding.detail
+    assert "statistically a difference, but inside the margin" in finding.detail
+
+
+def test_no_difference_at_all_is_not_called_one():
+    assert "statistically" not in only(statistical((0.0, 0.0, 0.0), nulls=())).detail
+
+
+def apart(difference, *, steps=200, nulls=(1e-6, -1e-6)):
+    """Three seeds that end at losses far apart (the margin is 0.5 %), and candidates off by `difference(seed, step)`."""
+    traces = []
+    for seed, level in enumerate((0.9, 1.0, 1.1)):
+        sides = [(Role.REFERENCE, [level] * steps)]
+        sides += [(Role.CANDIDATE, [level * (1 + difference(seed, step)) for step in range(steps)])]
+        sides += [(Role.OTHER_MASKS, [level * (1 + null)] * steps) for null in nulls[seed : seed + 1]]
+        traces += [trace(role, seed=seed, loss=loss, grad_norm=[1.0] * steps) for role, loss in sides]
+    return evidence(*traces, masks=Masks.DIFFER)
 
 
 def test_a_growing_difference_is_not_equivalent():
-    steady = statistical((0.0, 0.0, 0.0), nulls=(1e-6, -1e-6))
-    growth = [1 + 0.00006 * (step - 174.5) for step in range(200)]
-    growing = [
-        replace(run, loss=tuple(x * by for x, by in zip(run.loss, growth, strict=True))) if run.role is Role.CANDIDATE else run
-        for run in steady.traces
-    ]
-    finding = only(replace(steady, traces=tuple(growing)))
-    assert only(steady).verdict is Parity.EQUIVALENT
+    finding = only(apart(lambda _, step: 0.00006 * (step - 174.5)))
     assert finding.verdict is Parity.INCONCLUSIVE
-    assert "still growing" in finding.detail
+    assert "still growing, by 1.2 % over the run" in finding.detail
+
+
+@pytest.mark.parametrize("offset", [-0.0045, 0.0, 0.0045])
+@pytest.mark.parametrize(("growth", "verdict"), [(0.0045, Parity.EQUIVALENT), (0.0055, Parity.INCONCLUSIVE)])
+def test_how_fast_it_grows_decides_and_not_how_large_it_is(offset, growth, verdict):
+    """Over the last 50 of 100 steps, whose middle is step 74.5, the difference is `offset` on average."""
+    finding = only(apart(lambda _, step: offset + growth * (step - 74.5) / 100, steps=100))
+    assert finding.difference == pytest.approx(offset, abs=1e-9)
+    assert finding.verdict is verdict
+
+
+@pytest.mark.parametrize("size", [1e7, 1e99])
+def test_a_difference_without_bounds_is_told_as_a_million_times_the_loss(size):
+    finding = only(apart(lambda _, __: size))
+    assert (finding.verdict, finding.difference) == (Parity.DIFFERENT, 1e6)
+
+
+def test_what_settled_in_the_first_half_no_longer_grows():
+    assert only(apart(lambda _, step: 0.0005 * min(0, step - 100))).verdict is Parity.EQUIVALENT
+
+
+def test_growth_that_is_not_certain_over_the_seeds_does_not_count():
+    assert only(apart(lambda seed, step: (seed - 1) * 0.00006 * (step - 174.5))).verdict is Parity.EQUIVALENT
 
 
 @pytest.mark.parametrize(
@@ -84,6 +116,29 @@ def test_a_seed_that_stopped_early_is_not_a_pass():
     finding = only(replace(whole, traces=tuple(cut)))
     assert finding.verdict is Parity.INSUFFICIENT_DATA
     assert "seed 1" in finding.detail
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"loss": [5.0] * 200, "data": "other rows"},
+        {"loss": [5.0] * 150, "grad_norm": [1.0] * 150},
+        {"loss": [*[5.0] * 90, None, *[5.0] * 109]},
+    ],
+    ids=["other data", "stopped early", "not finite"],
+)
+def test_other_masks_that_may_not_be_compared_tell_nothing_of_noise(other):
+    reference = trace(Role.REFERENCE, seed=3, loss=[*[1.0] * 90, None, *[1.0] * 109] if None in other["loss"] else [1.0] * 200)
+    sound = statistical((0.001, 0.0, 0.001))
+    more = (reference, trace(Role.OTHER_MASKS, seed=3, **{"grad_norm": reference.grad_norm, **other}))
+    assert only(replace(sound, traces=(*sound.traces, *more))) == only(sound)
+
+
+def test_other_masks_of_a_loss_of_zero_tell_nothing_of_noise():
+    zero = {"seed": 3, "loss": [0.0] * 200, "grad_norm": [0.0] * 200}
+    sound = statistical((0.001, 0.0, 0.001))
+    more = (trace(Role.REFERENCE, **zero), trace(Role.OTHER_MASKS, **zero))
+    assert only(replace(sound, traces=(*sound.traces, *more))) == only(sound)
 
 
 def test_a_loss_around_zero_has_no_relative_size():

@@ -20,7 +20,7 @@ def test_windows_start_anew_in_every_epoch_and_drop_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("steps", "per_epoch", "windows"), [(250, 250, 2), (99, 99, 0), (260, 130, 2), (150, 1000, 1), (300, 0, 0)]
+    ("steps", "per_epoch", "windows"), [(250, 250, 2), (99, 99, 0), (260, 130, 2), (150, 1000, 1), (300, 0, 0), (398, 199, 2)]
 )
 def test_number_of_windows(steps, per_epoch, windows):
     assert len(window_means((1.0,) * steps, steps_per_epoch=per_epoch)) == windows
@@ -37,6 +37,7 @@ def test_ten_windows_may_be_worse_by_a_tenth(candidate, passed):
 def test_one_window_is_still_divided_by_ten():
     assert rule([1.0] * 125, [1.9] * 125).passed is True
     assert rule([1.0] * 125, [2.1] * 125).passed is False
+    assert rule([0.0] * 125, [1.0] * 125).passed is True, "a whole tenth is allowed"
 
 
 def test_only_the_last_ten_windows_count():

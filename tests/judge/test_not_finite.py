@@ -1,0 +1,81 @@
+"""Losses and gradient norms that are no number: which run is to blame, and what is judged all the same."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import candidate, curve, evidence, numeric, only, perturbed, poisoned, trace
+
+from ci_bench.records.case import Masks, Role
+from ci_bench.records.comparison import Parity
+
+
+@pytest.mark.parametrize("signal", ["loss", "grad_norm"])
+@pytest.mark.parametrize("masks", list(Masks))
+def test_not_finite_in_the_candidate_only(signal, masks):
+    finding = only(numeric(poisoned(candidate(), 7, signal, "inf"), masks=masks))
+    assert (finding.verdict, finding.first_step, finding.signal) == (Parity.NON_FINITE, 7, signal)
+    assert "inf at step 7" in finding.detail
+
+
+def test_a_loss_beyond_any_float32_counts_as_not_finite():
+    values = list(curve(60))
+    values[20] = 1e200
+    assert only(numeric(candidate(loss=values))).verdict is Parity.NON_FINITE
+
+
+def test_a_candidate_that_ends_where_it_stops_being_finite():
+    assert only(numeric(poisoned(candidate(steps=30), 29))).verdict is Parity.NON_FINITE
+
+
+def both_poisoned(step, later=0, **fields):
+    return evidence(poisoned(trace(Role.REFERENCE), step), perturbed(), poisoned(candidate(**fields), step + later))
+
+
+@pytest.mark.parametrize("later", [-1, 0, 1])
+def test_not_finite_in_both_is_reported_and_not_failed(later):
+    finding = only(both_poisoned(40, later, scale=1 + 1e-6))
+    assert finding.verdict is Parity.NUMERIC_PARITY
+    assert f"step {min(40, 40 + later)}" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("step", "fields", "verdict"), [(5, {}, Parity.INSUFFICIENT_DATA), (40, {"scale": 1.1}, Parity.DIFFERENT_MATH)]
+)
+def test_not_finite_in_both_still_judges_what_came_before(step, fields, verdict):
+    assert only(both_poisoned(step, **fields)).verdict is verdict
+
+
+@pytest.mark.parametrize(("later", "verdict"), [(-2, Parity.NON_FINITE), (2, Parity.INCONCLUSIVE)])
+def test_not_finite_at_different_steps_blames_the_first(later, verdict):
+    assert only(both_poisoned(40, later)).verdict is verdict
+
+
+@pytest.mark.parametrize("masks", list(Masks))
+def test_not_finite_in_the_reference_only_blames_the_reference(masks):
+    finding = only(evidence(poisoned(trace(Role.REFERENCE), 12), perturbed(), candidate(), masks=masks))
+    assert finding.verdict is Parity.INCONCLUSIVE
+    assert finding.steps == 12
+    assert "the reference itself is not finite (loss at step 12)" in finding.detail
+
+
+@pytest.mark.parametrize(("loss", "grad_norm", "first"), [(7, 9, (7, "loss")), (9, 7, (7, "grad_norm")), (7, 7, (7, "loss"))])
+def test_the_first_step_that_fails_is_told_and_the_loss_where_both_fail_at_once(loss, grad_norm, first):
+    finding = only(numeric(poisoned(poisoned(candidate(), loss), grad_norm, "grad_norm")))
+    assert (finding.first_step, finding.signal) == first
+
+
+@pytest.mark.parametrize("role", [Role.CANDIDATE, Role.REFERENCE])
+@pytest.mark.parametrize("step", [29, 30])
+def test_nobody_is_blamed_for_what_fails_after_the_other_has_ended(role, step):
+    """The other run has 30 steps, so that nothing is known of what it would have been at step 30."""
+    other = Role.REFERENCE if role is Role.CANDIDATE else Role.CANDIDATE
+    finding = only(evidence(poisoned(trace(role), step), trace(other, steps=30), perturbed()))
+    blamed = Parity.NON_FINITE if role is Role.CANDIDATE else Parity.INCONCLUSIVE
+    assert finding.verdict is (blamed if step < 30 else Parity.INSUFFICIENT_DATA)
+
+
+def test_what_fails_beyond_the_last_common_step_is_not_told():
+    """Both have a gradient norm more than losses, and that one is no number."""
+    norms = [2 * x for x in curve(60)]
+    runs = [replace(run, grad_norm=(*norms, None)) for run in (trace(Role.REFERENCE), candidate())]
+    assert "stop being finite" not in only(evidence(runs[0], perturbed(), runs[1])).detail
