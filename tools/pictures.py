@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def measure(folder: Path) -> None:
-    """Gate head against base in a repository of two commits, the backend before and after, once the machine's noise is learned."""
+    """Gate head against base in a repository of two commits, the backend before and after; the noise is learned first."""
     with tempfile.TemporaryDirectory() as scratch:
         repository = Path(scratch)
         git = ("git", "-C", scratch, "-c", "user.name=author", "-c", "user.email=author@example.org")

@@ -1,5 +1,7 @@
 """The numeric tier's figures at every step, for drawing: the very envelope and the very scores that parity is judged by."""
 
+import math
+
 import numpy as np
 
 from ci_bench.judge.parity.numeric import LARGEST_SCORE, LIMIT, envelope, scaled, usable
@@ -42,5 +44,5 @@ def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: i
 
 def _unscaled(values: Floats, signal: str) -> Floats:
     """The inverse of `scaled`, kept finite."""
-    own: Floats = values if signal == "loss" else np.minimum(np.exp(values), LARGEST)
+    own: Floats = values if signal == "loss" else np.exp(np.minimum(values, math.log(LARGEST)))
     return own
