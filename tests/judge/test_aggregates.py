@@ -69,6 +69,26 @@ class TestGeometricMean:
         assert got.cases == 3
         assert got.value == pytest.approx(0.08 / 3)
 
+    def test_of_a_single_case_it_is_that_cases_own(self):
+        got = aggregates.geometric_mean(self.D[:1, :1], learned([0.006]))
+        assert got.high - got.value == pytest.approx(student.ppf(0.975, 20) * 0.006)
+
+    def test_two_launches_carry_an_interval_without_a_history(self):
+        got = aggregates.geometric_mean(self.D[:, :2], UNKNOWN)
+        half = student.ppf(0.975, 1) * np.std([0.02, 0.03], ddof=1) / math.sqrt(2)
+        assert got.high - got.value == pytest.approx(half)
+
+    @pytest.mark.parametrize(
+        "d",
+        [np.full((3, 2), math.nan), np.empty((3, 0)), np.where(np.eye(3), 0.01, math.nan)],
+        ids=["NaN", "none", "never all at once"],
+    )
+    def test_no_launch_with_every_case_gives_no_mean(self, d):
+        for history in (UNKNOWN, learned([0.006] * 3)):
+            got = aggregates.geometric_mean(d, history)
+            assert np.isnan([got.value, got.low, got.high]).all()
+            assert got.launches == 0
+
     @pytest.mark.parametrize("d", [np.full((3, 2), math.nan), np.empty((3, 0)), D[:, :1]], ids=["NaN", "none", "one launch"])
     def test_what_carries_no_interval_has_none(self, d):
         got = aggregates.geometric_mean(d, UNKNOWN)

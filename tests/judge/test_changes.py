@@ -46,20 +46,28 @@ def plain_winsorised(values):
     return np.clip(values, middle - reach, middle + reach)
 
 
-@pytest.mark.parametrize("points", [20, 57, 200])
-def test_the_scan_is_the_plain_formula(points):
+@pytest.mark.parametrize(("points", "unit"), [(20, 1.0), (57, 1.0), (200, 1e-3)])
+def test_the_scan_is_the_plain_formula(points, unit):
     table = noise(points, 5, points)
     table[1, points // 2 :] += 2.0
+    table *= unit
     found = scan(table)
     for row, values in enumerate(table):
         assert (found.score[row], found.place[row]) == pytest.approx(plain_scan(values))
 
 
-def test_pulling_in_is_the_plain_formula():
-    table = noise(3, 4, 60)
-    table[2, 30] += 50.0
+@pytest.mark.parametrize(("points", "unit"), [*((points, 1.0) for points in range(LEAST, 17)), (60, 1.0), (60, 1e-3)])
+def test_pulling_in_is_the_plain_formula(points, unit):
+    table = noise(3, 4, points)
+    table[2, points // 2] += 50.0
+    table *= unit
     for pulled, values in zip(winsorised(table), table, strict=True):
         assert pulled == pytest.approx(plain_winsorised(values))
+
+
+def test_where_most_values_are_their_neighbours_nothing_is_pulled_in():
+    mostly_alike = np.array([[3.0] * 9 + [5.0] + [3.0] * 9 + [2.0] + [3.0] * 9])
+    assert winsorised(mostly_alike).tolist() == mostly_alike.tolist()
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.4])
@@ -108,11 +116,28 @@ def test_one_wild_value_is_no_step():
     assert find_steps(values, least=0.0) == ()
 
 
-def test_a_step_smaller_than_what_matters_is_let_be():
-    (values,) = noise(6, 1, 400)
+@pytest.mark.parametrize("level", [-7.0, 0.0, 7.0])
+def test_a_step_smaller_than_what_matters_is_let_be(level):
+    (values,) = level + noise(6, 1, 400)
     values[200:] += 1.5
     assert find_steps(values, least=1.0)
     assert find_steps(values, least=2.0) == ()
+
+
+def test_few_values_late_in_a_series_need_as_strong_a_step_as_on_their_own():
+    few = np.resize([1.0, -1.0], 12) + np.repeat([0.0, 4.0], 6)
+    assert threshold(72) < scan(few[None]).score[0] < threshold(12)
+    assert find_steps(few, least=0.0) == ()
+    (step,) = find_steps(np.concatenate([np.resize([1.0, -1.0], 60) - 50.0, few]), least=0.0)
+    assert step.place == 60
+
+
+def test_a_step_is_held_against_half_of_what_a_scan_sees_on_either_side():
+    swinging = np.resize([1.0, -1.0], 1_600) + np.repeat([0.0, 0.35], 800)
+    (step,) = find_steps(swinging, least=0.0)
+    assert step.place == 800
+    assert find_steps(swinging[500:1_100], least=0.0) == ()
+    assert find_steps(swinging[500:], least=0.0) == ()
 
 
 def test_a_slope_is_called_one_and_a_step_is_not():
@@ -121,6 +146,18 @@ def test_a_slope_is_called_one_and_a_step_is_not():
     stepped = values + 3.0 * (np.arange(300) >= 150)
     assert any(step.drift for step in find_steps(slope, least=0.0))
     assert [step.drift for step in find_steps(stepped, least=0.0)] == [False]
+
+
+def test_a_line_is_preferred_where_the_one_that_fits_best_leaves_less_than_two_levels():
+    for values in noise(9, 200, LEAST):
+        values[4:] += 1.0
+        _, (left, *_), *_ = np.polyfit(np.arange(LEAST), values, 1, full=True)
+        assert changes._slopes(values, 4) == (left < 4 * (values[:4].var() + values[4:].var()))
+
+
+def test_the_fewest_points_can_hold_a_step():
+    (step,) = find_steps(np.array([3.0] * (LEAST - EDGE) + [4.0] * EDGE), least=0.0)
+    assert step.place == LEAST - EDGE
 
 
 @pytest.mark.parametrize("points", [0, 1, 5, LEAST - 1])

@@ -67,6 +67,11 @@ def test_a_large_difference_in_noise_is_inconclusive_and_says_what_to_do():
     assert "% or more can be told" in pair.reason
 
 
+def test_launches_of_two_runs_share_nothing_though_their_numbers_are_the_same():
+    base, head = (launches(*([scale * jump * x for x in (0.99, 1.0, 1.01)] for jump in (0.8, 1.0, 1.25))) for scale in (1.0, 1.1))
+    assert pair_of(metric(base), metric(head)).verdict is Verdict.INCONCLUSIVE
+
+
 def test_higher_is_better_turns_the_ratio():
     rate = {"name": "tokens", "unit": Unit.PER_SECOND, "better": Better.HIGHER}
     pair = pair_of(metric(sampled(100.0), **rate), metric(sampled(80.0), **rate))

@@ -80,6 +80,12 @@ def test_many_pairs_at_once_are_judged_as_each_alone():
         assert ratios.ratios(pairs, known, paired=paired) == [ratio_of(*pair, paired=paired) for pair in pairs]
 
 
+@pytest.mark.parametrize(("width", "parts"), [(3, [2, 2, 1]), (4, [1] * 5), (7, [1] * 5), (1000, [1] * 5), (1, [5])])
+def test_parts_hold_as_many_pairs_as_the_bound_allows_and_one_at_least(monkeypatch, width, parts):
+    monkeypatch.setattr(ratios, "_MOST_AT_ONCE", 7)
+    assert [len(part) for part in ratios._parts(list(range(5)), width)] == parts
+
+
 def test_a_part_of_bounded_size_changes_nothing(monkeypatch):
     pairs = [(sampled(1 + i / 10), sampled(1.0)) for i in range(5)]
     known = describe(series for pair in pairs for series in pair)
@@ -139,6 +145,11 @@ def test_one_value_per_launch_takes_welchs_interval():
     assert ratio.interval.high / ratio.value == pytest.approx(math.exp(half))
 
 
+def test_single_values_that_never_differ_have_an_interval_without_width():
+    ratio = ratio_of(launches([6.0], [6.0]), launches([2.0], [2.0], [2.0]))
+    assert (ratio.interval.low, ratio.interval.high) == (pytest.approx(3.0), pytest.approx(3.0))
+
+
 def test_one_value_per_launch_paired_takes_differences():
     ratio = ratio_of(launches([2.0], [4.0], [8.0]), launches([1.0], [2.0], [4.0]), paired=True)
     assert (ratio.interval.low, ratio.interval.high) == (pytest.approx(2.0), pytest.approx(2.0))
@@ -152,6 +163,7 @@ def test_one_value_per_launch_paired_takes_differences():
         (launches([1, 2], [1, 2]), sampled(1.0), "0 launches of 3 samples"),
         (launches([1, 2, 3], [1]), sampled(1.0), "1 launch of 3 samples"),
         (launches([1], [2], [3]), sampled(1.0), "0 launches of 3 samples"),
+        (sampled(1.0), launches([1], [2], [3]), "0 launches of 3 samples"),
     ],
 )
 def test_too_few_samples_give_a_ratio_without_interval(one, two, reason):
@@ -178,6 +190,14 @@ def test_malformed_series_give_nothing_but_a_reason(series, reason):
         assert ratio.value is None
         assert ratio.interval is None
         assert reason in ratio.reason
+
+
+@pytest.mark.parametrize("series", [(), launches([1, math.nan, 1]), launches([1, 0, 1]), launches([1, -1, 1])])
+def test_no_ratio_of_medians_with_an_unusable_side(series):
+    good = sampled(1.0)
+    known = describe([series, good])
+    assert ratios.ratio_of_medians(known[id(series)], known[id(good)]) is None
+    assert ratios.ratio_of_medians(known[id(good)], known[id(series)]) is None
 
 
 def test_huge_series_are_thinned():

@@ -42,7 +42,7 @@ def false_discovery(p: Floats) -> Floats:
     order = known[np.argsort(p[known], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     q = np.full(p.shape, np.nan)
-    q[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    q[order] = np.minimum.accumulate(scaled[::-1])[::-1]
     return q
 
 
@@ -55,20 +55,22 @@ def geometric_mean(d: Floats, learned: Learned, *, level: float = 0.95) -> Mean:
     (https://en.wikipedia.org/wiki/Welch%E2%80%93Satterthwaite_equation). It speaks of the cases measured, not of others.
     """
     there = np.isfinite(d).any(axis=-1)
-    whole = np.isfinite(d[there]).all(axis=0) if there.any() else np.zeros(d.shape[-1], dtype=np.bool_)
-    g = d[there][:, whole].mean(axis=0) if whole.any() else np.empty(0)
+    whole = np.isfinite(d[there]).all(axis=0)
+    g = d[there][:, whole].mean(axis=0) if there.any() else np.empty(0)
     value = float(g.mean()) if g.size else float("nan")
     half = _half_width(g, learned.spread[there], learned.freedom[there], level)
     return Mean(value=value, low=value - half, high=value + half, cases=int(there.sum()), launches=g.size)
 
 
 def _half_width(g: Floats, spread: Floats, freedom: Floats, level: float) -> float:
-    parts = (spread / max(len(spread), 1)) ** 2
-    known = bool(np.isfinite(parts).all() and (freedom > 0).all() and len(parts))
+    if not g.size:
+        return float("nan")
+    parts = (spread / len(spread)) ** 2
+    known = bool(np.isfinite(parts).all())
     prior = float(parts.sum()) if known else 0.0
     equivalent = prior**2 / float(np.sum(parts**2 / freedom)) if known else 0.0
     total = equivalent + g.size - 1
-    if not g.size or total <= 0:
+    if total <= 0:
         return float("nan")
     variance = (equivalent * prior + float(np.sum((g - g.mean()) ** 2))) / total
     return float(stdtrit(total, (1 + level) / 2)) * max(math.sqrt(variance), LEAST_SPREAD) / math.sqrt(g.size)

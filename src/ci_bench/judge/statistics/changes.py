@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ci_bench.judge.statistics.noise import Floats
+from ci_bench.judge.statistics.noise import Floats, nan_median
 
 Places = NDArray[np.intp]
 
@@ -49,18 +49,12 @@ def winsorised(values: Floats) -> Floats:
     Towards either end the window reaches two values further inwards than outwards: three values of a new level are followed, a
     single wild one is not.
     """
-    half = min(WINDOW // 2, max(1, values.shape[1] // 2))
-    padded = np.pad(values, ((0, 0), (half, half)), constant_values=np.nan)
-    windows = sliding_window_view(padded, 2 * half + 1, axis=1)
-    middle = np.empty_like(values)
-    inner = slice(half, values.shape[1] - half)
-    middle[:, inner] = np.median(windows[:, inner], axis=-1)
-    last = values.shape[1] - 1
-    for index in {*range(half), *range(max(0, last - half + 1), last + 1)}:
-        inwards = min(half, min(index, last - index) + 2)
-        reach_back = inwards if index > last - index else min(index, half)
-        reach_on = inwards if index <= last - index else min(last - index, half)
-        middle[:, index] = np.median(values[:, max(0, index - reach_back) : index + reach_on + 1], axis=1)
+    half, places = WINDOW // 2, np.arange(values.shape[1])[:, None]
+    back, on = np.minimum(places, half), np.minimum(places[::-1], half)
+    away = np.arange(-half, half + 1)
+    seen = (away >= -np.minimum(back, on + 2)) & (away <= np.minimum(on, back + 2))
+    windows = sliding_window_view(np.pad(values, ((0, 0), (half, half))), WINDOW, axis=1)
+    middle = nan_median(np.where(seen, windows, np.nan), axis=-1)
     apart = values - middle
     reach = PULL * _NORMAL_MAD * np.median(np.abs(apart), axis=1, keepdims=True)
     return np.asarray(middle + np.where(reach > 0, np.clip(apart, -reach, reach), apart), dtype=np.float64)

@@ -229,7 +229,7 @@ def _where(z: Floats, ranked: Floats, target: float) -> Floats:
     ends = [np.clip(place, 0, z.shape[1] - 1)[:, None] for place in (after - 1, after)]
     (z0, z1), (low, high) = ([np.take_along_axis(table, end, axis=1)[:, 0] for end in ends] for table in (z, ranked))
     share = np.divide(target - z0, z1 - z0, out=np.ones(len(z)), where=z1 > z0)
-    return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low), dtype=np.float64)
+    return np.asarray(low + share * (high - low), dtype=np.float64)
 
 
 def _together(one: Floats, two: Floats, shape: tuple[Sizes, Sizes], centre: Floats) -> Bounds:

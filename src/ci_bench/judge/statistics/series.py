@@ -106,7 +106,7 @@ def _describe(every: Sequence[Series], lengths: Sequence[Sizes]) -> Iterator[Fac
     if there.any():
         least[there] = np.minimum.reduceat(values, starts[there])
         odd[there] = np.logical_or.reduceat(~(np.abs(values) < LARGEST), starts[there])
-    sound = there & ~odd & (np.nan_to_num(least, nan=0.0) > 0)
+    sound = ~odd & (least > 0)
     columns = (_medians(values, starts, counts), least, odd, sound)
     return map(Facts, lengths, *(column.tolist() for column in columns))
 
