@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
@@ -162,6 +162,7 @@ class TestTheCommonShift:
 @settings(max_examples=25, deadline=None)
 @given(by=st.floats(0.5, 2.0), own=st.floats(0.3, 3.0))
 def test_the_word_for_one_among_many_does_not_depend_on_what_all_share(by, own):
+    assume(all(abs(abs(math.log(own)) - math.log(edge)) > 1e-9 for edge in (1.05, 1.10)))  # there rounding decides
     plain, moved = compare(run(FACTORS), shifted(1.0, but=[(3, own)])), compare(run(FACTORS), shifted(by, but=[(3, own)]))
 
     assert verdicts(plain) == verdicts(moved)
