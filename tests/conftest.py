@@ -6,11 +6,18 @@ And all hear the signals that a shell has its background jobs ignore, or `nohup`
 import signal
 
 import pytest
-from beside import pytest_collection_modifyitems, pytest_runtest_protocol
+from beside import pytest_collection_modifyitems, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from browsing import browser
 from container_engine import engine, image
 
-__all__ = ["browser", "engine", "image", "pytest_collection_modifyitems", "pytest_runtest_protocol"]
+__all__ = [
+    "browser",
+    "engine",
+    "image",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_protocol",
+    "pytest_xdist_make_scheduler",
+]
 
 for _number, _usual in {
     signal.SIGINT: signal.default_int_handler,

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from beside import turn
+from beside import Groups, turn
 
 
 @pytest.fixture
@@ -73,3 +73,10 @@ def test_what_fails_leaves_the_room(places):
         raise KeyError
     with turn(alone=True, **places):
         pass
+
+
+def test_the_tests_of_a_file_go_to_one_worker_and_so_do_all_that_want_the_image():
+    scope = Groups.__new__(Groups)._split_scope
+    assert scope("tests/test_beside.py::test_a[x::y]") == scope("tests/test_beside.py::test_b")
+    assert scope("tests/test_beside.py::test_a") != scope("tests/test_lock.py::test_a")
+    assert scope("tests/image/test_image.py::test_a") == scope("tests/action/test_real_image.py::test_a") == "image"
