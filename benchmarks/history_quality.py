@@ -45,7 +45,7 @@ WATCHED = 300
 """Runs of the present stretch that watching looks back on in this simulation; more would only make it slower."""
 _SEED = 20_300_101
 _OTAVA_SERIES = 40
-_SIZES = (8, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
+_SIZES = (8, 9, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
 
 Finder = Callable[[Floats], Sequence[int]]
 """From one series [points] to the places of its changes."""

@@ -229,7 +229,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield 0, f"{type(node.op).__name__} to {_SWAPS[type(node.op)].__name__}"
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
         yield 0, f"{type(node.op).__name__} is dropped"
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float) and _other(node.value) != node.value:
         yield 0, f"{node.value!r} to {_other(node.value)!r}"
 
 

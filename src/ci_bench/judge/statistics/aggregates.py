@@ -50,7 +50,7 @@ def geometric_mean(d: Floats, learned: Learned, *, level: float = 0.95) -> Mean:
     """The mean log-ratio over cases [cases, launches], with an interval that takes launches as what is replicated.
 
     ``g_i`` is the mean over cases of launch i, and G the mean of the g_i, over launches in which every case ran (cases that
-    never ran are left out). Its spread is pooled with the history as a case's is (`sequential.replay`):
+    never ran are left out). Its spread is pooled with the history, however short, as a case's is (`sequential.replay`):
     ``s0_G^2 = sum s0_c^2 / C^2`` with Satterthwaite's degrees of freedom
     (https://en.wikipedia.org/wiki/Welch%E2%80%93Satterthwaite_equation). It speaks of the cases measured, not of others.
     """
