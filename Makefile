@@ -18,7 +18,7 @@ help:
 	@echo "make lint     ruff and mypy"
 	@echo "make format   let ruff format and fix"
 	@echo "make golden   rewrite the golden files of the reports, on purpose"
-	@echo "make pictures measure and render the pictures of the README again, some minutes"
+	@echo "make pictures measure and render the pictures of the README again, a quarter of an hour"
 	@echo "make data     regenerate the embedded reviews"
 	@echo "make clean    remove environments, caches and saved runs"
 

@@ -3,7 +3,7 @@
     python tools/pictures.py measure FOLDER   a pull request made up of tools/pictured/, gated for real: base and head in turns
     python tools/pictures.py render FOLDER    the pictures, of that run or of any other folder that `ci-bench gate` wrote
 
-Measuring needs the extra `engine` and git, and takes some minutes; rendering needs the development tools and Chromium.
+Measuring needs the extra `engine` and git, and takes a quarter of an hour; rendering needs the development tools and Chromium.
 """
 
 import os
