@@ -4,6 +4,8 @@ import pytest
 from repositories import git, left_alone, new_repository
 
 from ci_bench import cli
+from ci_bench.commands.trend.bisecting import remaining
+from ci_bench.commands.trend.commits import git_here
 from ci_bench.history.folder import FolderShelf
 from ci_bench.history.shelf import file_of
 from ci_bench.judge.calibration import fingerprint
@@ -61,6 +63,15 @@ def test_a_planted_commit_among_64_is_found_in_at_most_eight_comparisons(history
     assert "command/step work (command): 10 % worse" in out
     assert "it cannot be measured" in said, "commit 32 does not build, and was passed over"
     assert int(said.rpartition(" comparisons")[0].rpartition("\n")[2]) <= 8
+
+
+def test_of_two_commits_that_halve_alike_the_newer_is_tried_first(history):
+    """So that the same history is searched the same way, whatever the hashes of its commits are."""
+    repository = history(8, slower=9)
+    commits = git(repository.top, "rev-list", "--reverse", "HEAD").split()
+    order = remaining(git_here(), commits[:1], commits[8], first_parent=False)
+    assert [commits.index(commit) for commit in order] == [4, 5, 3, 6, 2, 7, 1, 8]
+    assert remaining(git_here(), [commits[0], commits[3]], commits[4], first_parent=True) == [commits[4]]
 
 
 @pytest.mark.engine

@@ -50,7 +50,7 @@ def bisect(arguments: argparse.Namespace) -> int:
     if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
         raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and another commit")
     bench = laboratory(arguments, "ci-bench run")
-    every = _remaining(git, [good], bad, first_parent=arguments.first_parent)
+    every = remaining(git, [good], bad, first_parent=arguments.first_parent)
     needed = math.ceil(math.log2(len(every))) + 1
     tell(f"{len(every)} commits after {good[:_SHORT]}, up to {bad[:_SHORT]}: {needed} comparisons if all can be measured")
     target = _target(bench.compare(good, bad, arguments.filter), arguments.metric)
@@ -64,7 +64,7 @@ def bisect(arguments: argparse.Namespace) -> int:
     outcome = search(
         good,
         bad,
-        remaining=lambda goods, worst: _remaining(git, goods, worst, first_parent=arguments.first_parent),
+        remaining=lambda goods, worst: remaining(git, goods, worst, first_parent=arguments.first_parent),
         judge=judge,
     )
     tell(f"{len(outcome.tried) + 1} comparisons")
@@ -76,12 +76,13 @@ def bisect(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
-    """The commits that are left, the one that halves them best first."""
-    how = ("--first-parent",) if first_parent else ()
-    told = git.run("rev-list", "--bisect-all", *how, bad, *(f"^{good}" for good in goods))
-    left = [line.split()[0] for line in told.splitlines() if line]
-    return left or [bad]
+def remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:
+    """The commits that are left, the one that halves them best first; of two that do so alike, the newer (git takes any)."""
+    those = (*(("--first-parent",) if first_parent else ()), bad, *(f"^{good}" for good in goods))
+    newest = git.run("rev-list", "--topo-order", *those).split()
+    told = git.run("rev-list", "--bisect-all", *those).splitlines()
+    distance = {line.split()[0]: int(line.rpartition("dist=")[2].rstrip(")")) for line in told if line}
+    return sorted(newest, key=lambda commit: -distance[commit]) or [bad]
 
 
 def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
