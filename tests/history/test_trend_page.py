@@ -108,6 +108,7 @@ def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser,
         counts = seen.page.eval_on_selector_all("div.trend", f"all => all.map((one) => one.querySelectorAll('{DOTS}').length)")
         assert counts == [RUNS] * 3
         seen.page.locator("details.listing summary").first.click()
+        until(seen.page, "document.querySelectorAll('details.listing a').length > 0")
         links = seen.page.eval_on_selector_all("details.listing a", "all => all.map((one) => one.href)")
         assert links == [f"https://github.com/o/r/actions/runs/{run}" for run in reversed(range(RUNS))]
         labels = seen.page.eval_on_selector_all(
