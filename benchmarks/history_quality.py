@@ -47,6 +47,9 @@ _SEED = 20_300_101
 _OTAVA_SERIES = 40
 _SIZES = (8, 9, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
 
+_MOST_DRAWS = 1_000_000
+"""Enough to count two hundred beyond `LEVEL`."""
+
 Finder = Callable[[Floats], Sequence[int]]
 """From one series [points] to the places of its changes."""
 
@@ -178,7 +181,7 @@ def thresholds(rng: np.random.Generator) -> list[dict[str, str]]:
     """The score that white noise exceeds with probability `LEVEL`, by the tail of simulated ones; and AR(0.4)'s share beyond."""
     rows = []
     for points in _SIZES:
-        draws = max(12_000, min(200_000, 8_000_000 // points))
+        draws = max(12_000, min(_MOST_DRAWS, 20_000_000 // points))
         white, following = (_scores(rng, draws, points, rho) for rho in (0.0, RHO))
         beyond = np.mean(following > threshold(points))
         rows.append(
@@ -199,7 +202,9 @@ def _scores(rng: np.random.Generator, draws: int, points: int, rho: float) -> Fl
 
 
 def _tail(scores: Floats) -> float:
-    """Where the logarithm of the share beyond, fitted by a parabola over the last three per cent, comes to `LEVEL`."""
+    """Where the share beyond comes to `LEVEL`: counted, or by a parabola through its logarithm over the last three per cent."""
+    if len(scores) >= _MOST_DRAWS:
+        return float(np.quantile(scores, 1 - LEVEL))
     first = int(0.97 * len(scores))
     beyond = np.log(1 - (np.arange(first, len(scores) - 5) + 0.5) / len(scores))
     fit = np.polyfit(scores[first:-5], beyond, 2) - np.array([0.0, 0.0, np.log(LEVEL)])

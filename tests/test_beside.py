@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from beside import Groups, turn
+from beside import Groups, pytest_xdist_make_scheduler, turn
 
 
 @pytest.fixture
@@ -80,3 +80,8 @@ def test_the_tests_of_a_file_go_to_one_worker_and_so_do_all_that_want_the_image(
     assert scope("tests/test_beside.py::test_a[x::y]") == scope("tests/test_beside.py::test_b")
     assert scope("tests/test_beside.py::test_a") != scope("tests/test_lock.py::test_a")
     assert scope("tests/image/test_image.py::test_a") == scope("tests/action/test_real_image.py::test_a") == "image"
+
+
+def test_the_run_asks_for_these_groups(request):
+    impls = request.config.hook.pytest_xdist_make_scheduler.get_hookimpls()
+    assert pytest_xdist_make_scheduler in {impl.function for impl in impls}

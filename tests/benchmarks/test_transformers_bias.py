@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import transformers_bias as bias  # noqa: E402 - after torch was found
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.alone, pytest.mark.engine]
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,9 @@ def test_a_file_read_as_something_else_is_refused_and_never_breaks_the_reader(fi
     if FORMS[file] == form:
         return
     with suppress(Unreadable):
-        catalogue.read(text, form)
+        found = catalogue.read(text, form)
+        assert found.series
+        assert all(isinstance(one, Series) for one in found.series)
 
 
 def mutations(text):

@@ -108,7 +108,8 @@ series of white noise in forty raises an alarm at some time in two thousand runs
 _POINTS = (8, 9, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
 _THRESHOLDS = (8.36, 8.98, 7.85, 7.27, 6.40, 6.02, 5.40, 5.12, 5.00, 4.82, 4.78, 4.72, 4.72)
 """The score that white noise of so many points exceeds with probability `LEVEL`; values that follow themselves with rho = 0.4
-exceed it in 0.5 % of scans at most (``python -m benchmarks.history_quality --thresholds``)."""
+exceed it in 0.5 % of scans at most (``python -m benchmarks.history_quality --thresholds``). Up to 20 points counted in 1,000,000
+draws, beyond by the tail of fewer."""
 MOST_POINTS = 800
 """Points of a scan: what is older than that tells nothing new about a level."""
 
