@@ -6,7 +6,7 @@ ACTIONS := .actions
 PY    := $(VENV)/bin/python
 HOME_OF_RUNS := .ci-bench
 JOBS  ?= 2
-WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder
+WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .PHONY: help bench test faults lint format golden pictures data clean

@@ -1,8 +1,12 @@
 """A test that hangs on the clock has the machine to itself, and gets its turn."""
 
+import shutil
+import subprocess
+import sys
 import threading
 import time
 
+import beside
 import pytest
 from beside import Groups, pytest_xdist_make_scheduler, turn
 
@@ -85,3 +89,62 @@ def test_the_tests_of_a_file_go_to_one_worker_and_so_do_all_that_want_the_image(
 def test_the_run_asks_for_these_groups(request):
     impls = request.config.hook.pytest_xdist_make_scheduler.get_hookimpls()
     assert pytest_xdist_make_scheduler in {impl.function for impl in impls}
+
+
+def test_what_hangs_is_told_and_not_waited_for(places):
+    with (
+        turn(alone=False, **places),
+        pytest.raises(TimeoutError, match="room for too long: it hangs"),
+        turn(alone=True, patience_s=0.05, **places),
+    ):
+        pass
+
+
+INNER = "def test_inside(): pass"
+STARTS_A_RUN = """
+import subprocess, sys, time, pathlib
+import beside, fcntl
+
+def waited_for():
+    with open(beside.QUEUE) as queue:
+        try:
+            fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+def test_that_starts_a_run():
+    pathlib.Path("begun").touch()
+    while not waited_for():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/inner.py"], check=True, timeout=20)
+"""
+WANTS_TO_BE_ALONE = """
+import pathlib, time, pytest
+
+def test_waits_for_the_other():
+    while not pathlib.Path("begun").exists():
+        time.sleep(0.01)
+
+@pytest.mark.alone
+def test_that_wants_to_be_alone():
+    pass
+"""
+
+
+def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_test(tmp_path):
+    tests = tmp_path / "tests"
+    (tests / "fixtures").mkdir(parents=True)
+    shutil.copy(beside.__file__, tests / "fixtures")
+    for name, text in {
+        "conftest.py": "from beside import *\nfrom beside import pytest_runtest_protocol, pytest_xdist_make_scheduler\n",
+        "../pytest.ini": "[pytest]\npythonpath = tests/fixtures\nmarkers = alone\n",
+        "inner.py": INNER,
+        "test_one.py": STARTS_A_RUN,
+        "test_other.py": WANTS_TO_BE_ALONE,
+    }.items():
+        (tests / name).write_text(text)
+    program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "2", "--no-loadscope-reorder"]
+    ended = subprocess.run(program, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert "3 passed" in ended.stdout, ended.stdout + ended.stderr
