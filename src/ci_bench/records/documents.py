@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,13 @@ def _render(value: Any, indent: str) -> str:
         return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value):
         return "[\n" + ",\n".join(inner + _render(item, inner) for item in value) + f"\n{indent}]"
+    return _atom(value)
+
+
+def _atom(value: Any) -> str:
+    """As `_encode` writes it; a number without the encoder that it would make for each."""
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return repr(value)
     return _encode(value)
 
 
