@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ci_bench.records.calibration import Calibration, calibration_faults
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
 from ci_bench.records.history import History, history_faults
+from ci_bench.records.layout import many_lines, one_line
 from ci_bench.records.results import Results
 from ci_bench.records.soundness import compiled, compiled_parts
 
@@ -78,7 +78,7 @@ def packed(document: Document) -> bytes:
     import msgspec
 
     try:
-        text = _encode(msgspec.to_builtins(document))
+        text = one_line(msgspec.to_builtins(document))
     except ValueError as error:
         raise BadDocument(f"a number that is not finite cannot be written: {error}") from error
     return gzip.compress(text.encode("utf-8", "replace"), compresslevel=9, mtime=0)
@@ -147,30 +147,9 @@ def _text(document: Document) -> str:
 
     plain = msgspec.to_builtins(document)
     try:
-        return _render(plain, "") + "\n"
+        return many_lines(plain) + "\n"
     except ValueError as error:
         raise BadDocument(f"a number that is not finite cannot be written:\n{capped(oddities(plain, '$'))}") from error
-
-
-_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
-
-
-def _render(value: Any, indent: str) -> str:
-    """JSON with one line for each field and for each list of numbers, so that a document can be read and compared by eye."""
-    inner = indent + " "
-    if isinstance(value, Mapping) and value:
-        fields = (f"{inner}{_encode(key)}: {_render(item, inner)}" for key, item in value.items())
-        return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
-    if isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value):
-        return "[\n" + ",\n".join(inner + _render(item, inner) for item in value) + f"\n{indent}]"
-    return _atom(value)
-
-
-def _atom(value: Any) -> str:
-    """As `_encode` writes it; a number without the encoder that it would make for each."""
-    if type(value) is int or (type(value) is float and isfinite(value)):
-        return repr(value)
-    return _encode(value)
 
 
 def _read(path: Path, kind: Kind, max_bytes: int) -> Document:
