@@ -138,7 +138,7 @@ def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_
     (tests / "fixtures").mkdir(parents=True)
     shutil.copy(beside.__file__, tests / "fixtures")
     for name, text in {
-        "conftest.py": "from beside import *\nfrom beside import pytest_runtest_protocol, pytest_xdist_make_scheduler\n",
+        "conftest.py": "from beside import *\n",
         "../pytest.ini": "[pytest]\npythonpath = tests/fixtures\nmarkers = alone\n",
         "inner.py": INNER,
         "test_one.py": STARTS_A_RUN,

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from command_builders import QUICK, measure_here
 
 from ci_bench.records.case import Better, Outcome, Status, Unit
@@ -28,26 +29,26 @@ def values(row):
     return {f"{one.name} {one.arm}": [launch.values for launch in one.launches] for one in row.metrics}
 
 
+@pytest.mark.alone
 def test_a_command_is_timed_in_blocks_and_its_peak_is_taken_in_two_launches(tmp_path) -> None:
     row = the_row(tmp_path, entry("sleep 0.02"), options=replace(QUICK, launches=3))
     assert row.status is Status.OK, row.failure
     time, peak = sorted(row.metrics, key=lambda metric: metric.name, reverse=True)
     assert (time.name, peak.name) == ("step_time", "peak_rss")
     assert [launch.blocks for launch in time.launches] == [(0, 0, 1, 1)] * 3
-    values = [value for launch in time.launches for value in launch.values]
-    assert min(values) > 0.02
-    assert min(values) < 0.3, "seconds"
+    assert all(0.02 < value < 0.3 for launch in time.launches for value in launch.values)
     assert [(launch.launch, len(launch.values)) for launch in peak.launches] == [(0, 1), (1, 1)]
     (check,) = [check for check in row.checks if check.name == "exit_code"]
     assert check.outcome is Outcome.PASS
 
 
+@pytest.mark.alone
 def test_arms_are_timed_in_the_same_blocks(tmp_path) -> None:
     arms = {"slow": "sleep 0.05", "fast": ["sleep", "0.01"]}
     row = the_row(tmp_path, {"name": "kernels", "arms": arms})
     assert row.status is Status.OK, row.failure
     times = {metric.arm: metric.launches[0].values for metric in row.metrics if metric.name == "step_time"}
-    assert min(times["slow"]) > 0.05 > min(times["fast"]), "a sleep ends late, and never early"
+    assert min(times["slow"]) > max(times["fast"])
     assert {metric.arm for metric in row.metrics if metric.name == "peak_rss"} == {"slow", "fast"}
 
 
