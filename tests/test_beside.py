@@ -1,10 +1,10 @@
 """A test that hangs on the clock has the machine to itself, and gets its turn."""
 
-import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import beside
 import pytest
@@ -118,7 +118,7 @@ def test_that_starts_a_run():
     while not waited_for():
         time.sleep(0.01)
     time.sleep(0.1)
-    subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/inner.py"], check=True, timeout=20)
+    subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/inner.py"], check=True, timeout=PATIENCE)
 """
 WANTS_TO_BE_ALONE = """
 import pathlib, time, pytest
@@ -133,18 +133,25 @@ def test_that_wants_to_be_alone():
 """
 
 
-def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_test(tmp_path):
+@pytest.mark.parametrize(
+    ("takes_turns", "patience_s", "told"),
+    [("worker", 60, "3 passed"), ("True", 6, "1 failed, 2 passed")],
+    ids=["as it is", "defect"],
+)
+def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_test(tmp_path, takes_turns, patience_s, told):
     tests = tmp_path / "tests"
-    (tests / "fixtures").mkdir(parents=True)
-    shutil.copy(beside.__file__, tests / "fixtures")
+    source = Path(beside.__file__).read_text()
+    assert source.count(" if worker else ") == 1
     for name, text in {
+        "fixtures/beside.py": source.replace(" if worker else ", f" if {takes_turns} else "),
         "conftest.py": "from beside import *\n",
         "../pytest.ini": "[pytest]\npythonpath = tests/fixtures\nmarkers = alone\n",
         "inner.py": INNER,
-        "test_one.py": STARTS_A_RUN,
+        "test_one.py": STARTS_A_RUN.replace("PATIENCE", str(patience_s)),
         "test_other.py": WANTS_TO_BE_ALONE,
     }.items():
+        (tests / name).parent.mkdir(parents=True, exist_ok=True)
         (tests / name).write_text(text)
     program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "2", "--no-loadscope-reorder"]
-    ended = subprocess.run(program, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert "3 passed" in ended.stdout, ended.stdout + ended.stderr
+    ended = subprocess.run(program, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=150)
+    assert told in ended.stdout, ended.stdout + ended.stderr
