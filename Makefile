@@ -5,15 +5,16 @@ LIGHT ?= .venv-light
 ACTIONS := .actions
 PY    := $(VENV)/bin/python
 HOME_OF_RUNS := .ci-bench
-JOBS  ?= 2
+JOBS  ?= 3
 WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test faults lint format golden pictures data clean
+.PHONY: help bench test test-all test-rest faults lint format golden pictures data clean
 
 help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
-	@echo "make test     run all tests (no GPU, no network)"
+	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
+	@echo "make test-all run all tests; make test-rest those that make test leaves out"
 	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   let ruff format and fix"
@@ -26,9 +27,11 @@ bench: $(VENV)/.ready
 	$(VENV)/bin/ci-bench gate --config src/ci_bench/default.yml --output $(HOME_OF_RUNS)/results \
 	    --baseline $(HOME_OF_RUNS)/baseline --save-baseline --comment
 
-test: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
+test: EXTENT := -m "not thorough"
+test-rest: EXTENT := -m thorough
+test test-all test-rest: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
-	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(WORKERS) $(PYTEST_ARGS)
+	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(WORKERS) $(EXTENT) $(PYTEST_ARGS)
 
 faults: $(VENV)/.ready
 	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(WORKERS) $(PYTEST_ARGS)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from benchmarks.anchors import ANCHORS, Anchor
 from benchmarks.noise_models import Floats, Generator, Singles, Suite, draw_launches
-from ci_bench.judge.statistics import noise, sequential
-from ci_bench.judge.statistics.ruling import Code, Rule, fixed
+from ci_bench.judge import noise, sequential
+from ci_bench.judge.sequential import Code, Rule, fixed
 
 SAMPLES = 20
 """Per arm and launch: ten ABBA blocks."""
@@ -55,22 +55,23 @@ def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
     """Our rule after `history` launches of A/A."""
 
     def enter(rng: Generator, suite: Suite) -> Judge:
-        learned = _learn(rng, suite, history)
+        learned = learn(rng, suite, history)
         base, head = draw_launches(rng, suite, rule.looks[-1], SAMPLES)
-        d, within = _figures(base, head)
+        d, within = figures_of(base, head)
         return lambda plant: _judge(d, within, learned, rule, plant / _PER_CENT)
 
     return Contender(name=name, samples=SAMPLES, enter=enter)
 
 
-def _learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
+def learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
+    """What `history` launches of A/A teach of a suite."""
     base, head = draw_launches(rng, suite, history, SAMPLES, day=PER_RUN)
-    d, within = _figures(base, head)
+    d, within = figures_of(base, head)
     learned = noise.learn(d, within, np.ones(history))
     return replace(learned, bound=noise.run_share(d, learned.spread, np.arange(history) // PER_RUN))
 
 
-def _figures(base: Singles, head: Singles) -> tuple[Floats, Floats]:
+def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
     """The log-ratio and the inner spread of each launch, as doubles; sums are taken of singles, which is twice as fast."""
     ratio, within = noise.launch_ratio(base, head), noise.within_spread(base, head)  # type: ignore[arg-type]
     return ratio / _PER_CENT, within / _PER_CENT

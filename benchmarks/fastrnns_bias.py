@@ -17,9 +17,8 @@ from math import sqrt
 from pathlib import Path
 
 from benchmarks.tables import publish, render
-from ci_bench.engine.timing.clock import make_clock
-from ci_bench.engine.timing.device import synchronizer
-from ci_bench.engine.timing.fence import hold_garbage_collector
+from ci_bench.engine.timing.fence import hold_garbage_collector, synchronizer
+from ci_bench.engine.timing.sampling import make_clock
 from ci_bench.suites.base import Context
 from ci_bench.suites.fastrnns.plan import SUITE
 

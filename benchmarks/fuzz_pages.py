@@ -23,21 +23,19 @@ from rich.console import Console
 
 from benchmarks.fuzz_readers import Harmful
 from benchmarks.fuzz_seeds import EXAMPLES, ROOT, history
-from ci_bench.history import notice
-from ci_bench.history.alarms import Alarm, alarms_of
+from ci_bench.history.alarms import Alarm, alarms_of, issue_text, issue_title
 from ci_bench.history.lines import Line, lines_of
 from ci_bench.history.page import Sheet, render
 from ci_bench.pipeline import material
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison
+from ci_bench.records.config import Policy
 from ci_bench.records.history import History
-from ci_bench.records.policy import Policy
 from ci_bench.records.results import Results
-from ci_bench.report.badge import badge
-from ci_bench.report.blocks import units
 from ci_bench.report.html.page import Assets
 from ci_bench.report.html.report import render_html
-from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.report.markdown import render_comment, render_report, units
+from ci_bench.report.summary import badge
 from ci_bench.report.terminal import print_comparison
 
 COMMENT_LIMIT = 16_000
@@ -197,9 +195,9 @@ def issue(content: bytes) -> bool:
     """The issue about a trend: a machine and its software may be called anything, other names are of a fixed alphabet."""
     texts = texts_of(content)
     alarms = tuple(_poisoned_alarm(alarm, texts) for alarm in alarms_of(_lines(), Policy()))
-    if len(notice.title(alarms).splitlines()) != 1:
+    if len(issue_title(alarms).splitlines()) != 1:
         raise Harmful("a title of several lines")
-    return _markup_is_ours(notice.text(alarms))
+    return _markup_is_ours(issue_text(alarms))
 
 
 def _poisoned_alarm(alarm: Alarm, texts: Texts) -> Alarm:

@@ -17,17 +17,17 @@ from ci_bench import __version__
 from ci_bench.commands.trusted.legs import DOCUMENTS
 from ci_bench.config import load_config, named_plugins
 from ci_bench.formats import userbenchmark
-from ci_bench.formats.action_history import read_action_history
 from ci_bench.formats.catalogue import decode, read
+from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
 from ci_bench.github.archive import Contents, UnsafeArchive, read_members
 from ci_bench.history.alarms import alarms_of, told
 from ci_bench.history.compaction import compact
-from ci_bench.history.folder import FolderShelf
 from ci_bench.history.lines import lines_of
+from ci_bench.history.store import FolderStore
 from ci_bench.judge.calibration import fingerprint
 from ci_bench.records import documents
-from ci_bench.records.policy import Policy
+from ci_bench.records.config import Policy
 
 MOST_MESSAGE = 20_000
 """Characters of a refusal."""
@@ -110,8 +110,8 @@ def store(content: bytes) -> bool:
     """A file in the store of a history: read, joined, looked through, compacted. Whatever it holds, the store can be read."""
     root = room().with_suffix(".store")
     try:
-        shelf = FolderShelf(_laid(content, root))
-        found = shelf.read()
+        opened = FolderStore(_laid(content, root))
+        found = opened.read()
         if len(found.files) + len(found.passed) != 1:
             raise Harmful(f"the one file was read as {found!r:.1000}")
         if not found.files:
@@ -119,8 +119,8 @@ def store(content: bytes) -> bool:
         lines = lines_of(found.history, least=lambda _: 0.01)
         told(alarms_of(lines, Policy()), lines=len(lines), runs=len(found.history.runs))
         if found.history.runs:
-            compact(shelf)
-            after = shelf.read()
+            compact(opened)
+            after = opened.read()
             if after.passed or len(after.history.runs) != len(found.history.runs):
                 raise Harmful(f"compacting lost runs or left what cannot be read: {after.passed}")
     finally:

@@ -15,23 +15,20 @@ from zlib import crc32
 from benchmarks.fuzz_readers import Harmful, refused, room, through_a_file
 from benchmarks.fuzz_seeds import EXAMPLES
 from ci_bench import __version__, resuming
-from ci_bench.commands.trusted.publishing import OUTCOME, absence
+from ci_bench.commands.inputs import OUTCOME, absence
 from ci_bench.engine.machine.lock import device_lock
-from ci_bench.engine.process.answers import Answers
+from ci_bench.engine.process.resident import Answers
 from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import CannotResume, DeviceBusy, GitHubFailed, NotOnGitHub
 from ci_bench.github.artifacts import of_run
 from ci_bench.github.client import Client
-from ci_bench.github.clock import Clock
-from ci_bench.github.comments import Sticky, find_own
+from ci_bench.github.comments import Marker, Sticky, find_own
 from ci_bench.github.context import Context, RunId, load_context
-from ci_bench.github.marker import Marker
-from ci_bench.github.pulls import find_pull
+from ci_bench.github.http import Answer, Clock
+from ci_bench.github.pulls import find_pulls
 from ci_bench.github.server import Server
-from ci_bench.github.transport import Answer
 from ci_bench.records import documents
-from ci_bench.records.case import SideName
-from ci_bench.records.results import Run, RunState, Source
+from ci_bench.records.results import Run, RunState, SideName, Source
 
 _WORKFLOW = {
     "GITHUB_REPOSITORY": "o/r",
@@ -172,7 +169,7 @@ def _location(client: Client) -> object:
 
 
 def _pull(client: Client) -> object:
-    return find_pull(client, _context())
+    return find_pulls(client, _context())
 
 
 def _comments(client: Client) -> object:

@@ -100,7 +100,7 @@ _READERS = (
     Target(name="GitHub's answer", feed=surroundings.github_answer, seeds=seeds.github_answers),
     Target(name="GitHub's headers", feed=surroundings.github_headers, seeds=seeds.headers),
     Target(name="worker's answers", feed=surroundings.worker, seeds=seeds.answers),
-    Target(name="run to go on with", feed=surroundings.resumed, seeds=seeds.progress),
+    Target(name="run to resume", feed=surroundings.resumed, seeds=seeds.progress),
     Target(name="lock of a device", feed=surroundings.lock, seeds=seeds.holders),
     Target(name="why there is no baseline", feed=surroundings.told_absence, seeds=seeds.absences),
     *map(_format, (AUTO, *READABLE)),

@@ -29,13 +29,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.history_store import generated, written
+from benchmarks.otava import otavas_places
 from benchmarks.tables import publish, render
 from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
-from ci_bench.history.second_opinion import otavas_places
-from ci_bench.judge.statistics.changes import EDGE, LEVEL, MOST_POINTS, find_steps, scan, threshold, winsorised
-from ci_bench.judge.statistics.noise import Floats
-from ci_bench.judge.trend import look
-from ci_bench.records.case import Better
+from ci_bench.judge.noise import Floats
+from ci_bench.judge.trend import EDGE, LEVEL, MOST_POINTS, find_steps, look, scan, threshold, winsorised
+from ci_bench.records.results import Better
 
 RUNS, METRICS = 2_000, 200
 NOISE, STEP, RHO = 0.01, 0.02, 0.4

@@ -1,6 +1,6 @@
 """A large history for `history_quality`: made up, kept record by record, compacted, and shown on a page."""
 
-import argparse
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,12 +10,12 @@ from typing import TypeVar
 from ci_bench import __version__
 from ci_bench.commands.trend import history as commands
 from ci_bench.history.compaction import compact
-from ci_bench.history.folder import FolderShelf
-from ci_bench.history.shelf import file_of
+from ci_bench.history.store import FolderStore, file_of
 from ci_bench.judge.calibration import fingerprint
-from ci_bench.judge.statistics.noise import Floats
-from ci_bench.records.case import Better, Fact, Lane, Unit
+from ci_bench.judge.noise import Floats
 from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.results import Better, Fact, Lane, Unit
+from ci_bench.settings import Trend
 
 _START = datetime(2028, 1, 1, tzinfo=UTC)
 _IDENTITY: dict[str, Fact] = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13.0", "driver": "570.1"}
@@ -57,16 +57,14 @@ def _points(index: int, value: float) -> Points:
     )
 
 
-def written(records: Iterator[History], store: Path, page: Path) -> dict[str, float]:
+def written(records: Iterator[History], folder: Path, page: Path) -> dict[str, float]:
     """Keep the records, compact them, write the page; sizes in bytes and times in seconds."""
-    shelf = FolderShelf(store)
+    store = FolderStore(folder)
     for record in records:
-        shelf.append(file_of(record))
-    done, compacting = _timed(lambda: compact(shelf))
-    arguments = argparse.Namespace(
-        store=store, branch=None, remote=None, config=None, recent=100, least=0.01, output=page, title="Trend", commits=None
-    )
-    _, rendering = _timed(lambda: commands.page(arguments))
+        store.append(file_of(record))
+    done, compacting = _timed(lambda: compact(store))
+    settings = Trend(environ=os.environ, here=Path.cwd(), action="page", store=folder, output=page)
+    _, rendering = _timed(lambda: commands.page(settings))
     return {
         "records, bytes": done.bytes_before,
         "compacted, bytes": done.bytes_after,

@@ -1,7 +1,7 @@
 """How many small defects in the judge its tests notice: each mutant before the tests that run its line, and no others.
 
 ``python -m benchmarks.mutation --fates fates.jsonl`` tries all mutants, ``--mutants 400 --seed 10`` a random sample, and goes on
-where an interrupted run ended; ``--again`` tries those that survived anew, ``--drawer statistics`` only those of one drawer.
+where an interrupted run ended; ``--again`` tries those that survived once more, ``--module sequential`` only those of one module.
 
 The mutants are those of `mutants`; tests of speed are left out. `equivalent_mutants.toml` names those that change nothing that
 anybody could see, with the reason of each; they are no part of the score. A mutant that makes a test hang is killed.
@@ -39,8 +39,8 @@ def sources() -> dict[str, Path]:
     return {".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path for path in sorted(JUDGE.rglob("*.py"))}
 
 
-def drawer(module: str) -> str:
-    """The drawer that a module of the judge lies in, or its own name."""
+def short(module: str) -> str:
+    """The name of a module of the judge in the table."""
     return module.split(".")[2]
 
 
@@ -51,11 +51,11 @@ def equivalents() -> dict[tuple[str, str, str], str]:
 
 
 def scores(fates: Sequence[Mapping[str, str]], equal: Mapping[tuple[str, str, str], str]) -> list[dict[str, str]]:
-    """A row for each drawer, and one for all; the score is killed over all but the equivalent."""
+    """A row for each module, and one for all; the score is killed over all but the equivalent."""
     counts: dict[str, Counter[str]] = {}
     for fate in fates:
         same = fate["ended"] != KILLED and (fate["module"], fate["text"], fate["change"]) in equal
-        for name in (drawer(fate["module"]), "all"):
+        for name in (short(fate["module"]), "all"):
             counts.setdefault(name, Counter())["equivalent" if same else fate["ended"]] += 1
     return [_row(name, counts[name]) for name in (*sorted(set(counts) - {"all"}), "all") if name in counts]
 
@@ -63,14 +63,14 @@ def scores(fates: Sequence[Mapping[str, str]], equal: Mapping[tuple[str, str, st
 def _row(name: str, count: Counter[str]) -> dict[str, str]:
     judged = count.total() - count["equivalent"]
     ends = {end: str(count[end]) for end in (KILLED, SURVIVED, NOT_COVERED, "equivalent")}
-    return {"drawer": name, "mutants": str(count.total()), **ends, "score": f"{count[KILLED] / judged:.1%}" if judged else "-"}
+    return {"module": name, "mutants": str(count.total()), **ends, "score": f"{count[KILLED] / judged:.1%}" if judged else "-"}
 
 
 def chosen(arguments: argparse.Namespace, known: Mapping[str, Mapping[str, str]]) -> list[Mutant]:
     """The mutants to try now."""
     every = [mutant for module, path in sources().items() for mutant in mutants(module, text_of(path))]
     random.Random(arguments.seed).shuffle(every)  # noqa: S311 - a sample is no secret
-    sample = [one for one in every[: arguments.mutants] if arguments.drawer in {None, drawer(one.module)}]
+    sample = [one for one in every[: arguments.mutants] if arguments.module in {None, short(one.module)}]
     if arguments.again:
         equal = equivalents()
         open_ones = [one for one in sample if known.get(one.key, {"ended": KILLED})["ended"] != KILLED]
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--fates", type=Path, required=True, metavar="FILE", help="a line of JSON for each mutant")
     parser.add_argument("--mutants", type=int, help="so many, drawn at random; all unless told")
     parser.add_argument("--seed", type=int, default=10)
-    parser.add_argument("--drawer", help="only of this one: statistics, metrics, ...")
+    parser.add_argument("--module", help="only of this one: sequential, policy, ...")
     parser.add_argument("--again", action="store_true", help="those that survived, or that no test reached, once more")
     parser.add_argument("--tests", nargs="*", default=["tests/judge"], help="files or folders of tests")
     parser.add_argument("--tell", action="store_true", help="try none, print the scores")

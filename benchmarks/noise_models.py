@@ -9,7 +9,7 @@ that is entered and left within the launch, spikes of exponential size; and what
 Ornstein-Uhlenbeck drift, a warm-up ramp, clock steps, a state of the GPU that lasts for minutes.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,8 @@ class Setting:
     height of a state of the GPU and the mean time in it, with noise `slow_noise` times as high. `stray_share`, `stray`:
     launches of one arm that are displaced, and by how many sd of the launch noise. `bound`: the share of the launch variance
     that is the same for all launches of a run, such as what autotuning chose for a build. `skewed`: the offsets of launches
-    have a long tail upwards (exponential). `creep`: sd of how far each process drifts by itself during a launch.
+    have a long tail upwards (exponential). `fresh`: no launch of the history meets a mode. `creep`: sd of how far each process
+    drifts by itself during a launch.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Setting:
     stray: float = 0.0
     bound: float = 0.0
     skewed: bool = False
+    fresh: bool = False
     creep: float = 0.0
 
 
@@ -132,7 +134,20 @@ UNSEEN = (
 BOUND = Setting(name="run-bound offsets", classes=CLASSES, bound=0.3)
 """Launches of a run that are not independent: what `noise.run_share` was added for."""
 
-SETTINGS = (MIX, *NOISIER, *HELD_OUT, *UNSEEN, BOUND)
+MODE_SHARE, MODE, SPIKE_SHARE = 0.05, 8.0, 0.25
+_UNSTEADY = replace(HELD_OUT[0], step=3, step_share=0.2, slow=8, dwell_s=120, slow_noise=2, stray_share=0.05, stray=6)
+SLOWER_AT_TIMES = tuple(replace(one, mode_share=MODE_SHARE, mode=MODE) for one in CLASSES)
+
+RARE = (
+    Setting(name="slow mode in few launches", classes=SLOWER_AT_TIMES),
+    Setting(name="spikes in a quarter of the samples", classes=tuple(replace(one, spike_share=SPIKE_SHARE) for one in CLASSES)),
+    replace(_UNSTEADY, name="everything at once", today=1.3, day_spread=0.3, bound=0.1, creep=1.0),
+    Setting(name="slow mode that is new today", classes=SLOWER_AT_TIMES, fresh=True),
+)
+"""Kinds of noise that few launches show: an autotuner that errs in one launch of twenty, of either arm and in every case; spikes
+that reach into what is left after trimming; all of the above together; and modes that no launch of the history has met."""
+
+SETTINGS = (MIX, *NOISIER, *HELD_OUT, *UNSEEN, BOUND, *RARE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +181,8 @@ def draw_launches(rng: Generator, suite: Suite, launches: int, samples: int, *, 
     for arm in (0, 1):
         at = order[:, arm]
         own = _own(rng, rows, samples) * np.take_along_axis(noisier, at, axis=1)
-        own += _offsets(rng, suite.setting, rows, day or launches)[:, None] + np.take_along_axis(shared, at, axis=1)
+        offset = _offsets(rng, suite.setting, rows, day or launches, modes=not (day and suite.setting.fresh))
+        own += offset[:, None] + np.take_along_axis(shared, at, axis=1)
         if suite.setting.ramp:
             height = rng.exponential(suite.setting.ramp * suite.setting.ramp_own, (rows.count, 1)).astype(np.float32)
             own += height * np.exp(-SLOT_S / suite.setting.ramp_s * at).astype(np.float32)
@@ -233,15 +249,15 @@ def _two_state(rng: Generator, enter: Singles, leave: Singles, steps: int) -> ND
     return inside
 
 
-def _offsets(rng: Generator, setting: Setting, rows: _Rows, together: int) -> Singles:
-    """The constant of each launch of one arm; `together` launches in a row belong to one run."""
+def _offsets(rng: Generator, setting: Setting, rows: _Rows, together: int, *, modes: bool) -> Singles:
+    """The constant of each launch of one arm; `together` launches in a row are of one run, with `modes` some are slower."""
     offset = rng.standard_exponential(rows.count, dtype=np.float32) - 1 if setting.skewed else rng.standard_normal(rows.count)
     offset = offset.astype(np.float32)
     if setting.bound:
         common = np.repeat(rng.standard_normal(rows.count // together, dtype=np.float32), together)
         offset = np.float32(np.sqrt(1 - setting.bound)) * offset + np.float32(np.sqrt(setting.bound)) * common
     offset *= rows.column["launch"]
-    offset += rows.column["mode"] * (rng.random(rows.count, dtype=np.float32) < rows.column["mode_share"])
+    offset += rows.column["mode"] * (modes & (rng.random(rows.count, dtype=np.float32) < rows.column["mode_share"]))
     if setting.stray_share:
         stray = rng.random(rows.count, dtype=np.float32) < setting.stray_share
         offset += setting.stray * rows.column["launch"] * stray

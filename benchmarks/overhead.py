@@ -18,13 +18,11 @@ from pathlib import Path
 from benchmarks.tables import publish, render
 from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.task import Task
-from ci_bench.engine.timing.device import synchronizer
-from ci_bench.engine.timing.fence import hold_garbage_collector, time_calls
-from ci_bench.engine.timing.sampling import TOUCH_FROM_CALLS
+from ci_bench.engine.process.protocol import TOUCH_FROM_CALLS, Task
+from ci_bench.engine.timing.fence import hold_garbage_collector, synchronizer, time_calls
 from ci_bench.engine.turns import Opener, Turns
-from ci_bench.records.case import SideName
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import SideName
 from ci_bench.suites.canary.plan import SUITE
 
 SIZE = 900

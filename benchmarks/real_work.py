@@ -1,7 +1,8 @@
 """Verdict quality on real work: six small CPU workloads against themselves, and against themselves with one repetition more.
 
-Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE]``. Everything is the product's own: resident pairs
-in turns, looks, the calibration of this machine, the default policy. The plant is real: a step of 20 repetitions makes 21.
+Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE [--resume]]``. Everything is the product's own:
+resident pairs in turns, looks, the calibration of this machine, the default policy. The plant is real: a step of 20 repetitions
+makes 21.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,10 +27,9 @@ from ci_bench.judge.audit import binomial_interval
 from ci_bench.judge.calibration import collect
 from ci_bench.judge.compare import compare
 from ci_bench.noise_floor import NoiseFolder
-from ci_bench.records.case import SideName
 from ci_bench.records.comparison import BaselineMode, Comparison, Verdict
 from ci_bench.records.config import Config, RunOptions, Sampling
-from ci_bench.records.results import Results
+from ci_bench.records.results import Results, SideName, Status
 
 CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 4, 5
 RUN = RunOptions(device="cpu", threads=1, blocks=20, sample_s=0.01, warmup_s=0.2, rotate=4)
@@ -52,15 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=100, help="runs of unchanged code")
     parser.add_argument("--planted", type=int, default=20, help="runs with the plant")
     parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--resume", action="store_true", help="count the runs that --json has, on the same machine")
     arguments = parser.parse_args(argv)
-    ended: list[Judged] = []
+    ended = earlier(arguments.json) if arguments.resume else []
     with tempfile.TemporaryDirectory() as folder:
         noise = NoiseFolder(path=Path(folder) / "noise")
         for _ in range(CALIBRATION_RUNS):
             options = replace(RUN, sampling=Sampling.FIXED, launches=CALIBRATION_LAUNCHES)
             base, head = _measure(Config(entries=(), run=options), Path(folder), noise=None)
             noise.keep(collect(base, head, tool_version=__version__))
-        for plant in spread(arguments.runs, arguments.planted):
+        for plant in left(spread(arguments.runs, arguments.planted), ended):
             ended.append(_judge_run(Path(folder), noise, plant=plant))
             _tell(ended[-1])
             if arguments.json:
@@ -77,6 +79,23 @@ def spread(clean: int, planted: int) -> list[bool]:
     return [(run + 1) * planted // total > run * planted // total for run in range(total)]
 
 
+def earlier(path: Path | None) -> list[Judged]:
+    """The runs that an interrupted benchmark has written down."""
+    if path is None or not path.exists():
+        return []
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    return [replace(Judged(**run), verdicts={name: Verdict(one) for name, one in run["verdicts"].items()}) for run in runs]
+
+
+def left(wanted: Sequence[bool], ended: Sequence[Judged]) -> list[bool]:
+    """Which of the wanted runs, with the plant or without, are still to be made."""
+    done, rest = Counter(run.plant for run in ended), []
+    for plant in wanted:
+        done[plant] -= 1
+        rest += [plant] if done[plant] < 0 else []
+    return rest
+
+
 def document(ended: Sequence[Judged]) -> dict[str, Any]:
     """What is written after every run: a benchmark of hours must not lose all when it is interrupted."""
     clean = [run for run in ended if not run.plant]
@@ -91,6 +110,8 @@ def document(ended: Sequence[Judged]) -> dict[str, Any]:
 def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
     config, started = Config(entries=(), run=RUN), time.monotonic()
     base, head = _measure(config, folder, noise=noise, plant=plant)
+    if broken := [row for document in (base, head) for row in document.cases if row.status is not Status.OK]:
+        raise SystemExit(f"{broken[0].case.id} could not be measured, so nothing can be said of verdicts: {broken[0].failure}")
     verdicts = _verdicts(_compare(base, head, config, noise))
     launches = {row.case.name: len(row.metrics[0].launches) for row in head.cases if row.metrics}
     return Judged(plant=plant, verdicts=verdicts, launches=launches, seconds=time.monotonic() - started)

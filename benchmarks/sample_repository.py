@@ -44,7 +44,7 @@ def backend(graph, inputs):
 SUITE = '''
 """A case for each operation."""
 
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 
 

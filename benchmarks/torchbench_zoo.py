@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import publish, render
-from ci_bench.records.case import Case
+from ci_bench.records.results import Case
 from ci_bench.suites.base import Context, Evidence, no_mark
 from ci_bench.suites.torchbench.plan import SUITE
 

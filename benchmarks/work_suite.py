@@ -6,7 +6,7 @@ With `PLANT` in a side's environment each step does one repetition more than `RE
 from collections.abc import Mapping
 from typing import Any
 
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 
 WORK = ("matmul", "dispatch", "mlp_step", "convolution", "lstm_step", "copy")

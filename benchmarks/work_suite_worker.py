@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks.work_suite import PLANT, REPEATS
-from ci_bench.records.case import Case, Check
+from ci_bench.records.results import Case, Check
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
 
 

@@ -31,6 +31,7 @@ FIXED = {
     "cpus": "",
     "shm_size": "2g",
     "pids_limit": "4096",
+    "cache": "",
     "mounts": "",
     "upload": "false",
     "report_network": "bridge",

@@ -6,15 +6,15 @@ And all hear the signals that a shell has its background jobs ignore, or `nohup`
 import signal
 
 import pytest
-from beside import pytest_collection_modifyitems, pytest_runtest_protocol, pytest_xdist_make_scheduler
+from beside import order, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from browsing import browser
 from container_engine import engine, image
+from extent import mark
 
 __all__ = [
     "browser",
     "engine",
     "image",
-    "pytest_collection_modifyitems",
     "pytest_runtest_protocol",
     "pytest_xdist_make_scheduler",
 ]
@@ -26,6 +26,12 @@ for _number, _usual in {
 }.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    mark(items)  # before tests are chosen by their marks
+    order(config, items)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -86,6 +86,15 @@ def test_the_tests_of_a_file_go_to_one_worker_and_so_do_all_that_want_the_image(
     assert scope("tests/image/test_image.py::test_a") == scope("tests/action/test_real_image.py::test_a") == "image"
 
 
+def test_those_that_want_to_be_alone_are_one_group_whatever_file_they_are_in():
+    scope = Groups.__new__(Groups)._split_scope
+    by_function = "tests/end_to_end/test_paired_gate.py::test_a_commit_is_judged_against_the_one_before_it[0.008-expected0]"
+    by_file = "tests/benchmarks/test_overhead.py::test_every_figure_is_there"
+    assert scope(by_function) == scope(by_file) == "alone"
+    beside_it = "tests/end_to_end/test_paired_gate.py::test_changes_that_are_not_committed_are_measured_too"
+    assert scope(beside_it) == "tests/end_to_end/test_paired_gate.py"
+
+
 def test_the_run_asks_for_these_groups(request):
     impls = request.config.hook.pytest_xdist_make_scheduler.get_hookimpls()
     assert pytest_xdist_make_scheduler in {impl.function for impl in impls}
@@ -119,7 +128,11 @@ def test_that_starts_a_run():
         time.sleep(0.01)
     time.sleep(0.1)
     subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/inner.py"], check=True, timeout=PATIENCE)
+
+def test_second(): pass
+def test_third(): pass
 """
+"""With more than one test, so that it is the other worker that xdist hands the next group to."""
 WANTS_TO_BE_ALONE = """
 import pathlib, time, pytest
 
@@ -135,7 +148,7 @@ def test_that_wants_to_be_alone():
 
 @pytest.mark.parametrize(
     ("takes_turns", "patience_s", "told"),
-    [("worker", 60, "3 passed"), ("True", 6, "1 failed, 2 passed")],
+    [("worker", 60, "5 passed"), ("True", 6, "1 failed, 4 passed")],
     ids=["as it is", "defect"],
 )
 def test_a_run_that_a_test_starts_does_not_wait_for_the_one_that_waits_for_this_test(tmp_path, takes_turns, patience_s, told):

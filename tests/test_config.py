@@ -7,11 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ci_bench.config import MAX_BYTES, Overrides, load_config
-from ci_bench.config_yaml import parse
+from ci_bench.config import MAX_BYTES, Overrides, load_config, parse
 from ci_bench.errors import BadConfig
-from ci_bench.records.config import RunOptions, SuiteEntry
-from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.config import Rule, RunOptions, Severity, SuiteEntry
 
 EXAMPLES = Path(__file__).parents[1] / "schemas" / "examples"
 MINIMAL = "schema_version: 1\nsuites:\n  training_loss:\n    - {}\n"
@@ -130,9 +128,9 @@ def test_more_faults_than_anyone_reads_are_counted(tmp_path: Path) -> None:
     assert lines[-1] == "and 10 more"
 
 
-def test_the_built_in_configuration_is_the_defaults_and_a_lenient_baseline() -> None:
+def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_one_compilation_and_a_lenient_baseline() -> None:
     config = load_config(None)
-    assert config.run == RunOptions(threads=1)
+    assert config.run == RunOptions(threads=1, compile_budget_s=0.0)
     assert config.entries[0] == SuiteEntry(suite="training_loss", options={"name": "reviews"})
     assert [entry.suite for entry in config.entries] == ["training_loss", "fastrnns", "transformers"]
     assert config.policy.severities == {Rule.BASELINE_MISSING: Severity.WARN}
@@ -286,8 +284,8 @@ def test_a_threshold_for_no_metric_is_refused_unless_a_plugin_may_have_it(tmp_pa
 
 
 def test_every_metric_of_the_engine_may_have_a_threshold() -> None:
-    from ci_bench.engine.timing.alone import COMPILE_COLD
+    from ci_bench.engine.timing.isolated import COMPILE_COLD
     from ci_bench.engine.timing.sampling import COMPILE_WARM, STEP_TIME
-    from ci_bench.records.policy import DEFAULT_THRESHOLDS
+    from ci_bench.records.config import DEFAULT_THRESHOLDS
 
     assert {COMPILE_COLD, COMPILE_WARM, STEP_TIME} < set(DEFAULT_THRESHOLDS)

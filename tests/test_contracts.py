@@ -10,12 +10,11 @@ import pytest
 
 from ci_bench import doctor, flags
 from ci_bench.config import Overrides
-from ci_bench.engine.timing.alone import COMPILE_COLD
+from ci_bench.engine.timing.isolated import COMPILE_COLD
 from ci_bench.engine.timing.sampling import COMPILE_WARM, STEP_TIME
 from ci_bench.errors import ExitCode
-from ci_bench.records.config import RunOptions
+from ci_bench.records.config import DEFAULT_THRESHOLDS, RunOptions
 from ci_bench.records.documents import Kind, schema
-from ci_bench.records.policy import DEFAULT_THRESHOLDS
 from ci_bench.report.progress import DOING
 from ci_bench.suites.base import BUILT_IN, StageKind, find_suite
 from ci_bench.suites.transformers.options import FIRST_TOKEN, PROCESS_VRAM, STEP_PARTS, TOKEN
@@ -64,10 +63,10 @@ def test_every_stage_has_words_for_the_display() -> None:
 
 
 def test_thresholds_are_of_metrics_that_engine_or_suites_measure() -> None:
-    peaks = {text for text in texts("timing/memory.py") if re.fullmatch("peak_[a-z]+", text)}
+    peaks = {text for text in texts("timing/isolated.py") if re.fullmatch("peak_[a-z]+", text)}
     counts = {
         text
-        for text in texts("timing/alone.py")
+        for text in texts("timing/isolated.py")
         if re.fullmatch("graphs|graph_breaks|recompiles|fallbacks|cudagraph_skips", text)
     }
     of_suites = {*STEP_PARTS, FIRST_TOKEN, TOKEN, PROCESS_VRAM}

@@ -12,8 +12,21 @@ from rich.console import Console
 from ci_bench import doctor
 from ci_bench.doctor import Finding
 from ci_bench.errors import EngineMissing, LauncherFailed
-from ci_bench.records.case import Better, Case, CaseResult, Lane, Launch, Metric, Status, Unit
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.records.results import (
+    Better,
+    Case,
+    CaseResult,
+    Environment,
+    Lane,
+    Launch,
+    Metric,
+    Results,
+    Run,
+    RunState,
+    Source,
+    Status,
+    Unit,
+)
 
 GOOD = {"torch": "2.13.0+cu130", "transformers": "5.1.0", "datasets": "4.0.0", "evaluate": "0.4.6", "safetensors": "0.5.0"}
 CPU = {"device": "cpu", "torch": "2.13.0", "threads": 2, "cuda": None}
@@ -191,7 +204,7 @@ def _canaries(*, shift: float = 0.0) -> tuple[Results, Results]:
 def test_the_noise_of_a_machine_is_told_and_too_much_of_it_is_advised_against(shift, found, advised) -> None:
     finding = doctor.noise(*_canaries(shift=shift))
     assert finding.found.startswith(found)
-    assert "a gate with 8 launches would tell changes of about" in finding.found
+    assert "a gate with 8 launches would detect changes of about" in finding.found
     assert (bool(finding.advice), finding.usable) == (advised, True)
 
 

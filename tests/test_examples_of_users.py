@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from ci_bench.records import documents
-from ci_bench.records.case import CaseResult, Outcome, Status
 from ci_bench.records.comparison import BaselineMode, Comparison, Parity
+from ci_bench.records.results import CaseResult, Outcome, Status
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 USERS = ("kernel_library", "compiler_backend", "model_repository", "training_framework")

@@ -137,7 +137,7 @@ def test_what_is_printed_and_where(monkeypatch):
         monkeypatch.setattr(formats, name, lambda results, *, written=written, **_: written)
 
     def printed(*argv):
-        shown = fastrnns_flags.print_results(None, parse(*argv))
+        shown = fastrnns_flags.print_results(None, fastrnns_flags.read_flags(parse(*argv)))
         return shown.out, shown.err
 
     assert printed() == ("", "write_table")
@@ -148,5 +148,5 @@ def test_what_is_printed_and_where(monkeypatch):
 def test_the_separator_reaches_the_table(monkeypatch):
     seen = {}
     monkeypatch.setattr(formats, "write_table", lambda results, **more: seen.update(more) or type("Written", (), {"text": ""}))
-    fastrnns_flags.print_results(None, parse("--sep", ";"))
+    fastrnns_flags.print_results(None, fastrnns_flags.read_flags(parse("--sep", ";")))
     assert seen == {"sep": ";"}

@@ -29,7 +29,7 @@ def test_an_empty_folder_knows_nothing(tmp_path: Path) -> None:
 
 
 def test_a_calibrating_run_verifies_nothing_and_measures_everything_else() -> None:
-    plan = fake_plan({"name": "one", "stages": ["prepare", "verify", "memory", "time"]})
+    plan = fake_plan({"name": "one", "stages": ["prepare", "verify", "seeds", "memory", "time"]})
     ((suite, case),) = times_only(plan)
     kinds = [stage.kind for stage in suite.stages(case)]
     assert kinds == [StageKind.PREPARE, StageKind.ALONE, StageKind.TIME]

@@ -11,10 +11,9 @@ from ci_bench.engine.stages import UNSEEN
 from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import MeasuringFailed
 from ci_bench.records import documents
-from ci_bench.records.case import SideName, Status
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import Policy
-from ci_bench.records.results import Environment, Run, RunState
+from ci_bench.records.config import Policy
+from ci_bench.records.results import Environment, Run, RunState, SideName, Status
 
 PLAN = fake_plan({"name": "one"}, {"name": "two"})
 RUN = Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.PARTIAL, config_digest="0", device="cpu")

@@ -11,13 +11,14 @@ from ci_bench import cli, plugins
 from ci_bench.config import load_config, named_plugins
 from ci_bench.errors import BadConfig, ExitCode, UnknownSuite
 from ci_bench.plugins import finder, open_suites
+from ci_bench.records.config import Plugin
 from ci_bench.suites.base import StageKind
 
 SUITE = """
     import os
     from pathlib import Path
     from ci_bench.errors import BadConfig
-    from ci_bench.records.case import Case
+    from ci_bench.records.results import Case
     from ci_bench.suites.base import Stage, StageKind
     Path("imported-by").write_text(str(os.getpid()))
     Path("seen").write_text("\\n".join(f"{name}={value}" for name, value in os.environ.items()))
@@ -152,7 +153,7 @@ def test_a_case_of_another_suite_is_refused(tree) -> None:
 def test_what_only_reads_runs_none_of_its_code(tree) -> None:
     """`compare`, `validate` and the trusted half of a gate: any mapping is an entry there."""
     path = configure(tree, anything="goes")
-    assert load_config(path).plugins == {"mine": "mine.suite:SUITE"}
+    assert load_config(path).plugins == {"mine": Plugin(target="mine.suite:SUITE")}
     assert cli.main(["validate", str(path)]) == ExitCode.OK
     assert not (tree / "imported-by").exists()
 

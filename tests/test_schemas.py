@@ -12,10 +12,9 @@ from jsonschema import Draft202012Validator
 
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Comparison
-from ci_bench.records.config import RunOptions
+from ci_bench.records.config import DEFAULT_SEVERITIES, Policy, Rule, RunOptions, Severity, SuitePolicy
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.history import History
-from ci_bench.records.policy import DEFAULT_SEVERITIES, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Results
 from ci_bench.suites.training_loss.options import Dataset, Model, Options, Precision
 

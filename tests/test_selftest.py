@@ -4,9 +4,9 @@ import pytest
 from judge_builders import metric, numeric, peak, result, results, sampled, trace
 
 from ci_bench.judge.compare import compare
-from ci_bench.records.case import Role
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import Policy, Rule, Severity
+from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.results import Role
 from ci_bench.selftest import POLICY, examine, selftest_config
 
 

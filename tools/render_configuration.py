@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ci_bench.records.config import DEFAULT_THRESHOLDS, Policy
+
 ROOT = Path(__file__).resolve().parent.parent
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Configuration
@@ -18,8 +20,10 @@ the nearest spelling; `ci-bench validate ci-bench.yml` checks without measuring.
 
 This page is made from [schemas/config.json](../schemas/config.json), which editors can use to complete and check while you type.
 """
-TOP, TOP_TITLE = ("baseline", "base", "plugins"), "The top level: `baseline`, `base`, `plugins`"
+TOP, TOP_TITLE = ("baseline", "base", "plugins", "machines"), "The top level: `baseline`, `base`, `plugins`, `machines`"
 SECTIONS = {
+    "plugin": "an entry of `plugins`, where it is a mapping",
+    "machine": "an entry of `machines`",
     "run": "`run`: how to measure",
     "setup": "`setup`: how each side of a paired run is made ready",
     "training_loss": "`suites.training_loss`: a list of entries, each with",
@@ -37,17 +41,35 @@ SECTIONS = {
 }
 
 
+THRESHOLDS = """## `policy.thresholds`: what is built in, by metric
+
+The smallest relative change that counts, against a baseline of another moment and in a paired run.
+
+| metric | against a saved baseline | paired |
+| --- | --- | --- |"""
+
+
 def render() -> str:
     """The whole page."""
     schema = json.loads((ROOT / "schemas" / "config.json").read_text())
     parts = [INTRODUCTION, _table(schema, TOP_TITLE, {name: schema["properties"][name] for name in TOP})]
     parts += [_table(schema, title, schema["$defs"][name]["properties"]) for name, title in SECTIONS.items()]
-    return "\n".join(parts)
+    return "\n".join([*parts, _thresholds()])
 
 
 def _table(schema: dict[str, Any], title: str, fields: dict[str, Any]) -> str:
     rows = [_row(schema, field, form) for field, form in fields.items()]
     return "\n".join([f"## {title}", "", "| field | default | meaning |", "| --- | --- | --- |", *rows, ""])
+
+
+def _thresholds() -> str:
+    """What `policy.thresholds` is without a word of the user's; times are told more finely in a paired run."""
+    rows = []
+    for metric in DEFAULT_THRESHOLDS:
+        between = Policy().threshold(suite="any", metric=metric)
+        paired = Policy().threshold(suite="any", metric=metric, paired=metric.endswith("_time"))
+        rows.append(f"| `{metric}` | {100 * between:g}% | {100 * paired:g}% |")
+    return "\n".join([THRESHOLDS, *rows, ""])
 
 
 def _row(schema: dict[str, Any], field: str, form: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import gpus
 
 WORKSPACE, CONFIG, RESULTS, PREPARED, NOISE = "/workspace", "/config", "/results", "/prepared", "/noise"
+LOCKS, CACHE = "/locks", "/cache"
 DOCUMENTS, REPORT, BASELINE, EVENT, CERTIFICATES = "/documents", "/report", "/baseline", "/event.json", "/certificates.pem"
 
 GITHUB = (
@@ -34,18 +35,25 @@ GITHUB = (
 )
 """What ci-bench asks of a workflow."""
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-BENCH = ("CI", "GITHUB_BASE_REF", "GITHUB_HEAD_REF")
-"""What measuring may know of the workflow: the names of the branches, by which it finds the base commit."""
+BENCH = ("CI", "GITHUB_BASE_REF", "GITHUB_HEAD_REF", "GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
+"""What measuring may know of the workflow: the names of the branches, by which it finds the base commit, and which run it is."""
 _TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
 _FETCHED = (("baseline", BASELINE), ("config", CONFIG))
 _HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
+
+
+USERS = "65101:65102"
+"""Base's user and head's in the bench container of a paired run, where this host allows for them (`preflight.find_users`)."""
+_POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
+"""What root needs there to start and end their processes, and to hand files over. The code under test has none of it."""
 
 
 def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The container that runs the code under test: `phase` is ``setup`` or ``bench``, each with its own word on the network."""
     settings = state["settings"]
     limits = [f"--pids-limit={settings['pids_limit']}", f"--shm-size={settings['shm_size']}"]
-    limits += [f"--memory={settings['memory']}"] if settings["memory"] else []
+    memory = settings["memory"] or state.get("memory", "")
+    limits += [f"--memory={memory}", f"--memory-swap={memory}"] if memory else []
     limits += [f"--cpus={settings['cpus']}"] if settings["cpus"] else []
     mounts = [
         _mount(state["workspace"], WORKSPACE),
@@ -53,18 +61,52 @@ def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ:
         _mount(_inside(state, "results"), RESULTS, writable=True),
         _mount(_inside(state, "prepared"), PREPARED, writable=True),
     ]
+    mounts += [_mount(_inside(state, "cache"), CACHE, writable=True)] if phase == "setup" else []
     mounts += [_mount(settings["noise"], NOISE)] if settings["noise"] else []
     mounts += [_mount(folder, folder) for folder in settings["mounts"]]
+    mounts += [_mount(state["locks"], LOCKS, writable=True)] if phase == "bench" and state["locks"] else []
     named = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
     return [
-        *_start(state, phase, "bridge" if settings[f"{phase}_network"] else "none"),
+        *_start(state, phase, "bridge" if settings[f"{phase}_network"] else "none", apart=apart(state)),
         *gpus.arguments(settings["gpus"], state["gpu_access"]),
         *limits,
         *(part for mount in mounts for part in mount),
         *_names(named),
+        *(part for one in asked_of_the_engine(state, LOCKS).items() for part in ("-e", "=".join(one))),
+        *(("-e", f"CI_BENCH_CACHE={CACHE}") if phase == "setup" else ()),
+        *(("-e", f"CI_BENCH_USERS={USERS}") if apart(state) else ()),
         state["image"],
         *command,
     ]
+
+
+def asked_of_the_engine(state: Mapping[str, Any], locks: str) -> dict[str, str]:
+    """What the engine is told of this job: where it queues for its device, by which name, and which kind of device it has."""
+    gpu = state["settings"]["mode"] == "container" and state["settings"]["gpus"] != "none"
+    told = {"CI_BENCH_LOCKS": locks if state["locks"] else "", "CI_BENCH_RUN": state["run"]}
+    told["CI_BENCH_REQUIRE_DEVICE"] = "cuda" if gpu else ""
+    return {name: value for name, value in told.items() if value}
+
+
+def apart(state: Mapping[str, Any]) -> bool:
+    """Whether base and head are users of their own, and the process that starts theirs is the container's root."""
+    return bool(state.get("apart")) and state["settings"]["baseline"] == "paired"
+
+
+def settle(state: Mapping[str, Any], *folders: str) -> list[str]:
+    """A container of a moment that makes this runner's user the owner of what is in some folders of the job."""
+    mounts = [part for folder in folders for part in _mount(_inside(state, folder), f"/{folder}", writable=True)]
+    line = f"chown -hR {state['user']} {' '.join(f'/{folder}/.' for folder in folders)}"
+    return [*_moment(state, as_root=True), *mounts, "--entrypoint", "/bin/sh", state["image"], "-c", line]
+
+
+def try_users(state: Mapping[str, Any]) -> list[str]:
+    """A container of a moment that does what `apart` needs: becomes another user, and hands over a file of `results`."""
+    base = USERS.partition(":")[0]
+    become = f"setpriv --reuid={base} --regid={base} --clear-groups true"
+    line = f"touch /results/theirs && chown {base}:{base} /results/theirs && {become} && chown {state['user']} /results/theirs"
+    mount = _mount(_inside(state, "results"), RESULTS, writable=True)
+    return [*_moment(state, as_root=True), *mount, "--entrypoint", "/bin/sh", state["image"], "-c", line]
 
 
 def report(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -112,15 +154,20 @@ def name(state: Mapping[str, Any], phase: str) -> str:
     return f"ci-bench-{state['job']}-{phase}"
 
 
-def _moment(state: Mapping[str, Any]) -> list[str]:
-    common = ["run", "--rm", "--network=none", "--label", label(state["job"]), "--user", state["user"]]
+def _moment(state: Mapping[str, Any], *, as_root: bool = False) -> list[str]:
+    common = ["run", "--rm", "--network=none", "--label", label(state["job"]), *_user(state, as_root=as_root)]
     return [*common, "--tmpfs", _TEMPORARY, *_HARDENED]
 
 
-def _start(state: Mapping[str, Any], phase: str, network: str) -> list[str]:
+def _start(state: Mapping[str, Any], phase: str, network: str, *, apart: bool = False) -> list[str]:
     common = ["docker", "run", "--rm", "--init", "--name", name(state, phase), "--label", label(state["job"])]
-    private = ["--tmpfs", _TEMPORARY, "--user", state["user"], "--workdir", WORKSPACE]
+    private = ["--tmpfs", _TEMPORARY, *_user(state, as_root=apart), "--workdir", WORKSPACE]
     return [*common, f"--network={network}", *_HARDENED, *private]
+
+
+def _user(state: Mapping[str, Any], *, as_root: bool) -> list[str]:
+    powers = [f"--cap-add={power}" for power in _POWERS] if as_root else []
+    return ["--user", "0:0" if as_root else state["user"], *powers]
 
 
 def _names(names: Sequence[str]) -> list[str]:

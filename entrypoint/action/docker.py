@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from faults import Fault
-from workflow import say
+from supervise import supervise
+from workflow import Log, say
 
 TRIES = 3
+BUILT = "ci-bench.local/built"
+"""The tag of an image that was built here: `docker image prune`, which takes what has no tag, spares it."""
 _CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -42,6 +45,23 @@ def ask(*arguments: str, timeout_s: float = 120) -> tuple[int, str, str]:
     return done.returncode, done.stdout, tail(done.stderr)
 
 
+def show(*arguments: str, timeout_s: float = 3600) -> tuple[int, str]:
+    """Exit code of a docker command that takes minutes, and the end of its output, all of which is in the job's log at once."""
+    last = bytearray()
+
+    def take(chunk: bytes) -> None:
+        log.take(chunk)
+        last.extend(chunk)
+        del last[:-2000]
+
+    with Path(os.devnull).open("wb") as nothing:
+        log = Log(nothing)
+        code, how = supervise(["docker", *arguments], environ=client_environment(os.environ), take=take, timeout_s=timeout_s)
+        log.finish()
+    said = tail(last.decode("utf-8", "replace"))
+    return (code, said) if how == "exited" else (124, f"docker {arguments[0]} was ended: {how}")
+
+
 def tail(text: str) -> str:
     """The last words of a complaint, in one line."""
     return " ".join(text.split())[-500:] or "it gave no reason"
@@ -61,6 +81,12 @@ def information() -> Mapping[str, Any]:
     return told
 
 
+def memory(told: Mapping[str, Any]) -> str:
+    """What measuring may take where nothing else is said: all but a tenth, so that the runner outlives what takes all it gets."""
+    total = told.get("MemTotal")
+    return f"{int(total * 0.9)}b" if isinstance(total, int) and total > 0 else ""
+
+
 def user(told: Mapping[str, Any]) -> str:
     """The user that a container runs as, so that what it writes is this runner's: root is mapped to it by a rootless daemon."""
     options = told.get("SecurityOptions") or ()
@@ -73,7 +99,7 @@ def pull(image: str, wait: float = 1.0) -> str:
     """Pull an image, and return the id that it is run by. Raises `Fault` after the third try."""
     complaint = ""
     for attempt in range(TRIES):
-        code, _, complaint = ask("pull", "--quiet", image, timeout_s=3600)
+        code, complaint = show("pull", image)
         if code == 0:
             return identify(image)
         time.sleep(wait * 4**attempt if attempt + 1 < TRIES else 0)
@@ -85,7 +111,7 @@ def pull(image: str, wait: float = 1.0) -> str:
 
 def build(folder: Path, note: Path) -> str:
     """Build this repository's own Dockerfile, and return the image's id."""
-    code, _, complaint = ask("build", "--iidfile", str(note), str(folder), timeout_s=3600)
+    code, complaint = show("build", "--iidfile", str(note), "--tag", BUILT, str(folder))
     if code:
         raise Fault("build", detail=complaint)
     return note.read_text(encoding="utf-8").strip()

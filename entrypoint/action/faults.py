@@ -19,6 +19,7 @@ FAULTS = {  # each in one line, so that it is found as it is read
     "mount": "a container does not see this runner's files: {detail}",
     "write": "a container cannot write into a folder of this runner: {detail}",
     "gpu": "no container gets the GPU: {detail}",
+    "cuda": "the image cannot compute on the GPU that its container gets: {detail}",
     "no_ci_bench": "mode: native runs the `ci-bench` command of this machine, and there is none: install it, or run the job in ci-bench's image",  # noqa: E501
     "configuration": "the base branch's configuration cannot be had: {detail}",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,16 +14,18 @@ import inputs
 import workflow
 
 _PATTERN = r"(?=.{1,100}$)[A-Za-z0-9][A-Za-z0-9._-]*(\*[A-Za-z0-9._-]*)?"
+_MACHINE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
+_MACHINES = rf"{_MACHINE}( *, *{_MACHINE}){{0,15}}"
 _OF_BOTH = (
     *("config_path", "baseline", "base", "baseline_branch", "baseline_workflow", "baseline_farthest"),
     *("comment", "comment_author", "check", "check_name", "key", "patience_s"),
 )
 FIELDS: Mapping[str, inputs.Parse] = {
-    "command": inputs.one_of("publish", "announce"),
+    "command": inputs.one_of("publish", "announce", "install"),
     "gate": inputs.boolean,
-    "artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the legs of a matrix"),
-    "legs": inputs.whole(1, 16),
-    "baseline_artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the legs of a matrix"),
+    "artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the names of machines"),
+    "machines": inputs.form(_MACHINES, "names of up to 16 machines, separated by commas", empty=True),
+    "baseline_artifact": inputs.form(_PATTERN, "an artifact's name, with one * for the names of machines"),
     **{name: inputs.FIELDS[name] for name in _OF_BOTH},
 }
 """Every input of report/action.yml but the token."""
@@ -33,16 +36,28 @@ VERDICTS = {1, 4}
 def hosted() -> int:
     """Run the command with what `install.sh` has installed; its exit code, unless only the check is to tell the verdict."""
     settings = inputs.read(os.environ, FIELDS)
-    source = Path(__file__).resolve().parents[2] / "src"
     temporary = Path(os.environ["RUNNER_TEMP"])
-    python = temporary / "ci-bench-report" / "bin" / "python"
-    argv = [str(python), "-m", "ci_bench.cli", *arguments(settings, str(temporary / "ci-bench-documents"))]
-    environ = {**os.environ, "PYTHONPATH": str(source), "PYTHONSAFEPATH": "1"}
-    code = subprocess.run(argv, env=environ, check=False).returncode
+    program = make_program(temporary / "ci-bench-report")
+    if settings["command"] == "install":
+        workflow.add_to_path(program.parent)
+        return subprocess.run([str(program), "--version"], check=False).returncode
+    argv = [str(program), *arguments(settings, str(temporary / "ci-bench-documents"))]
+    code = subprocess.run(argv, check=False).returncode
     if settings["command"] == "publish" and not settings["gate"] and code in VERDICTS:
         workflow.say(f"the check tells the verdict (exit code {code}); this job does not fail for it")
         return 0
     return code
+
+
+def make_program(venv: Path) -> Path:
+    """The program ``ci-bench``, in a folder of its own: this source, with what is installed in the environment."""
+    source = Path(__file__).resolve().parents[2] / "src"
+    program = venv / "program" / "ci-bench"
+    program.parent.mkdir(exist_ok=True)
+    words = [f"PYTHONPATH={source}", "PYTHONSAFEPATH=1", str(venv / "bin" / "python"), "-m", "ci_bench.cli"]
+    program.write_text(f'#!/bin/sh\nexec env {shlex.join(words)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return program
 
 
 def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
@@ -50,4 +65,5 @@ def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
     told = ["--output", output, *commands.mark(settings), "--patience", str(settings["patience_s"])]
     if settings["command"] == "announce":
         return ["announce", *told]
-    return ["publish", "--artifact", settings["artifact"], "--legs", str(settings["legs"]), *told, *commands.judging(settings)]
+    machines = ["--machines", settings["machines"]] if settings["machines"] else []
+    return ["publish", "--artifact", settings["artifact"], *machines, *told, *commands.judging(settings)]

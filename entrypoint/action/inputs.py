@@ -142,6 +142,7 @@ FIELDS: Mapping[str, Parse] = {
     "pids_limit": whole(64, 1_000_000),
     "timeout_minutes": whole(1, 7_000),
     "min_free_disk_gb": whole(0, 100_000),
+    "cache": lambda text: _folder(text) if text else "",
     "noise": lambda text: _folder(text) if text else "",
     "mounts": _folders,
     "pass_env": _names,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
+import caches
 import collect
 import commands
 import containers
@@ -30,6 +31,8 @@ OF_DOCKER = {
     127: "the image has no entrypoint",
 }
 KILLED = 137
+LEAST_FREE_BYTES = 500 << 20
+"""What the runner itself needs to end a job."""
 _NATIVE = (
     "PATH",
     "LANG",
@@ -48,11 +51,26 @@ _ADDRESSES = ("comment_url", "check_url")
 
 def preflight() -> int:
     """Check the inputs and the runner, and make the folders of this job."""
-    state = examination.examine(inputs.read(os.environ), os.environ)
+    settings = inputs.read(os.environ)
+    if settings["baseline"] == "paired":
+        settings["base"] = settings["base"] or base_of_group(os.environ)
+    state = examination.examine(settings, os.environ)
     work = Path(state["work"])
     _write(work / "state.json", state)
     workflow.set_outputs({"work": str(work), "documents": str(work / "documents")})
     return 0
+
+
+def base_of_group(environ: Mapping[str, str]) -> str:
+    """The commit that a merge group is made on, which no clone can tell; empty for every other event."""
+    if environ.get("GITHUB_EVENT_NAME") != "merge_group":
+        return ""
+    try:
+        event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
+        base = str(event["merge_group"]["base_sha"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return base if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", base) else ""
 
 
 def baseline() -> int:
@@ -74,7 +92,15 @@ def baseline() -> int:
 def setup() -> int:
     """Both sides' environments. That it failed is for the report to say."""
     state = _state()
-    _record(state, "setup", *_bench(state, "setup", commands.setup(state)))
+    contained = state["settings"]["mode"] == "container"
+    if contained:
+        caches.seed(state, os.environ)
+    code, how = _bench(state, "setup", commands.setup(state))
+    _record(state, "setup", code, how)
+    if contained and code == 0:
+        if containers.apart(state):
+            _settle(state, "cache")
+        caches.keep(state, os.environ)
     return 0
 
 
@@ -141,7 +167,9 @@ def cleanup() -> int:
     if state["settings"]["mode"] == "container":
         removed = docker.remove(containers.label(state["job"]))
         workflow.say(f"{removed} containers were left to remove")
-    for folder in ("prepared", "results", "baseline", "config", "report"):
+        if containers.apart(state):
+            _settle(state, "results", "prepared", "cache")
+    for folder in ("prepared", "cache", "results", "baseline", "config", "report"):
         _remove(Path(state["work"]) / folder)
     return 0
 
@@ -157,6 +185,7 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
     argv = ["ci-bench", *command] if native else containers.bench(state, phase, command, os.environ)
     named = (*containers.BENCH, *settings["pass_env"], *(_NATIVE if native else ()))
     values = {name: os.environ[name] for name in named if name in os.environ}
+    values.update(containers.asked_of_the_engine(state, state["locks"]) if native else {})
     with (work / f"{phase}.log").open("wb") as file, workflow.without_commands():
         log = workflow.Log(file)
         code, how = supervise(
@@ -166,8 +195,11 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
             timeout_s=settings["timeout_minutes"] * 60,
             container=None if native else containers.name(state, phase),
             folder=Path(state["workspace"]),
+            trouble=lambda: _full(work),
         )
         log.finish()
+    if not native and containers.apart(state):
+        _settle(state, "results")
     if not native and code in OF_DOCKER:
         how = OF_DOCKER[code]
     elif code in {KILLED, -9} and how == "exited":
@@ -176,6 +208,19 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
         said = "took longer than timeout_minutes allows, and was stopped" if how == "timeout" else how
         workflow.annotate("warning", f"{phase}: {said}")
     return (code if code >= 0 else 128 - code), how
+
+
+def _full(work: Path) -> str:
+    """Whether the code under test has filled the runner's disk, in words."""
+    free = shutil.disk_usage(work).free
+    return f"it left less than {LEAST_FREE_BYTES >> 20} MiB of the disk free" if free < LEAST_FREE_BYTES else ""
+
+
+def _settle(state: State, *folders: str) -> None:
+    """Make what other users left in folders of the job this runner's."""
+    code, _, complaint = docker.ask(*containers.settle(state, *folders))
+    if code:
+        workflow.annotate("warning", f"files of other users are left in {state['work']}: {complaint}")
 
 
 def _talk(state: State, phase: str, command: Sequence[str]) -> int:

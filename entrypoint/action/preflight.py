@@ -16,9 +16,13 @@ import gpus
 from faults import Fault
 from workflow import say
 
-FOLDERS = ("config", "results", "prepared", "documents", "report", "baseline")
+FOLDERS = ("config", "results", "prepared", "cache", "documents", "report", "baseline")
 _JOB_CONTAINER = ("/__w", "/__t")
 _CREDENTIAL = re.compile(r"(?im)^\s*extraheader\s*=|^\s*(?:push)?url\s*=\s*\w+://[^/\s]*:[^/\s]*@|^\s*\[credential|_authtoken")
+_LOCKS = "/tmp/ci-bench-locks"  # noqa: S108 - shared by all jobs and users of this machine on purpose
+_CONTEXT = "python -I -m ci_bench.engine.machine.context"
+_CONTEXT_S = 300
+"""Importing torch from a cold disk takes its time."""
 _GPU_PROBE = "ls /dev/nvidiactl /dev/nvidia[0-9]* 2>/dev/null || ls /dev/dxg"
 
 
@@ -37,16 +41,21 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     check_disk(work, settings["min_free_disk_gb"])
     nonce = secrets.token_hex(6)
     job = "-".join([environ.get("GITHUB_RUN_ID", "0"), environ.get("GITHUB_RUN_ATTEMPT", "1"), nonce])
-    state = {"settings": dict(settings), "workspace": str(workspace), "work": str(work), "job": job}
+    state: dict[str, Any] = {"settings": dict(settings), "workspace": str(workspace), "work": str(work), "job": job}
+    state["locks"] = make_locks(environ.get("CI_BENCH_LOCKS") or _LOCKS)
+    state["run"] = f"{environ.get('GITHUB_REPOSITORY', 'a job')} run {environ.get('GITHUB_RUN_ID', '0')}"
     if settings["mode"] == "native":
         return state
     if Path(told.get("DockerRootDir") or "/nowhere").is_dir():
         check_disk(Path(told["DockerRootDir"]), settings["min_free_disk_gb"])
-    state["user"] = docker.user(told)
+    state["user"], state["memory"] = docker.user(told), docker.memory(told)
     state["image"] = find_image(settings["image"], Path(environ["GITHUB_ACTION_PATH"]), work)
     check_image(state)
     check_mount(state)
+    state["apart"] = settings["baseline"] == "paired" and find_users(state)
+    state["locks"] = shared_locks(state)
     state["gpu_access"] = find_gpu(state)
+    check_cuda(state)
     return state
 
 
@@ -65,7 +74,24 @@ def make_folders(temporary: Path) -> Path:
     work = temporary / f"ci-bench-{secrets.token_hex(8)}"
     for folder in (work, *(work / name for name in FOLDERS)):
         folder.mkdir(mode=0o700, parents=True)
+    (work / "cache").chmod(0o711)  # base's user and head's pass through it, each to its own
     return work
+
+
+def make_locks(folder: str) -> str:
+    """The folder of this machine that jobs queue in for a device, for every user; empty where there can be none."""
+    place = Path(folder)
+    try:
+        if not place.is_dir():
+            place.mkdir(parents=True)
+            place.chmod(0o1777)  # sticky, so that no user removes another's
+    except OSError as error:
+        say(f"{place} cannot be made ({error.strerror}): nothing keeps another job from measuring on the same device")
+        return ""
+    if place.is_symlink() or any(character in folder for character in ',"\n'):
+        say(f"{place} is no folder that can be mounted: nothing keeps another job from measuring on the same device")
+        return ""
+    return str(place)
 
 
 def check_disk(path: Path, wanted_gb: int) -> None:
@@ -108,6 +134,42 @@ def check_mount(state: Mapping[str, Any]) -> None:
     answer.unlink()
 
 
+def find_users(state: Mapping[str, Any]) -> bool:
+    """Whether base and head can be users of their own here: not every daemon that remaps users, or drops capabilities, allows."""
+    theirs = Path(state["work"]) / "results" / "theirs"
+    code, _, complaint = docker.ask(*containers.try_users(state))
+    try:
+        theirs.unlink()
+    except OSError as error:
+        code, complaint = code or 1, complaint if code else f"what a container writes cannot be removed: {error.strerror}"
+    if code:
+        why = f"here a container's root cannot start processes of other users ({complaint})"
+        say(f"base and head run as one user: {why}; what head does to base is noticed, not prevented (docs/security.md)")
+    return not code
+
+
+def shared_locks(state: Mapping[str, Any]) -> str:
+    """The folder of locks, where containers see and write the same one: a runner that is a container itself may have its own."""
+    folder = state["locks"]
+    if not folder:
+        return ""
+    word = secrets.token_hex(16)
+    asked = Path(folder) / f"asked-{word}"
+    try:
+        asked.write_text(word)
+        mount = ("--mount", f"type=bind,source={folder},target=/probe")
+        line = f"cat /probe/{asked.name} && : >/probe/{asked.name}"
+        code, out, _ = docker.ask(*containers.probe(state, *mount, line))
+        if code == 0 and out == word:
+            return str(folder)
+    except OSError as error:
+        say(f"{folder} cannot be written: {error.strerror}")
+    finally:
+        asked.unlink(missing_ok=True)
+    say(f"containers do not share {folder} with this runner: nothing keeps another job from measuring on the same device")
+    return ""
+
+
 def find_gpu(state: Mapping[str, Any]) -> str:
     """The way by which a container gets the GPUs that are asked for: the first that works."""
     settings = state["settings"]
@@ -124,3 +186,15 @@ def find_gpu(state: Mapping[str, Any]) -> str:
         complaints.append(f"{way}: {complaint if code in {125, 126, 127} else 'no device appeared'}")
     hint = "install the NVIDIA Container Toolkit on the host, or set `gpus: none` to measure on the CPU"
     raise Fault("gpu", detail=f"{'; '.join(complaints)}. {hint}")
+
+
+def check_cuda(state: Mapping[str, Any]) -> None:
+    """Whether the image's torch computes on the GPU that its container gets: that the device files are there is not enough."""
+    settings = state["settings"]
+    if settings["gpus"] == "none":
+        return
+    options = gpus.arguments(settings["gpus"], state["gpu_access"])
+    code, out, complaint = docker.ask(*containers.probe(state, *options, _CONTEXT), timeout_s=_CONTEXT_S)
+    if code:
+        raise Fault("cuda", detail=complaint)
+    say(f"GPU: {out.strip()}")

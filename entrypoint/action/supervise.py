@@ -19,6 +19,7 @@ from typing import Callable
 GRACE_S = 5.0
 """How long the code under test has to end by itself."""
 _DRAIN_S = 1.0
+_LOOK_S = 1.0
 
 
 @contextmanager
@@ -80,8 +81,12 @@ def supervise(
     timeout_s: float,
     container: str | None = None,
     folder: Path | None = None,
+    trouble: Callable[[], str] = lambda: "",
 ) -> tuple[int, str]:
-    """Run a command, hand its output to `take`; its exit code, and how it ended: ``exited``, ``timeout`` or ``cancelled``."""
+    """Run a command, hand its output to `take`; its exit code, and how it ended: ``exited``, ``timeout`` or ``cancelled``.
+
+    `trouble` is asked every second whether the runner can bear it any longer; what it says is how the command was ended.
+    """
     with cancellations() as cancelled:
         process = subprocess.Popen(
             list(argv),
@@ -93,16 +98,21 @@ def supervise(
             start_new_session=True,
         )
         stop = Stop(process, container, environ)
-        deadline, ended = time.monotonic() + timeout_s, "exited"
+        asked = time.monotonic()
+        deadline, ended = asked + timeout_s, "exited"
         for chunk in _output(process):
             take(chunk)
             if ended == "exited" and (cancelled or time.monotonic() > deadline):
                 ended = "cancelled" if cancelled else "timeout"
+            elif ended == "exited" and time.monotonic() > asked + _LOOK_S:
+                asked, ended = time.monotonic(), trouble() or "exited"
             if ended != "exited":
                 stop.ask()
         if container is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+        if process.stdout is not None:
+            process.stdout.close()
         return process.wait(), ended
 
 

@@ -99,6 +99,14 @@ def set_outputs(values: Mapping[str, str]) -> None:
             stream.write("".join(lines))
 
 
+def add_to_path(folder: Path) -> None:
+    """Let the steps that follow find the programs of a folder."""
+    path = os.environ.get("GITHUB_PATH")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as stream:
+            stream.write(f"{folder}\n")
+
+
 def read_outputs(path: Path) -> Mapping[str, str]:
     """What a container of ours has written as its outputs."""
     if not path.exists():

@@ -1,38 +1,70 @@
-"""The entry point: argv to a command, errors to an exit code. What each command does is in `commands`."""
+"""The entry point: argv and environment to settings, errors to an exit code. What each command does is in `commands`."""
 
 import argparse
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from ci_bench.commands import converting, looking, measuring, preparing, reading
+from ci_bench.commands import converting, measuring, preparing, reading, rendering
 from ci_bench.commands.trend import bisecting, history
 from ci_bench.commands.trusted import publishing
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.flags import make_parser
+from ci_bench.settings import (
+    Bisecting,
+    Comparing,
+    Converting,
+    Examining,
+    Fastrnns,
+    Measuring,
+    Publishing,
+    Settings,
+    Showing,
+    Trend,
+    Validating,
+)
 
-COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "run": measuring.run,
-    "gate": measuring.gate,
-    "setup": preparing.setup,
-    "compare": reading.compare,
-    "report": looking.report,
-    "show": looking.show,
-    "validate": reading.validate,
-    "list": reading.list_cases,
-    "convert": converting.convert,
-    "fastrnns": measuring.fastrnns,
-    "calibrate": measuring.calibrate,
-    "publish": publishing.publish,
-    "history": history.history,
-    "bisect": bisecting.bisect,
-    "announce": publishing.announce,
-    "fetch-baseline": publishing.fetch_baseline,
-    "fetch-config": publishing.fetch_config,
-    "selftest": measuring.selftest,
-    "doctor": measuring.doctor,
+_Kind = TypeVar("_Kind", bound=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[_Kind]):
+    """One command: the kind of settings that its flags become, and what acts on them."""
+
+    kind: type[_Kind]
+    act: Callable[[_Kind], int]
+
+    def __call__(self, flags: argparse.Namespace) -> int:
+        """Act on these flags, in this process's environment and folder; returns the exit code."""
+        return self.act(self.kind.of(flags, os.environ, Path.cwd()))
+
+
+COMMANDS: Mapping[str, Command[Any]] = {
+    "run": Command(Measuring, measuring.run),
+    "gate": Command(Measuring, measuring.gate),
+    "setup": Command(Measuring, preparing.setup),
+    "compare": Command(Comparing, reading.compare),
+    "report": Command(Showing, rendering.report),
+    "show": Command(Showing, rendering.show),
+    "validate": Command(Validating, reading.validate),
+    "list": Command(Measuring, reading.list_cases),
+    "convert": Command(Converting, converting.convert),
+    "fastrnns": Command(Fastrnns, measuring.fastrnns),
+    "calibrate": Command(Measuring, measuring.calibrate),
+    "publish": Command(Publishing, publishing.publish),
+    "history": Command(Trend, history.history),
+    "bisect": Command(Bisecting, bisecting.bisect),
+    "announce": Command(Publishing, publishing.announce),
+    "fetch-baseline": Command(Publishing, publishing.fetch_baseline),
+    "fetch-config": Command(Publishing, publishing.fetch_config),
+    "selftest": Command(Examining, measuring.selftest),
+    "doctor": Command(Examining, measuring.doctor),
 }
 
 SELDOM = (200_000, 50, 1000)

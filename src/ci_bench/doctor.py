@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
-from ci_bench.engine.process.endings import explain
 from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.process.launch import Launcher, make_folder
-from ci_bench.engine.process.task import Task
+from ci_bench.engine.process.protocol import Task
+from ci_bench.engine.process.resident import explain
 from ci_bench.errors import EngineMissing, MeasuringFailed
 from ci_bench.judge.calibration import collect, noise_floors
 from ci_bench.judge.wording import percent
@@ -79,7 +79,7 @@ def noise(base: Results, head: Results) -> Finding:
         return Finding(name="noise", found="could not be measured", advice="run `ci-bench doctor` again on a quieter machine")
     floor = sorted(floors, key=lambda one: one.spread)[len(floors) // 2]
     noisy = "other work is running, or clocks change: measure on a quieter machine" if floor.spread > NOISY else ""
-    told = f"a gate with {NOISE_OUTLOOK} launches would tell changes of about {percent(floor.resolvable)}"
+    told = f"a gate with {NOISE_OUTLOOK} launches would detect changes of about {percent(floor.resolvable)}"
     return Finding(name="noise", found=f"{percent(floor.spread)} between launches of the same code; {told}", advice=noisy)
 
 

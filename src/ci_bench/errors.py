@@ -39,6 +39,10 @@ class BadDocument(BadInput):
     """A results or comparison document cannot be read. The message lists every fault by its JSON path."""
 
 
+class OtherResults(BadInput):
+    """The results are of something else than what was asked for. The message names every field that differs."""
+
+
 class UnknownSuite(BadInput):
     """A suite is named that neither ci-bench nor an installed plugin provides."""
 
@@ -52,7 +56,7 @@ class BadCheckout(BadInput):
 
 
 class CannotResume(BadInput):
-    """An interrupted run cannot be gone on with: something is different now, or nobody can tell that it is not."""
+    """An interrupted run cannot be resumed: its inputs changed, or cannot be verified."""
 
 
 class NoBase(BadInput):
@@ -81,12 +85,20 @@ class DeviceBusy(MeasuringFailed):
     """Another run of ci-bench measures on the device, for longer than this one wants to wait."""
 
 
+class WrongDevice(MeasuringFailed):
+    """The CPU would be measured where a GPU was asked for, or is there."""
+
+
 class ScratchFailed(MeasuringFailed):
     """The private folder of a run cannot be used: its disk is full, or something removed it."""
 
 
 class GitFailed(MeasuringFailed):
     """git is missing, failed at something that should work, or took too long."""
+
+
+class OutOfReach(MeasuringFailed):
+    """What base or the engine consists of was changed by code that has no business there."""
 
 
 class LauncherFailed(MeasuringFailed):

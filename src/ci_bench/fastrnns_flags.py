@@ -49,10 +49,15 @@ DEFAULT_OUTPUT = Path("ci-bench-results")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the flags ask for: what to measure and how, and remarks for the user on what is done otherwise than before."""
+    """What the flags ask for: what to measure and how, and remarks for the user on what is done otherwise than before.
+
+    `print_json` is the form of what is printed, ``oss`` or ``pep``; `None` for the table, with `sep` between its columns.
+    """
 
     config: Config
     remarks: tuple[str, ...]
+    print_json: str | None = None
+    sep: str = " "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,18 +129,19 @@ def read_flags(arguments: argparse.Namespace) -> Request:
     if complaints:
         raise BadInput("\n".join(complaints))
     config = Config(entries=(SuiteEntry(suite=SUITE, options=entry),), run=msgspec.convert(run, RunOptions))
-    return Request(config=config, remarks=tuple(_remarks(arguments, entry)))
+    remarks = tuple(_remarks(arguments, entry))
+    return Request(config=config, remarks=remarks, print_json=arguments.print_json, sep=arguments.sep)
 
 
-def print_results(results: Results, arguments: argparse.Namespace) -> Printed:
+def print_results(results: Results, request: Request) -> Printed:
     """The table on stderr as the old tool had it, or the JSON form asked for on stdout."""
     from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
 
-    if arguments.print_json == "pep":
+    if request.print_json == "pep":
         return Printed(out=write_pep(results).text, err="")
-    if arguments.print_json:
+    if request.print_json:
         return Printed(out=write_oss(results).text, err="")
-    return Printed(out="", err=write_table(results, sep=arguments.sep).text)
+    return Printed(out="", err=write_table(results, sep=request.sep).text)
 
 
 def _variants(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -166,7 +172,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _unknown(arguments: argparse.Namespace) -> Iterator[str]:
     """Names that are none, and counts that the schema never sees."""
-    from ci_bench.records.faults import nearest
+    from ci_bench.records.spelling import nearest
 
     for flag, names, known in (
         ("--group", arguments.group, GROUPS),

@@ -4,11 +4,13 @@
 """
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ci_bench import __version__
 
+MOST_MACHINES = 16
 DEFAULT_OUTPUT = Path("ci-bench-results")
 
 Command = Callable[[argparse.Namespace], int]
@@ -35,16 +37,23 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
     parser.add_argument("--report", action="store_true", help="also write report.html: what was measured, with charts")
     _resume(parser)
+    _save_outputs(parser)
+
+
+def _save_outputs(parser: argparse.ArgumentParser) -> None:
+    saved = "keep the tensors that reference arms compute beside results.json, for later runs to be held against"
+    parser.add_argument("--save-outputs", action="store_true", help=saved)
 
 
 def _resume(parser: argparse.ArgumentParser) -> None:
-    how = "go on with the interrupted run in the output folder; refused where configuration, commit or machine differ"
+    how = "resume the interrupted run in the output folder; refused where configuration, commit or machine differ"
     parser.add_argument("--resume", action="store_true", help=how)
 
 
 def _gate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser)
     _resume(parser)
+    _save_outputs(parser)
     baseline = "paired: measure the base commit in this run, in turns; artifact; none; or an earlier run's results.json or folder"
     parser.add_argument("--baseline", metavar="WORD|PATH", help=baseline)
     _base(parser)
@@ -53,9 +62,15 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     fetched = "with --baseline artifact: what fetch-baseline left there, in a step of its own that had a token"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
+    _json(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
     parser.add_argument("--save-baseline", action="store_true", help=save)
     _comment(parser)
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    how = "print one JSON document on stdout and nothing else: keep or discard, and why; for programs that try changes"
+    parser.add_argument("--json", action="store_true", dest="as_json", help=how)
 
 
 def _setup(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +88,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     _noise(parser)
     written = "also write comparison.json, report.md and report.html here"
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=written)
+    _json(parser)
     _comment(parser)
 
 
@@ -114,18 +130,6 @@ def _fastrnns(parser: argparse.ArgumentParser) -> None:
     add_flags(parser)
 
 
-def _history(parser: argparse.ArgumentParser) -> None:
-    from ci_bench.history_flags import add_history_flags
-
-    add_history_flags(parser)
-
-
-def _bisect(parser: argparse.ArgumentParser) -> None:
-    from ci_bench.history_flags import add_bisect_flags
-
-    add_bisect_flags(parser)
-
-
 def _calibrate(parser: argparse.ArgumentParser) -> None:
     _measuring(parser, output=DEFAULT_OUTPUT / "calibrate")
     _noise(parser)
@@ -135,7 +139,9 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     folders = "folders with results (default: the artifacts of the run that measured)"
     parser.add_argument("folders", type=Path, nargs="*", help=folders)
     parser.add_argument("--artifact", default="ci-bench", metavar="NAME", help="artifacts of that run; may hold one *")
-    parser.add_argument("--legs", type=int, default=1, metavar="N", help="how many artifacts there have to be")
+    machines = "the machines that the * of --artifact stands for (default: `machines` of the base branch's configuration)"
+    parser.add_argument("--machines", type=_names, metavar="NAME,…", help=machines)
+    parser.add_argument("--legs", type=_not_counted, help=argparse.SUPPRESS)
     config = "the base branch's configuration (default: fetched from there)"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=config)
     _config_path(parser)
@@ -147,6 +153,20 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     _artifact_baseline(parser)
     _mark(parser)
     _workflow(parser, patience_s=600.0)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names of machines, separated by commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    wrong = [name for name in names if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name)]
+    if wrong or not 0 < len({*names}) == len(names) <= MOST_MACHINES:
+        raise argparse.ArgumentTypeError(f"{text!r:.80}: names of up to {MOST_MACHINES} machines, each once, separated by commas")
+    return names
+
+
+def _not_counted(_: str) -> int:
+    """Machines were counted once: three artifacts of any names satisfied `--legs 3`."""
+    raise argparse.ArgumentTypeError("machines are named, not counted: --machines h200,a100,l4, or `machines:` in ci-bench.yml")
 
 
 def _announce(parser: argparse.ArgumentParser) -> None:
@@ -197,6 +217,101 @@ def _selftest(parser: argparse.ArgumentParser) -> None:
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="do not measure how noisy the machine is (about twenty seconds)")
+
+
+STORE = Path("ci-bench-history")
+
+
+def _history(parser: argparse.ArgumentParser) -> None:
+    """The actions of `ci-bench history`, each with its own flags."""
+    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    add = actions.add_parser("add", help="keep the numbers of runs")
+    add.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results.json, or the folder of a run")
+    add.add_argument("--url", help="where the run is to be seen (default: this workflow's run)")
+    add.add_argument("--report", dest="run_report", metavar="URL", help="where its report is to be seen")
+    _store(add)
+    check = actions.add_parser("check", help="look for changes for the worse that are still open, and exit by the policy")
+    _store(check)
+    _config(check)
+    _recent(check)
+    check.add_argument(
+        "--confirm", action="store_true", help="measure the neighbouring commits of each against each other, in turns"
+    )
+    check.add_argument("--most", type=int, default=3, metavar="N", help="with --confirm: so many pairs of commits at most")
+    check.add_argument("--issue", action="store_true", help="on GitHub: open or update one issue, and close it once all is well")
+    check.add_argument("--issue-author", default="github-actions[bot]", metavar="LOGIN", help="whose issues are ours")
+    check.add_argument("--key", default="default", help="tells several histories of one repository apart")
+    check.add_argument("--page-url", metavar="URL", help="where the trend page is, for the issue")
+    patience = "how long to wait for GitHub in all"
+    check.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
+    _measuring_as_gate(check)
+    page = actions.add_parser("page", help="write the trend page: one HTML file")
+    page.add_argument("-o", "--output", type=Path, default=Path("trend.html"), metavar="FILE", help="the page")
+    page.add_argument("--title", default="Trend", help="its title")
+    page.add_argument("--commits", metavar="URL", help="where commits are to be seen (default: from the runs' own addresses)")
+    _store(page)
+    _config(page)
+    _recent(page)
+    compact = actions.add_parser("compact", help="put single records together, and thin out old runs beyond a size")
+    compact.add_argument("--most-bytes", type=int, metavar="N", help="of the whole store (default: 32,000,000)")
+    compact.add_argument("--export", type=Path, metavar="FILE", help="also write everything to one file, for an artifact")
+    _store(compact)
+    taken = actions.add_parser("import", help="import a data.js of github-action-benchmark, or a history that was exported")
+    taken.add_argument("file", type=Path, help="data.js, or history.json.gz")
+    _store(taken)
+    fetch = actions.add_parser("fetch", help="on GitHub: import what earlier runs left in artifacts")
+    fetch.add_argument("--artifact", default="ci-bench-history", metavar="NAME", help="how the artifacts are called")
+    fetch.add_argument("--from-branch", metavar="BRANCH", help="runs of which branch are believed (default: this run's)")
+    fetch.add_argument("--newest", type=int, default=10, metavar="N", help="how many artifacts to read at most")
+    fetch.add_argument("--patience", dest="patience_s", type=float, default=120.0, metavar="S", help=patience)
+    _store(fetch)
+
+
+def _bisect(parser: argparse.ArgumentParser) -> None:
+    """GOOD, BAD and what is measured."""
+    parser.add_argument("good", metavar="GOOD", help="a commit without the change")
+    parser.add_argument("bad", metavar="BAD", help="a later commit with it")
+    case = "cases whose id contains TEXT; repeatable (default: all of the configuration)"
+    parser.add_argument("-k", "--case", dest="filter", action="append", default=[], metavar="TEXT", help=case)
+    parser.add_argument("--metric", metavar="NAME", help="the metric to follow (default: the one that got worse the most)")
+    parser.add_argument("--first-parent", action="store_true", help="try merges only, not what they merged")
+    _config(parser)
+    _measuring_as_gate(parser)
+
+
+def _store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-s", "--store", type=Path, default=STORE, metavar="DIR", help="the store's folder (default: ci-bench-history)"
+    )
+    parser.add_argument("--branch", metavar="NAME", help="keep the store on this branch instead, without a checkout of it")
+    parser.add_argument("--remote", metavar="NAME", help="with --branch: the branch of this remote (default: of this clone)")
+
+
+def _recent(parser: argparse.ArgumentParser) -> None:
+    least = "the smallest relative change of a time that matters (default: 0.01, one per cent)"
+    parser.add_argument("--least", type=_share, default=0.01, metavar="SHARE", help=least)
+    recent = "a change that is older than N runs is the new normal (default: 100)"
+    parser.add_argument("--recent", type=int, default=100, metavar="N", help=recent)
+
+
+def _share(text: str) -> float:
+    """``0.02`` and ``2%`` are the same."""
+    number, percent, rest = text.partition("%")
+    try:
+        value = float(number) / (100.0 if percent else 1.0)
+    except ValueError:
+        value = -1.0
+    if rest or not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction such as 0.02 or 2%")
+    return value
+
+
+def _measuring_as_gate(parser: argparse.ArgumentParser) -> None:
+    output = Path("ci-bench-results") / "commits"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
+    parser.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (wins over the configuration)")
+    noise = "where calibrations are kept (default: $CI_BENCH_NOISE, else ~/.local/state/ci-bench/noise)"
+    parser.add_argument("--noise", type=Path, metavar="DIR", help=noise)
 
 
 GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {

@@ -14,10 +14,12 @@ from ci_bench.judge.calibration import NoiseFloor, fingerprint, merge
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
-from ci_bench.records.case import Case, Fact
+from ci_bench.records.results import Case, Fact
 from ci_bench.suites.base import Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
+
+_NO_TIMES = (StageKind.VERIFY, StageKind.SEEDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +85,7 @@ class _TimesOnly:
         return getattr(self.suite, name)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        return tuple(stage for stage in self.suite.stages(case) if stage.kind is not StageKind.VERIFY)
+        return tuple(stage for stage in self.suite.stages(case) if stage.kind not in _NO_TIMES)
 
 
 def times_only(plan: Sequence[tuple[Suite, Case]]) -> Plan:

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
-from ci_bench.judge.openness import still_open
-from ci_bench.judge.parity.closeness import closeness
-from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
+from ci_bench.judge.parity import closeness
+from ci_bench.judge.policy import Scope
+from ci_bench.judge.sequential import Rule, adaptive, fixed
+from ci_bench.judge.stopping import still_open
 from ci_bench.noise_floor import NoiseFolder
 from ci_bench.planning import Plan
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
-from ci_bench.records.case import SideName
 from ci_bench.records.comparison import BaselineMode, Comparison
-from ci_bench.records.config import Config, RunOptions, Sampling
-from ci_bench.records.policy import Policy
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.records.config import Config, Policy, RunOptions, Sampling
+from ci_bench.records.results import Environment, Results, Run, RunState, SideName, Source
 from ci_bench.report.charts.values import Material
 from ci_bench.report.markdown import render_report
 
@@ -54,6 +53,11 @@ class Baseline:
     absence: str | None = None
 
 
+def paired_with(base: Results) -> Baseline:
+    """The base side of a paired run."""
+    return Baseline(mode=BaselineMode.PAIRED, results=base)
+
+
 def measure(
     plan: Plan,
     *,
@@ -80,7 +84,7 @@ def measure(
         require_machine(known.get(name), environment)
         unwritten = (name,) if len(told) == len(sources) else tuple(sources)
         told[name] = environment, ledger
-        if len(told) < len(sources):  # of a run that is gone on with nothing is touched before each side's machine is known
+        if len(told) < len(sources):  # of a run that is resumed nothing is touched before each side's machine is known
             return
         for side in unwritten:
             documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
@@ -88,7 +92,7 @@ def measure(
 
     planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
     ledgers = {name: planned.resumed(earlier.ledgers[name]) if earlier else planned for name in sources}
-    for name in () if earlier else sources:  # what is gone on with stays as it is until the machine is known to be the same
+    for name in () if earlier else sources:  # what is resumed stays as it is until the machine is known to be the same
         record(name, UNSEEN, planned)
     measured = engine(plan, sides, ledgers, record)
     ended = replace(run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -108,15 +112,15 @@ def place(folder: Path, name: SideName) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenCases:
-    """The judge's answer while a paired run is measured: which cases need another launch?"""
+    """The judge's answer while a paired run is measured: which cases need another launch, and for which of their metrics?"""
 
     run: Run
     sides: "tuple[Side, ...]"
     config: Config
     noise: NoiseFolder
 
-    def __call__(self, launches: int, measured: "Measured") -> frozenset[str]:
-        """The ids of the cases that are open after so many launches."""
+    def __call__(self, launches: int, measured: "Measured") -> Mapping[str, frozenset[tuple[str, str]]]:
+        """The cases that are open after so many launches, by id, with name and arm of their open metrics."""
         base, head = (
             results_of(self.run, side.source, *measured[side.name])
             for name in (SideName.BASE, SideName.HEAD)
@@ -146,10 +150,12 @@ def judge(
     folder: Path | None,
     calibration: Calibration | None = None,
     rule: Rule | None = None,
+    scope: Scope = Scope(),  # noqa: B008 - frozen
 ) -> Comparison:
     """Compare head with its baseline, judge by the policy, and write `comparison.json`, `report.md` and `report.html`.
 
     `calibration` and `rule` are for paired runs: what is known of the machine's noise, and what decided on the launches.
+    `scope` is what was measured of what was asked for (`judge.binding`).
     """
     comparison = compare(
         base=baseline.results,
@@ -160,6 +166,7 @@ def judge(
         tool_version=__version__,
         calibration=calibration,
         rule=rule,
+        scope=scope,
     )
     if folder is not None:
         documents.write(comparison, folder / COMPARISON)

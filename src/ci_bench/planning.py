@@ -4,16 +4,16 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from ci_bench.errors import BadConfig, BadInput
-from ci_bench.records.case import Case, Status
-from ci_bench.records.config import Config
-from ci_bench.records.policy import Policy, Rule, Severity
-from ci_bench.records.results import Results, Run, RunState
+from ci_bench.records.config import Config, Policy, Rule, RunOptions, Setup, Severity
+from ci_bench.records.results import Case, Results, Run, RunState, Status, WorkflowRun
 from ci_bench.suites.base import Suite, find_suite
 
 Plan = tuple[tuple[Suite, Case], ...]
@@ -61,13 +61,38 @@ def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset
     return {case.id: number for number, case in enumerate(ordered)}
 
 
-def start(config: Config) -> Run:
-    """A new run of a configuration, beginning now."""
-    canonical = json.dumps(msgspec.to_builtins(config), sort_keys=True)
+def start(config: Config, *, workflow: WorkflowRun | None = None, asked: Mapping[str, tuple[str, ...]] | None = None) -> Run:
+    """A new run of a configuration, beginning now, in a `workflow`, with flags that narrow or move it (`asked`)."""
     return Run(
         id=uuid.uuid4().hex,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         state=RunState.PARTIAL,
-        config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        config_digest=digest(config),
         device=config.run.device,
+        workflow=workflow,
+        asked=asked or {},
     )
+
+
+def digest(config: Config) -> str:
+    """SHA-256 of what a configuration file has measured: without flags, and without its policy and machines.
+
+    An option that has its default counts as left out, so that one that a later version adds changes no digest.
+    """
+    run, setup = config.written or config.run, config.setup
+    measured = {
+        "suites": [[entry.suite, entry.options] for entry in config.entries],
+        "plugins": {name: plugin.target for name, plugin in config.plugins.items()},
+        "baseline": config.baseline,
+        "base": config.base,
+        "run": _set_apart(run, RunOptions()),
+        "setup": _set_apart(setup, Setup()),
+    }
+    return hashlib.sha256(json.dumps(msgspec.to_builtins(measured), sort_keys=True).encode()).hexdigest()
+
+
+def _set_apart(options: RunOptions | Setup, default: RunOptions | Setup) -> dict[str, Any]:
+    """The options that differ from their default, by name."""
+    return {
+        field.name: value for field in fields(options) if (value := getattr(options, field.name)) != getattr(default, field.name)
+    }

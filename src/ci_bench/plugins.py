@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from ci_bench.engine.trees.caller import caller_environment
+from ci_bench.engine.process.users import give, users_of
 from ci_bench.engine.trees.shell import run_command
+from ci_bench.engine.trees.sides import caller_environment
 from ci_bench.errors import BadConfig, UnknownSuite
-from ci_bench.records.case import Case
+from ci_bench.records.results import Case
 from ci_bench.suites.base import Stage, Suite, find_suite
 from ci_bench.suites.planner import Answer, PlannedCase, Request
 
@@ -116,14 +117,18 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _ask(name: str, request: Request, folder: Path, environ: Mapping[str, str]) -> Answer:
+    users = users_of(environ)
+    user = users.head if users else None
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         asked, answered, log = (Path(scratch) / part for part in ("asked.json", "answered.json", "log"))
         asked.write_bytes(msgspec.json.encode(request))
+        give(Path(scratch), user)
+        visible = caller_environment(folder, environ) | ({"HOME": scratch, "TMPDIR": scratch} if users else {})
         command = shlex.join([sys.executable, "-P", "-m", "ci_bench.suites.planner", str(asked), str(answered)])
-        ended = run_command(command, folder=folder, environ=caller_environment(folder, environ), timeout_s=TIMEOUT_S, log=log)
+        ended = run_command(command, folder=folder, environ=visible, timeout_s=TIMEOUT_S, log=log, user=user)
         if ended.timed_out:
             raise UnknownSuite(f"plugins.{name}: {request.target} did not plan within {TIMEOUT_S:g} s")
-        if ended.code or not answered.is_file():
+        if ended.code or answered.is_symlink() or not answered.is_file():
             what = f"{request.target} cannot be imported and asked for a plan"
             raise UnknownSuite(f"plugins.{name}: {what}, from {folder} or its src: {ended.tail or '(it said nothing)'}")
         try:

@@ -7,7 +7,7 @@ machine. What cannot be known, such as which uncommitted changes there were, cou
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import CannotResume
 from ci_bench.planning import Plan
 from ci_bench.records import documents
-from ci_bench.records.case import SideName
-from ci_bench.records.results import Environment, Results, Run
+from ci_bench.records.results import Environment, Results, Run, SideName
 
 PROGRESS = "progress.json"
 MAX_BYTES = 10_000_000
@@ -28,7 +27,7 @@ _ANEW = "; leave --resume out to start anew"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """What an interrupted run has, by side. `run` is the run that is gone on with."""
+    """What an interrupted run has, by side. `run` is the run that is resumed."""
 
     run: Run
     ledgers: Mapping[SideName, Ledger]
@@ -42,7 +41,7 @@ def note(ledger: Ledger, results: Path) -> None:
 
 
 def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence[Side], begun: Run) -> Earlier | None:
-    """The run whose results lie in these files, to be gone on with as `begun` would begin; `None` where there is none.
+    """The run whose results lie in these files, to be resumed as `begun` would begin; `None` where there is none.
 
     Raises:
         CannotResume: something differs, or cannot be known to be the same.
@@ -56,11 +55,11 @@ def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence
     for side in sides:
         faults += _differences(found[side.name], plan=plan, side=side, begun=begun)
     if faults:
-        raise CannotResume(f"{places[SideName.HEAD]} cannot be gone on with: {'; '.join(dict.fromkeys(faults))}{_ANEW}")
+        raise CannotResume(f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}")
     counts = [_launches(path.with_name(PROGRESS)) for path in places.values()]
     whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
     return Earlier(
-        run=next(iter(found.values())).run,
+        run=replace(next(iter(found.values())).run, workflow=begun.workflow),
         ledgers={
             name: Ledger(
                 rows={row.case.id: row for row in results.cases},
@@ -75,7 +74,7 @@ def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence
 def _differences(results: Results, *, plan: Plan, side: Side, begun: Run) -> Iterator[str]:
     if results.tool_version != __version__:
         yield f"it was begun by ci-bench {results.tool_version}, this is {__version__}"
-    if results.run.config_digest != begun.config_digest:
+    if _settings(results.run) != _settings(begun):
         yield "the configuration has changed"
     elif [row.case for row in results.cases] != [case for _, case in plan]:
         yield "the cases are others (is --filter the same?)"
@@ -86,6 +85,11 @@ def _differences(results: Results, *, plan: Plan, side: Side, begun: Run) -> Ite
         yield f"{side.name} was commit {results.source.commit[:SHORT]}, now it is {now.commit[:SHORT]}"
     elif results.source.dirty is not False or now.dirty is not False:
         yield f"{side.name} had or has uncommitted changes, and nobody can tell whether they are the same"
+
+
+def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
+    """What a run was measured by: the file, and the flags but for those that choose the cases."""
+    return run.config_digest, {name: values for name, values in run.asked.items() if name != "filter"}
 
 
 def require_machine(before: Environment | None, now: Environment) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
-from ci_bench.judge.statistics.ruling import fixed
+from ci_bench.judge.sequential import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
-from ci_bench.records.config import Config, RunOptions, Sampling, SuiteEntry
-from ci_bench.records.policy import Policy, Rule
+from ci_bench.records.config import Config, Policy, Rule, RunOptions, Sampling, SuiteEntry
 from ci_bench.records.results import Results
 
 QUICK = {

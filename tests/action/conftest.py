@@ -63,7 +63,7 @@ def measured(notes):
 
     def leave(head=GIGABYTE, base=GIGABYTE):
         document(notes / "results" / "results.json", head)
-        document(notes / "results" / "base" / "results.json", base)
+        document(notes / "results" / "base" / "results.json", base, commit=BASE)
 
     return leave
 
@@ -72,12 +72,12 @@ def measured(notes):
 def runner(expressions, fake, notes, checkout, tmp_path):
     """A runner whose next job is of `event`; what is uploaded becomes an artifact of the run."""
 
-    def make(name="pull_request", event=None, *, fork=False, token=None, **more):
+    def make(name="pull_request", event=None, *, fork=False, token=None, head=HEAD, **more):
         temporary = tmp_path / "temp"
         temporary.mkdir(exist_ok=True)
-        event = event or pull_request(fork=fork)
+        event = event or pull_request(fork=fork, head=head, base=fake.state.history[0])
         if name == "pull_request":
-            fake.state.add_pull(7, HEAD, fork=fork)
+            fake.state.add_pull(7, head, fork=fork)
         standard = {
             "PATH": f"{notes / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(tmp_path),

@@ -12,7 +12,7 @@ import pytest
 from composite import Runner
 from fake_github import READ_ONLY, TOKEN
 from fake_github_events import BASE, HEAD, RUN, environment, push, workflow_run
-from gpu_runner import GIGABYTE, ROOT, UPLOAD, calls, document
+from gpu_runner import CONFIG, GIGABYTE, ROOT, UPLOAD, calls, document
 
 ACTION, REPORT = ROOT / "action.yml", ROOT / "report" / "action.yml"
 PIP = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
@@ -85,6 +85,11 @@ def test_a_forks_event_posts_through_the_trusted_half_only(fake, runner, hosted,
     assert "::notice title=ci-bench comment::" in bench.logs["report"], "as it should be: its token can only read"
     assert "s/a" in bench.summary
 
+    installed = hosted("schedule", {}).run(REPORT, command="install")
+    assert not installed.failed, installed.log
+    assert "ci-bench 0.1.0" in installed.log
+
+    fake.state.runs[RUN] |= {"status": "in_progress", "conclusion": None}
     waiting = hosted("workflow_run", workflow_run()).run(REPORT, command="announce")
     assert not waiting.failed, waiting.log
     (site,) = hosted_folder.glob("ci-bench-report/lib/python*/site-packages")
@@ -94,6 +99,7 @@ def test_a_forks_event_posts_through_the_trusted_half_only(fake, runner, hosted,
     (check,) = fake.state.checks.values()
     assert (check["head_sha"], check["status"]) == (HEAD, "in_progress")
 
+    fake.state.runs[RUN] |= {"status": "completed", "conclusion": "failure"}
     told = hosted("workflow_run", workflow_run(conclusion="failure")).run(REPORT, gate="false")
     assert not told.failed, "the check says it; nobody waits for this workflow"
     assert (told.outputs["verdict"], told.outputs["exit_code"]) == ("failed", "1")
@@ -115,9 +121,9 @@ def test_a_run_on_main_leaves_the_baseline_that_the_next_pull_request_is_compare
     )
 
     shutil.rmtree(notes / "results", ignore_errors=True)
-    document(notes / "results" / "results.json", GIGABYTE, run="earlier")
+    document(notes / "results" / "results.json", GIGABYTE, run="earlier", commit=BASE)
     fake.state.add_run(BASE, id=RUN + 5)
-    main = runner("push", push(), GITHUB_RUN_ID=str(RUN + 5), GITHUB_SHA=BASE)
+    main = runner("push", push() | {"after": BASE}, GITHUB_RUN_ID=str(RUN + 5), GITHUB_SHA=BASE)
     main.uses = {UPLOAD: lambda given: keep(fake, given)}
     kept = main.run(ACTION, baseline="none", artifact="ci-bench-baseline")
     assert not kept.failed, kept.log
@@ -142,7 +148,7 @@ def keep(fake, given):
 def test_the_first_half_of_a_pair_writes_nothing_and_measures_by_the_base_branch(fake, runner, measured, notes):
     """A token that can only read is enough; the pull request's own configuration would decide what is measured, and by which rule."""
     measured()
-    fake.state.files["main", "ci-bench.yml"] = b"schema_version: 1\nsuites:\n  fastrnns:\n    - {}\n"
+    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}policy: {{thresholds: {{step_time: 3%}}}}\n".encode()
     job = runner(token=READ_ONLY).run(ACTION, comment="never", check="none", upload="false")
     assert (job.failed, job.outputs["verdict"], job.steps["upload"]["outcome"]) == (False, "passed", "skipped")
     assert (fake.state.comments, fake.state.checks, fake.state.statuses) == ({}, {}, [])
@@ -168,18 +174,17 @@ def test_a_runner_that_cannot_measure_ends_at_once_and_cleans_up(fake, runner, p
     assert fake.seen == []
 
 
-def test_a_cancelled_job_reports_nothing_and_cleans_up(fake, runner, plan, notes, measured):
+def test_a_cancelled_job_tells_nobody_keeps_what_it_measured_and_cleans_up(fake, runner, plan, notes, measured):
     measured()
     plan(hangs="gate")
     job = runner()
+    kept = []
+    job.uses = {UPLOAD: lambda given: kept.append(Path(given["path"]))}
     job.cancel_when = notes / "hanging"
     done = job.run(ACTION)
     assert done.steps["bench"]["outcome"] == "failure"
-    assert {name for name in ("report", "upload", "gate") if done.steps[name]["outcome"] == "skipped"} == {
-        "report",
-        "upload",
-        "gate",
-    }
+    assert {name for name in ("report", "upload", "gate") if done.steps[name]["outcome"] == "skipped"} == {"report", "gate"}
+    assert len(kept) == 1
     assert done.steps["cleanup"]["outcome"] == "success"
     assert len(calls(notes, "stop")) == 1
     assert fake.state.comments == {}

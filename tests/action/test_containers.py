@@ -22,6 +22,8 @@ def state(**given):
         "user": "1001:1001",
         "image": "sha256:5",
         "gpu_access": "cdi",
+        "locks": "/srv/locks",
+        "run": "o/r run 7",
     }
 
 
@@ -52,24 +54,32 @@ def complaints(argv):
         for name in named
         if re.search(r"TOKEN|SECRET|PROXY|ACTIONS_|EVENT|OUTPUT|SUMMARY", name, re.IGNORECASE)
     ]
-    found += [f"value of {name}" for name in named if "=" in name and not name.startswith("NVIDIA_")]
+    found += [f"value of {name}" for name in named if "=" in name and not name.startswith(("NVIDIA_", "CI_BENCH_"))]
     found += ["a token"] if TOKEN in joined else []
     found += ["docker's socket"] if "docker.sock" in joined else []
     found += ["network"] if "--network=none" not in argv else []
     for flag in ("--rm", "--init", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--log-driver=none"):
         found += [f"no {flag}"] if flag not in argv else []
     found += ["no user"] if "--user" not in argv else []
-    found += ["privileged"] if re.search(r"--privileged|--cap-add|--pid=|--ipc=host|--userns", joined) else []
+    found += ["privileged"] if re.search(r"--privileged|--pid=|--ipc=host|--userns", joined) else []
+    powers = {value for flag, _, value in (part.partition("=") for part in argv) if flag == "--cap-add"}
+    is_root = any(value.startswith("0:") for flag, value in pairwise(argv) if flag == "--user")
+    found += (
+        ["root for no reason"] if is_root != bool(powers) or is_root != (f"CI_BENCH_USERS={containers.USERS}" in named) else []
+    )
+    found += ["privileged"] if powers - {"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"} else []
     found += [f"no {flag}" for flag in ("--pids-limit", "--shm-size") if flag not in joined]
-    own = re.compile(r"/runner/temp/ci-bench-1/(config|results|prepared)")
+    own = re.compile(r"/runner/temp/ci-bench-1/(config|results|prepared|cache)")
     for mount in mounts:
         source, target, *rest = (part.partition("=")[2] for part in mount.split(",")[1:])
         writable = not mount.endswith(",readonly")
         if source == "/runner/repo":
             found += ["checkout writable"] if writable else []
+        elif (source, target) == ("/srv/locks", "/locks"):
+            continue
         elif not own.fullmatch(source) and source not in {"/srv/models", "/srv/noise"}:
             found.append(f"mount {source}")
-        elif writable and target not in {"/results", "/prepared"}:
+        elif writable and target not in {"/results", "/prepared", "/cache"}:
             found.append(f"writable {target}")
         assert not rest or rest == [""]
     return found
@@ -112,6 +122,13 @@ def test_the_network_is_each_phases_own():
     assert "--network=bridge" in bench("bench", INPUT_BENCH_NETWORK="true")
 
 
+def test_set_up_alone_has_a_cache():
+    mount = "type=bind,source=/runner/temp/ci-bench-1/cache,target=/cache"
+    assert mount in bench("setup")
+    assert "CI_BENCH_CACHE=/cache" in bench("setup")
+    assert not [part for part in bench("bench") if "target=/cache" in part]
+
+
 def test_limits_mounts_and_variables_are_passed_on(tmp_path):
     given = {
         "INPUT_MEMORY": "64g",
@@ -125,6 +142,30 @@ def test_limits_mounts_and_variables_are_passed_on(tmp_path):
     assert f"type=bind,source={tmp_path},target={tmp_path},readonly" in argv
     assert argv[argv.index("SEED") - 1] == "-e"
     assert "GONE" not in argv, "docker would take the value of an unset variable for an empty one"
+
+
+def told(argv):
+    return dict(value.split("=", 1) for flag, value in pairwise(argv) if flag == "-e" and value.startswith("CI_BENCH_"))
+
+
+def test_measuring_queues_for_its_device_on_the_host_by_the_runs_name():
+    argv = bench()
+    assert "type=bind,source=/srv/locks,target=/locks" in argv
+    assert told(argv) == {"CI_BENCH_LOCKS": "/locks", "CI_BENCH_RUN": "o/r run 7", "CI_BENCH_REQUIRE_DEVICE": "cuda"}
+    assert not any("target=/locks" in part for part in bench("setup")), "set-up measures nothing"
+
+
+def test_without_gpus_none_is_required_and_without_a_folder_nothing_is_mounted():
+    assert "CI_BENCH_REQUIRE_DEVICE" not in told(bench(INPUT_GPUS="none"))
+    where = {**state(), "locks": ""}
+    argv = containers.bench(where, "bench", commands.bench(where), ENVIRON)
+    assert "CI_BENCH_LOCKS" not in told(argv)
+    assert not any("target=/locks" in part for part in argv)
+
+
+def test_natively_the_same_folder_is_used_and_no_device_is_required():
+    where = state(INPUT_MODE="native")
+    assert containers.asked_of_the_engine(where, where["locks"]) == {"CI_BENCH_LOCKS": "/srv/locks", "CI_BENCH_RUN": "o/r run 7"}
 
 
 def test_a_filter_is_one_argument_whatever_it_holds():
@@ -173,3 +214,33 @@ WAYS = {
 @pytest.mark.parametrize(("asked", "argv"), WAYS.items(), ids=map(str, WAYS))
 def test_gpus_by_each_way(asked, argv):
     assert gpus.arguments(*asked) == argv
+
+
+@pytest.mark.parametrize("phase", ["setup", "bench"])
+def test_both_sides_of_a_paired_run_are_users_of_their_own_where_the_host_allows(phase):
+    where = {**state(INPUT_BASELINE="paired"), "apart": True}
+    argv = containers.bench(where, phase, commands.bench(where), ENVIRON)
+    assert complaints(argv) == []
+    assert ("--user", "0:0") in set(pairwise(argv))
+    assert sum(part.startswith("--cap-add=") for part in argv) == 5
+    assert f"CI_BENCH_USERS={containers.USERS}" in argv
+
+
+@pytest.mark.parametrize("baseline", ["artifact", "none"])
+def test_a_side_that_is_measured_without_another_runs_as_the_runners_user(baseline):
+    where = {**state(INPUT_BASELINE=baseline), "apart": True}
+    argv = containers.bench(where, "bench", commands.bench(where), ENVIRON)
+    assert ("--user", "1001:1001") in set(pairwise(argv))
+    assert not [part for part in argv if part.startswith(("--cap-add", "CI_BENCH_USERS"))]
+
+
+def test_containers_of_a_moment_have_the_powers_of_their_task_alone():
+    where = state()
+    for argv in (containers.settle(where, "results", "prepared"), containers.try_users(where)):
+        assert "--cap-drop=ALL" in argv
+        assert "--network=none" in argv
+        assert "-e" not in argv
+        assert all(
+            mount.split("source=")[1].startswith("/runner/temp/ci-bench-1/") for mount in argv if mount.startswith("type=")
+        )
+    assert "chown -hR 1001:1001 /results/. /prepared/." in containers.settle(where, "results", "prepared")

@@ -160,6 +160,38 @@ def test_workflows_use_inputs_that_are_there():
     assert used >= 9
 
 
+ROOM_MIN = 15
+"""For the image, the report, the upload and the clean-up."""
+
+
+def jobs_that_measure():
+    for path in sorted(ROOT.glob("examples/workflows/*.yml")):
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items():
+            for step in job["steps"]:
+                if step.get("uses", "").startswith("ci-bench/ci-bench@"):
+                    yield pytest.param(job, step.get("with", {}), id=f"{path.stem} {name}")
+
+
+@pytest.mark.parametrize(("job", "given"), [*jobs_that_measure()])
+def test_what_measures_for_too_long_is_ended_by_the_action_and_reported_before_github_ends_the_job(job, given):
+    declared = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    phases = 2 if given.get("baseline", declared["baseline"]["default"]) == "paired" else 1
+    minutes = phases * int(given.get("timeout_minutes", declared["timeout_minutes"]["default"]))
+    assert minutes + ROOM_MIN <= job["timeout-minutes"]
+
+
+def test_the_examples_install_what_is_pinned_and_each_action_in_one_version():
+    used = {}
+    for path in [*WORKFLOWS, *ACTIONS]:
+        text = path.read_text()
+        for name, pin in re.findall(r"uses: (actions/[a-z-]+)@(\S+ # \S+)", text):
+            used.setdefault(name.replace("download", "upload"), set()).add(pin.partition("# ")[2])
+        if "examples" in path.parts:
+            assert not re.search(r"pip\S* +install|git\+http", text), path.name
+    assert used["actions/upload-artifact"] == {"v7.0.0"}
+    assert {name: pins for name, pins in used.items() if len(pins) > 1} == {}
+
+
 def test_code_that_is_not_trusted_meets_no_writing_token():
     """Jobs on self-hosted runners that a fork can start may only read; the half that writes runs on a hosted runner."""
     for path in WORKFLOWS:

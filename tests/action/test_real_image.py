@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_github import TOKEN
-from fake_github_events import HEAD, RUN
+from fake_github_events import RUN
 from gpu_runner import ROOT
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
@@ -49,16 +49,17 @@ def git(folder, *arguments):
 
 
 @pytest.fixture
-def repository(checkout):
+def repository(checkout, fake):
     """Base in a first commit; head is the working tree's second."""
 
     def commit(size):
         (checkout / "work.py").write_text(WORK % size)
         git(checkout, "add", ".")
-        git(checkout, "commit", "--quiet", "--allow-empty", "--message", "x")
+        git(checkout, "commit", "--quiet", "--allow-empty", "--message", f"takes {size} bytes")
+        return git(checkout, "rev-parse", "HEAD").strip()
 
     git(checkout, "checkout", "--quiet", "-b", "main")
-    commit(1)
+    fake.state.history = [commit(1)]
     git(checkout, "checkout", "--quiet", "-b", "feature")
     return commit
 
@@ -74,10 +75,9 @@ def real_runner(runner, image, notes):
 
 def test_from_the_event_to_the_comment_and_the_failed_gate(fake, real_runner, repository, image, checkout, tmp_path):  # noqa: PLR0917 - by name
     fake.state.files["main", "ci-bench.yml"] = json.dumps(CONFIG).encode()
-    fake.state.files[HEAD, "ci-bench.yml"] = json.dumps(CONFIG).encode()
     given = {"image": image.name, "gpus": "none", "report_network": "host", "min_free_disk_gb": "0"}
-    repository(300_000_000)
-    first = real_runner().run(ROOT / "action.yml", **given)
+    head = repository(300_000_000)
+    first = real_runner(head=head).run(ROOT / "action.yml", **given)
     assert {name: one["outcome"] for name, one in first.steps.items() if name != "gate"} == {
         **dict.fromkeys(("preflight", "baseline", "setup", "bench", "report", "upload", "cleanup"), "success")
     }, first.log
@@ -88,8 +88,8 @@ def test_from_the_event_to_the_comment_and_the_failed_gate(fake, real_runner, re
     assert "peak_rss" in first.summary
 
     git(checkout, "reset", "--quiet", "--hard", "main")
-    repository(1)
-    second = real_runner(GITHUB_RUN_ID=str(RUN + 1)).run(ROOT / "action.yml", **given)
+    head = repository(1)
+    second = real_runner(head=head, GITHUB_RUN_ID=str(RUN + 1)).run(ROOT / "action.yml", **given)
     assert (second.outputs["verdict"], second.outputs["failed"]) == ("passed", "0"), second.log
     (comment_now,) = fake.state.comments_of(7)
     assert comment_now["id"] == comment["id"]
@@ -111,8 +111,7 @@ def test_a_cancelled_job_leaves_no_container(fake, real_runner, repository, imag
         "suites": {"command": [{"name": "work", "command": "touch $CI_BENCH_OUTPUT; sleep 100", "timeout_s": 200}]},
     }
     fake.state.files["main", "ci-bench.yml"] = json.dumps(endless).encode()
-    repository(1)
-    job = real_runner()
+    job = real_runner(head=repository(1))
     job.cancel_when = Watch(image)
     done = job.run(ROOT / "action.yml", image=image.name, gpus="none", report_network="host", min_free_disk_gb="0")
     assert done.cancelled

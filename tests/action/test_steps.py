@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import shutil
 import signal
+import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -13,9 +16,12 @@ from action_steps import HOSTILE, SECRET, live_commands
 from gpu_runner import ROOT, calls, defaults
 
 import commands
+import phases
 from ci_bench import cli
 from ci_bench.flags import make_parser
 from faults import FAULTS
+from phases import base_of_group
+from supervise import supervise
 
 # Preflight
 
@@ -50,6 +56,7 @@ WRONG = {
     "a daemon that remaps users": ("write", {}, {"read_only_folders": True}, None),
     "no GPU": ("gpu", {}, {"gpu_ways": []}, None),
     "not that way": ("gpu", {"INPUT_GPU_ACCESS": "gpus"}, {"gpu_ways": ["cdi"]}, None),
+    "a driver that is too old": ("cuda", {}, {"cuda": "torch 2.13.0 is built for CUDA 13.0, which needs driver 580"}, None),
     "an input": ("inputs", {"INPUT_GPUS": "all --privileged"}, {}, None),
     "natively, no ci-bench": ("no_ci_bench", {"INPUT_MODE": "native", "PATH": "/nowhere"}, {}, None),
 }
@@ -90,11 +97,49 @@ def test_the_first_way_to_a_gpu_that_works_is_taken(steps, plan, way):
     assert json.loads((steps.work / "state.json").read_text())["gpu_access"] == way
 
 
+def test_a_context_is_opened_in_the_image_with_the_gpus_that_measuring_gets(steps):
+    assert steps("preflight")[0] == 0
+    (asked,) = [one for one in calls(steps.notes, "run") if one["argv"][-1].endswith("ci_bench.engine.machine.context")]
+    assert "nvidia.com/gpu=all" in asked["argv"]
+
+
+def started(steps, command):
+    """The container that was started for a command of ci-bench."""
+    (found,) = [one for one in calls(steps.notes, "run") if one["command"][:1] == [command]]
+    return found
+
+
+def test_the_folder_of_locks_is_made_for_every_user_of_the_machine(steps):
+    steps.ready()
+    locks = Path(steps.environ["CI_BENCH_LOCKS"])
+    assert locks.stat().st_mode & 0o7777 == 0o1777
+    assert steps("bench")[0] == 0
+    assert f"type=bind,source={locks},target=/locks" in started(steps, "gate")["argv"]
+
+
+def test_a_folder_of_locks_that_containers_do_not_see_is_not_mounted(steps, plan):
+    """A runner that runs in a container itself shares its work folder with the host, and may share nothing else."""
+    plan(not_shared=str(steps.environ["CI_BENCH_LOCKS"]))
+    code, out = steps("preflight")
+    assert (code, "containers do not share" in out) == (0, True)
+    assert json.loads((steps.work / "state.json").read_text())["locks"] == ""
+    assert not [*Path(steps.environ["CI_BENCH_LOCKS"]).iterdir()], "nothing is left there"
+
+
+def test_a_link_in_place_of_the_folder_of_locks_is_not_mounted(steps, tmp_path):
+    locks = Path(steps.environ["CI_BENCH_LOCKS"])
+    (tmp_path / "victim").mkdir()
+    locks.symlink_to(tmp_path / "victim")
+    code, out = steps("preflight")
+    assert (code, "no folder that can be mounted" in out) == (0, True)
+    assert json.loads((steps.work / "state.json").read_text())["locks"] == ""
+
+
 def test_no_gpu_is_asked_for(steps, plan):
-    plan(gpu_ways=[])
+    plan(gpu_ways=[], cuda="never asked")
     steps.ready(gpus="none")
     assert steps("bench")[0] == 0
-    assert "NVIDIA_VISIBLE_DEVICES=void" in calls(steps.notes, "run")[-1]["argv"]
+    assert "NVIDIA_VISIBLE_DEVICES=void" in started(steps, "gate")["argv"]
 
 
 def test_a_rootless_daemons_root_is_this_user(steps, plan):
@@ -111,6 +156,62 @@ def test_an_image_that_cannot_be_pulled_is_tried_thrice_and_then_taken_from_the_
     assert len(calls(steps.notes, "pull")) == 3
     assert time.monotonic() - started > 4, "with growing pauses"
     assert "could not be pulled (503 Service Unavailable); the one that is on this host is used" in out
+
+
+def test_an_image_that_is_built_has_a_tag_that_pruning_spares_and_says_how_far_it_is(steps, plan):
+    plan(says={"build": "#7 [3/9] RUN pip install\n::error::planted\n"})
+    code, out = steps("preflight", INPUT_IMAGE="build")
+    assert code == 0, out
+    (built,) = calls(steps.notes, "build")
+    assert built["argv"][built["argv"].index("--tag") + 1] == "ci-bench.local/built"
+    assert "│ #7 [3/9] RUN pip install" in out
+    assert not re.search(r"(?m)^::error::planted", out), "no command of what is built is one of ours"
+
+
+def test_the_users_of_both_sides_reach_their_caches_and_nobody_else_the_jobs_folders(steps):
+    assert steps("preflight")[0] == 0
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [steps.work, *steps.work.iterdir()] if path.is_dir()}
+    assert modes.pop("cache") == 0o711
+    assert set(modes.values()) == {0o700}
+
+
+def test_an_image_that_is_pulled_says_how_far_it_is(steps, plan):
+    plan(says={"pull": "5a7813e071bf: Pull complete\n"})
+    assert "│ 5a7813e071bf: Pull complete" in steps("preflight", INPUT_IMAGE="ghcr.io/x/y")[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [({}, "921600000b"), ({"INPUT_MEMORY": "4g"}, "4g"), ({"total": None}, None)],
+    ids=["left out", "given", "unknown"],
+)
+def test_measuring_has_a_limit_to_its_memory(steps, plan, given, limit):
+    plan(memory=given.pop("total", 1_024_000_000))
+    steps("preflight", **given)
+    steps("bench")
+    argv = started(steps, "gate")["argv"]
+    limits = [one for one in argv if one.startswith("--memory")]
+    assert limits == ([f"--memory={limit}", f"--memory-swap={limit}"] if limit else [])
+
+
+def test_what_fills_the_disk_is_stopped_and_does_not_pass(steps, monkeypatch):
+    steps.ready()
+    state = json.loads((steps.work / "state.json").read_text()) | {"apart": False}
+    said, ended = [], []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100 << 20))
+    monkeypatch.setattr(phases, "supervise", lambda *_, trouble, **__: ended.append(trouble()) or (137, ended[-1]))
+    monkeypatch.setattr(phases.workflow, "annotate", lambda *what: said.append(what))
+    assert phases._bench(state, "bench", ["gate"]) == (137, "it left less than 500 MiB of the disk free")
+    assert said == [("warning", "bench: it left less than 500 MiB of the disk free")]
+
+
+def test_trouble_of_the_runner_ends_what_runs():
+    started = time.monotonic()
+    code, how = supervise(
+        ["sleep", "60"], environ={"PATH": "/bin:/usr/bin"}, take=lambda _: None, timeout_s=60, trouble=lambda: "the disk is full"
+    )
+    assert (how, code < 0) == ("the disk is full", True)
+    assert time.monotonic() - started < 30
 
 
 def test_what_runs_is_the_image_that_was_looked_at(steps):
@@ -368,18 +469,40 @@ def test_whether_the_trusted_half_fails_with_the_verdict(steps, gate, code, ends
 
 
 def test_the_trusted_halfs_inputs_become_flags(steps):
-    given = {"INPUT_ARTIFACT": "ci-bench-*", "INPUT_LEGS": "3", "INPUT_BASELINE": "artifact", "INPUT_BASELINE_ARTIFACT": "base-*"}
+    given = {
+        "INPUT_ARTIFACT": "ci-bench-*",
+        "INPUT_MACHINES": "h200, l4",
+        "INPUT_BASELINE": "artifact",
+        "INPUT_BASELINE_ARTIFACT": "base-*",
+    }
     assert hosted(steps, **given)[0] == 0
     (line,) = (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
     parsed = make_parser(cli.COMMANDS).parse_args(json.loads(line)["argv"])
-    assert (parsed.artifact, parsed.legs, parsed.baseline, parsed.baseline_artifact) == ("ci-bench-*", 3, "artifact", "base-*")
+    assert (parsed.artifact, parsed.machines, parsed.baseline, parsed.baseline_artifact) == (
+        "ci-bench-*",
+        ("h200", "l4"),
+        "artifact",
+        "base-*",
+    )
 
 
 def test_bad_inputs_of_the_trusted_half_are_named(steps):
-    code, out = hosted(steps, INPUT_ARTIFACT="a*b*c", INPUT_LEGS="0")
+    code, out = hosted(steps, INPUT_ARTIFACT="a*b*c", INPUT_MACHINES="a,;b")
     assert code == 2
     assert "artifact is 'a*b*c'" in out
-    assert "legs is '0'" in out
+    assert "machines is 'a,;b'" in out
+
+
+def test_a_merge_group_is_measured_against_what_it_is_made_on(tmp_path):
+    """GitHub's clone of it holds no branch that it could have left."""
+    path = tmp_path / "event.json"
+    of = {"GITHUB_EVENT_NAME": "merge_group", "GITHUB_EVENT_PATH": str(path)}
+    assert base_of_group(of) == ""
+    path.write_text(json.dumps({"merge_group": {"base_sha": "a" * 40}}))
+    assert base_of_group(of) == "a" * 40
+    assert base_of_group({**of, "GITHUB_EVENT_NAME": "pull_request"}) == ""
+    path.write_text(json.dumps({"merge_group": {"base_sha": "--output"}}))
+    assert base_of_group(of) == ""
 
 
 @pytest.mark.parametrize("baseline", ["paired", "artifact", "none"])

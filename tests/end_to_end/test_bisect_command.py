@@ -1,16 +1,18 @@
 """`ci-bench bisect` and `history check --confirm` on real commits of a repository made here, measured by the suite `command`."""
 
+import os
+
 import pytest
 from repositories import git, left_alone, new_repository
 
 from ci_bench import cli
 from ci_bench.commands.trend.bisecting import remaining
 from ci_bench.commands.trend.commits import git_here
-from ci_bench.history.folder import FolderShelf
-from ci_bench.history.shelf import file_of
+from ci_bench.history.store import FolderStore, file_of
 from ci_bench.judge.calibration import fingerprint
-from ci_bench.records.case import Better, Lane, Unit
 from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.results import Better, Lane, Unit
+from ci_bench.settings import Settings
 
 CONFIG = """schema_version: 1
 run: {device: cpu, sampling: fixed, launches: 6, blocks: 1, sample_s: 0.001, warmup_s: 0.05, threads: 1}
@@ -61,7 +63,7 @@ def test_a_planted_commit_among_64_is_found_in_at_most_eight_comparisons(history
     assert code == 0, said
     assert "commit 37" in out
     assert "command/step work (command): 10 % worse" in out
-    assert "it cannot be measured" in said, "commit 32 does not build, and was passed over"
+    assert "it cannot be measured" in said, "commit 32 does not build, and was skipped"
     assert int(said.rpartition(" comparisons")[0].rpartition("\n")[2]) <= 8
 
 
@@ -69,9 +71,10 @@ def test_of_two_commits_that_halve_alike_the_newer_is_tried_first(history):
     """So that the same history is searched the same way, whatever the hashes of its commits are."""
     repository = history(8, slower=9)
     commits = git(repository.top, "rev-list", "--reverse", "HEAD").split()
-    order = remaining(git_here(), commits[:1], commits[8], first_parent=False)
+    settings = Settings(environ=os.environ, here=repository.top)
+    order = remaining(git_here(settings), commits[:1], commits[8], first_parent=False)
     assert [commits.index(commit) for commit in order] == [4, 5, 3, 6, 2, 7, 1, 8]
-    assert remaining(git_here(), [commits[0], commits[3]], commits[4], first_parent=True) == [commits[4]]
+    assert remaining(git_here(settings), [commits[0], commits[3]], commits[4], first_parent=True) == [commits[4]]
 
 
 @pytest.mark.engine
@@ -91,7 +94,7 @@ def test_good_has_to_come_before_bad(history, capsys, tmp_path):
 
 def kept(repository, tmp_path):
     """A history of thirty runs of the first commit and six of the last, in which the metric got worse."""
-    shelf = FolderShelf(tmp_path / "store")
+    store = FolderStore(tmp_path / "store")
     identity = {"device": "cpu", "cpu": "some"}
     machine = Machine(fingerprint=fingerprint(identity), identity=identity)
     before, after = git(repository.top, "rev-parse", "HEAD~1"), repository.head
@@ -111,7 +114,7 @@ def kept(repository, tmp_path):
             values=(0.01 if old else 0.011,),
             errors=(None,),
         )
-        shelf.append(file_of(History(tool_version="1", machines=(machine,), runs=(run,), series=(series,))))
+        store.append(file_of(History(tool_version="1", machines=(machine,), runs=(run,), series=(series,))))
     return tmp_path / "store"
 
 

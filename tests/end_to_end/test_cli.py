@@ -15,8 +15,7 @@ import pytest
 from ci_bench import doctor
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
-from ci_bench.records.case import CaseResult, Launch, Metric, Status
-from ci_bench.records.results import RunState
+from ci_bench.records.results import CaseResult, Launch, Metric, RunState, Status
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
 RESULTS = EXAMPLES / "valid" / "results.json"
@@ -200,6 +199,27 @@ def test_what_failed_decides_the_exit_code(ci_bench, plugin, configure, tmp_path
     assert row.reproduce == f"ci-bench run --filter {row.case.id}"
 
 
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ([{"name": "sound"}, {"name": "broken", "fault": "error"}], ExitCode.MEASURING_FAILED),
+        ([{"name": "sound"}, {"name": "broken", "fault": "sigsegv"}], ExitCode.MEASURING_FAILED),
+        ([{"name": "broken", "fault": "error"}], ExitCode.MEASURING_FAILED),
+        ([{"name": "sound"}, {"name": "lacking", "fault": "unsupported"}], ExitCode.OK),
+        ([{"name": "lacking", "fault": "unsupported"}], ExitCode.MEASURING_FAILED),
+        ([{"name": "sound"}], ExitCode.OK),
+    ],
+)
+def test_a_run_that_could_not_measure_every_case_says_so(ci_bench, plugin, configure, tmp_path, entries, code) -> None:  # noqa: PLR0917 - by name
+    configure(*entries, launches=1)
+    assert ci_bench("run", "--output", tmp_path / "out")[0] == code
+
+
+def test_a_run_whose_budget_ended_before_a_case_says_so(ci_bench, plugin, configure, tmp_path) -> None:
+    configure({"name": "one"}, {"name": "two"}, launches=1)
+    assert ci_bench("run", "--output", tmp_path / "out", "--budget", "0.000001")[0] == ExitCode.MEASURING_FAILED
+
+
 def test_running_alone_writes_results_that_validate(ci_bench, plugin, configure, tmp_path) -> None:
     config = configure({"name": "one", "stages": ["memory", "time"]}, launches=2)
     code, _, err = ci_bench("run", "--config", config, "--output", tmp_path / "out", "--launches", "1", "--filter", "one")
@@ -215,6 +235,16 @@ def test_a_budget_that_is_spent_is_not_a_pass(ci_bench, plugin, configure, tmp_p
     assert code == ExitCode.MEASURING_FAILED
     rows = documents.read_results(tmp_path / "out" / "results.json").cases
     assert [(row.status, "raise run.budget_s" in row.failure.reason) for row in rows] == [(Status.NOT_RUN, True)] * 2
+
+
+def test_files_that_a_case_leaves_are_kept_named_and_gone_with_the_next_run(ci_bench, plugin, configure, tmp_path) -> None:
+    configure({"name": "one", "stages": ["verify", "time"], "attach": "hello"}, launches=1)
+    code, _, err = ci_bench("run", "--output", tmp_path / "out")
+    fact = documents.read_results(tmp_path / "out" / "results.json").cases[0].facts["file.note.txt"]
+    assert (code, (tmp_path / "out" / fact).read_text(), f"wrote {tmp_path / 'out' / fact}" in err) == (0, "hello", True)
+    configure({"name": "one"}, launches=1)
+    assert ci_bench("run", "--output", tmp_path / "out")[0] == 0
+    assert not (tmp_path / "out" / fact).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -233,7 +263,7 @@ def test_an_interrupted_run_leaves_what_it_measured_and_no_process(plugin, confi
     results = documents.read_results(tmp_path / "out" / "results.json")
     assert results.run.state is RunState.PARTIAL
     assert [(row.status, bool(row.metrics)) for row in results.cases] == [
-        (Status.NOT_RUN, True), (Status.NOT_RUN, False), (Status.NOT_RUN, False),
+        (Status.OK, True), (Status.NOT_RUN, False), (Status.NOT_RUN, False),
     ]  # fmt: skip
     assert not Path(f"/proc/{(tmp_path / 'notes').read_text().strip()}").exists()
 

@@ -9,7 +9,7 @@ from end_to_end_builders import outcome
 
 from ci_bench.errors import ExitCode
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import Rule
+from ci_bench.records.config import Rule
 
 pytestmark = pytest.mark.usefixtures("plugin")
 QUICK = {"launches": 1, "blocks": 2}

@@ -12,7 +12,7 @@ from end_to_end_builders import git, outcome
 
 from ci_bench.errors import ExitCode
 from ci_bench.records.comparison import Parity
-from ci_bench.records.policy import Rule
+from ci_bench.records.config import Rule
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 pytest.importorskip("torch")

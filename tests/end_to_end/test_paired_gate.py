@@ -6,9 +6,9 @@ from end_to_end_builders import commit, git, outcome
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
-from ci_bench.records.case import Status
 from ci_bench.records.comparison import BaselineMode, Verdict
-from ci_bench.records.policy import Rule
+from ci_bench.records.config import Rule
+from ci_bench.records.results import Status
 
 pytestmark = pytest.mark.usefixtures("plugin")
 

@@ -9,9 +9,8 @@ import yaml
 
 from ci_bench import cli
 from ci_bench.records import documents
-from ci_bench.records.case import Outcome, Status
 from ci_bench.records.comparison import Comparison
-from ci_bench.records.results import Results, RunState
+from ci_bench.records.results import Outcome, Results, RunState, Status
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -88,10 +87,10 @@ def test_a_sound_backend_passes_with_all_that_a_case_owes(gate: Gate) -> None:
     assert {
         ("step_time", "eager"): 2,
         ("step_time", "dynamo-eager"): 2,
-        ("compile_cold", "dynamo-eager"): 1,
+        ("compile_cold", "dynamo-eager"): 2,
     }.items() <= measured.items()
     assert measured["peak_rss", "eager"] == measured["peak_rss", "dynamo-eager"] == 2
-    assert {check.outcome for check in row.checks if check.name != "steady"} == {Outcome.PASS}
+    assert {check.outcome for check in row.checks if check.name not in {"steady", "witnessed"}} == {Outcome.PASS}
     assert {"compiled", "finite_loss", "updates_weights"} <= {check.name for check in row.checks}
     (finding,) = comparison.cases[0].parity
     assert finding.verdict.holds

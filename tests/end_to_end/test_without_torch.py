@@ -35,6 +35,7 @@ COMMANDS = {
     "report as a page": (["report", RESULTS, "--format", "html"], 0, "<!doctype html>"),
     "report as a badge": (["report", RESULTS, "--format", "badge"], 0, '"schemaVersion": 1'),
     "show": (["show", RESULTS], 0, "training_loss/reviews"),
+    "compare for a program": (["compare", RESULTS, RESULTS, "--json"], None, '"kind": "decision"'),
     "compare for a comment": (["compare", RESULTS, RESULTS, "--comment"], None, "training_loss/reviews"),
 }
 """Arguments, exit code (`None`: whatever the example is judged to be, but judged), and a word of the output."""

@@ -10,9 +10,9 @@ from processes import is_alive
 
 from ci_bench.engine.process import resident
 from ci_bench.errors import LauncherFailed
-from ci_bench.records.case import CaseResult, Status
+from ci_bench.records.results import CaseResult, Status
 
-LIMIT_S = 1.5
+LIMIT_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ ENDINGS = {
     "sigabrt": Expected(Status.CRASHED, "native code", "SIGABRT", "printed before the end"),
     "sigrtmax": Expected(Status.CRASHED, "ended by signal 63", "63", "printed before the end"),
     "null_pointer": Expected(Status.CRASHED, "native code", "SIGSEGV", "string_at"),
-    "hang": Expected(Status.TIMEOUT, "ended after 1.5 s (run.stage_timeout_s)"),
-    "hang_in_native_code": Expected(Status.TIMEOUT, "ended after 1.5 s"),
+    "hang": Expected(Status.TIMEOUT, "ended after 4 s (run.stage_timeout_s)"),
+    "hang_in_native_code": Expected(Status.TIMEOUT, "ended after 4 s"),
     "hang_with_child": Expected(Status.TIMEOUT, "with all its processes"),
     "memory_error": Expected(Status.OUT_OF_MEMORY, "MemoryError", log="MemoryError"),
     "host_memory": Expected(Status.OUT_OF_MEMORY, "DefaultCPUAllocator", log="alloc_cpu"),

@@ -5,9 +5,23 @@ import random
 import pytest
 from fake_suite import SUITE
 
-from ci_bench.engine.evidence import refuse_row
-from ci_bench.engine.ledger import Ledger, merge_checks, merge_metrics
-from ci_bench.records.case import Better, Check, Failure, Lane, Launch, Metric, Outcome, Status, Unit
+from ci_bench.engine.ledger import Ledger, merge_checks, merge_metrics, merge_parity, refuse_row
+from ci_bench.records.results import (
+    ArmMasks,
+    Better,
+    Check,
+    Failure,
+    Lane,
+    Launch,
+    Masks,
+    Metric,
+    Outcome,
+    ParityEvidence,
+    Role,
+    Status,
+    Trace,
+    Unit,
+)
 from ci_bench.suites.base import Evidence
 
 CASES = tuple(case for name in ("a", "b", "c") for case in SUITE.plan({"name": name}))
@@ -76,6 +90,24 @@ def test_success_removes_the_reason_for_not_being_run() -> None:
     assert (row.status, row.failure) == (Status.OK, None)
 
 
+def test_a_whole_launch_is_a_result_and_makes_no_failure_good() -> None:
+    done = _open().with_launch(CASES[0], 0)
+    assert (done.rows[CASES[0].id].status, done.rows[CASES[0].id].failure, done.launches) == (Status.OK, None, {CASES[0].id: 1})
+    failed = _open().with_failure(CASES[0], Status.TIMEOUT, _failure()).with_launch(CASES[0], 0)
+    assert failed.rows[CASES[0].id].status is Status.TIMEOUT
+
+
+def test_what_is_resumed_is_a_result_with_its_whole_launches_and_not_run_without_any() -> None:
+    earlier = _open()
+    for launch in (0, 1):
+        earlier = earlier.with_evidence(CASES[0], Evidence(metrics=(_metric(launch),)), duration_s=1)
+    earlier = earlier.with_launch(CASES[0], 0).with_evidence(CASES[1], Evidence(metrics=(_metric(0),)), duration_s=1)
+    resumed = _open().resumed(earlier)
+    first, second, third = resumed.rows.values()
+    assert (first.status, first.failure, first.metrics) == (Status.OK, None, (_metric(0),))
+    assert [(row.status, row.metrics) for row in (second, third)] == [(Status.NOT_RUN, ())] * 2
+
+
 def test_launches_of_one_metric_and_arm_are_joined_in_order() -> None:
     merged = merge_metrics((_metric(0), _metric(0, arm="other"), _metric(1), _metric(0, name="peak_rss"), _metric(2)))
     assert {(one.name, one.arm): [taken.launch for taken in one.launches] for one in merged} == {
@@ -103,3 +135,32 @@ def test_a_row_that_no_results_document_can_hold_is_refused_with_the_place() -> 
     reason = refuse_row(row.rows[CASES[0].id])
     assert "$.cases[0].metrics" in reason
     assert "Odd Name" in reason
+
+
+def _trained(*runs: tuple[Role, int, str], masks: bool) -> ParityEvidence:
+    traces = (
+        Trace(arm="plain", role=role, seed=seed, loss=(), grad_norm=(), start=start, data="d") for role, seed, start in runs
+    )
+    probed = (ArmMasks(arm="other", masks=Masks.ALIGNED, detail=""),) if masks else ()
+    return ParityEvidence(precision="fp32", epsilon=0.0, steps_per_epoch=1, evaluation_rows=0, masks=probed, traces=tuple(traces))
+
+
+def test_trainings_over_seeds_are_added_to_what_was_verified_and_replace_none_of_it() -> None:
+    verified = _trained((Role.REFERENCE, 0, "verified"), (Role.CANDIDATE, 0, "verified"), masks=True)
+    seeds = _trained((Role.REFERENCE, 0, "again"), (Role.REFERENCE, 1, "new"), (Role.OTHER_START, 0, "new"), masks=False)
+    merged = merge_parity(verified, seeds)
+    assert merged is not None
+    assert merged.masks == verified.masks
+    assert {(one.role, one.seed): one.start for one in merged.traces} == {
+        (Role.REFERENCE, 0): "verified",
+        (Role.CANDIDATE, 0): "verified",
+        (Role.REFERENCE, 1): "new",
+        (Role.OTHER_START, 0): "new",
+    }
+
+
+def test_what_verifies_again_takes_the_place_of_what_was_there() -> None:
+    first, second = (_trained((Role.REFERENCE, 0, start), masks=True) for start in ("first", "second"))
+    assert merge_parity(first, second) == second
+    assert merge_parity(first, None) == first
+    assert merge_parity(None, second) == second

@@ -1,17 +1,21 @@
 """Base and head side by side, with the fake suite: what each side's ledger holds, and who goes on when."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ, fake_plan
+from processes import carrying
 
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.trees.sides import Side
-from ci_bench.records.case import SideName, Status
+from ci_bench.errors import DeviceBusy, WrongDevice
 from ci_bench.records.config import Sampling
+from ci_bench.records.results import SideName, Status
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
+STEPS = frozenset({("step_time", "plain")})
 ARMS = {"arms": ["plain", "other"]}
 
 
@@ -83,7 +87,7 @@ def test_adaptive_sampling_takes_the_cases_that_the_judge_calls_open_and_no_othe
 
     def still_open(launches, measured):
         asked.append((launches, {*measured}))
-        return frozenset({"fake/two"} if launches < 3 else ())
+        return {"fake/two": STEPS} if launches < 3 else {}
 
     run = FakeRun(tmp_path, replace(QUICK, max_launches=9), still_open=still_open)
     both = run.measure_both({"name": "one"}, {"name": "two"})
@@ -93,8 +97,46 @@ def test_adaptive_sampling_takes_the_cases_that_the_judge_calls_open_and_no_othe
     assert asked == [(launches, {BASE, HEAD}) for launches in (1, 2, 3)]
 
 
+def launches_of(row):
+    return {(one.name, one.arm): [launch.launch for launch in one.launches] for one in row.metrics}
+
+
+def test_a_case_that_goes_on_takes_only_the_stages_that_bring_what_is_open(tmp_path: Path) -> None:
+    cold = frozenset({("compile_cold", "other")})
+    answers = {1: STEPS | cold, 2: cold, 3: STEPS}
+    run = FakeRun(
+        tmp_path,
+        replace(QUICK, max_launches=9),
+        still_open=lambda done, _: {"fake/one": answers.get(done)} if done in answers else {},
+    )
+    both = run.measure_both({"name": "one", "stages": ["cold", "memory", "time"], **ARMS})
+    for rows in both.values():
+        taken = launches_of(rows["one"])
+        assert taken["compile_cold", "other"] == [0, 1, 2]
+        assert taken["step_time", "plain"] == taken["step_time", "other"] == [0, 1, 3]
+        assert taken["peak_rss", "plain"] == [0]
+
+
+def test_a_peak_that_waits_for_its_second_launch_gets_it_alone(tmp_path: Path) -> None:
+    peaks = frozenset({("peak_rss", "plain")})
+    run = FakeRun(tmp_path, replace(QUICK, max_launches=9), still_open=lambda done, _: {"fake/one": peaks} if done == 1 else {})
+    both = run.measure_both({"name": "one", "stages": ["memory", "time"]})
+    for rows in both.values():
+        taken = launches_of(rows["one"])
+        assert (taken["peak_rss", "plain"], taken["step_time", "plain"]) == ([0, 1], [0])
+
+
+@pytest.mark.parametrize(("budget_s", "times"), [(0.0, [0]), (3600.0, [0, 1, 2])])
+def test_cold_compilations_are_repeated_within_their_budget(tmp_path: Path, budget_s, times) -> None:
+    run = FakeRun(tmp_path, replace(QUICK, launches=3, compile_budget_s=budget_s))
+    both = run.measure_both({"name": "one", "stages": ["cold", "time"], **ARMS})
+    for rows in both.values():
+        taken = launches_of(rows["one"])
+        assert (taken["compile_cold", "other"], taken["step_time", "other"]) == (times, [0, 1, 2])
+
+
 def test_adaptive_sampling_stops_at_its_limit(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, replace(QUICK, max_launches=2), still_open=lambda *_: frozenset({"fake/one"}))
+    run = FakeRun(tmp_path, replace(QUICK, max_launches=2), still_open=lambda *_: {"fake/one": STEPS})
     both = run.measure_both({"name": "one"})
     assert [len(medians(rows["one"])) for rows in both.values()] == [2, 2]
 
@@ -153,3 +195,100 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
     (row,) = measured[HEAD][1].rows.values()
     assert [block.facts for block in row.blocks] == [{"load_1min": 0.5}] * QUICK.blocks
     assert (watch.log[0], watch.log[-1], watch.log.count("settle")) == ("vacate", "close", 1)
+
+
+def seeded(row):
+    return [check.name for check in row.checks if check.name == "trained_over_seeds"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_trainings_over_seeds_take_place_on_both_sides_where_the_judge_wants_them(tmp_path: Path, wanted) -> None:
+    """It is asked once per case, with what both sides have verified by then."""
+    asked = []
+
+    def needs_seeds(base, head):
+        asked.append([(row.case.name, [check.name for check in row.checks]) for row in (base, head)])
+        return wanted and base.case.name == "one"
+
+    run = FakeRun(tmp_path, replace(QUICK, launches=2), needs_seeds=needs_seeds)
+    stages = ["verify", "seeds", "time"]
+    both = run.measure_both({"name": "one", "stages": stages}, {"name": "two", "stages": stages})
+    assert asked == [[(name, ["prepared"])] * 2 for name in ("one", "two")]
+    for rows in both.values():
+        assert {row.status for row in rows.values()} == {Status.OK}
+        assert [len(seeded(rows[name])) for name in ("one", "two")] == [int(wanted), 0]
+    last = run.events[-1]
+    assert last.done == last.total
+
+
+def test_nobody_trains_over_seeds_without_a_judge_or_without_a_base(tmp_path: Path) -> None:
+    entry = {"name": "one", "stages": ["verify", "seeds", "time"]}
+    for name in ("no judge", "no base"):
+        (tmp_path / name).mkdir()
+    both = FakeRun(tmp_path / "no judge").measure_both(entry)
+    alone = FakeRun(tmp_path / "no base", needs_seeds=lambda *_: True).measure(entry)
+    assert [seeded(rows["one"]) for rows in (*both.values(), alone)] == [[], [], []]
+    assert {rows["one"].status for rows in (*both.values(), alone)} == {Status.OK}
+
+
+def test_a_side_that_cannot_train_over_seeds_fails_by_that_stage(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, needs_seeds=lambda *_: True)
+    both = run.measure_both({"name": "one", "stages": ["verify", "seeds", "time"], "fault": "memory_error", "at": "seeds"})
+    assert {row["one"].failure.stage for row in both.values()} == {"seeds"}
+
+
+def test_the_device_is_held_before_any_process_is_started_and_until_the_last_has_ended(tmp_path: Path) -> None:
+    log = []
+
+    @contextmanager
+    def hold():
+        log.append(("held", [path.name for path in (tmp_path / "head").iterdir()]))
+        yield
+        log.append(("let go", carrying(run.environ["FAKE_ROOM"])))
+
+    run = FakeRun(tmp_path, hold=hold)
+    assert run.measure({"name": "one"})["one"].status is Status.OK
+    assert log == [("held", []), ("let go", [])]
+
+
+def test_a_device_that_others_hold_is_not_touched(tmp_path: Path) -> None:
+    def hold():
+        raise DeviceBusy("another run measures on it")
+
+    with pytest.raises(DeviceBusy):
+        FakeRun(tmp_path, hold=hold).measure({"name": "one"})
+    assert not [*(tmp_path / "head").iterdir()], "no process was started"
+
+
+def test_another_device_than_was_asked_for_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    asked = []
+
+    def refuse(environment) -> str:
+        asked.append(environment.identity["device"])
+        return "the CPU is not measured in a GPU's place" if len(asked) == 2 else ""
+
+    run = FakeRun(tmp_path, refuse=refuse)
+    with pytest.raises(WrongDevice, match="the CPU is not measured in a GPU's place"):
+        run.measure_both({"name": "one"})
+    assert asked == ["cpu", "cpu"], "both sides are asked"
+    assert run.last()["one"].status is Status.NOT_RUN
+
+
+@pytest.mark.parametrize("at", ["launch", "end"])
+def test_what_was_changed_out_of_a_sides_reach_fails_every_case_of_both_by_its_name(tmp_path: Path, at: str) -> None:
+    """After the launch in which it is noticed nothing more is measured, and what was measured before does not count."""
+    asked: list[bool] = []
+
+    def inspect(everything: bool) -> tuple[str, ...]:
+        asked.append(everything)
+        noticed = len(asked) > 1 if at == "launch" else everything
+        return ("base's tree was changed: bench.py was written",) if noticed else ()
+
+    run = FakeRun(tmp_path, replace(QUICK, launches=3), inspect=inspect)
+    both = run.measure_both({"name": "one"}, {"name": "two"})
+    assert asked == ([False, False, True] if at == "launch" else [False, False, False, True])
+    for rows in both.values():
+        for row in rows.values():
+            assert (row.status, row.failure.stage) == (Status.FAILED, "reach")
+            assert row.failure.reason == "while base and head were measured, base's tree was changed: bench.py was written"
+    assert {one.status for one in run.last().values()} == {Status.FAILED}

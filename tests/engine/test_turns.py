@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
+from ci_bench.engine.process.protocol import Answer, Done, Fault, OrderKind
 from ci_bench.engine.process.resident import Ended
-from ci_bench.engine.process.task import Answer, Done, Fault, OrderKind
 from ci_bench.engine.turns import Turns, plan_block
-from ci_bench.records.case import SideName
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import SideName
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 OPTIONS = RunOptions(blocks=6, redo=2)
@@ -208,3 +208,74 @@ def test_no_redo_keeps_the_first_attempt():
     played, _ = play(FakeWorker(HEAD, log), options=replace(OPTIONS, redo=0), watch=ScriptedWatch("hot"))
     assert (played.blocks[0].redone, played.blocks[0].doubt) == ((), "hot")
     assert not [order for _, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]
+
+
+def refereed_of(log):
+    return [(name, order.seat, order.block) for name, order in log if getattr(order, "referee", None) is not None]
+
+
+@pytest.mark.parametrize("calls", [1, 8])
+def test_each_candidate_of_each_side_is_refereed_in_one_turn_of_the_first_launch(calls):
+    log = []
+    workers = FakeWorker(BASE, log, calls=calls), FakeWorker(HEAD, log, calls=calls)
+    turns = Turns(arms=3, launch=0, options=OPTIONS, coin=random.Random(0))
+    turns.play({worker.name: worker.open for worker in workers})
+    assert sorted((name, seat) for name, seat, _ in refereed_of(log)) == [(BASE, 1), (BASE, 2), (HEAD, 1), (HEAD, 2)]
+
+
+def test_later_launches_referee_long_steps_less_often_and_short_ones_always():
+    def share(calls):
+        log = []
+        for _ in range(60):
+            worker = FakeWorker(HEAD, log, calls=calls)
+            Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(0)).play({HEAD: worker.open})
+        return len(refereed_of(log)) / 60
+
+    assert share(8) == 1.0
+    assert 0.1 < share(1) < 0.6
+
+
+def test_which_turn_is_refereed_is_a_secret_that_no_seed_of_the_run_tells():
+    def drawn():
+        log = []
+        play(FakeWorker(HEAD, log, calls=8), options=replace(OPTIONS, blocks=10))
+        return refereed_of(log)[0][2], {order.referee for _, order in log if getattr(order, "referee", None) is not None}
+
+    every = [drawn() for _ in range(40)]
+    assert len({block for block, _ in every}) > 3
+    assert len(set.union(*(seeds for _, seeds in every))) == 40
+
+
+def test_nobody_is_refereed_where_that_is_switched_off():
+    log = []
+    play(FakeWorker(HEAD, log, calls=8), options=replace(OPTIONS, referee=False))
+    assert not refereed_of(log)
+
+
+def test_every_turn_is_timed_from_its_order_to_its_answer_and_those_thrown_away_are_forgotten():
+    class Slow(FakeWorker):
+        def ask(self, order):
+            now[0] += 0.5 if order is not None and order.kind is OrderKind.TURN else 100.0
+            return super().ask(order)
+
+    now, log = [0.0], []
+    turns = Turns(
+        arms=2,
+        launch=0,
+        options=OPTIONS,
+        coin=random.Random(0),
+        watch=ScriptedWatch("hot"),
+        clock=lambda: now[0],
+    )
+    base, head = Slow(BASE, log, calls=8), Slow(HEAD, log)
+    played = turns.play({BASE: base.open, HEAD: head.open})
+    assert played.calls == 8
+    for name in (BASE, HEAD):
+        seen = played.sightings[name]
+        ordered = [order for side, order in log if side is name and getattr(order, "kind", None) is OrderKind.TURN]
+        kept = ordered[-len(seen) :]
+        assert len(ordered) > len(seen), "a block was taken again"
+        assert {turn.elapsed_s for turn in seen} == {0.5}
+        assert [(turn.seat, turn.block, turn.samples) for turn in seen] == [(one.seat, one.block, one.samples) for one in kept]
+        assert [turn.refereed for turn in seen] == [one.referee is not None for one in kept]
+        assert sum(turn.samples for turn in seen) == 2 * 2 * OPTIONS.blocks

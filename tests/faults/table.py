@@ -63,6 +63,16 @@ TABLE: dict[str, tuple[Row, ...]] = {
             f"{BENCHED}::test_a_frozen_clock_freezes_no_measurement",
         ),
         Row(
+            "assigns slower clocks to every module, ours included",
+            "times are measured all the same",
+            f"{BENCHED}::test_no_assignment_to_a_module_slows_a_clock",
+        ),
+        Row(
+            "replaces what takes samples, so that it reports shorter ones",
+            "`clock_disagrees`: the samples do not fit the time that the parent saw",
+            "engine/test_witness.py::test_through_the_engine_a_worker_that_halves_its_times_is_told",
+        ),
+        Row(
             "forks of forks that leave their session",
             "all of them are ended",
             f"{BENCHED}::test_a_fork_bomb_is_ended_with_all_that_left_its_session",
@@ -163,7 +173,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "code 2; nothing is touched",
             f"{RESUME}::test_what_differs_is_refused_and_nothing_is_touched",
         ),
-        Row("`--resume` with nothing to go on with", "starts anew", f"{RESUME}::test_where_nothing_was_begun_it_begins"),
+        Row("`--resume` with nothing to resume", "starts a new run", f"{RESUME}::test_where_nothing_was_begun_it_begins"),
         Row("`--resume` of a whole run", "stays as it is", f"{RESUME}::test_a_run_that_is_whole_is_left_as_it_is"),
         Row(
             "a budget that is not enough",
@@ -179,8 +189,23 @@ TABLE: dict[str, tuple[Row, ...]] = {
     "A shared machine": (
         Row(
             "another run of ci-bench measures on the device",
-            "waits, says for whom, and gives up with code 3 after `run.lock_timeout_s`; waiting is not of the budget",
+            "waits before it touches the device, says at once and each minute for whom and how long, and gives up with code 3 after `run.lock_timeout_s`; waiting is not of the budget",
             f"{LOCK}::test_a_run_waits_for_another_and_leaves_its_budget_untouched",
+        ),
+        Row(
+            "several runs wait for it, in containers or not",
+            "first come, first served",
+            f"{LOCK}::test_they_are_served_in_the_order_they_came",
+        ),
+        Row(
+            "a run that waits is killed",
+            "the next one behind it waits no longer for it",
+            f"{LOCK}::test_a_killed_holder_and_a_killed_waiter_keep_nobody_waiting",
+        ),
+        Row(
+            "a GPU is there, and torch cannot use it",
+            "code 3 with what NVML and torch say; the CPU is not measured in its place",
+            "engine/machine/test_devices.py::test_the_cpu_is_not_measured_in_a_gpus_place",
         ),
         Row(
             "the holder of a device is killed",

@@ -4,16 +4,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fake_suite import QUICK, SUITE, FakeRun, FakeSuite, fake_environ, fake_plan
-from fault_checks import measured_truly
+from fault_checks import measured_truly, takes_at_least
 from processes import carrying, is_alive
 
 from ci_bench.engine.ledger import Ledger
-from ci_bench.engine.process import endings, resident
+from ci_bench.engine.process import resident
 from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import LauncherFailed, ScratchFailed
-from ci_bench.records.case import SideName, Status
+from ci_bench.records.results import SideName, Status
 
-LIMIT_S = 1.5
+LIMIT_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Expected:
 OUTCOMES = {
     "exhaust_memory": Expected(Status.OUT_OF_MEMORY, "MemoryError"),
     "gpu_memory": Expected(Status.OUT_OF_MEMORY, "CUDA out of memory"),
-    "hang_in_native_code": Expected(Status.TIMEOUT, "ended after 1.5 s"),
+    "hang_in_native_code": Expected(Status.TIMEOUT, "ended after 4 s"),
     "fork_bomb": Expected(Status.TIMEOUT, "with all its processes"),
     "print_without_end": Expected(Status.FAILED, "printed more than 4 MiB"),
     "write_to_a_full_disk": Expected(Status.FAILED, "No space left on device"),
@@ -45,8 +45,7 @@ def run(tmp_path_factory):
     notes.touch()
     run = FakeRun(folder, replace(QUICK, stage_timeout_s=LIMIT_S), fake_environ(FAKE_NOTES=str(notes)))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (resident, endings):
-            patch.setattr(module, "MAX_LOG_BYTES", 4 << 20)
+        patch.setattr(resident, "MAX_LOG_BYTES", 4 << 20)
         patch.setattr(resident, "LOOK_S", 0.05)
         run.measure(*(one for name in OUTCOMES for one in ({"name": name, "fault": name}, {"name": f"sound_{name}"})))
     return run
@@ -64,6 +63,15 @@ def test_a_frozen_clock_freezes_no_measurement(run):
     """What the worker's own code sees of the time is not what the engine measures with."""
     row = run.last()["freeze_time"]
     assert measured_truly(row), row
+
+
+@pytest.mark.parametrize("at", ["workload", "step"])
+def test_no_assignment_to_a_module_slows_a_clock(tmp_path, at):
+    """All are made, one after the other, in every module of ours that the worker has."""
+    row = FakeRun(tmp_path, QUICK, fake_environ(FAKE_STEP_S="0.05")).measure(
+        {"name": "slowed", "fault": "slow_every_clock", "at": at}
+    )["slowed"]
+    assert takes_at_least(row, 0.049), row
 
 
 def test_a_fork_bomb_is_ended_with_all_that_left_its_session(run):

@@ -12,8 +12,8 @@ from ci_bench.engine.runner import Engine
 from ci_bench.engine.trees.sides import Side
 from ci_bench.planning import rank
 from ci_bench.records import documents
-from ci_bench.records.case import SideName, Status
-from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.results import SideName, Status
 
 PLAN = fake_plan({"name": "long"}, {"name": "undecided"}, {"name": "quick"}, {"name": "never"}, {"name": "failed"})
 

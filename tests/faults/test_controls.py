@@ -7,16 +7,16 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from fake_suite import FIXTURES, QUICK, FakeRun, fake_environ
-from fault_checks import INTERRUPTED, interrupt, is_crash_of, measured_truly
+from fault_checks import INTERRUPTED, interrupt, is_crash_of, measured_truly, takes_at_least
 from mutants import plant as plant_here
 from planted_site import before, plant
 from weighing import Limit, weigh
 
-from ci_bench.engine import runner, side_run
-from ci_bench.engine.process import endings
-from ci_bench.records.case import Status
+from ci_bench.engine import runner, stages
+from ci_bench.engine.process import resident
+from ci_bench.records.results import Status
 
-CLOCK = ("ci_bench.engine.timing.host_time", "= partial(time.perf_counter)")
+CLOCK = ("ci_bench.engine.timing.fence", "return partial(time.perf_counter)")
 TELLING = ("ci_bench.cli", "    gc.set_threshold(*SELDOM)\n")
 DEAF = "".join(f"    signal.signal(signal.{name}, lambda *_: None)\n" for name in ("SIGINT", "SIGTERM"))
 
@@ -25,16 +25,22 @@ DEAF = "".join(f"    signal.signal(signal.{name}, lambda *_: None)\n" for name i
     ("broken", "holds"),
     [
         (None, True),
-        ("= lambda: time.perf_counter()", False),  # looked up whenever it is asked
-        ("= time.perf_counter", False),  # held, but found by its identity
+        ("return lambda: time.perf_counter()", False),  # looked up whenever it is asked
     ],
-    ids=["sound", "looked up", "held"],
+    ids=["sound", "looked up"],
 )
 def test_a_clock_that_benched_code_can_reach_is_seen(tmp_path, broken, holds):
     site = plant(tmp_path / "site", *CLOCK, broken) if broken else ""
     run = FakeRun(tmp_path, replace(QUICK, stage_timeout_s=3.0), fake_environ(PYTHONPATH=before(site, FIXTURES)))
     row = run.measure({"name": "frozen", "fault": "freeze_time"})["frozen"]
     assert measured_truly(row) is holds, row
+
+
+def test_a_clock_that_one_assignment_slows_is_seen(tmp_path):
+    site = plant(tmp_path / "site", *CLOCK, "return lambda: time.perf_counter()")
+    environ = fake_environ(PYTHONPATH=before(site, FIXTURES), FAKE_STEP_S="0.05")
+    row = FakeRun(tmp_path, QUICK, environ).measure({"name": "slowed", "fault": "slow_every_clock"})["slowed"]
+    assert not takes_at_least(row, 0.049), row
 
 
 def test_a_budget_that_does_not_look_at_the_clock_is_seen(tmp_path, monkeypatch):
@@ -57,9 +63,9 @@ ENDINGS = {
 def test_a_signal_that_is_not_told_is_seen(tmp_path, monkeypatch, name):
     (tmp_path / "run").mkdir()
     if ENDINGS[name]:
-        mutant = plant_here(endings, tmp_path, *ENDINGS[name])
+        mutant = plant_here(resident, tmp_path, *ENDINGS[name])
         for function in ("explain", "signal_name"):
-            monkeypatch.setattr(side_run, function, getattr(mutant, function))
+            monkeypatch.setattr(stages, function, getattr(mutant, function))
     number = int(signal.SIGTERM)
     row = FakeRun(tmp_path / "run").measure({"name": "one", "fault": f"signal:{number}", "at": "step"})["one"]
     assert is_crash_of(row, number, "time") is (name == "sound"), row
@@ -98,7 +104,7 @@ def deep():
 
 READERS = {
     "artifact": (bomb, "ci_bench.github.archive", "            _check(entries, limits)\n", ""),
-    "config": (laughs, "ci_bench.config_yaml", "or self.nodes > MAX_NODES:", "or False:"),
+    "config": (laughs, "ci_bench.config", "or self.nodes > MAX_NODES:", "or False:"),
     "results": (deep, "ci_bench.records.documents", "MAX_FIELDS = 10_000", "MAX_FIELDS = 10**9"),
 }
 

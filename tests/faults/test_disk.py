@@ -11,7 +11,7 @@ from processes import carrying
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
-from ci_bench.records.case import Status
+from ci_bench.records.results import Status
 
 MOST_WRITES = 60
 

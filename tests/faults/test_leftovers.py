@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from processes import carrying, is_alive
 
-from ci_bench.engine.process import leftovers
-from ci_bench.engine.process.leftovers import HELD, clear, run_folder
+from ci_bench.engine.process import scratch
+from ci_bench.engine.process.scratch import HELD, clear, run_folder
 from ci_bench.errors import ScratchFailed
 
 
@@ -22,7 +22,7 @@ def sleeper(**environ):
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -70,7 +70,7 @@ def test_what_is_not_provably_ours_is_left_alone(tmp_path, monkeypatch, kind):
         (folder / HELD).symlink_to(tmp_path / "x")
         (tmp_path / "x").touch()
     else:
-        monkeypatch.setattr(leftovers.os, "geteuid", lambda: 12345)
+        monkeypatch.setattr(scratch.os, "geteuid", lambda: 12345)
     assert clear(tmp_path) == ()
     assert folder.exists()
 
@@ -84,7 +84,7 @@ def test_a_folder_is_held_before_anybody_can_take_it_for_dead(temporary, monkeyp
         seen.extend(path.name for path in temporary.glob(f"ci-bench-*/{HELD}"))
         return real(stream, how)
 
-    monkeypatch.setattr(leftovers.fcntl, "flock", look)
+    monkeypatch.setattr(scratch.fcntl, "flock", look)
     with run_folder() as folder:
         assert seen == []
         assert (Path(folder) / HELD).exists()
@@ -92,7 +92,7 @@ def test_a_folder_is_held_before_anybody_can_take_it_for_dead(temporary, monkeyp
 
 def test_a_folder_that_cannot_be_made_is_told(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(tmp_path / "file"))
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path / "file"))
     with pytest.raises(ScratchFailed, match="Not a directory"), run_folder():
         pass
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -19,6 +20,19 @@ from ci_bench.engine.machine.lock import device_lock
 with device_lock("gpu-1", folder=Path(sys.argv[1]), limit_s=0):
     print("held", flush=True)
     time.sleep(600)
+"""
+
+
+QUEUE = """
+import sys
+from pathlib import Path
+from ci_bench.engine.machine.lock import device_lock
+folder, name, order = sys.argv[1:]
+with device_lock("gpu-1", folder=Path(folder), limit_s=600, run=f"run {name}", say=lambda line: print(line, flush=True)):
+    with open(order, "a") as stream:
+        stream.write(f"{name}\\n")
+    print("held", flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -55,6 +69,140 @@ def test_it_goes_on_as_soon_as_the_holder_is_gone_however_it_went(tmp_path, hold
     ):
         held.append(True)
     assert held
+
+
+class Runs:
+    """Runs that queue for one device, each in a process of its own; what they say and the order in which they held it."""
+
+    def __init__(self, folder):
+        self.folder, self.order, self.started = folder, folder / "order", {}
+        self.order.touch()
+
+    def start(self, name, *, through="locks"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", QUEUE, str(self.folder / through), name, str(self.order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.started[name] = process
+        return process
+
+    def queue(self, name, **where):
+        """Started, and waiting: the next to come is behind it."""
+        process = self.start(name, **where)
+        line = process.stdout.readline()
+        until(lambda: len([*(self.folder / "locks").glob("*.ticket")]) >= self.waiting(), what=f"{name} has no ticket")
+        return line
+
+    def waiting(self):
+        return sum(process.poll() is None for process in self.started.values()) - 1
+
+    def held(self):
+        return self.order.read_text().split()
+
+    def end(self, name):
+        self.started[name].communicate("go\n", timeout=60)
+
+    def kill(self, name):
+        self.started[name].kill()
+        self.started[name].wait()
+
+
+def until(holds, *, what, limit_s=60):
+    ends = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < ends, what
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    made = Runs(tmp_path)
+    yield made
+    for process in made.started.values():
+        process.kill()
+        process.communicate()
+
+
+def test_they_are_served_in_the_order_they_came(runs):
+    assert runs.start("first").stdout.readline() == "held\n"
+    lines = [runs.queue(name) for name in ("second", "third", "fourth")]
+    assert "waiting for gpu-1: another run of ci-bench measures on it (process" in lines[0]
+    assert ", run first, since" in lines[0]
+    assert ["before this one" in line for line in lines] == [False, True, True]
+    assert "2 more runs wait before this one" in lines[2]
+    for now, following in pairwise(["first", "second", "third", "fourth"]):
+        runs.end(now)
+        until(lambda name=following: name in runs.held(), what=f"{following} never held it")
+    assert runs.held() == ["first", "second", "third", "fourth"]
+    runs.end("fourth")
+    assert not [*(runs.folder / "locks").glob("*.ticket")], "numbers are given back"
+
+
+def test_a_killed_holder_and_a_killed_waiter_keep_nobody_waiting(runs):
+    runs.start("first").stdout.readline()
+    for name in ("second", "third", "fourth"):
+        runs.queue(name)
+    runs.kill("third")
+    runs.kill("first")
+    until(lambda: "second" in runs.held(), what="the next never held it")
+    runs.kill("second")
+    until(lambda: "fourth" in runs.held(), what="who came behind a dead one never held it")
+    assert runs.held() == ["first", "second", "fourth"]
+
+
+def test_containers_that_see_the_folder_by_other_paths_queue_together(runs):
+    (runs.folder / "container").symlink_to(runs.folder)
+    runs.start("first").stdout.readline()
+    runs.queue("second", through="container/locks")
+    runs.queue("third")
+    assert runs.held() == ["first"]
+    runs.end("first")
+    until(lambda: len(runs.held()) == 2, what="nobody came next")
+    assert runs.held() == ["first", "second"]
+
+
+def test_a_wait_is_told_of_again_each_minute_with_the_time_so_far(tmp_path, holder):
+    said, now = [], iter(range(0, 10_000, 20))
+    with (
+        pytest.raises(DeviceBusy),
+        device_lock(
+            "gpu-1", folder=tmp_path / "locks", limit_s=200, say=said.append, clock=lambda: next(now), sleep=lambda _: None
+        ),
+    ):
+        pass
+    assert holder.poll() is None
+    assert [line.partition(":")[0] for line in said] == [
+        "waiting for gpu-1",
+        *(f"waiting for gpu-1 for {seconds} s so far" for seconds in (80, 140, 200)),
+    ][: len(said)]
+    assert len(said) >= 3
+
+
+def test_a_lock_file_that_was_removed_locks_nothing_and_the_new_one_counts(tmp_path, holder):
+    """Who waits on the old file would otherwise hold something that nobody else looks at."""
+    locks, slept = tmp_path / "locks", []
+
+    def sleep(_):
+        slept.append(True)
+        if len(slept) == 1:
+            (locks / "gpu-1.lock").unlink()
+            holder.kill()
+            holder.wait()
+
+    with device_lock("gpu-1", folder=locks, limit_s=30, say=lambda _: None, sleep=sleep):
+        assert (locks / "gpu-1.lock").exists()
+        with pytest.raises(DeviceBusy), device_lock("gpu-1", folder=locks, limit_s=0):
+            pass
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 500, "::error::", "\x1b[2J"])
+def test_what_a_run_calls_itself_cannot_change_a_message(tmp_path, name):
+    with device_lock("gpu-1", folder=tmp_path, limit_s=0, run=name), pytest.raises(DeviceBusy) as busy:  # noqa: SIM117
+        with device_lock("gpu-1", folder=tmp_path, limit_s=0):
+            pass
+    assert f"process {os.getpid()}, since" in str(busy.value)
 
 
 def test_another_device_is_not_waited_for(tmp_path, holder):
@@ -135,10 +283,10 @@ def test_a_run_waits_for_another_and_leaves_its_budget_untouched(place):
     place.configure({"name": "one"}, lock_timeout_s=0)
     code, _, err = place.run("run", "--output", place.output, CI_BENCH_LOCKS=str(locks))
     assert (code, "another run of ci-bench measures on cpu-" in err) == (ExitCode.MEASURING_FAILED, True), err
-    place.configure({"name": "one"}, lock_timeout_s=60, budget_s=2.5)
+    place.configure({"name": "one"}, lock_timeout_s=60, budget_s=6)
     second = place.start("run", "--output", place.output, CI_BENCH_LOCKS=str(locks))
     assert any("waiting for cpu-" in line for line in second.stderr)
-    time.sleep(3)
+    time.sleep(6.5)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=60)
     _, err = second.communicate(timeout=60)

@@ -11,8 +11,7 @@ import yaml
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
-from ci_bench.records.case import Status
-from ci_bench.records.results import RunState
+from ci_bench.records.results import RunState, Status
 
 CASES = (
     {"name": "first", "stages": ["prepare", "verify", "memory", "time"]},
@@ -57,7 +56,7 @@ def test_it_goes_on_after_the_last_finished_case_and_ends_as_if_nothing_had_been
     assert (done["fake/hangs_once"], sum(done.values()) < 6) == (1, True)
     code, _, err = place.run("run", "--resume", "--output", place.output)
     after = read(place)
-    assert (code, "going on with the run" in err) == (0, True), err
+    assert (code, "resuming the run" in err) == (0, True), err
     assert (after.run.state, after.run.id, after.run.started_at) == (RunState.COMPLETE, before.run.id, before.run.started_at)
     assert {row.status for row in after.cases} == {Status.OK}
     kept, whole = sample_ids(before), sample_ids(after)
@@ -71,7 +70,7 @@ def test_it_goes_on_after_the_last_finished_case_and_ends_as_if_nothing_had_been
 def test_where_nothing_was_begun_it_begins(place):
     place.configure({"name": "one"})
     code, _, err = place.run("run", "--resume", "--output", place.output)
-    assert (code, "starting anew" in err, read(place).run.state) == (0, True, RunState.COMPLETE)
+    assert (code, "starting a new one" in err, read(place).run.state) == (0, True, RunState.COMPLETE)
 
 
 def test_a_gate_is_gone_on_with_and_judged(place):

@@ -11,9 +11,8 @@ import yaml
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
-from ci_bench.records.case import SideName, Status
 from ci_bench.records.comparison import BaselineMode, Verdict
-from ci_bench.records.results import RunState
+from ci_bench.records.results import RunState, SideName, Status
 from ci_bench.resuming import PROGRESS
 
 FIRST, SECOND = "fake/first", "fake/hangs_once"
@@ -89,7 +88,7 @@ def test_the_finished_case_is_kept_on_both_sides_and_the_verdict_is_that_of_a_wh
 
     code, _, err = begun.run(*GATE, "--resume", "--output", begun.output)
     after, comparison = read(begun.output), documents.read_comparison(begun.output / "comparison.json")
-    assert "1 of 2 case(s) have been measured before" in err
+    assert "1 of 2 case(s) are measured already" in err
     assert samples(after, FIRST, {0}) == kept, "measured again"
     assert not re.search(rf"\[1/\d+\].*{FIRST}", err), err
     for document in after.values():

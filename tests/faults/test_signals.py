@@ -8,9 +8,9 @@ from fake_suite import QUICK, FakeRun
 from fault_checks import is_crash_of
 from processes import carrying
 
-from ci_bench.records.case import Status
+from ci_bench.records.results import Status
 
-LIMIT_S = 1.0
+LIMIT_S = 4.0
 STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 PASSING = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
 """Ignored by default, or by Python."""

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from ci_bench import cli
-from ci_bench.formats.action_history import read_action_history
+from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
-from ci_bench.history.folder import FolderShelf
+from ci_bench.history.store import FolderStore
 from ci_bench.judge.calibration import fingerprint
-from ci_bench.records.case import Better, Unit
+from ci_bench.records.results import Better, Unit
 
 DATA = Path(__file__).parent / "data" / "github_action_benchmark-form-data.js"
 
@@ -87,9 +87,9 @@ def test_it_is_imported_once(tmp_path, capsys):
     path = tmp_path / "data.js"
     path.write_text(store(Speed=[entry(number, bench(10 + number)) for number in range(5)]))
     assert cli.main(["history", "import", str(path), "-s", str(tmp_path / "store")]) == 0
-    assert "took over 5 of 5 runs" in capsys.readouterr().err
+    assert "imported 5 of 5 runs" in capsys.readouterr().err
     assert cli.main(["history", "import", str(path), "-s", str(tmp_path / "store")]) == 0
-    assert "took over 0 of 5 runs" in capsys.readouterr().err
-    assert len(FolderShelf(tmp_path / "store").read().history.runs) == 5
+    assert "imported 0 of 5 runs" in capsys.readouterr().err
+    assert len(FolderStore(tmp_path / "store").read().history.runs) == 5
     path.write_text("nothing")
     assert cli.main(["history", "import", str(path), "-s", str(tmp_path / "store")]) == 2

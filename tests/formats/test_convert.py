@@ -1,7 +1,6 @@
 """`ci-bench convert`: from a results document or another tool's file to a format, with a word on what was left out."""
 
 import json
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +13,14 @@ from ci_bench.errors import BadInput
 from ci_bench.formats import catalogue
 from ci_bench.formats.exporting import Written
 from ci_bench.records import documents
+from ci_bench.settings import Converting
+from ci_bench.suites.base import find_exporters
 
 DATA = Path(__file__).parent / "data"
 
 
 def run(document, to, *, source="auto", output=None):
-    return convert(Namespace(document=Path(document), source=source, to=to, output=output))
+    return convert(Converting(environ={}, here=Path(), document=Path(document), source=source, to=to, output=output))
 
 
 @pytest.fixture
@@ -105,8 +106,8 @@ def test_a_broken_results_document_is_refused_as_such(results) -> None:
 
 
 def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) -> None:
-    files = {"a.csv": "one\n", "b.csv": Written(text="two\n", left_out=("rates",))}
-    monkeypatch.setattr(converting, "_writers_of_results", lambda: {"tables": lambda _: files})
+    files = {"a.csv": Written(text="one\n"), "b.csv": Written(text="two\n", left_out=("rates",))}
+    monkeypatch.setattr(converting, "_exporters", lambda: {"tables": lambda _: files})
     with pytest.raises(BadInput, match="--to tables writes 2 files; name a folder for them with --output"):
         run(results, "tables")
     assert run(results, "tables", output=tmp_path / "out") == 0
@@ -114,7 +115,7 @@ def test_several_files_go_into_a_folder(results, tmp_path, capsys, monkeypatch) 
     assert "left out, since tables cannot hold it: rates" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("to", sorted(converting._writers_of_results()))
+@pytest.mark.parametrize("to", sorted(converting._exporters()))
 def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tmp_path, capsys) -> None:
     """It says that there is nothing for it, or writes what holds for every suite; it does not break."""
     try:
@@ -122,3 +123,9 @@ def test_a_suites_own_format_copes_with_results_of_another_suite(results, to, tm
         assert "wrote" in capsys.readouterr().err
     except BadInput as error:
         assert "nothing in this document is of that suite" in str(error)  # noqa: PT017 - either will do
+
+
+def test_each_suite_declares_the_forms_that_are_its_own():
+    exporters = find_exporters()
+    assert {"dynamo-csv", "fastrnns-table", "transformers-log", "userbenchmark"} <= {*exporters}
+    assert all(converting._exporters()[name] is not None for name in exporters)

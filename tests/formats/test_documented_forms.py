@@ -8,7 +8,7 @@ import pytest
 from ci_bench.formats import catalogue
 from ci_bench.formats.series import Absent, Unreadable
 from ci_bench.formats.units import interpret
-from ci_bench.records.case import Better, Unit
+from ci_bench.records.results import Better, Unit
 
 DATA = Path(__file__).parent / "data"
 

@@ -6,8 +6,22 @@ import math
 import pytest
 
 from ci_bench.formats.fastrnns import write_oss, write_pep, write_table
-from ci_bench.records.case import Better, Case, CaseResult, Failure, Lane, Launch, Metric, Status, Unit
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.records.results import (
+    Better,
+    Case,
+    CaseResult,
+    Environment,
+    Failure,
+    Lane,
+    Launch,
+    Metric,
+    Results,
+    Run,
+    RunState,
+    Source,
+    Status,
+    Unit,
+)
 
 RUN = Run(id="1", started_at="2030-01-31T12:00:00Z", state=RunState.COMPLETE, config_digest="0", device="cpu")
 

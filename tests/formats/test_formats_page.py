@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from ci_bench.commands.converting import _writers_of_results
+from ci_bench.commands.converting import _exporters
 from ci_bench.formats import catalogue
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text()
@@ -24,7 +24,7 @@ def test_every_format_that_can_be_read_has_a_row() -> None:
 def test_every_format_that_can_be_written_has_a_row_or_is_named_as_a_suites_own() -> None:
     table, rest = WRITING.split("Formats that are a suite's own", 1)
     assert listed(table) == {*catalogue.WRITERS}
-    assert [name for name in _writers_of_results() if f"`{name}`" not in rest] == []
+    assert [name for name in _exporters() if f"`{name}`" not in rest] == []
 
 
 def test_the_versions_seen_are_those_of_the_data() -> None:

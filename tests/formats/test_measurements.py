@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from ci_bench.formats import catalogue
 from ci_bench.formats.series import Absent, Unreadable
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 SCHEMA = json.loads(files("ci_bench").joinpath("schemas", "measurements.json").read_text())
 VALID = {

@@ -7,11 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from ci_bench.formats import catalogue, dynamo_csv, dynamo_table, oss_benchmark, oss_records, userbenchmark
+from ci_bench.formats import catalogue, dynamo_csv, oss_benchmark, userbenchmark
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Unreadable
-from ci_bench.records.case import Better, CaseResult, Check, Failure, Lane, Launch, Metric, Outcome, Status, Unit
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.records.results import (
+    Better,
+    CaseResult,
+    Check,
+    Environment,
+    Failure,
+    Lane,
+    Launch,
+    Metric,
+    Outcome,
+    Results,
+    Run,
+    RunState,
+    Source,
+    Status,
+    Unit,
+)
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.status import Word
 
@@ -52,13 +67,17 @@ def results(*rows):
 PERFORMANCE, ACCURACY = (f"inductor_zoo_fp32_training_cpu_{kind}.csv" for kind in ("performance", "accuracy"))
 
 
+def texts(files):
+    return {name: written.text for name, written in files.items()}
+
+
 def table(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_the_performance_file_by_hand():
     """Medians over all samples: eager 4 ms, inductor 2 ms; peaks 3 and 2 GB."""
-    files = dynamo_csv.write(results(row("mlp")))
+    files = texts(dynamo_csv.write(results(row("mlp"))))
     assert sorted(files) == sorted([PERFORMANCE, ACCURACY])
     (found,) = table(files[PERFORMANCE])
     assert found == {
@@ -77,7 +96,7 @@ def test_there_is_a_file_for_each_configuration():
         row("mlp", precision="bf16"),
         row("mlp", backend="my.module:make"),
     ]
-    files = dynamo_csv.write(results(*rows))
+    files = texts(dynamo_csv.write(results(*rows)))
     assert len(files) == 8
     assert [found["name"] for found in table(files[PERFORMANCE])] == ["mlp", "cnn"]
     assert "my.module.make_zoo_fp32_training_cpu_accuracy.csv" in files
@@ -88,7 +107,7 @@ def test_a_failed_case_keeps_its_row_and_a_skipped_one_has_none():
         row("mlp", Status.CRASHED, reason="killed by SIGSEGV", detail="", metrics=()),
         row("cnn", Status.SKIPPED, reason="a table skips it", detail="", metrics=()),
     )
-    files = dynamo_csv.write(results(*rows))
+    files = texts(dynamo_csv.write(results(*rows)))
     assert [(one["name"], one["accuracy"]) for one in table(files[ACCURACY])] == [("mlp", "fail_to_run")]
     (found,) = table(files[PERFORMANCE])
     assert (found["name"], found["speedup"], found["abs_latency"]) == ("mlp", "0.000000", "0.000000")
@@ -121,19 +140,19 @@ def test_the_vocabulary_is_the_suites():
 def test_what_was_not_measured_is_no_number():
     half = row("mlp", metrics=(MEASURED[0],))
     assert dynamo_csv.speedup_of(half) is None
-    (found,) = table(dynamo_csv.write(results(half))[PERFORMANCE])
+    (found,) = table(texts(dynamo_csv.write(results(half)))[PERFORMANCE])
     assert found["speedup"] == ""
     assert "nan" not in json.dumps(found)
-    assert "speedup" not in [record["metric"]["name"] for record in json.loads(oss_benchmark.write(results(half)))]
+    assert "speedup" not in [record["metric"]["name"] for record in json.loads(oss_benchmark.write(results(half))[""].text)]
 
 
 def test_another_reader_of_these_files_finds_the_same():
-    files = dynamo_csv.write(results(row("mlp"), row("cnn", Status.FAILED, reason="x", detail="", metrics=())))
-    reading = dynamo_table.read(files[PERFORMANCE])
+    files = texts(dynamo_csv.write(results(row("mlp"), row("cnn", Status.FAILED, reason="x", detail="", metrics=()))))
+    reading = dynamo_csv.read(files[PERFORMANCE])
     found = {one.measure: one.values for one in reading.series}
     assert (found[""], found["speedup"], found["graph_breaks"]) == ((2.0,), (2.0,), (0.0,))
     assert [one.benchmark.split()[0] for one in reading.failed] == ["cnn"]
-    records = oss_records.read(Node(json.loads(oss_benchmark.write(results(row("mlp")))), "$"))
+    records = oss_benchmark.read(Node(json.loads(oss_benchmark.write(results(row("mlp")))[""].text), "$"))
     times = [one for one in records.series if one.measure == "step_time"]
     assert [one.values for one in times] == [(0.002, 0.004, 0.004, 0.005), (0.001, 0.002, 0.002, 0.003)]
     assert {one.unit for one in times} == {"s"}
@@ -142,7 +161,7 @@ def test_another_reader_of_these_files_finds_the_same():
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", ""])
 def test_a_speedup_that_is_no_number_is_refused_where_such_a_file_is_a_baseline(value):
     """The runner's own checkers compare it, and NaN is below no threshold."""
-    text = dynamo_csv.write(results(row("mlp")))[PERFORMANCE].replace("2.000000,2.000000", f"{value},2.000000", 1)
+    text = texts(dynamo_csv.write(results(row("mlp"))))[PERFORMANCE].replace("2.000000,2.000000", f"{value},2.000000", 1)
     if value:
         with pytest.raises(Unreadable, match=f"line 2, column speedup: {value} is not a finite number"):
             catalogue.read(text)
@@ -155,7 +174,7 @@ def test_a_speedup_that_is_no_number_is_refused_where_such_a_file_is_a_baseline(
 def test_userbenchmark_metrics_are_flat_and_in_its_units():
     text = userbenchmark.write(
         results(row("mlp"), row("mlp", mode="inference", precision="bf16"), row("cnn", Status.FAILED, reason="x"))
-    )
+    )[""].text
     found = userbenchmark.read(text)
     assert found.environ["pytorch_version"] == "2.13.0"
     assert found.metrics["test_train[mlp-cpu-inductor]_latency"] == pytest.approx(2.0)
@@ -181,7 +200,9 @@ def test_records_have_numbers_only_and_no_paths():
     given = replace(
         given, case=replace(given.case, params={**given.case.params, "path": "/home/someone/benchmark"}), reproduce="/bin/x"
     )
-    text = oss_benchmark.write(results(given, row("cnn", Status.FAILED, reason="at /home/someone", detail="", metrics=())))
+    text = oss_benchmark.write(results(given, row("cnn", Status.FAILED, reason="at /home/someone", detail="", metrics=())))[
+        ""
+    ].text
     records = json.loads(text)
     assert "/home" not in text
     assert "/bin" not in text
@@ -202,5 +223,5 @@ def test_an_informative_check_does_not_make_a_case_fail():
     told = Check(name="runner_rule", arm="inductor", outcome=Outcome.FAIL, detail="x", informative=True)
     for informative, passed in ((True, 1.0), (False, 0.0)):
         given = replace(row("mlp"), checks=(replace(told, informative=informative),))
-        records = json.loads(oss_benchmark.write(results(given)))
+        records = json.loads(oss_benchmark.write(results(given))[""].text)
         assert [one["metric"]["benchmark_values"] for one in records if one["metric"]["name"] == "passed"] == [[passed]]

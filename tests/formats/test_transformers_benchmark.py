@@ -7,8 +7,22 @@ from dataclasses import replace
 import pytest
 
 from ci_bench.formats.transformers_benchmark import utilisation, write_files, write_log
-from ci_bench.records.case import Better, Case, CaseResult, Failure, Lane, Launch, Metric, Status, Unit
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.records.results import (
+    Better,
+    Case,
+    CaseResult,
+    Environment,
+    Failure,
+    Lane,
+    Launch,
+    Metric,
+    Results,
+    Run,
+    RunState,
+    Source,
+    Status,
+    Unit,
+)
 
 STAMP = 1732190400
 IDENTITY = {"device": "cpu", "cpu": "A CPU", "python": "3.11.7", "torch": "2.13.0"}

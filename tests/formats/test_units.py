@@ -3,7 +3,7 @@
 import pytest
 
 from ci_bench.formats.units import Measured, interpret
-from ci_bench.records.case import Unit
+from ci_bench.records.results import Unit
 
 TIMES = {
     "s": 1.0,

@@ -12,7 +12,7 @@ from ci_bench.formats import catalogue, flat_csv, pytest_benchmark
 from ci_bench.formats.exporting import Export, from_reading, from_results
 from ci_bench.formats.series import Absent, Series
 from ci_bench.formats.units import interpret
-from ci_bench.records.case import Better, Case, CaseResult, Failure, Lane, Launch, Metric, Status, Unit
+from ci_bench.records.results import Better, Case, CaseResult, Failure, Lane, Launch, Metric, Status, Unit
 
 CASE = Case(id="command/kernels[size=8]", suite="command", name="kernels", params={}, arms=("eager", "fused"), reference="eager")
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from ci_bench.engine.trees import kept
+from ci_bench.engine.trees import paired
 from ci_bench.errors import BadConfig, NotPrepared
 from ci_bench.suites.torchbench.tables import read_tables
 from ci_bench.suites.transformers.catalog import Model, read_stored
@@ -43,6 +43,6 @@ def test_a_models_folder_and_prepared_sides_that_are_nested_deep_are_refused(tmp
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(BadConfig, match="cannot be read"):
         read_stored(Model(name="x", path=str(tmp_path), config={}, stored=True))
-    (tmp_path / kept.FILE).write_text('{"x":' * 100_000)
+    (tmp_path / paired.FILE).write_text('{"x":' * 100_000)
     with pytest.raises(NotPrepared):
-        kept.read(tmp_path)
+        paired.read(tmp_path)

@@ -11,13 +11,12 @@ from benchmarks.fuzz_targets import TARGETS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.commands.trusted.publishing import OUTCOME, absence
+from ci_bench.commands.inputs import OUTCOME, absence
 from ci_bench.errors import GitHubOdd
 from ci_bench.formats import userbenchmark
-from ci_bench.github import asking, client, server, waiting
+from ci_bench.github import client, http, server
+from ci_bench.github.http import Answer, Trouble, wait_s
 from ci_bench.github.server import Server, origin
-from ci_bench.github.transport import Answer
-from ci_bench.github.waiting import Trouble, wait_s
 from ci_bench.records.documents import Kind, schema
 from ci_bench.records.faults import form_faults
 from ci_bench.records.soundness import compiled_parts
@@ -48,15 +47,13 @@ def test_a_note_that_is_nested_deep_says_nothing(tmp_path):
 
 @pytest.mark.parametrize("date", FAR)
 def test_a_moment_that_no_clock_knows_is_no_reason_to_fall_over(date):
-    assert (
-        wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": date, "date": date}, tried=1, now=0.0, chance=0.0) == waiting.SECONDARY_S
-    )
+    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": date, "date": date}, tried=1, now=0.0, chance=0.0) == http.SECONDARY_S
 
 
 @pytest.mark.parametrize("said", ["\x1e20", "20\x1c", "\x8520"])
 def test_a_number_among_what_only_looks_like_spaces_is_none(said):
     """A pattern's white space is more than what `float` passes over."""
-    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": said}, tried=1, now=0.0, chance=0.0) == waiting.SECONDARY_S
+    assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": said}, tried=1, now=0.0, chance=0.0) == http.SECONDARY_S
     assert wait_s(Trouble.SECONDARY_LIMIT, {"retry-after": " 20\t"}, tried=1, now=0.0, chance=0.0) == 20
 
 
@@ -79,16 +76,16 @@ def test_the_target_of_headers_sees_each_of_these(monkeypatch, planted, content)
     every = [f"{content}{' ' * number}".encode() for number in range(40)]  # of every status
     assert all(map(github_headers, every))
     if planted == "date":
-        monkeypatch.setattr(waiting, "_date", lambda text: waiting.parsedate_to_datetime(text).timestamp() if text else None)
-    for module in (asking, client, server):
+        monkeypatch.setattr(http, "_date", lambda text: http.parsedate_to_datetime(text).timestamp() if text else None)
+    for module in (http, client, server):
         monkeypatch.setattr(module, "parts_of", server.urlsplit)
     with pytest.raises((OverflowError, ValueError)):
         list(map(github_headers, every))
 
 
 def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
-    request = asking.Request(method="GET", url="https://api.github.com/x")
-    asker = asking.Asker(HERE, patience_s=1.0, clock=client.Clock())
+    request = http.Request(method="GET", url="https://api.github.com/x")
+    asker = http.Asker(HERE, patience_s=1.0, clock=client.Clock())
     answer = Answer(status=302, headers={"location": "http://["}, content=b"")
     with pytest.raises(GitHubOdd, match="no address"):
         asker._moved(request, answer)
@@ -100,7 +97,7 @@ def test_a_redirect_to_what_is_no_address_is_an_answer_that_makes_no_sense():
 def test_however_long_a_redirect_is_what_is_said_of_it_can_be_read(monkeypatch, content):
     every = [content + b"z" * number for number in range(20)]  # of every status
     assert all(map(github_headers, every))
-    monkeypatch.setattr(asking, "clipped_line", lambda text, _: text)
+    monkeypatch.setattr(http, "clipped_line", lambda text, _: text)
     with pytest.raises(Harmful, match="a refusal of"):
         list(map(github_headers, every))
 

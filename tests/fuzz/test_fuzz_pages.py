@@ -73,7 +73,7 @@ def test_a_page_that_is_too_large_is_a_finding(monkeypatch):
 
 def test_an_issue_with_a_strangers_markup_is_a_finding(monkeypatch):
     assert TARGETS["issue"].feed(ATTACK)
-    monkeypatch.setattr("ci_bench.history.notice.plain", str)
+    monkeypatch.setattr("ci_bench.history.alarms.plain", str)
     with pytest.raises(Harmful, match="closes something else"):  # an image has no end
         TARGETS["issue"].feed(ATTACK)
     with pytest.raises(Harmful, match="<b>"):
@@ -119,21 +119,21 @@ PLANTED = {
     "calibration": "ci_bench.records.documents._head",
     "history": "ci_bench.records.documents._head",
     "kind of a document": "ci_bench.records.documents._object",
-    "store of histories": "ci_bench.history.shelf._digest",
-    "history of github-action-benchmark": "ci_bench.formats.action_history._entry",
+    "store of histories": "ci_bench.history.store._digest",
+    "history of github-action-benchmark": "ci_bench.formats.github_action_benchmark._entry",
     "artifact": "ci_bench.github.archive._check_entry",
     "userbenchmark": "ci_bench.formats.userbenchmark.is_number",
     "GitHub's event": "ci_bench.github.context.json.loads",
     "GitHub's answer": "ci_bench.github.artifacts.Artifact.of",
-    "GitHub's headers": "ci_bench.github.asking.trouble_of",
-    "worker's answers": "ci_bench.engine.process.answers.decode_answer",
-    "run to go on with": "ci_bench.resuming._differences",
+    "GitHub's headers": "ci_bench.github.http.trouble_of",
+    "worker's answers": "ci_bench.engine.process.resident.decode_answer",
+    "run to resume": "ci_bench.resuming._differences",
     "lock of a device": "ci_bench.engine.machine.lock._holder",
     "why there is no baseline": "ci_bench.commands.trusted.publishing.json.loads",
     "markdown": "ci_bench.report.markdown.plain",
     "html": "ci_bench.report.html.markup._child",
     "trend page": "ci_bench.report.html.markup._child",
-    "issue": "ci_bench.history.notice.plain",
+    "issue": "ci_bench.history.alarms.plain",
     "terminal and badge": "ci_bench.report.terminal.clean",
 }
 """Something that each target runs for at least one of its seeds, also where an earlier test left its texts in a cache."""
@@ -141,7 +141,7 @@ PLANTED = {
 
 def test_a_history_that_nobody_can_read_again_is_a_finding(monkeypatch):
     target = TARGETS["history of github-action-benchmark"]
-    monkeypatch.setattr("ci_bench.formats.action_history.case_id", str)
+    monkeypatch.setattr("ci_bench.formats.github_action_benchmark.case_id", str)
     with pytest.raises(Harmful, match="read again"):
         target.feed(target.seeds()[0].replace(b'"fib', b'"fib <x>').replace(b"fib", b"f b", 1))
 
@@ -153,7 +153,7 @@ def test_names_out_of_an_archive_are_a_finding(monkeypatch):
 
 
 def test_a_compaction_that_loses_runs_is_a_finding(monkeypatch):
-    monkeypatch.setattr(fuzz_readers, "compact", lambda shelf: [path.unlink() for path in shelf.path.glob("*/*")])
+    monkeypatch.setattr(fuzz_readers, "compact", lambda store: [path.unlink() for path in store.path.glob("*/*")])
     with pytest.raises(Harmful, match="compacting lost runs"):
         TARGETS["store of histories"].feed(TARGETS["store of histories"].seeds()[0])
 

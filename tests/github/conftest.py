@@ -1,14 +1,18 @@
 """A fake GitHub, a client of it, and a clock that waits for nobody."""
 
+import os
 from dataclasses import dataclass, field
 
 import pytest
+from bound_results import CONFIG
 from fake_github import TOKEN, serve
-from fake_github_state import REPOSITORY
+from fake_github_events import BASE, HEAD, environment
+from fake_github_state import REPOSITORY, sha_of
 
 from ci_bench.github.client import Client
-from ci_bench.github.clock import Clock
+from ci_bench.github.http import Clock
 from ci_bench.github.server import Server
+from ci_bench.settings import Publishing
 
 
 @dataclass
@@ -66,3 +70,30 @@ def connect(fake, slept):
 @pytest.fixture
 def client(connect):
     return connect()
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """Settings with the flags' defaults."""
+
+    def make(**given):
+        return Publishing(environ=os.environ, here=tmp_path, **{"patience_s": 2.0, "output": tmp_path / "out", **given})
+
+    return make
+
+
+@pytest.fixture
+def job(fake, tmp_path, monkeypatch):
+    """A step of a workflow whose GitHub is the fake."""
+    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: Clock(sleep=lambda _: None))
+    fake.state.history = [BASE, *(sha_of(f"main {number}") for number in range(1, 20))]
+    fake.state.files["main", "ci-bench.yml"] = CONFIG.encode()
+    fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
+
+    def enter(name, event, *, token=TOKEN, **more):
+        files = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+        server = {"GITHUB_API_URL": fake.url, "GITHUB_TOKEN": token}
+        for key, value in environment(tmp_path, name, event, **files, **server, **more).items():
+            monkeypatch.setenv(key, value)
+
+    return enter

@@ -7,8 +7,8 @@ from fake_github_state import REPOSITORY, REPOSITORY_ID, WORKFLOW, sha_of, zippe
 from ci_bench.errors import GitHubMissing
 from ci_bench.github import artifacts
 from ci_bench.github.archive import Contents, Limits
-from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, branch_point, find_baseline
-from ci_bench.github.trust import Wanted
+from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, Wanted, find_baseline
+from ci_bench.github.commits import branch_point
 
 NAME = "ci-bench-baseline"
 CONTENTS = Contents(members=("results.json",))
@@ -38,7 +38,7 @@ def leave(state, commit, text="{}", *, artifact=None, **run):
     return state.add_artifact(made, {"results.json": text}, **(artifact or {}))
 
 
-def look(client, accept=lambda _: None, contents=CONTENTS, **fields):
+def look(client, accept=lambda *_: None, contents=CONTENTS, **fields):
     return find_baseline(client, wanted(**fields), contents, accept)
 
 
@@ -179,17 +179,17 @@ def test_what_the_caller_turns_down_is_passed_over(client, state):
     leave(state, HISTORY[0], '{"schema_version": 9}')
     leave(state, HISTORY[1], '{"schema_version": 1}')
 
-    def accept(members):
+    def accept(members, _):
         return "a newer schema" if b"9" in members["results.json"] else None
 
     assert look(client, accept).distance == 1
-    assert look(client, lambda _: "a newer schema").message.endswith("2 not sound (a newer schema)")
+    assert look(client, lambda *_: "a newer schema").message.endswith("2 not sound (a newer schema)")
 
 
 def test_no_more_than_a_few_are_looked_into(fake, client, state):
     for number in range(20):
         leave(state, HISTORY[number], "{")
-    assert look(client, lambda _: "not JSON").reason is Absence.UNREADABLE
+    assert look(client, lambda *_: "not JSON").reason is Absence.UNREADABLE
     assert len(fake.storage.seen) == 5
 
 

@@ -5,14 +5,12 @@ from fake_github import LOST, READ_ONLY, RESET, Fault
 from fake_github_state import sha_of
 
 from ci_bench.errors import ExitCode, GitHubRefused
-from ci_bench.github.checks import Annotation, Check, Conclusion, Level, publish_check
+from ci_bench.github.checks import Annotation, Check, Conclusion, Level, Status, StatusState, publish_check, publish_status
 from ci_bench.github.clipping import utf16_units
-from ci_bench.github.comments import Sticky
+from ci_bench.github.comments import Marker, Sticky
 from ci_bench.github.context import RunId
-from ci_bench.github.marker import Marker
 from ci_bench.github.outcomes import Outcome, State, exit_code
 from ci_bench.github.publishing import CheckMode, Publication, publish, status_of
-from ci_bench.github.statuses import Status, StatusState, publish_status
 
 HEAD = sha_of("head")
 
@@ -141,14 +139,14 @@ def sticky():
 
 
 def test_comment_and_check(fake, client):
-    outcomes = publish(client, Publication(check=check(), sticky=sticky()))
+    outcomes = publish(client, Publication(check=check(), sticky=(sticky(),)))
     assert [(one.part, one.state) for one in outcomes] == [("check", State.DONE), ("comment", State.DONE)]
 
 
 def test_without_the_right_to_check_the_status_stands_in(fake, connect):
     """A personal token may set statuses and write comments, and no check runs."""
     fake.tokens["ghp_person"] = ("someone", frozenset({"issues", "statuses"}))
-    outcomes = publish(connect("ghp_person"), Publication(check=check(), sticky=sticky()))
+    outcomes = publish(connect("ghp_person"), Publication(check=check(), sticky=(sticky(),)))
     assert [(one.part, one.state) for one in outcomes] == [("status", State.DONE), ("comment", State.DONE)]
     assert [one["state"] for one in fake.state.statuses] == ["failure"]
 
@@ -169,14 +167,14 @@ def test_a_check_that_was_asked_for_by_name_is_not_replaced(fake, connect):
 
 
 def test_a_forks_token_ends_in_outcomes_and_no_error(fake, connect):
-    outcomes = publish(connect(READ_ONLY), Publication(check=check(), sticky=sticky()))
+    outcomes = publish(connect(READ_ONLY), Publication(check=check(), sticky=(sticky(),)))
     assert [(one.part, one.state) for one in outcomes] == [("status", State.REFUSED), ("comment", State.REFUSED)]
     assert "it needs statuses=write" in outcomes[0].detail
 
 
 def test_one_part_that_fails_leaves_the_other(fake, client):
     fake.plan("GET", "check-runs", *[RESET] * 9)
-    outcomes = publish(client, Publication(check=check(), sticky=sticky()))
+    outcomes = publish(client, Publication(check=check(), sticky=(sticky(),)))
     assert [(one.part, one.state) for one in outcomes] == [("check", State.FAILED), ("comment", State.DONE)]
 
 

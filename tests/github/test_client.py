@@ -21,10 +21,10 @@ from ci_bench.errors import (
     GitHubUnreachable,
     NotOnGitHub,
 )
-from ci_bench.github import transport
+from ci_bench.github import http
 from ci_bench.github.client import Client
+from ci_bench.github.http import TRIES
 from ci_bench.github.server import Server
-from ci_bench.github.waiting import TRIES
 
 COMMENTS = "issues/7/comments"
 SECONDARY = Fault(status=403, message="You have exceeded a secondary rate limit.")
@@ -53,7 +53,7 @@ def read(client, fake):
 def create(client, fake):
     def seek():
         found = [one for one in client.pages(COMMENTS).items if one["body"] == "new"]
-        from ci_bench.github.fields import Record
+        from ci_bench.github.server import Record
 
         return Record(found[0]) if found else None
 
@@ -245,9 +245,9 @@ def test_an_answer_that_is_no_listing(fake, client, raw, message):
 
 def test_an_endless_answer_is_cut(fake, client, monkeypatch):
     fake.plan("GET", COMMENTS, Fault(status=200, raw=b" " * 100_000))
-    monkeypatch.setattr(transport, "MAX_ANSWER_BYTES", 1)
+    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 1)
     monkeypatch.setattr(
-        transport.Transport.exchange, "__kwdefaults__", {**transport.Transport.exchange.__kwdefaults__, "most_bytes": 50_000}
+        http.Transport.exchange, "__kwdefaults__", {**http.Transport.exchange.__kwdefaults__, "most_bytes": 50_000}
     )
     with pytest.raises(GitHubOdd, match="more than 50,000 bytes"):
         client.pages(COMMENTS)
@@ -256,16 +256,16 @@ def test_an_endless_answer_is_cut(fake, client, monkeypatch):
 def test_a_trickling_answer_is_given_up(fake, monkeypatch):
     """Each chunk comes within the read timeout; all of them together have a limit too."""
     moments = iter([0.0, 0.0, 500.0, 500.0])
-    from ci_bench.github.clock import Clock
+    from ci_bench.github.http import Clock
 
-    sender = transport.Transport(token=TOKEN, clock=Clock(monotonic=lambda: next(moments)))
+    sender = http.Transport(token=TOKEN, clock=Clock(monotonic=lambda: next(moments)))
     fake.plan("GET", COMMENTS, Fault(status=200, raw=b"[]" + b" " * 200_000))
-    with contextlib.closing(sender), pytest.raises(transport.LostExchange, match="not complete after 120 s"):
+    with contextlib.closing(sender), pytest.raises(http.LostExchange, match="not complete after 120 s"):
         sender.exchange("GET", f"{fake.url}/repos/{REPOSITORY}/{COMMENTS}")
 
 
 def test_a_server_that_does_not_answer_is_lost_after_the_read_timeout(fake, connect, monkeypatch):
-    monkeypatch.setattr(transport, "READ_S", 0.05)
+    monkeypatch.setattr(http, "READ_S", 0.05)
     fake.when_seen = lambda _: time.sleep(0.3)
     with pytest.raises(GitHubUnreachable, match="ReadTimeout"):
         connect(patience_s=0).get("pulls/7")

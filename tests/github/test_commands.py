@@ -1,6 +1,5 @@
 """publish, announce and fetch-baseline, from a workflow's environment to what stands on the pull request, the job and the exit code."""
 
-import argparse
 import json
 import logging
 import re
@@ -8,91 +7,36 @@ from dataclasses import replace
 
 import cmarkgfm
 import pytest
+from bound_results import CONFIG, GIGABYTE, bound, leave, written
 from fake_github import LOST, READ_ONLY, RESET, TOKEN, Fault
-from fake_github_events import BASE, HEAD, RUN, environment, pull_request, push, workflow_run
+from fake_github_events import BASE, HEAD, RUN, pull_request, push, workflow_run
 from fake_github_state import WORKFLOW, sha_of
 from judge_builders import judged, peak, result, results
 
-from ci_bench.commands.trusted.legs import Judged, JudgedLeg
-from ci_bench.commands.trusted.publishing import absence, announce, fetch_baseline, fetch_config, publish
+from ci_bench import planning
+from ci_bench.commands.inputs import absence
+from ci_bench.commands.trusted.judging import Judged, JudgedLeg
+from ci_bench.commands.trusted.publishing import announce, fetch_baseline, fetch_config, publish
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
-from ci_bench.github.clock import Clock
 from ci_bench.records import documents
-from ci_bench.records.case import Status
+from ci_bench.records.results import Status
 
-CONFIG = "schema_version: 1\nsuites:\n  training_loss:\n    - name: reviews\n"
 LOOSE = f"{CONFIG}policy:\n  severities: {{regressed: note, inconclusive: note}}\n"
-GIGABYTE = 2**30
 FORKS = workflow_run()
 
 
-def document(tmp_path, size, *, run="r", case="s/a"):
+def document(tmp_path, size, *, id="r", case="s/a", **more):  # noqa: A002 - the field's name
     """A results document with one case of a known peak of memory, which is compared exactly."""
-    made = results(result(peak(size, size), id=case))
     path = tmp_path / "made.json"
-    documents.write(replace(made, run=replace(made.run, id=run)), path)
+    documents.write(bound(result(peak(size, size), id=case), id=id, **more), path)
     return path.read_text()
 
 
-@pytest.fixture
-def flags(tmp_path):
-    """The flags' defaults, as the command line would have them."""
-
-    def make(**given):
-        standard = {
-            "folders": [],
-            "artifact": "ci-bench",
-            "legs": 1,
-            "config": None,
-            "config_path": "ci-bench.yml",
-            "baseline": "paired",
-            "fetched": None,
-            "baseline_artifact": "ci-bench-baseline",
-            "baseline_branch": None,
-            "baseline_workflow": None,
-            "baseline_farthest": None,
-            "base": None,
-            "key": "default",
-            "comment": "always",
-            "comment_author": "github-actions[bot]",
-            "check": "auto",
-            "check_name": "ci-bench",
-            "patience_s": 2.0,
-            "output": tmp_path / "out",
-        }
-        return argparse.Namespace(**{**standard, **given})
-
-    return make
-
-
-@pytest.fixture
-def job(fake, tmp_path, monkeypatch):
-    """A step of a workflow whose GitHub is the fake."""
-    monkeypatch.setattr("ci_bench.github.client.Clock", lambda: Clock(sleep=lambda _: None))
-    fake.state.history = [BASE, *(sha_of(f"main {number}") for number in range(1, 20))]
-    fake.state.files["main", "ci-bench.yml"] = CONFIG.encode()
-    fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
-
-    def enter(name, event, *, token=TOKEN, **more):
-        files = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
-        server = {"GITHUB_API_URL": fake.url, "GITHUB_TOKEN": token}
-        for key, value in environment(tmp_path, name, event, **files, **server, **more).items():
-            monkeypatch.setenv(key, value)
-
-    return enter
-
-
-def leave(fake, members, *, name="ci-bench", **run):
-    """The artifact of the run that measured; `members` may be bytes."""
-    made = fake.state.runs.get(RUN) or fake.state.add_run(
-        HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **run
-    )
-    return fake.state.add_artifact(made, members, name=name)
-
-
-def both(tmp_path, base=GIGABYTE, head=GIGABYTE, **more):
-    return {"results.json": document(tmp_path, head), "base/results.json": document(tmp_path, base), **more}
+def both(tmp_path, base=GIGABYTE, head=GIGABYTE, *, of=None, **members):
+    """Both sides' documents; `of` are fields of what they are of."""
+    sides = {"results.json": document(tmp_path, head, **(of or {}))}
+    return {**sides, "base/results.json": document(tmp_path, base, **{**(of or {}), "commit": BASE}), **members}
 
 
 def outputs(tmp_path):
@@ -135,7 +79,7 @@ def test_a_second_push_updates_the_same_comment(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     publish(flags())
     fake.state.artifacts.clear()
-    leave(fake, both(tmp_path))
+    leave(fake, both(tmp_path, of={"attempt": 2}))
     job("workflow_run", workflow_run(attempt=2))
     assert publish(flags()) == ExitCode.OK
     assert "✅" in comment(fake)
@@ -183,7 +127,12 @@ def test_a_base_branch_without_a_configuration_is_judged_by_the_built_in_policy(
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     del fake.state.files["main", "ci-bench.yml"]
-    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    cases = [case for _, case in planning.plan(load_config(None), ())]
+    rows = {
+        size: [replace(result(peak(size, arm=case.reference)), case=case) for case in cases] for size in (GIGABYTE, 2 * GIGABYTE)
+    }
+    head, base = bound(*rows[2 * GIGABYTE], config=None), bound(*rows[GIGABYTE], config=None, commit=BASE)
+    leave(fake, {"results.json": written(head, tmp_path), "base/results.json": written(base, tmp_path)})
     assert publish(flags()) == ExitCode.POLICY_NOT_MET
     assert "judged by the built-in policy" in comment(fake)
 
@@ -193,8 +142,9 @@ def test_suites_of_plugins_that_are_not_here_hold_nothing_up(fake, job, flags, t
     fake.state.add_pull(7, HEAD, fork=True)
     foreign = f"{CONFIG}  our_own_suite:\n    - anything: 1\n"
     fake.state.files.update({("main", "ci-bench.yml"): foreign.encode(), (HEAD, "ci-bench.yml"): foreign.encode()})
-    leave(fake, both(tmp_path))
+    leave(fake, both(tmp_path, of={"config": foreign}))
     assert publish(flags()) == ExitCode.OK
+    assert "are planned by the measured tree alone" in comment(fake)
 
 
 # Hostile and missing results
@@ -228,12 +178,12 @@ def test_results_that_cannot_be_read_fail_the_check_and_say_why(fake, job, flags
 
 def test_a_run_without_an_artifact_fails_the_check(fake, job, flags, tmp_path):
     """The workflow may have been stopped before it could say anything: silence must not look like a pass."""
-    job("workflow_run", workflow_run(conclusion="cancelled"))
+    job("workflow_run", workflow_run(conclusion="timed_out"))
     fake.state.add_pull(7, HEAD, fork=True)
     assert publish(flags()) == ExitCode.MEASURING_FAILED
     assert check(fake)["conclusion"] == "failure"
-    assert "has left 0 artifacts named ci-bench, 1 are expected" in comment(fake)
-    assert "The run that measured ended as cancelled" in comment(fake)
+    assert "has left no artifact ci-bench, which is expected" in comment(fake)
+    assert "The run that measured ended as timed_out" in comment(fake)
 
 
 def test_no_base_side_is_no_pass(fake, job, flags, tmp_path):
@@ -248,7 +198,13 @@ def test_a_base_side_of_another_run_is_no_pair(fake, job, flags, tmp_path):
     """Runs of two moments are judged less finely: a stranger must not choose that."""
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
-    leave(fake, {"results.json": document(tmp_path, GIGABYTE), "base/results.json": document(tmp_path, GIGABYTE, run="other")})
+    leave(
+        fake,
+        {
+            "results.json": document(tmp_path, GIGABYTE),
+            "base/results.json": document(tmp_path, GIGABYTE, id="other", commit=BASE),
+        },
+    )
     assert publish(flags()) == ExitCode.BAD_INPUT
     assert "is of another run than results.json" in comment(fake)
 
@@ -285,10 +241,13 @@ def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, cap
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     path = tmp_path / "made.json"
-    documents.write(results(result(status=Status.FAILED), result(peak(1, 1), id="s/b")), path)
+    text = CONFIG.replace("[s/a]", "2")
+    fake.state.files.update({("main", "ci-bench.yml"): text.encode(), (HEAD, "ci-bench.yml"): text.encode()})
+    rows = (result(status=Status.FAILED), result(peak(1, 1), id="s/b"))
+    documents.write(bound(*rows, config=text), path)
     head = path.read_text()
     assert hostile(head) != head
-    leave(fake, {"results.json": hostile(head), "base/results.json": document(tmp_path, 1, case="s/b")})
+    leave(fake, {"results.json": hostile(head), "base/results.json": written(bound(*rows, config=text, commit=BASE), tmp_path)})
     assert publish(flags()) != ExitCode.OK
     page = cmarkgfm.github_flavored_markdown_to_html(comment(fake))
     assert "set-output" in page
@@ -309,7 +268,7 @@ def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_pat
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-a100")
     leave(fake, both(tmp_path, head=2 * GIGABYTE), name="ci-bench-h200")
-    assert publish(flags(artifact="ci-bench-*", legs=2)) == ExitCode.POLICY_NOT_MET
+    assert publish(flags(artifact="ci-bench-*", machines=("h200", "a100"))) == ExitCode.POLICY_NOT_MET
     text = comment(fake)
     assert "Failed on 1 of 2 machines" in text
     assert text.index("ci-bench-h200") < text.index("ci-bench-a100")
@@ -320,17 +279,40 @@ def test_a_leg_that_is_missing_is_no_pass(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-a100")
-    assert publish(flags(artifact="ci-bench-*", legs=2)) == ExitCode.MEASURING_FAILED
-    assert "has left 1 artifacts named ci-bench-*, 2 are expected" in comment(fake)
+    assert publish(flags(artifact="ci-bench-*", machines=("h200", "a100"))) == ExitCode.MEASURING_FAILED
+    assert "has left no artifact ci-bench-h200, which is expected" in comment(fake)
 
 
-def test_a_flood_of_artifacts_is_not_downloaded(fake, job, flags):
+def test_artifacts_of_machines_that_nobody_declared_are_refused_by_name(fake, job, flags, tmp_path):
+    """Names of one's own would satisfy a count; and a flood of them is not downloaded."""
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     for number in range(17):
-        leave(fake, {"x": "y"}, name=f"ci-bench-{number}")
-    assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
+        leave(fake, both(tmp_path), name=f"ci-bench-{number}")
+    assert publish(flags(artifact="ci-bench-*", machines=("0", "1"))) == ExitCode.BAD_INPUT
+    assert "machines that nobody has declared: ci-bench-10, ci-bench-11" in comment(fake)
     assert fake.storage.seen == []
+
+
+def test_several_machines_have_to_be_named(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path), name="ci-bench-h200")
+    assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
+    assert "nobody has said which" in comment(fake)
+    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}machines: {{h200: {{gpu: H200}}}}\n".encode()
+    assert publish(flags(artifact="ci-bench-*")) == ExitCode.OK
+    assert publish(flags(artifact="ci-bench-*", machines=("a100",))) == ExitCode.BAD_INPUT
+    assert publish(flags()) == ExitCode.BAD_INPUT, "a workflow must not leave out what the base branch declares"
+
+
+def test_a_machine_is_what_it_is_declared_to_be(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path), name="ci-bench-l4")
+    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}machines: {{l4: {{device: cuda, gpu: L4}}}}\n".encode()
+    assert publish(flags(artifact="ci-bench-*")) == ExitCode.BAD_INPUT
+    assert "environment.identity.gpu: is 'H200', and `machines` says that its name contains L4" in comment(fake)
 
 
 CODES = {
@@ -364,6 +346,8 @@ def test_our_own_pull_request_from_the_folder_of_the_run(fake, job, flags, tmp_p
 
 def test_folders_of_several_machines_may_have_the_same_name(fake, job, flags, tmp_path):
     job("push", push())
+    fake.state.parents[HEAD] = BASE
+    fake.state.branches["main"] = HEAD
     for machine in ("one", "two"):
         folder = tmp_path / machine / "results"
         for name, text in both(tmp_path).items():
@@ -416,6 +400,7 @@ def test_an_outage_after_a_pass_is_told(fake, job, flags, tmp_path):
 def test_without_a_pull_request_the_check_is_made_all_the_same(fake, job, flags, tmp_path):
     job("push", push())
     fake.state.add_run(HEAD, id=RUN)
+    fake.state.branches["main"] = HEAD
     leave(fake, both(tmp_path))
     assert publish(flags()) == ExitCode.OK
     assert check(fake)["conclusion"] == "success"
@@ -477,7 +462,8 @@ def test_a_status_can_wait_too(fake, job, flags):
 
 def keep_baseline(fake, tmp_path, number, size=GIGABYTE, **run):
     made = fake.state.add_run(fake.state.history[number], path=WORKFLOW, **run)
-    return fake.state.add_artifact(made, {"results.json": document(tmp_path, size, run="earlier")})
+    commit = fake.state.history[number]
+    return fake.state.add_artifact(made, {"results.json": document(tmp_path, size, id="earlier", commit=commit)})
 
 
 def test_the_baseline_is_fetched_into_the_folder(fake, job, flags, tmp_path):
@@ -562,9 +548,13 @@ def test_each_leg_has_its_own_baseline(fake, job, flags, tmp_path):
     fake.state.parents[HEAD] = BASE
     for gpu in ("h200", "a100"):
         made = fake.state.add_run(BASE)
-        fake.state.add_artifact(made, {"results.json": document(tmp_path, GIGABYTE)}, name=f"ci-bench-baseline-{gpu}")
+        fake.state.add_artifact(
+            made, {"results.json": document(tmp_path, GIGABYTE, commit=BASE)}, name=f"ci-bench-baseline-{gpu}"
+        )
         leave(fake, {"results.json": document(tmp_path, GIGABYTE)}, name=f"ci-bench-{gpu}")
-    code = publish(flags(artifact="ci-bench-*", legs=2, baseline="artifact", baseline_artifact="ci-bench-baseline-*"))
+    code = publish(
+        flags(artifact="ci-bench-*", machines=("h200", "a100"), baseline="artifact", baseline_artifact="ci-bench-baseline-*")
+    )
     assert code == ExitCode.OK
     assert "Passed on all 2 machines" in comment(fake)
 
@@ -580,7 +570,6 @@ def test_no_baseline_in_the_trusted_half_is_judged_by_the_policy(fake, job, flag
 def test_a_baseline_is_not_asked_for(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
-    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}policy:\n  severities: {{baseline_missing: note}}\n".encode()
     leave(fake, {"results.json": document(tmp_path, GIGABYTE)})
     assert publish(flags(baseline="none")) == ExitCode.OK
     assert check(fake)["conclusion"] == "neutral"

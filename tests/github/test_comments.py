@@ -9,10 +9,9 @@ from fake_github_state import BOT, MOST_CHARACTERS, sha_of
 from ci_bench.errors import GitHubInvalid, GitHubOdd, GitHubRefused
 from ci_bench.github import client as client_module
 from ci_bench.github.clipping import utf16_units
-from ci_bench.github.clock import Clock
-from ci_bench.github.comments import Mode, Sticky, publish_comment
+from ci_bench.github.comments import Marker, Mode, Sticky, publish_comment
 from ci_bench.github.context import RunId
-from ci_bench.github.marker import Marker
+from ci_bench.github.http import Clock
 from ci_bench.github.outcomes import State
 
 PULL = 7

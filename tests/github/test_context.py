@@ -5,8 +5,8 @@ from fake_github_events import BASE, HEAD, RUN, environment, merge_group, payloa
 from fake_github_state import FORK_ID, REPOSITORY_ID, WORKFLOW, sha_of
 
 from ci_bench.errors import BadInput, NotOnGitHub
+from ci_bench.github.comments import Marker, read_marker
 from ci_bench.github.context import Head, RunId, load_context, server_of
-from ci_bench.github.marker import Marker, read_marker
 
 
 @pytest.fixture

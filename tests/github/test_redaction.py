@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ci_bench.github.redaction import quiet_http_logs, redacted
+from ci_bench.github.server import quiet_http_logs, redacted
 
 SIGNED = "https://storage.example/a.zip?sig=abc%2Fdef&se=2030-01-01"
 TEXTS = {

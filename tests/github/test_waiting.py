@@ -3,7 +3,7 @@
 import pytest
 from fake_github import date
 
-from ci_bench.github.waiting import MOST_BACKOFF_S, SECONDARY_S, Trouble, trouble_of, wait_s
+from ci_bench.github.http import MOST_BACKOFF_S, SECONDARY_S, Trouble, trouble_of, wait_s
 
 NOW = 1_800_000_000.0
 SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."

@@ -7,10 +7,11 @@ import pytest
 
 from ci_bench.engine.machine.monitor import open_monitor
 from ci_bench.engine.machine.probe import probe_environment
-from ci_bench.engine.timing.clock import Clock, make_clock
-from ci_bench.engine.timing.rotation import Rotation
-from ci_bench.records.case import Outcome
+from ci_bench.engine.timing.clock import Clock
+from ci_bench.engine.timing.fence import Rotation
+from ci_bench.engine.timing.sampling import make_clock
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Part, no_mark
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.records.case import Outcome  # noqa: E402 - after torch was found
+from ci_bench.records.results import Outcome  # noqa: E402 - after torch was found
 from ci_bench.suites.base import Context  # noqa: E402
 from ci_bench.suites.fastrnns.plan import SUITE  # noqa: E402
 from ci_bench.suites.fastrnns.variants import GROUPS, VARIANTS, Form  # noqa: E402
@@ -88,7 +88,7 @@ def test_the_last_gpu_does_as_well_as_the_first():
 
 def test_aten_runs_without_cudnn_and_its_neighbour_with_it():
     """The original's pytest form measured `aten` with cuDNN on."""
-    from ci_bench.suites.fastrnns.given import draw
+    from ci_bench.suites.fastrnns.initial_state import draw
     from ci_bench.suites.fastrnns.networks import build_network
     from ci_bench.suites.fastrnns.options import Job, Options
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from ci_bench.judge.calibration import fingerprint
-from ci_bench.records.case import Better, Lane, Unit
 from ci_bench.records.history import Entry, History, Machine, Points
+from ci_bench.records.results import Better, Lane, Unit
 
 H200 = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13.0", "driver": "570.1"}
 START = datetime(2030, 1, 1, tzinfo=UTC)

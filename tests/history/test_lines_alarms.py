@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from history_builders import H200, commit, points, whole
 
-from ci_bench.history.alarms import alarms_of, told
+from ci_bench.history.alarms import alarms_of, issue_text, issue_title, told
 from ci_bench.history.lines import lines_of
-from ci_bench.history.notice import text, title
 from ci_bench.history.points import chosen, joined, record_of
-from ci_bench.records.case import Better, Lane, Launch, Metric, Status, Unit
-from ci_bench.records.policy import Policy, Rule, Severity
+from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.results import Better, Lane, Launch, Metric, Status, Unit
 
 RNG = np.random.Generator(np.random.PCG64(1))
 NEW_TORCH = {**H200, "torch": "2.14.0"}
@@ -62,17 +61,17 @@ def test_the_policy_says_how_grave_it_is():
 
 def test_the_issue_says_range_command_and_last_word():
     alarms = alarms_of(lines(whole(STEPPED)), Policy())
-    body = text(alarms, page_url="https://example.org/trend", run_url="https://github.com/o/r/actions/runs/1")
+    body = issue_text(alarms, page_url="https://example.org/trend", run_url="https://github.com/o/r/actions/runs/1")
     assert f"ci-bench bisect {commit(49)} {commit(50)} --case 'fake/one' --metric step_time" in body
     assert "https://github.com/o/r/actions/runs/49" in body
-    assert title(alarms).startswith("Trend: fake/one step_time (eager): 4.9 % slower")
-    assert "back where it was" in text(())
+    assert issue_title(alarms).startswith("Trend: fake/one step_time (eager): 4.9 % slower")
+    assert "back where it was" in issue_text(())
 
 
 def test_a_strangers_words_do_no_harm_in_the_issue():
     evil = {**H200, "torch": "@everyone <img src=x> [x](http://evil)\n# title"}
     alarms = alarms_of(lines(whole(STEPPED, identities=(H200, evil), machines=[0] * 50 + [1] * 10)), Policy())
-    body = text(alarms)
+    body = issue_text(alarms)
     assert "\n# title" not in body
     assert "`torch:" in body.replace("``", "`")
 

@@ -8,9 +8,9 @@ from repositories import environ, git, left_alone, new_repository
 
 from ci_bench.engine.trees.git import Git
 from ci_bench.errors import CannotWrite, GitFailed
-from ci_bench.history.branch import BranchShelf, repository_of
+from ci_bench.history.branch import BranchStore, repository_of
 from ci_bench.history.compaction import compact
-from ci_bench.history.shelf import Moved, file_of
+from ci_bench.history.store import Moved, file_of
 
 NAME = "ci-bench-history"
 
@@ -29,7 +29,7 @@ def place(request, tmp_path):
 
 def shelf_of(place, pause=lambda _: None, make=Git.at):
     top, remote = place
-    return BranchShelf(git=make(top, environ()), name=NAME, remote=remote, pause=pause)
+    return BranchStore(git=make(top, environ()), name=NAME, remote=remote, pause=pause)
 
 
 def log_of(place):
@@ -39,17 +39,17 @@ def log_of(place):
 
 
 def test_runs_are_added_read_and_compacted(place):
-    shelf = shelf_of(place)
-    assert ids(shelf.read().history) == []
+    store = shelf_of(place)
+    assert ids(store.read().history) == []
     for number in (1, 0):
-        shelf.append(file_of(record(number)))
-    assert ids(shelf.read().history) == ["run-0", "run-1"]
+        store.append(file_of(record(number)))
+    assert ids(store.read().history) == ["run-0", "run-1"]
     assert len(log_of(place)) == 2
-    compact(shelf)
-    assert ids(shelf.read().history) == ["run-0", "run-1"]
+    compact(store)
+    assert ids(store.read().history) == ["run-0", "run-1"]
     assert log_of(place) == ["compact the history"], "what was thrown away does not stay in the repository"
-    shelf.append(file_of(record(2)))
-    assert ids(shelf.read().history) == ["run-0", "run-1", "run-2"]
+    store.append(file_of(record(2)))
+    assert ids(store.read().history) == ["run-0", "run-1", "run-2"]
 
 
 def test_working_tree_index_and_head_stay_as_they_are(place):
@@ -59,10 +59,10 @@ def test_working_tree_index_and_head_stay_as_they_are(place):
     (top / "new.txt").write_text("untracked")
     before = {path: path.read_bytes() for path in (top / ".git" / "index", top / ".git" / "HEAD")}
     told = git(top, "status", "--porcelain")
-    shelf = shelf_of(place)
-    shelf.append(file_of(record(0)))
-    compact(shelf)
-    shelf.read()
+    store = shelf_of(place)
+    store.append(file_of(record(0)))
+    compact(store)
+    store.read()
     assert {path: path.read_bytes() for path in before} == before
     assert git(top, "status", "--porcelain") == told
     assert sorted(path.name for path in top.iterdir()) == [".git", "code.py", "new.txt"]
@@ -110,26 +110,26 @@ class Between(Git):
 
 
 def test_a_run_added_while_another_compacts_is_not_lost(place):
-    shelf = shelf_of(place)
-    shelf.append(file_of(record(0)))
-    shelf.append(file_of(record(1)))
-    Between.happen = lambda: shelf.append(file_of(record(2)))
+    store = shelf_of(place)
+    store.append(file_of(record(0)))
+    store.append(file_of(record(1)))
+    Between.happen = lambda: store.append(file_of(record(2)))
     compact(shelf_of(place, make=Between.at))
-    assert ids(shelf.read().history) == ["run-0", "run-1", "run-2"]
+    assert ids(store.read().history) == ["run-0", "run-1", "run-2"]
     assert log_of(place) == ["compact the history"]
 
 
 def test_compacting_what_moved_is_refused(place):
-    shelf = shelf_of(place)
-    shelf.append(file_of(record(0)))
-    state = shelf.read().state
-    shelf.append(file_of(record(1)))
+    store = shelf_of(place)
+    store.append(file_of(record(0)))
+    state = store.read().state
+    store.append(file_of(record(1)))
     with pytest.raises(Moved):
-        shelf.replace(file_of(record(0), pack=True), [], state)
-    assert ids(shelf.read().history) == ["run-0", "run-1"]
+        store.replace(file_of(record(0), pack=True), [], state)
+    assert ids(store.read().history) == ["run-0", "run-1"]
 
 
-class Blind(BranchShelf):
+class Blind(BranchStore):
     """Moves the branch without saying from where."""
 
     def _swap(self, new, old):
@@ -142,14 +142,14 @@ class Blind(BranchShelf):
 
 
 def test_these_tests_see_a_branch_that_is_moved_blindly(place):
-    shelf = shelf_of(place)
-    shelf.append(file_of(record(0)))
-    shelf.append(file_of(record(1)))
-    blind = Blind(git=shelf.git, name=NAME, remote=shelf.remote)
+    store = shelf_of(place)
+    store.append(file_of(record(0)))
+    store.append(file_of(record(1)))
+    blind = Blind(git=store.git, name=NAME, remote=store.remote)
     read = blind.read()
-    shelf.append(file_of(record(2)))
+    store.append(file_of(record(2)))
     blind.replace(file_of(record(0), pack=True), [file.name for file in read.files], read.state)
-    assert "run-2" not in ids(shelf.read().history)
+    assert "run-2" not in ids(store.read().history)
 
 
 class Killed(BaseException):
@@ -174,9 +174,9 @@ class Mortal(Git):
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_nothing_is_lost_on_a_kill_at_any_call_of_git(when, place):
-    shelf = shelf_of(place)
+    store = shelf_of(place)
     for number in range(2):
-        shelf.append(file_of(record(number)))
+        store.append(file_of(record(number)))
     Mortal.when = when
     kills = 0
     for call in range(1, 200, 4 if place[1] else 2):  # after one call is before the next; some suffice
@@ -187,28 +187,28 @@ def test_nothing_is_lost_on_a_kill_at_any_call_of_git(when, place):
             compact(mortal)
         except Killed:
             kills += 1
-        found = shelf.read()
+        found = store.read()
         assert found.passed == ()
         assert {"run-0", "run-1"} <= {*ids(found.history)}
         if Mortal.left > 0:
             break
     assert kills >= 3
-    assert {"run-0", "run-1", f"run-{2 + call}"} <= {*ids(shelf.read().history)}
+    assert {"run-0", "run-1", f"run-{2 + call}"} <= {*ids(store.read().history)}
 
 
 def test_a_hostile_branch_leads_nowhere(place, tmp_path):
     """Links, and files that are no records."""
     top, remote = place
-    shelf = shelf_of(place)
-    shelf.append(file_of(record(0)))
+    store = shelf_of(place)
+    store.append(file_of(record(0)))
     (name,) = file_of(record(1))
     (tmp_path / "secret").write_text("secret")
     link = tmp_path / "link"
     link.write_text(str(tmp_path / "secret"))
-    source = shelf.git
+    source = store.git
     blob = source.run("hash-object", "-w", str(link)).strip()
     index = {"GIT_INDEX_FILE": str(tmp_path / "index")}
-    source.run("read-tree", shelf.read().state, more=index)
+    source.run("read-tree", store.read().state, more=index)
     source.run("update-index", "--add", "--cacheinfo", f"120000,{blob},{name}", more=index)
     source.run("update-index", "--add", "--cacheinfo", f"100644,{blob},.gitattributes", more=index)
     tree = source.run("write-tree", more=index).strip()
@@ -217,7 +217,7 @@ def test_a_hostile_branch_leads_nowhere(place, tmp_path):
         git(top, "push", "--quiet", "origin", f"+{new}:refs/heads/{NAME}")
     else:
         git(top, "update-ref", f"refs/heads/{NAME}", new)
-    found = shelf.read()
+    found = store.read()
     assert ids(found.history) == ["run-0"]
     assert len(found.passed) == 2
     assert "secret" not in " ".join(passed.reason for passed in found.passed)
@@ -232,10 +232,10 @@ def test_a_remote_that_refuses_is_said(tmp_path):
 
 
 def test_a_branch_that_is_always_ahead_gives_up_with_a_word(place, monkeypatch):
-    shelf = shelf_of(place)
-    monkeypatch.setattr(BranchShelf, "_swap", lambda *_: "it moved")
+    store = shelf_of(place)
+    monkeypatch.setattr(BranchStore, "_swap", lambda *_: "it moved")
     with pytest.raises(CannotWrite, match="in 12 tries"):
-        shelf.append(file_of(record(0)))
+        store.append(file_of(record(0)))
 
 
 def test_a_name_that_is_none_is_refused(tmp_path):

@@ -12,8 +12,7 @@ from history_builders import H200, ids, record
 
 from ci_bench.errors import BadInput, CannotWrite
 from ci_bench.history.compaction import compact
-from ci_bench.history.folder import FolderShelf
-from ci_bench.history.shelf import file_of, folder_of
+from ci_bench.history.store import FolderStore, file_of, folder_of
 from ci_bench.judge.calibration import fingerprint
 from ci_bench.records import documents
 
@@ -21,52 +20,52 @@ FOLDER = folder_of(fingerprint(H200))
 
 
 def filled(path, runs=3):
-    shelf = FolderShelf(path)
+    store = FolderStore(path)
     for number in range(runs):
-        shelf.append(file_of(record(number)))
-    return shelf
+        store.append(file_of(record(number)))
+    return store
 
 
 def test_what_was_appended_is_read_oldest_first(tmp_path):
-    shelf = FolderShelf(tmp_path / "new" / "store")
+    store = FolderStore(tmp_path / "new" / "store")
     for number in (2, 0, 1):
-        shelf.append(file_of(record(number)))
-    found = shelf.read()
+        store.append(file_of(record(number)))
+    found = store.read()
     assert ids(found.history) == ["run-0", "run-1", "run-2"]
     assert found.passed == ()
     assert found.history.series[0].values == (0.01, 0.010001, 0.010002)
 
 
 def test_a_store_that_is_not_there_holds_nothing(tmp_path):
-    assert ids(FolderShelf(tmp_path / "nowhere").read().history) == []
+    assert ids(FolderStore(tmp_path / "nowhere").read().history) == []
 
 
 def test_a_run_appended_twice_counts_once(tmp_path):
-    shelf = filled(tmp_path, 2)
-    shelf.append(file_of(record(1)))
-    shelf.append(file_of(record(1, series=2)))
-    assert ids(shelf.read().history) == ["run-0", "run-1"]
+    store = filled(tmp_path, 2)
+    store.append(file_of(record(1)))
+    store.append(file_of(record(1, series=2)))
+    assert ids(store.read().history) == ["run-0", "run-1"]
 
 
 def test_machines_are_kept_apart(tmp_path):
-    shelf = filled(tmp_path, 1)
+    store = filled(tmp_path, 1)
     other = {**H200, "gpu": "NVIDIA L4"}
-    shelf.append(file_of(record(1, identity=other)))
+    store.append(file_of(record(1, identity=other)))
     assert len(list(tmp_path.iterdir())) == 2
-    assert {machine.identity["gpu"] for machine in shelf.read().history.machines} == {"NVIDIA H200", "NVIDIA L4"}
+    assert {machine.identity["gpu"] for machine in store.read().history.machines} == {"NVIDIA H200", "NVIDIA L4"}
 
 
 def test_many_that_append_at_once_while_others_compact_lose_nothing(tmp_path):
-    shelf = filled(tmp_path, 0)
-    threads = [threading.Thread(target=shelf.append, args=(file_of(record(number)),)) for number in range(40)]
-    threads += [threading.Thread(target=compact, args=(shelf,)) for _ in range(4)]
+    store = filled(tmp_path, 0)
+    threads = [threading.Thread(target=store.append, args=(file_of(record(number)),)) for number in range(40)]
+    threads += [threading.Thread(target=compact, args=(store,)) for _ in range(4)]
     for thread in threads[::2] + threads[1::2]:
         thread.start()
     for thread in threads:
         thread.join()
-    assert ids(shelf.read().history) == [f"run-{number}" for number in range(40)]
-    compact(shelf)
-    assert ids(shelf.read().history) == [f"run-{number}" for number in range(40)]
+    assert ids(store.read().history) == [f"run-{number}" for number in range(40)]
+    compact(store)
+    assert ids(store.read().history) == [f"run-{number}" for number in range(40)]
 
 
 # Records that are not sound
@@ -119,17 +118,17 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_record_is_named_and_passed_over(name, tmp_path):
-    shelf = filled(tmp_path, 2)
+    store = filled(tmp_path, 2)
     make, reason = HOSTILE[name]
     path, content = file_in(tmp_path, 7)
     bad = make(content)
     renamed(path, bad).write_bytes(bad)
-    found = shelf.read()
+    found = store.read()
     (passed,) = found.passed
     assert reason in str(passed)
     assert renamed(path, bad).name in str(passed)
     assert ids(found.history) == ["run-0", "run-1"]
-    compact(shelf)
+    compact(store)
     assert renamed(path, bad).exists(), "what cannot be read is not taken away"
 
 
@@ -137,14 +136,14 @@ def test_a_record_that_was_cut_does_not_fit_its_name(tmp_path):
     filled(tmp_path, 2)
     path, content = file_in(tmp_path, 1)
     path.write_bytes(content[:-20])
-    (passed,) = FolderShelf(tmp_path).read().passed
+    (passed,) = FolderStore(tmp_path).read().passed
     assert "cut short or changed" in str(passed)
-    FolderShelf(tmp_path).append(file_of(record(1)))
-    assert FolderShelf(tmp_path).read().passed == (), "appending it again heals it"
+    FolderStore(tmp_path).append(file_of(record(1)))
+    assert FolderStore(tmp_path).read().passed == (), "appending it again heals it"
 
 
 def test_links_pipes_and_strangers_are_passed_over_and_not_followed(tmp_path):
-    shelf = filled(tmp_path / "store", 1)
+    store = filled(tmp_path / "store", 1)
     outside = tmp_path / "outside"
     outside.write_text("secret")
     folder = tmp_path / "store" / FOLDER
@@ -152,7 +151,7 @@ def test_links_pipes_and_strangers_are_passed_over_and_not_followed(tmp_path):
     os.mkfifo(folder / f"run-20300101T000000-{'1' * 16}.json.gz")
     (folder / "notes\x1b[31m.txt").write_text("?")
     (tmp_path / "store" / ("f" * 32)).symlink_to(folder, target_is_directory=True)
-    found = shelf.read()
+    found = store.read()
     assert ids(found.history) == ["run-0"]
     assert len(found.passed) == 4
     assert not any("\x1b" in str(passed) or "secret" in str(passed) for passed in found.passed)
@@ -161,13 +160,13 @@ def test_links_pipes_and_strangers_are_passed_over_and_not_followed(tmp_path):
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotWrite, match="cannot be written"):
-        FolderShelf(tmp_path / "file").append(file_of(record(0)))
+        FolderStore(tmp_path / "file").append(file_of(record(0)))
 
 
 def test_a_file_in_place_of_the_store_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be read"):
-        FolderShelf(tmp_path / "file").read()
+        FolderStore(tmp_path / "file").read()
 
 
 # Kills
@@ -222,21 +221,21 @@ def lost_by_kills(root, make, when):
     for number in range(1, 1000):
         path = root / f"{when}-{number}"
         filled(path, 3)
-        shelf = make(path)
+        store = make(path)
 
-        def work(shelf=shelf):
-            shelf.append(file_of(record(3)))
-            compact(shelf)
+        def work(store=store):
+            store.append(file_of(record(3)))
+            compact(store)
 
         ended = survived(number, when, work)
-        found = FolderShelf(path).read()
+        found = FolderStore(path).read()
         wanted = {f"run-{index}" for index in range(4 if ended else 3)}
         lost += [(number, sorted(wanted - {*ids(found.history)}), found.passed)] * (
             not wanted <= {*ids(found.history)} or bool(found.passed)
         )
-        FolderShelf(path).append(file_of(record(3)))
-        compact(FolderShelf(path))
-        again = FolderShelf(path).read()
+        FolderStore(path).append(file_of(record(3)))
+        compact(FolderStore(path))
+        again = FolderStore(path).read()
         assert ids(again.history) == [f"run-{index}" for index in range(4)] or lost
         if ended:
             return lost, number - 1
@@ -245,12 +244,12 @@ def lost_by_kills(root, make, when):
 
 @pytest.mark.parametrize("when", ["before", "within", "after"])
 def test_nothing_is_lost_on_a_kill_at_any_write(when, tmp_path):
-    lost, kills = lost_by_kills(tmp_path, FolderShelf, when)
+    lost, kills = lost_by_kills(tmp_path, FolderStore, when)
     assert lost == []
     assert kills > 15
 
 
-class Careless(FolderShelf):
+class Careless(FolderStore):
     """Takes away before it has added."""
 
     def replace(self, add, remove, state):
@@ -259,7 +258,7 @@ class Careless(FolderShelf):
         self.append(add)
 
 
-class InPlace(FolderShelf):
+class InPlace(FolderStore):
     """Writes where the record belongs at once."""
 
     def append(self, files):
@@ -275,14 +274,14 @@ def test_the_kills_see_a_store_that_is_not_safe(make, when, tmp_path):
 
 
 def test_what_killed_writers_left_is_removed_after_a_day(tmp_path):
-    shelf = filled(tmp_path, 2)
+    store = filled(tmp_path, 2)
     old, new = (tmp_path / FOLDER / f".run-{name}.tmp" for name in ("old", "new"))
     for path in (old, new):
         path.write_text("half")
     os.utime(old, (0, 0))
-    compact(shelf)
+    compact(store)
     assert (old.exists(), new.exists()) == (False, True)
-    assert shelf.read().passed == ()
+    assert store.read().passed == ()
 
 
 def test_a_record_validates_as_any_document(tmp_path, capsys):

@@ -16,7 +16,7 @@ from ci_bench.history.alarms import alarms_of
 from ci_bench.history.lines import lines_of
 from ci_bench.history.page import Sheet, render
 from ci_bench.page_assets import page_assets
-from ci_bench.records.policy import Policy
+from ci_bench.records.config import Policy
 
 RUNS = 80
 NEW = {**H200, "torch": "2.14.0"}

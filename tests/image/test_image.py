@@ -23,8 +23,7 @@ import commands
 import containers
 from ci_bench import __version__
 from ci_bench.records import documents
-from ci_bench.records.case import Outcome, Status
-from ci_bench.records.results import RunState
+from ci_bench.records.results import Outcome, RunState, Status
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
@@ -92,6 +91,8 @@ def bench(image: Image, workspace: Path, work: Path, *, name: str | None = None)
         "user": STRANGER,
         "image": name or image.name,
         "gpu_access": "none",
+        "locks": "",
+        "run": "a test",
     }
     argv = containers.bench(state, "bench", commands.bench(state), image.engine.environ)
     assert argv[:2] == ["docker", "run"]

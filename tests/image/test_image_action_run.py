@@ -9,7 +9,7 @@ import pytest
 import yaml
 from container_engine import Image
 from fake_github import TOKEN, serve
-from fake_github_events import HEAD, environment, pull_request
+from fake_github_events import environment, pull_request
 from image_config import MODEL, config
 
 pytestmark = [
@@ -25,8 +25,7 @@ RUNTIME_TOKEN = "the-runtime-token"  # noqa: S105 - nobody's
 @pytest.fixture
 def fake():
     with serve() as running:
-        running.state.files["main", "ci-bench.yml"] = yaml.safe_dump(config("eager")).encode()
-        running.state.add_pull(7, HEAD)
+        running.state.files["main", "ci-bench.yml"] = yaml.safe_dump({**config("eager"), "baseline": "none"}).encode()
         yield running
         assert running.faults == []
 
@@ -39,7 +38,11 @@ def runner(image: Image, fake, tmp_path: Path):
         folder.mkdir()
     workspace = folders["workspace"]
     (workspace / "model.py").write_text(MODEL)
-    subprocess.run(["git", "init", "--quiet", workspace], check=True)
+    git = ["git", "-C", str(workspace), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    fake.state.add_pull(7, head)
     for path in [workspace, *workspace.rglob("*")]:
         os.chown(path, 12345, 54321)
 
@@ -47,7 +50,10 @@ def runner(image: Image, fake, tmp_path: Path):
         declared = yaml.safe_load((ROOT / "docker" / "action.yml").read_text())["inputs"]
         given = {f"INPUT_{name.upper()}": str(about["default"]) for name, about in declared.items()}
         event = environment(
-            folders["workflow"], "pull_request", pull_request(fork=fork), GITHUB_EVENT_PATH="/github/workflow/event.json"
+            folders["workflow"],
+            "pull_request",
+            pull_request(fork=fork, head=head),
+            GITHUB_EVENT_PATH="/github/workflow/event.json",
         )
         standard = {
             "HOME": "/github/home",

@@ -1,17 +1,22 @@
 """Small documents for the judge's tests: every field has a harmless default."""
 
+import hashlib
 import math
 from dataclasses import replace
 
 from ci_bench.judge.compare import compare
-from ci_bench.judge.parity.candidates import parity_findings
-from ci_bench.records.case import (
+from ci_bench.judge.parity import parity_findings
+from ci_bench.records.comparison import BaselineMode, Comparison
+from ci_bench.records.config import Policy
+from ci_bench.records.outputs import BesideBase, ReferenceOutputs, TensorError, Weights
+from ci_bench.records.results import (
     ArmMasks,
     Better,
     Case,
     CaseResult,
     Check,
     Due,
+    Environment,
     Failure,
     Lane,
     Launch,
@@ -20,14 +25,15 @@ from ci_bench.records.case import (
     NonFinite,
     Outcome,
     ParityEvidence,
+    Results,
     Role,
+    Run,
+    RunState,
+    Source,
     Status,
     Trace,
     Unit,
 )
-from ci_bench.records.comparison import BaselineMode, Comparison
-from ci_bench.records.policy import Policy
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
 
 NOISE = (-0.010, -0.004, 0.0, 0.003, 0.007, 0.011)
 
@@ -63,6 +69,7 @@ def result(
     reason="it broke",
     due=Due(),  # noqa: B008 - frozen
     details=(),
+    outputs=None,
 ):
     suite, name = id.split("/", 1)
     failure = None if status is Status.OK else Failure(stage="train", arms=("inductor",), reason=reason, log_tail="the end")
@@ -74,7 +81,28 @@ def result(
         metrics=metrics,
         checks=checks,
         parity=parity,
+        outputs=outputs,
     )
+
+
+def computed(content, *, start="weights", names="names", inputs="inputs", drawn=None, **fields):
+    """What the reference arm computed: the same `content` has the same digest."""
+    weights = Weights(names=digest(names), named=digest(f"{names} {start}"), ordered=digest(start))
+    fields = {"arm": "eager", "tensors": 3, "size_bytes": 1200, "file": digest(f"file of {content}"), **fields}
+    return ReferenceOutputs(digest=digest(content), start=weights, inputs=digest(inputs), drawn=drawn and digest(drawn), **fields)
+
+
+def off(content, *errors, base="base", unknown="", **fields):
+    """The same, held against base's: `errors` are pairs of what a tensor is off by and what rounding allows."""
+    worst = tuple(
+        TensorError(name=f"outputs of step {n}: 0", error=error, allowed=allowed) for n, (error, allowed) in enumerate(errors, 1)
+    )
+    beside = BesideBase(base=digest(base), tensors=3, worst=worst, unknown=unknown)
+    return replace(computed(content, **fields), beside=beside)
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def results(*cases, identity=None, state=RunState.COMPLETE):
@@ -87,8 +115,8 @@ def results(*cases, identity=None, state=RunState.COMPLETE):
     )
 
 
-def judged(head, base=None, *, policy=None, mode=BaselineMode.FILE, absence="not found") -> Comparison:
-    return compare(base=base, head=head, policy=policy or Policy(), mode=mode, absence=absence, tool_version="1")
+def judged(head, base=None, *, policy=None, mode=BaselineMode.FILE, absence="not found", **more) -> Comparison:
+    return compare(base=base, head=head, policy=policy or Policy(), mode=mode, absence=absence, tool_version="1", **more)
 
 
 def check(outcome=Outcome.FAIL):

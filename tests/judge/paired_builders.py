@@ -10,10 +10,10 @@ from judge_builders import metric, result, results
 
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.compare import compare
-from ci_bench.judge.statistics.ruling import Rule
-from ci_bench.records.case import Better, Lane, Launch, Unit
+from ci_bench.judge.sequential import Rule
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import Policy
+from ci_bench.records.config import Policy
+from ci_bench.records.results import Better, Lane, Launch, Unit
 
 LAUNCH, WHITE, DRIFT = 0.003, 0.008, 0.02
 """Standard deviations of what a launch offsets, of what a sample does, and of the walk that all turns share."""

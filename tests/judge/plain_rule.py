@@ -4,12 +4,13 @@ Only what is shared by all cases comes from `noise`: the factor of the guard, an
 """
 
 import math
+import statistics
 from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import stdtrit
 
-from ci_bench.judge.statistics import noise
+from ci_bench.judge import noise
 
 POWER_QUANTILE = 1.2815515655446004
 INCONCLUSIVE, UNCHANGED = 0, 2
@@ -41,7 +42,9 @@ def replay(d, within, learned, rule):
             figures_of(case, masked[case.row])
         cold = [case for case in cases if not case.known and case.count >= rule.cold_launches]
         prior = shared_prior(cold) if cold else None
+        strayed = max(float(np.ravel(learned.excursions)[0]), strayed_today(cases, learned, factor))
         for case in going:
+            case.strayed = strayed
             case.told = weighed(case, learned, factor, prior if case in cold else None)
             case.inflation = factor
             decide(case, rule, number, rule.gating or len(d))
@@ -53,6 +56,26 @@ def figures_of(case, row):
     case.count = len(case.values)
     case.mean = sum(case.values) / case.count if case.values else math.nan
     case.squares = sum((value - case.mean) ** 2 for value in case.values) / (1 - case.bound)
+
+
+def strayed_today(cases, learned, factor):
+    """The share of launches that are more than five spreads from the median of their case, half of its launches at most."""
+    strayed, launches = 0.002 * 50, 50
+    for case in cases:
+        spread = float(learned.spread[case.row]) * factor
+        if case.count > 1 and math.isfinite(spread):
+            middle = statistics.median(case.values)
+            strayed += min(sum(abs(value - middle) > 5 * spread for value in case.values), case.count // 2)
+            launches += case.count
+    return strayed / launches
+
+
+def more_than(most, launches, share):
+    """The chance that more than `most` of so many launches stray to one side."""
+    return sum(
+        math.comb(launches, strays) * (share / 2) ** strays * (1 - share / 2) ** (launches - strays)
+        for strays in range(most + 1, launches + 1)
+    )
 
 
 def shared_prior(cold):
@@ -82,9 +105,10 @@ def decide(case, rule, number, gating):
     told, look = case.told, rule.looks[number]
     size, own = abs(told.mean), error(case, told.count)
     lenient = quantile(1 - rule.beta / len(rule.looks), told.freedom)
-    suspicious = size > quantile(1 - rule.alpha * rule.alpha_shares[number] / gating, told.freedom) * own and size > case.tau
+    chance = rule.alpha * rule.alpha_shares[number] / gating
+    suspicious = size > quantile(1 - chance, told.freedom) * own and size > case.tau
     if suspicious:
-        case.code = int(math.copysign(1, told.mean)) if recurs(case, rule.recurrence) else INCONCLUSIVE
+        case.code = int(math.copysign(1, told.mean)) if recurs(case, rule, chance) else INCONCLUSIVE
     elif size + lenient * own < case.margin:
         case.code = UNCHANGED
     suspect = size > (rule.suspect if look < rule.regular else rule.suspect_late) * own
@@ -93,11 +117,16 @@ def decide(case, rule, number, gating):
     case.active = case.code == INCONCLUSIVE and worthwhile
 
 
-def recurs(case, level):
-    if case.count < 2:
+def recurs(case, rule, chance):
+    by_chance = next(k for k in range(1, case.count + 1) if k == case.count or more_than(k, case.count, case.strayed) <= chance)
+    return shows_without(case, 1, rule.recurrence) and shows_without(case, by_chance, rule.confirmation)
+
+
+def shows_without(case, dropped, level):
+    if dropped == case.count:
         return False
     sign = math.copysign(1, case.mean)
-    rest = sorted(sign * value for value in case.values)[:-1]
+    rest = sorted(sign * value for value in case.values)[: case.count - dropped]
     return sum(rest) / len(rest) > quantile(level, case.told.freedom) * error(case, len(rest))
 
 
@@ -117,7 +146,7 @@ def answer(case, rule, gating):
         "low": told.mean - half,
         "high": told.mean + half,
         "resolvable": max(reach * own / told.spread, case.tau) if math.isfinite(reach) else math.nan,
-        "needed": needed(case, reach),
+        "needed": needed(case, reach, rule.alpha * max(rule.alpha_shares) / gating),
         "launches": told.count,
         "next_look": following[case.stop] if case.active else 0,
         "inflation": case.inflation if case.stop else math.nan,
@@ -125,10 +154,11 @@ def answer(case, rule, gating):
     }
 
 
-def needed(case, reach):
-    """The least number of launches, 2 or more, whose `resolvable` is no more than the margin; found by counting."""
+def needed(case, reach, chance):
+    """The least number of launches, 2 or more, whose `resolvable` is no more than the margin and that can't all have strayed."""
     if not math.isfinite(reach):
         return math.nan
     if reach * math.sqrt(case.bound) >= case.margin:
         return math.inf
-    return next(n for n in range(2, 10**6) if reach * math.sqrt((1 - case.bound) / n + case.bound) <= case.margin)
+    least = next(n for n in range(2, 10**6) if (case.strayed / 2) ** n <= chance)
+    return next(n for n in range(least, 10**6) if reach * math.sqrt((1 - case.bound) / n + case.bound) <= case.margin)

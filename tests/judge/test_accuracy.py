@@ -3,9 +3,9 @@
 import pytest
 from judge_builders import evidence, perturbed, trace
 
-from ci_bench.judge.parity.accuracy import accuracy_parity
-from ci_bench.judge.statistics.ratios import t_quantile
-from ci_bench.records.case import Masks, Role
+from ci_bench.judge.parity_over_seeds import accuracy_parity
+from ci_bench.judge.ratios import t_quantile
+from ci_bench.records.results import Masks, Role
 
 
 def verdict(candidate, peers=(0.60, 0.61, 0.59, 0.60), disagreements=None, *, rows=1000, seeds=1):

@@ -7,8 +7,8 @@ from paired_builders import calibrated, simulate
 
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.audit import audit, binomial_interval
-from ci_bench.judge.statistics.ruling import Rule, fixed
-from ci_bench.records.policy import Policy, SuitePolicy
+from ci_bench.judge.sequential import Rule, fixed
+from ci_bench.records.config import Policy, SuitePolicy
 
 
 def with_run(known, slower, *, number=50, seed=77):

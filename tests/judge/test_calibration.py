@@ -14,13 +14,11 @@ from paired_builders import NOW, calibrated, simulate
 from ci_bench.errors import BadInput
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
-from ci_bench.judge.statistics.noise import run_share
-from ci_bench.judge.statistics.ruling import Rule
-from ci_bench.judge.statistics.sequential import resolvable
+from ci_bench.judge.noise import run_share
+from ci_bench.judge.sequential import Rule, resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
-from ci_bench.records.case import Launch
 from ci_bench.records.documents import Kind, to_json, validate
-from ci_bench.records.results import Source
+from ci_bench.records.results import Launch, Source
 
 NAME = ("s/c0", "step_time", "eager")
 

@@ -5,9 +5,9 @@ from judge_builders import judged, metric, result, results, sampled
 
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Status
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy, fits
+from ci_bench.records.config import CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy, fits
+from ci_bench.records.results import Status
 
 ARMS = ("eager", "inductor")
 

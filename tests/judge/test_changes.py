@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ci_bench.judge.statistics import changes
-from ci_bench.judge.statistics.changes import EDGE, LEAST, find_steps, scan, threshold, winsorised
+from ci_bench.judge import trend
+from ci_bench.judge.trend import EDGE, LEAST, find_steps, scan, threshold, winsorised
 
 
 def noise(seed, series, points, rho=0.0):
@@ -84,12 +84,12 @@ def test_most_steps_of_two_standard_deviations_are_seen_after_ten_runs():
 
 
 def test_a_scan_without_its_correction_for_dependence_alarms_falsely(monkeypatch):
-    monkeypatch.setattr(changes, "_dependence", lambda residuals: np.ones(len(residuals)))
+    monkeypatch.setattr(trend, "_dependence", lambda residuals: np.ones(len(residuals)))
     assert sum(bool(find_steps(values, least=0.0)) for values in noise(11, 100, 400, 0.6)) > 10
 
 
 def test_a_threshold_that_is_too_low_alarms_falsely(monkeypatch):
-    monkeypatch.setattr(changes, "_THRESHOLDS", tuple(2.5 for _ in changes._THRESHOLDS))
+    monkeypatch.setattr(trend, "_THRESHOLDS", tuple(2.5 for _ in trend._THRESHOLDS))
     assert sum(bool(find_steps(values, least=0.0)) for values in noise(11, 100, 400)) > 20
 
 
@@ -152,7 +152,7 @@ def test_a_line_is_preferred_where_the_one_that_fits_best_leaves_less_than_two_l
     for values in noise(9, 200, LEAST):
         values[4:] += 1.0
         _, (left, *_), *_ = np.polyfit(np.arange(LEAST), values, 1, full=True)
-        assert changes._slopes(values, 4) == (left < 4 * (values[:4].var() + values[4:].var()))
+        assert trend._slopes(values, 4) == (left < 4 * (values[:4].var() + values[4:].var()))
 
 
 def test_the_fewest_points_can_hold_a_step():
@@ -191,7 +191,7 @@ def test_rounding_is_no_step():
     ],
 )
 def test_long_series_are_looked_at_in_stretches_that_overlap_by_half(points, stretches):
-    assert changes._overlapping(points) == stretches
+    assert trend._overlapping(points) == stretches
 
 
 @pytest.mark.parametrize(
@@ -199,16 +199,16 @@ def test_long_series_are_looked_at_in_stretches_that_overlap_by_half(points, str
     [([1.0, 1.0, 1.9], True), ([1.0, 1.0, 2.0], False), ([1.0, 1.0, 3.0], False), ([1.0, 1.0, 2.0, 1.0], True)],
 )
 def test_the_values_of_a_short_side_are_nearer_to_their_own_level(part, keeps):
-    assert changes._keeps(np.array(part), np.array([3.0] * 20)) is keeps
+    assert trend._keeps(np.array(part), np.array([3.0] * 20)) is keeps
 
 
 def test_no_scan_sees_more_than_its_bound(monkeypatch):
     seen = []
-    monkeypatch.setattr(changes, "scan", lambda values: seen.append(values.shape[1]) or scan(values))
+    monkeypatch.setattr(trend, "scan", lambda values: seen.append(values.shape[1]) or scan(values))
     (values,) = noise(2, 1, 4_000)
     values[1_500:] += 2.0
     assert find_steps(values, least=0.0)
-    assert max(seen) == changes.MOST_POINTS
+    assert max(seen) == trend.MOST_POINTS
 
 
 THRESHOLDS = {

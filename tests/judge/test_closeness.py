@@ -5,9 +5,8 @@ import math
 import pytest
 from test_parity import bent, candidate, evidence, numeric, trace
 
-from ci_bench.judge.parity.candidates import parity_findings
-from ci_bench.judge.parity.closeness import closeness
-from ci_bench.records.case import Role
+from ci_bench.judge.parity import closeness, parity_findings
+from ci_bench.records.results import Role
 
 
 @pytest.mark.parametrize("signal", ["loss", "grad_norm"])

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import check, count, judged, launches, metric, numeric, peak, result, results, sampled, trace
 
-from ci_bench.judge.cases.case_verdict import WORST_FIRST
 from ci_bench.judge.compare import NOT_RECORDED
-from ci_bench.records.case import Better, Role, Status, Unit
+from ci_bench.judge.pairing import WORST_FIRST
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
-from ci_bench.records.policy import Policy, SuitePolicy
+from ci_bench.records.config import Policy, SuitePolicy
+from ci_bench.records.results import Better, Role, Status, Unit
 
 BROKEN = [(), launches([]), launches([math.nan] * 3, [1] * 3), launches([0] * 3, [0] * 3), launches([-1] * 3, [1] * 3)]
 values = st.floats(allow_nan=True, allow_infinity=True)

@@ -7,13 +7,13 @@ from judge_builders import judged
 from paired_builders import calibrated, paired, pairs_of, simulate
 
 from ci_bench.judge import calibration as calibrating
-from ci_bench.judge.metrics.disturbance import CHECK, alone, in_turns
-from ci_bench.judge.openness import still_open
-from ci_bench.judge.statistics.ruling import Rule, fixed
-from ci_bench.records.case import Block, Outcome
+from ci_bench.judge.metrics import CHECK, alone, in_turns
+from ci_bench.judge.sequential import Rule, fixed
+from ci_bench.judge.stopping import still_open
 from ci_bench.records.comparison import Verdict
-from ci_bench.records.policy import Policy, Severity
-from ci_bench.records.policy import Rule as PolicyRule
+from ci_bench.records.config import Policy, Severity
+from ci_bench.records.config import Rule as PolicyRule
+from ci_bench.records.results import Block, Outcome
 
 WHY = "the GPU was throttled (hw_thermal_slowdown)"
 RULE = fixed(4)

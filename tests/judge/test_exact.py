@@ -3,9 +3,9 @@
 import pytest
 from judge_builders import count, metric, peak
 
-from ci_bench.judge.metrics.exact import LEAST_BYTES, by_count, by_memory
-from ci_bench.records.case import Better, Unit
+from ci_bench.judge.metrics import LEAST_BYTES, by_count, by_memory
 from ci_bench.records.comparison import Verdict
+from ci_bench.records.results import Better, Unit
 
 MIB = 1024**2
 UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE
@@ -36,7 +36,7 @@ def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(
 def test_a_peak_that_does_not_repeat_says_how_far_it_goes():
     found = by_memory(peak(100 * MIB, 102 * MIB), peak(103 * MIB, 103 * MIB), 0.0)
     assert found.reason == (
-        "101 MiB to 103 MiB; launches of one side differ by up to 2 MiB, so only more than 4 MiB can be told here"
+        "101 MiB to 103 MiB; launches of one side differ by up to 2 MiB, so only changes of more than 4 MiB are detectable"
     )
 
 

@@ -3,9 +3,9 @@
 import pytest
 from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
-from ci_bench.records.case import Lane, Status
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.results import Lane, Status
 
 ARMS = ("eager", "inductor")
 SPEEDUP = Policy(floors={Floor.SPEEDUP: 1.2})

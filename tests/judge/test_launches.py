@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import metric
 
-from ci_bench.judge.metrics import launches as of_launches
-from ci_bench.judge.metrics.launches import figures
-from ci_bench.judge.statistics import noise
-from ci_bench.records.case import Better, Launch, Unit
+from ci_bench.judge import noise, paired
+from ci_bench.judge.paired import figures
+from ci_bench.records.results import Better, Launch, Unit
 
 BLOCKS = (0, 0, 1, 1, 2, 2)
 BASE = (1.00, 1.02, 1.01, 0.99, 1.00, 1.03)
@@ -143,7 +142,7 @@ def test_parts_of_bounded_size_change_nothing(monkeypatch, most, at_once):
     pairs = [(metric((taken(BASE),)), metric((taken([x * (1 + i / 10) for x in HEAD]),))) for i in range(7)]
     whole = figures(pairs, most=2)
     seen = []
-    monkeypatch.setattr(of_launches, "_MOST_AT_ONCE", most)
+    monkeypatch.setattr(paired, "_MOST_AT_ONCE", most)
     monkeypatch.setattr(
         noise, "launch_ratio", lambda *sides, plain=noise.launch_ratio: seen.append(len(sides[0])) or plain(*sides)
     )

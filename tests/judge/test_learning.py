@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, evidence, judged, metric, perturbed, poisoned, result, results, sampled, trace
 
-from ci_bench.records.case import Role, Status
 from ci_bench.records.comparison import Parity
-from ci_bench.records.policy import Policy, Rule, Severity
+from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.results import Role, Status
 
 REFERENCE = trace(Role.REFERENCE)
 

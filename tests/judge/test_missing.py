@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from judge_builders import check, count, evidence, judged, metric, numeric, peak, perturbed, result, results, sampled, trace
 
-from ci_bench.records.case import Check, Due, Lane, Outcome, Role, Status
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
-from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.results import Check, Due, Lane, Outcome, Role, Status
 
 ARMS = ("eager", "inductor")
 TIMES = tuple(metric(sampled(1.0), arm=arm) for arm in ARMS)

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import polygamma
 from scipy.stats import median_abs_deviation, trim_mean
 
-from ci_bench.judge.statistics import noise
+from ci_bench.judge import noise
 
 FINITE = st.floats(-5, 5, allow_nan=False)
 SAMPLES = arrays(np.float64, array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=25), elements=FINITE)
@@ -119,6 +119,42 @@ class TestLearning:
         assert learned([[0.0, 0.0, 0.0]]).spread == pytest.approx([noise.LEAST_SPREAD])
 
 
+class TestExcursionShare:
+    def share(self, past, weights=None):
+        past = np.asarray(past, dtype=float)
+        return noise.excursion_share(past, np.ones(past.shape) if weights is None else np.asarray(weights)).item()
+
+    PAST = ((0.01, -0.01, 0.01, 0.08, -0.01), (0.01, 0.01, 0.01, -0.01, -0.01))
+
+    def test_by_hand_and_over_all_cases(self):
+        assert self.share(self.PAST) == pytest.approx((1 + 0.5) / (10 + 250))
+
+    def test_either_side_counts(self):
+        assert self.share(-np.array(self.PAST)) == self.share(self.PAST)
+
+    def test_five_robust_spreads_are_no_more(self):
+        edge = 5 * 1.4826 * 0.01
+        for size, strayed in ((edge - 1e-9, 0), (edge + 1e-9, 1)):
+            assert self.share([[0.01, 0.01, 0.01, size]]) == pytest.approx((strayed + 0.5) / 254)
+
+    def test_old_launches_count_less(self):
+        weights = np.broadcast_to([1.0, 1.0, 1.0, 0.25, 0.5], (2, 5))
+        assert self.share(self.PAST, weights) == pytest.approx((0.25 + 0.5) / (7.5 + 250))
+
+    @pytest.mark.parametrize("past", [[[0.01, 0.01, 0.5]], [[0.01, 0.01, np.nan, 0.5]], [[]], [[np.nan] * 9]])
+    def test_fewer_than_four_launches_tell_nothing(self, past):
+        assert self.share(past) == pytest.approx(0.002)
+
+    def test_a_case_that_repeats_exactly_is_not_believed_noiseless(self):
+        assert self.share([[0.0, 0.0, 0.0, 4e-5]]) == pytest.approx(0.5 / 254)
+
+    def test_is_learned_with_the_spread_and_by_run(self):
+        past = np.stack([self.PAST, np.zeros((2, 5))])
+        got = noise.learn(past, np.ones(past.shape), np.ones(5))
+        assert got.excursions == pytest.approx(np.array([[1.5 / 260], [0.5 / 260]]))
+        assert noise.nothing_learned(3).excursions == 0.002
+
+
 class TestRunShare:
     RUNS = np.repeat(np.arange(50), 2)
 
@@ -130,15 +166,18 @@ class TestRunShare:
     def test_by_hand(self):
         past = np.array([[0.01, 0.02, -0.01, -0.01]] * 4)
         got = noise.run_share(past, np.full(4, 0.01), np.array([0, 0, 1, 1]))
-        assert got == pytest.approx([(2 + 1) / 2])
+        assert got == pytest.approx([4 * (2 + 1) / (8 + 100)])
 
     @pytest.mark.parametrize("share", [0.3, 0.6])
     def test_finds_what_launches_of_a_run_share(self, share):
         past = self.draw(share)
-        assert noise.run_share(past, np.full(20, 0.01), self.RUNS) == pytest.approx([share], abs=0.08)
+        shrunk = share * 1000 / (1000 + 100)
+        assert noise.run_share(past, np.full(20, 0.01), self.RUNS) == pytest.approx([shrunk], abs=0.08)
 
-    def test_is_nothing_for_independent_launches(self):
-        assert noise.run_share(self.draw(0.0), np.full(20, 0.01), self.RUNS) == [0.0]
+    def test_is_next_to_nothing_for_independent_launches(self):
+        assert 0.0 <= noise.run_share(self.draw(0.0), np.full(20, 0.01), self.RUNS).item() < 0.05
+        opposite = np.array([[0.01, -0.01, 0.02, -0.03]])
+        assert noise.run_share(opposite, np.array([0.01]), np.array([0, 0, 1, 1])) == [0.0]
 
     def test_each_case_may_have_its_own_runs(self):
         past = self.draw(0.5)
@@ -149,7 +188,7 @@ class TestRunShare:
         by_hand = [
             z[i] * z[i + 1] for z in np.clip(holes / 0.01, -3, 3) for i in range(0, 100, 2) if np.isfinite(z[i] * z[i + 1])
         ]
-        assert noise.run_share(holes, np.full(20, 0.01), labels) == pytest.approx([np.mean(by_hand)])
+        assert noise.run_share(holes, np.full(20, 0.01), labels) == pytest.approx([sum(by_hand) / (len(by_hand) + 100)])
 
     def test_runs_of_several_simulations_at_once(self):
         both = np.stack([self.draw(0.5), self.draw(0.0)])

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, curve, evidence, numeric, only, perturbed, poisoned, trace
 
-from ci_bench.records.case import Masks, Role
 from ci_bench.records.comparison import Parity
+from ci_bench.records.results import Masks, Role
 
 
 @pytest.mark.parametrize("signal", ["loss", "grad_norm"])

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from judge_builders import launches, metric, peak, result, results
 from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, simulate
 
-from ci_bench.judge.openness import next_look, still_open
-from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
-from ci_bench.records.case import Status
+from ci_bench.judge.sequential import Rule, adaptive, fixed
+from ci_bench.judge.stopping import next_look, still_open
 from ci_bench.records.comparison import Verdict
-from ci_bench.records.policy import Policy
+from ci_bench.records.config import Policy
+from ci_bench.records.results import Better, Status, Unit
 
 RULE = Rule()
 
@@ -32,8 +32,12 @@ def cut(side, number):
     return replace(side, cases=tuple(cases))
 
 
-def ask(base, head, done, *, calibration=None, rule=RULE, policy=None):
+def ask_metrics(base, head, done, *, calibration=None, rule=RULE, policy=None):
     return still_open(base, head, policy=policy or Policy(), calibration=calibration, launches_done=done, rule=rule, now=NOW)
+
+
+def ask(base, head, done, **options):
+    return frozenset(ask_metrics(base, head, done, **options))
 
 
 def names(*numbers):
@@ -146,21 +150,56 @@ def test_other_software_leaves_nothing_to_measure():
     assert ask(base, other, 1) == frozenset()
 
 
-def test_only_gating_times_that_were_sampled_in_turns_keep_a_case_open():
-    def of(*metrics, **fields):
-        return results(result(*metrics, id="s/c0", **fields))
+def of(*metrics, **fields):
+    return results(result(*metrics, id="s/c0", **fields))
 
-    def turns(by):
-        series = launches(*([by, 1.3 * by] * 5 for _ in range(2)))
-        return metric(tuple(replace(one, blocks=tuple(i // 2 for i in range(10))) for one in series))
 
-    compiled = [metric(launches([1.0], [by]), name="compile_warm") for by in (1.5, 3.0)]
-    peaks = [peak(1e9, by) for by in (1e9, 2e9)]
+def turns(by, count=2):
+    series = launches(*([by, 1.3 * by] * 5 for _ in range(count)))
+    return metric(tuple(replace(one, blocks=tuple(i // 2 for i in range(10))) for one in series))
+
+
+def read(*launched, name="step_time", **fields):
+    """What a command said of itself, a list of values for each launch."""
+    return metric(launches(*launched), name=name, **fields)
+
+
+def test_whatever_gates_and_is_undecided_keeps_its_case_open():
+    slower = [read([0.002] * 20, name="parse"), read([0.010] * 20, name="parse")]
+    leaking = [read([1e6] * 5, name="heap", unit=Unit.BYTES), read([3e6] * 5, name="heap", unit=Unit.BYTES)]
+    singles = [read([2.0], name="score", unit=Unit.PER_SECOND, better=Better.HIGHER) for _ in range(2)]
+
     assert ask(of(turns(1.0)), of(turns(1.1)), 2) == names(0)
+    for before, after in (slower, leaking, singles):
+        assert ask_metrics(of(before), of(after), 1) == {"s/c0": frozenset({(before.name, before.arm)})}
     assert ask(of(turns(1.0), details=("step_time",)), of(turns(1.1), details=("step_time",)), 2) == frozenset()
-    assert ask(of(compiled[0]), of(compiled[1]), 2) == frozenset()
-    assert ask(of(peaks[0]), of(peaks[1]), 2) == frozenset()
     assert ask(of(turns(1.0)), of(), 2) == frozenset()
+
+
+def test_a_compilation_is_repeated_while_it_looks_slower_and_not_where_it_does_not():
+    def compiled(*seconds):
+        return of(read(*([one] for one in seconds), name="compile_cold"))
+
+    assert ask(compiled(10.0), compiled(10.4), 1) == frozenset()
+    assert ask(compiled(10.0), compiled(13.0), 1) == names(0)
+    assert ask(compiled(10.0, 10.1, 9.9, 10.0), compiled(13.0, 13.1, 12.9, 13.2), 4) == frozenset()
+
+
+def test_a_peak_of_memory_waits_for_a_second_launch_and_no_longer():
+    peaks = [peak(1e9), peak(2e9)], [peak(1e9, 1.5e9), peak(1e9, 2e9)]
+
+    assert ask(of(peaks[0][0]), of(peaks[0][1]), 1) == names(0)
+    assert ask(of(peaks[0][0]), of(peaks[0][1]), 2) == frozenset()
+    assert ask(of(peaks[1][0]), of(peaks[1][1]), 2) == frozenset()
+
+
+def test_only_what_is_open_is_asked_for(calibration):
+    """A case that goes on for one metric does not measure the others again."""
+    base, head = simulate(2, launches=4, slower={(0, "compile_warm", None): 1.3})
+    asked = ask_metrics(cut(base, 2), cut(head, 2), 2, calibration=calibration)
+
+    assert asked["s/c0"] <= {("compile_warm", "inductor"), ("step_time", "eager"), ("step_time", "inductor")}
+    assert all("step_time" in {name for name, _ in own} or name == "s/c0" for name, own in asked.items())
 
 
 def test_the_devices_clock_keeps_nothing_open(calibration):

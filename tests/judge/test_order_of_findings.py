@@ -17,9 +17,9 @@ from judge_builders import (
     trace,
 )
 
-from ci_bench.judge.parity.candidates import parity_findings
-from ci_bench.records.case import Better, Due, Role
-from ci_bench.records.policy import Rule
+from ci_bench.judge.parity import parity_findings
+from ci_bench.records.config import Rule
+from ci_bench.records.results import Better, Due, Role
 
 TIMES = (metric(sampled(1.0)), metric(sampled(1.0), arm="inductor"))
 ARMS = ("eager", "inductor")

@@ -12,15 +12,13 @@ from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, rat
 
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.judge.calibration import learned
-from ci_bench.judge.metrics.launches import figures
-from ci_bench.judge.metrics.paired import _of_contrasts
-from ci_bench.judge.statistics.noise import Learned
-from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
-from ci_bench.judge.statistics.sequential import replay
-from ci_bench.records.case import Better, Due, Launch, Status, Unit
+from ci_bench.judge.noise import Learned
+from ci_bench.judge.paired import _of_contrasts, figures
+from ci_bench.judge.sequential import Rule, adaptive, fixed, replay
 from ci_bench.records.comparison import BaselineMode, Verdict
-from ci_bench.records.policy import Policy, Severity
-from ci_bench.records.policy import Rule as PolicyRule
+from ci_bench.records.config import Policy, Severity
+from ci_bench.records.config import Rule as PolicyRule
+from ci_bench.records.results import Better, Due, Launch, Status, Unit
 
 STEP = "step_time"
 ONE = {(2, STEP, "inductor"): 1.05}
@@ -248,8 +246,8 @@ class TestWhatIsSaid:
         comparison = paired(*simulate(20, noise=4.0, launches=2), calibration=calibration)
         reasons = [pair.reason for pair in pairs_of(comparison).values() if pair.verdict is Verdict.INCONCLUSIVE]
 
-        assert any("; only changes of about " in reason and " or more can be told here; about " in reason for reason in reasons)
-        assert any(reason.endswith(" launches would tell 2 %") for reason in reasons)
+        assert any("; only changes of about " in reason and " or more are detectable; about " in reason for reason in reasons)
+        assert any(reason.endswith(" launches would detect 2 %") for reason in reasons)
 
     def test_the_first_launches_of_an_unknown_machine_say_what_is_missing(self):
         pair = pairs_of(paired(*simulate(21, launches=2)))[0, STEP, "eager"]
@@ -277,7 +275,7 @@ class TestWhatIsSaid:
         )
         comparison = paired(*simulate(22, launches=8), calibration=replace(known, series=tied))
 
-        assert any("no number of launches would tell 2 %" in pair.reason for pair in pairs_of(comparison).values())
+        assert any("no number of launches would detect 2 %" in pair.reason for pair in pairs_of(comparison).values())
 
     def test_an_uncalibrated_time_is_marked_and_a_calibrated_one_tells_its_noise(self, calibration):
         cold, warm = paired(*simulate(23, launches=8)), paired(*simulate(23, launches=8), calibration=calibration)
@@ -438,7 +436,12 @@ def test_garbage_never_crashes_nor_leaves_a_figure_that_is_no_number(data, unit,
         assert pair.reason
 
 
-def test_one_launch_never_becomes_a_change():
-    base, head = (results(result(metric(launches([x] * 6)))) for x in (1.0, 50.0))
-    for rule in (Rule(), fixed(1)):
-        assert paired(base, head, rule=rule, now=NOW).cases[0].pairs[0].verdict is Verdict.INCONCLUSIVE
+@pytest.mark.parametrize("rule", [Rule(), fixed(1)])
+def test_one_launch_never_decides_but_what_no_noise_explains_is_suspected(rule):
+    quick, slow = (results(result(metric(launches([x] * 6)))) for x in (1.0, 50.0))
+
+    def word(base, head):
+        return paired(base, head, rule=rule, now=NOW).cases[0].pairs[0].verdict
+
+    assert word(quick, slow) is Verdict.SUSPECTED
+    assert word(slow, quick) is word(quick, quick) is Verdict.INCONCLUSIVE

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import count, judged, launches, metric, peak, result, results, sampled
 
-from ci_bench.judge.cases.lines import Ground, Line, known_of
-from ci_bench.judge.metrics.pairs import judge_lines
-from ci_bench.judge.metrics.screening import screen
-from ci_bench.records.case import Better, Lane, Unit
+from ci_bench.judge.metrics import judge_lines
+from ci_bench.judge.pairing import Ground, Line, known_of
+from ci_bench.judge.screening import screen
 from ci_bench.records.comparison import Verdict
-from ci_bench.records.policy import Policy
+from ci_bench.records.config import Policy
+from ci_bench.records.results import Better, Lane, Unit
 
 MIB = 1024**2
 BROKEN = [(), launches([]), launches([math.nan] * 3, [1] * 3), launches([0] * 3, [0] * 3), launches([-1] * 3, [1] * 3)]
@@ -64,7 +64,7 @@ def test_a_large_difference_in_noise_is_inconclusive_and_says_what_to_do():
     pair = pair_of(metric(noisy), metric(launches(*([1.2 * x for x in one.values] for one in noisy))))
     assert pair.verdict is Verdict.INCONCLUSIVE
     assert "measure more launches" in pair.reason
-    assert "% or more can be told" in pair.reason
+    assert "% or more are detectable" in pair.reason
 
 
 def test_launches_of_two_runs_share_nothing_though_their_numbers_are_the_same():
@@ -95,8 +95,9 @@ def test_compile_time_has_one_value_per_launch():
     assert steady.verdict is Verdict.REGRESSED
     erratic = pair_of(metric(launches([10], [14]), **cold), metric(launches([12], [19]), **cold), 0.2)
     assert erratic.verdict is Verdict.INCONCLUSIVE
-    single = pair_of(metric(launches([10]), **cold), metric(launches([99]), **cold), 0.2)
+    single = pair_of(metric(launches([10]), **cold), metric(launches([12.5]), **cold), 0.2)
     assert (single.verdict, single.interval) == (Verdict.INCONCLUSIVE, None)
+    assert pair_of(metric(launches([10]), **cold), metric(launches([99]), **cold), 0.2).verdict is Verdict.SUSPECTED
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,9 @@ def test_counts_are_exact(base, head, threshold, verdict, speedup):
         ((1000, 1002), (1003, 1003), Verdict.UNCHANGED),
         ((0, 0), (0, 0), Verdict.UNCHANGED),
         ((0, 0), (5, 5), Verdict.REGRESSED),
-        ((1000,), (2000,), Verdict.INCONCLUSIVE),
+        ((1000,), (1100,), Verdict.INCONCLUSIVE),
+        ((1000,), (5000,), Verdict.SUSPECTED),
+        ((5000,), (1000,), Verdict.INCONCLUSIVE),
     ],
 )
 def test_memory_is_exact_where_it_repeats(base, head, verdict):
@@ -172,9 +175,12 @@ def test_one_launch_or_malformed_samples_never_become_a_change(broken, series, u
 
 @settings(max_examples=40, deadline=None)
 @given(value=st.floats(1, 1e12), other=st.floats(1, 1e12), unit=units)
-def test_one_value_never_becomes_a_change(value, other, unit):
-    pair = pair_of(metric(launches([value]), unit=unit), metric(launches([other]), unit=unit))
-    assert pair.verdict is Verdict.INCONCLUSIVE
+def test_one_value_is_at_most_suspected_and_of_two_sides_one(value, other, unit):
+    sides = metric(launches([value]), unit=unit), metric(launches([other]), unit=unit)
+    words = {pair_of(*pair).verdict for pair in (sides, sides[::-1])}
+    assert Verdict.INCONCLUSIVE in words
+    assert words <= {Verdict.INCONCLUSIVE, Verdict.SUSPECTED}
+    assert (Verdict.SUSPECTED in words) or max(value, other) < 4 * min(value, other) or abs(value - other) <= MIB
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import candidate, curve, evidence, numeric, only, perturbed, poisoned, trace
 
-from ci_bench.judge.parity.candidates import WORST_FIRST, parity_findings
-from ci_bench.judge.parity.numeric import envelope, ulp
-from ci_bench.records.case import Masks, Role
+from ci_bench.judge.parity import WORST_FIRST, envelope, parity_findings, ulp
 from ci_bench.records.comparison import Parity, Tier
+from ci_bench.records.results import Masks, Role
 
 
 def bent(step, factor, *, signal="loss", steps=60):

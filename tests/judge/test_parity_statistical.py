@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from judge_builders import candidate, evidence, only, statistical, trace
 
-from ci_bench.judge.parity.statistical import pooled
-from ci_bench.judge.statistics.ratios import t_quantile
-from ci_bench.records.case import Masks, Role
+from ci_bench.judge.parity_over_seeds import pooled
+from ci_bench.judge.ratios import t_quantile
 from ci_bench.records.comparison import Parity, Tier
+from ci_bench.records.results import Masks, Role
 
 PAIR = (Role.REFERENCE, Role.CANDIDATE)
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+from statistics import median
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 from judge_builders import launches, sampled
 from scipy.special import ndtr
 
-from ci_bench.judge.statistics import ratios
-from ci_bench.judge.statistics.series import describe
-from ci_bench.records.case import Launch
+from ci_bench.judge import ratios
+from ci_bench.judge.ratios import describe
+from ci_bench.records.results import Launch
 
 
 def ratio_of(one, two, *, paired=False):
@@ -160,10 +161,8 @@ def test_one_value_per_launch_paired_takes_differences():
     [
         (sampled(1.0, count=1), sampled(1.0), "1 launch of 3 samples is too little"),
         (launches([1.0]), launches([1.0]), "at least 2 launches on each side"),
-        (launches([1, 2], [1, 2]), sampled(1.0), "0 launches of 3 samples"),
-        (launches([1, 2, 3], [1]), sampled(1.0), "1 launch of 3 samples"),
-        (launches([1], [2], [3]), sampled(1.0), "0 launches of 3 samples"),
-        (sampled(1.0), launches([1], [2], [3]), "0 launches of 3 samples"),
+        (launches([1, 2]), sampled(1.0), "0 launches of 3 samples"),
+        (launches([1, 2], []), launches([1, 2], [1, 2]), "0 launches of 3 samples"),
     ],
 )
 def test_too_few_samples_give_a_ratio_without_interval(one, two, reason):
@@ -171,6 +170,22 @@ def test_too_few_samples_give_a_ratio_without_interval(one, two, reason):
     assert ratio.value is not None
     assert ratio.interval is None
     assert reason in ratio.reason
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (launches([1, 2], [1.1, 2.2]), launches([1, 2, 3], [1, 2, 3])),
+        (launches([1, 2, 3], [1]), launches([2], [2.2])),
+        (sampled(1.0), launches([1], [2], [3])),
+    ],
+)
+def test_launches_of_few_samples_count_by_their_medians(one, two):
+    def medians(series):
+        return launches(*([median(launch.values)] for launch in series))
+
+    found, expected = ratio_of(one, two).interval, ratio_of(medians(one), medians(two)).interval
+    assert (found.low, found.high) == (pytest.approx(expected.low, rel=0.1), pytest.approx(expected.high, rel=0.1))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
 
-from ci_bench.judge.metrics.screening import LEAST_TIMES, _ratio_verdict, _what_to_do, median_interval
-from ci_bench.records.case import Lane
+from ci_bench.judge.screening import LEAST_TIMES, _ratio_verdict, _what_to_do, median_interval
 from ci_bench.records.comparison import Verdict
-from ci_bench.records.policy import Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.results import Lane
 
 FACTORS = (1.0, 0.995, 1.004, 1.002, 0.998, 1.001)
 LENIENT = Policy(drift=0.10)

@@ -5,8 +5,8 @@ import math
 import pytest
 from judge_builders import evidence, trace
 
-from ci_bench.judge.parity.seed_rule import seed_rule, window_means
-from ci_bench.records.case import Role
+from ci_bench.judge.parity_runs import seed_rule, window_means
+from ci_bench.records.results import Role
 
 
 def rule(reference, candidate, steps_per_epoch=125):

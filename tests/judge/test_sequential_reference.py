@@ -7,9 +7,9 @@ import numpy as np
 import plain_rule
 import pytest
 
-from ci_bench.judge.statistics import sequential
-from ci_bench.judge.statistics.noise import Learned
-from ci_bench.judge.statistics.ruling import Rule, adaptive, fixed
+from ci_bench.judge import sequential
+from ci_bench.judge.noise import Learned
+from ci_bench.judge.sequential import Rule, adaptive, fixed
 
 CASES = 12
 RULES = {
@@ -21,7 +21,8 @@ RULES = {
     "patient": Rule(patience=99),
     "soon over": Rule(patience=2, regular=4, suspect=1.0, suspect_late=1.2),
     "own thresholds": Rule(tau=np.log1p(np.linspace(0.002, 0.08, CASES)), margin=np.log1p(np.linspace(0.004, 0.16, CASES))),
-    "warm soon": Rule(cold_launches=3, level=0.9, recurrence=0.6, beta=0.2, alpha=0.05),
+    "warm soon": Rule(cold_launches=3, level=0.9, recurrence=0.6, confirmation=0.4, beta=0.2, alpha=0.05),
+    "confirmed": Rule(recurrence=0.9, confirmation=0.999),
 }
 
 
@@ -46,13 +47,13 @@ def told(ruling, row):
 
 
 @pytest.mark.parametrize("known", [CASES, 7, 0])
-@pytest.mark.parametrize("bound", [0.0, 0.3])
+@pytest.mark.parametrize(("bound", "excursions"), [(0.0, 0.002), (0.3, 0.002), (0.0, 0.08)])
 @pytest.mark.parametrize("name", RULES)
-def test_what_it_says_of_each_case_is_the_plain_rule(name, bound, known):
+def test_what_it_says_of_each_case_is_the_plain_rule(name, bound, excursions, known):
     for seed, done in ((1, 16), (2, 16), (4, 5), (5, 2)):
         d, within, learned = simulated(seed, known=known)
         d[:, done:] = np.nan
-        learned = replace(learned, bound=bound)
+        learned = replace(learned, bound=bound, excursions=excursions)
         ruling = sequential.replay(d, within, learned, RULES[name])
         for row, wanted in enumerate(plain_rule.replay(d, within, learned, RULES[name])):
             assert told(ruling, row) == pytest.approx(wanted, rel=1e-6, abs=1e-9, nan_ok=True), (seed, row)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import launches, sampled
 
-from ci_bench.judge.statistics import series as of_series
-from ci_bench.judge.statistics.series import describe
+from ci_bench.judge import ratios
+from ci_bench.judge.ratios import describe
 from ci_bench.records.comparison import Summary
 
 values = st.floats(allow_nan=True, allow_infinity=True)
@@ -78,15 +78,15 @@ def test_many_at_once_are_as_the_plain_way(every, together):
     [([3, 3, 2, 5, 1], [2, 2, 1]), ([6, 6], [1, 1, 0]), ([5, 6, 5], [2, 1]), ([1, 5, 2, 3], [2, 2]), ([], [0])],
 )
 def test_a_part_ends_with_the_series_that_fills_it(monkeypatch, samples_of, parts):
-    monkeypatch.setattr(of_series, "_MOST_AT_ONCE", 6)
+    monkeypatch.setattr(ratios, "_MOST_SAMPLES_AT_ONCE", 6)
     lengths = [(number,) for number in samples_of]
 
-    assert [len(lengths[part]) for part in of_series._parts(lengths)] == parts
+    assert [len(lengths[part]) for part in ratios._slices(lengths)] == parts
 
 
 def test_parts_of_bounded_size_change_nothing(monkeypatch):
     every = [sampled(1 + i / 10, count=1 + i % 3) for i in range(7)]
     whole = describe(every)
-    monkeypatch.setattr(of_series, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(ratios, "_MOST_SAMPLES_AT_ONCE", 1)
 
     assert describe(every) == whole

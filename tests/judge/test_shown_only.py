@@ -4,7 +4,7 @@ import pytest
 from judge_builders import count, judged, result, results
 
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import DEFAULT_THRESHOLDS, SHOWN_ONLY, Rule
+from ci_bench.records.config import DEFAULT_THRESHOLDS, SHOWN_ONLY, Rule
 
 
 def compared(name, before, after):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ci_bench.judge.trend import RECENT, look, worsening
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER
 

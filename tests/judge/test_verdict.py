@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 from judge_builders import (
     check,
+    computed,
     count,
     evidence,
     judged,
     launches,
     metric,
     numeric,
+    off,
     peak,
     perturbed,
     result,
@@ -20,12 +22,11 @@ from judge_builders import (
 )
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.policy.findings import Compared
-from ci_bench.judge.policy.verdict import judge
-from ci_bench.records.case import Better, Due, Outcome, Role, Status
+from ci_bench.judge.headline import judge
+from ci_bench.judge.policy import Compared, Scope
 from ci_bench.records.comparison import BaselineMode
-from ci_bench.records.policy import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
-from ci_bench.records.results import RunState
+from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.results import Better, Due, Outcome, Role, RunState, Status
 
 TIME = metric(sampled(1.0))
 FINE = result(TIME)
@@ -33,6 +34,7 @@ ALSO = result(TIME, id="s/also")
 SUITE = [result(metric(sampled(1 + i / 100)), id=f"s/{i}") for i in range(6)]
 SLOWER = [result(metric(sampled(1.5 + i / 60)), id=f"s/{i}") for i in range(6)]
 FLOORED = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})})
+QUICK_ARM = result(TIME, metric(sampled(1.0 / 40), arm="inductor"), arms=("eager", "inductor"))
 SLOW_ARM = result(TIME, metric(sampled(1.0), arm="inductor"), id="floored/a", arms=("eager", "inductor"))
 NOISY = metric(launches(*([x * jump for x in (0.9, 1.0, 1.1)] for jump in (0.7, 1.0, 1.4))))
 
@@ -53,13 +55,25 @@ def evaluated(lost):
 
 SCENES = {
     Rule.REGRESSED: (results(result(metric(sampled(1.2)))), results(FINE)),
+    Rule.SUSPECTED: (results(result(metric(launches([5.0])))), results(result(metric(launches([1.0]))))),
+    Rule.POSSIBLE: (results(result(metric(launches([1.4])))), results(result(metric(launches([1.0]))))),
     Rule.COMMON_SHIFT: (results(*SLOWER), results(*SUITE)),
     Rule.BELOW_FLOOR: (results(SLOW_ARM), results(SLOW_ARM)),
+    Rule.IMPLAUSIBLE: (results(QUICK_ARM), results(QUICK_ARM)),
     Rule.PARITY_BROKEN: (results(result(TIME, parity=training(scale=1.1))), results(FINE)),
     Rule.PARITY_UNDECIDED: (results(result(TIME, parity=training(start="x"))), results(FINE)),
     Rule.ACCURACY_BROKEN: (results(result(TIME, parity=evaluated(100))), results(FINE)),
     Rule.LEARNING_CHANGED: (results(result(TIME, parity=learnt(scale=1.1))), results(result(TIME, parity=learnt()))),
     Rule.LEARNING_UNKNOWN: (results(result(TIME, parity=learnt(data="x"))), results(result(TIME, parity=learnt()))),
+    Rule.OUTPUTS_CHANGED: (
+        results(result(TIME, outputs=off("other", (0.5, 1e-6)))),
+        results(result(TIME, outputs=computed("base"))),
+    ),
+    Rule.OUTPUTS_UNKNOWN: (
+        results(result(TIME, outputs=computed("other", start="x"))),
+        results(result(TIME, outputs=computed("base"))),
+    ),
+    Rule.CLOCK_DISAGREES: (results(result(TIME, checks=(replace(check(), name="witnessed"),))), results(FINE)),
     Rule.CHECK_FAILED: (results(result(TIME, checks=(check(),))), results(FINE)),
     Rule.CHECK_UNKNOWN: (results(result(TIME, checks=(check(Outcome.UNKNOWN),))), results(FINE)),
     Rule.CASE_FAILED: (results(ALSO, result(status=Status.CRASHED)), results(ALSO, FINE)),
@@ -73,9 +87,22 @@ SCENES = {
     Rule.INCOMPARABLE: (results(FINE, identity={"gpu": "A", "driver": 1}), results(FINE, identity={"gpu": "B", "driver": 2})),
     Rule.BASELINE_MISSING: (results(FINE), None),
     Rule.BASELINE_FAILED: (results(ALSO, FINE), results(ALSO, result(status=Status.TIMEOUT))),
+    Rule.NARROWED: (results(FINE), results(FINE)),
+    Rule.CASES_UNDECLARED: (results(FINE), results(FINE)),
     Rule.EMPTY_RUN: (results(result(status=Status.SKIPPED)), results(FINE)),
     Rule.PARTIAL_RUN: (results(FINE, state=RunState.PARTIAL), results(FINE)),
 }
+
+
+SCOPES = {
+    Rule.NARROWED: Scope(narrowed=("only 1 of 2 cases (--filter a)",)),
+    Rule.CASES_UNDECLARED: Scope(undeclared=("cases of the suite own are planned by the measured tree alone",)),
+}
+
+
+def scene(rule, **options):
+    """What is said of the scene in which a rule is reached."""
+    return verdict(*SCENES[rule], scope=SCOPES.get(rule, Scope()), **options)
 
 
 def verdict(head, base=None, *, policy=None, **options):
@@ -94,13 +121,13 @@ def every(severity):
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_every_rule_is_reached(rule):
-    assert rule in rules(verdict(*SCENES[rule]))
+    assert rule in rules(scene(rule))
 
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_every_rule_that_fails_shows_in_the_exit_code(rule):
     policy = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.FAIL})
-    judgement = verdict(*SCENES[rule], policy=policy)
+    judgement = scene(rule, policy=policy)
     assert not judgement.passed
     assert judgement.exit_code == (ExitCode.INCOMPARABLE if rule is Rule.INCOMPARABLE else ExitCode.POLICY_NOT_MET)
     assert judgement.headline.startswith("Failed: ")
@@ -110,17 +137,33 @@ def test_every_rule_that_fails_shows_in_the_exit_code(rule):
 @pytest.mark.parametrize("severity", [Severity.WARN, Severity.NOTE])
 @pytest.mark.parametrize("rule", list(Rule))
 def test_every_rule_that_does_not_fail_passes(rule, severity):
-    judgement = verdict(*SCENES[rule], policy=every(severity))
+    judgement = scene(rule, policy=every(severity))
     assert judgement.passed
     assert judgement.exit_code == 0
     assert rules(judgement) == rules(judgement, severity)
     assert judgement.headline.startswith("Passed: ")
 
 
+@pytest.mark.parametrize("rule", [Rule.POSSIBLE, Rule.SUSPECTED])
+def test_what_looks_worse_is_undecided_too_and_never_milder_than_that(rule):
+    strict = Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL, Rule.POSSIBLE: Severity.NOTE, Rule.SUSPECTED: Severity.NOTE})
+    assert rule in rules(scene(rule, policy=strict), Severity.FAIL)
+    assert not scene(rule, policy=Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL})).passed
+
+
+def test_a_suspicion_is_no_stricter_than_a_regression_unless_the_policy_says_so():
+    lenient = Policy(severities={Rule.REGRESSED: Severity.WARN})
+    assert rules(verdict(*SCENES[Rule.SUSPECTED], policy=lenient), Severity.WARN) == {Rule.SUSPECTED}
+    own = Policy(suites={"s": SuitePolicy(severities={Rule.REGRESSED: Severity.NOTE})})
+    assert verdict(*SCENES[Rule.SUSPECTED], policy=own).passed
+    said = Policy(severities={Rule.REGRESSED: Severity.WARN, Rule.SUSPECTED: Severity.FAIL})
+    assert not verdict(*SCENES[Rule.SUSPECTED], policy=said).passed
+
+
 @pytest.mark.parametrize("rule", list(Rule))
 def test_built_in_severities_decide_where_the_policy_is_silent(rule):
-    failing = any(DEFAULT_SEVERITIES[one] is Severity.FAIL for one in rules(verdict(*SCENES[rule])))
-    assert verdict(*SCENES[rule]).passed is not failing
+    failing = any(DEFAULT_SEVERITIES[one] is Severity.FAIL for one in rules(scene(rule)))
+    assert scene(rule).passed is not failing
 
 
 def test_nothing_to_report_is_a_pass_without_findings():
@@ -280,7 +323,7 @@ def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
             "Failed: s/a is 20 % slower (eager step_time); loss parity broken in 1 case; a check failed in 1 case.",
         ),
         (result(TIME, parity=training()), FINE, "Passed: 1 case measured, nothing regressed; loss parity holds."),
-        (result(NOISY), FINE, "Passed: 1 case measured, nothing regressed, 1 inconclusive."),
+        (result(NOISY), FINE, "Passed: 1 case measured, nothing decided, 1 undecided (s/a)."),
         (
             result(TIME, checks=(check(Outcome.UNKNOWN), check(Outcome.PASS))),
             FINE,

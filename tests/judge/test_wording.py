@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from ci_bench.judge.metrics.paired_wording import Answer, reason
+from ci_bench.judge.paired import Answer, reason
 from ci_bench.judge.wording import change, change_size, count_of, interval_text, percent, quantity
-from ci_bench.records.case import Better, Unit
 from ci_bench.records.comparison import Interval, Pair, Summary, Verdict
+from ci_bench.records.results import Better, Unit
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_the_size_of_a_change(one, size):
 @pytest.mark.parametrize(
     ("needed", "launches", "told"),
     [
-        (9.0, 8, "; only changes of about 3 % or more can be told here; about 9 launches would tell 2 %"),
-        (8.0, 8, "lies too close to the threshold of 1 %, or its launches disagree"),
-        (None, 8, "; no number of launches would tell 2 %"),
+        (9.0, 8, "; only changes of about 3 % or more are detectable; about 9 launches would detect 2 %"),
+        (8.0, 8, "; too close to the threshold of 1 %, or its launches disagree"),
+        (None, 8, "; no number of launches would detect 2 %"),
     ],
 )
 def test_what_would_tell_an_open_case(needed, launches, told):

@@ -1,25 +1,6 @@
 """Documents that use every field, for the tests of reading and writing."""
 
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries
-from ci_bench.records.case import (
-    ArmMasks,
-    Better,
-    Case,
-    CaseResult,
-    Check,
-    Failure,
-    Lane,
-    Launch,
-    Masks,
-    Metric,
-    NonFinite,
-    Outcome,
-    ParityEvidence,
-    Role,
-    Status,
-    Trace,
-    Unit,
-)
 from ci_bench.records.comparison import (
     AccuracyParity,
     ArmSpeedup,
@@ -27,7 +8,9 @@ from ci_bench.records.comparison import (
     CaseComparison,
     CommonShift,
     Comparison,
+    Finding,
     Interval,
+    Judgement,
     MeanSpeedup,
     Mismatch,
     Pair,
@@ -41,9 +24,31 @@ from ci_bench.records.comparison import (
     Tier,
     Verdict,
 )
-from ci_bench.records.judgement import Finding, Judgement
-from ci_bench.records.policy import Rule, Severity
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.results import (
+    ArmMasks,
+    Better,
+    Case,
+    CaseResult,
+    Check,
+    Environment,
+    Failure,
+    Lane,
+    Launch,
+    Masks,
+    Metric,
+    NonFinite,
+    Outcome,
+    ParityEvidence,
+    Results,
+    Role,
+    Run,
+    RunState,
+    Source,
+    Status,
+    Trace,
+    Unit,
+)
 
 CASE_ID = "training_loss/reviews[backend=inductor,precision=fp32]"
 

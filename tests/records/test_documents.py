@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from records_builders import COMPARISON, CRASHED, MEASURED, NO_BASELINE, PARITY, RESULTS, STEP_TIME, TRACES
 
 from ci_bench.errors import BadDocument, CannotWrite
-from ci_bench.records.case import Launch, NonFinite, Status, Trace
 from ci_bench.records.documents import (
     Kind,
     document_kind,
@@ -26,7 +25,7 @@ from ci_bench.records.documents import (
     write,
 )
 from ci_bench.records.faults import MAX_LINE, Fault
-from ci_bench.records.results import Environment, Results, Source
+from ci_bench.records.results import Environment, Launch, NonFinite, Results, Source, Status, Trace
 
 slow_disk = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -44,6 +44,7 @@ FAULTS = [
     ("comparison_exit_code.json", "$.judgement.exit_code", "17 is not one of 0, 1, 3, 4"),
     ("comparison_newer_version.json", "$.schema_version", "schema_version 7 was written by a newer ci-bench; this one reads 1"),
     ("comparison_no_samples.json", "$.cases[0].pairs[0].base.samples", "0 is less than 1"),
+    ("comparison_outputs_verdict.json", "$.cases[0].outputs.verdict", "'equal' is not one of bitwise, within_rounding"),
     (
         "comparison_same_case.json",
         "$.cases[1]",
@@ -55,7 +56,7 @@ FAULTS = [
     (
         "comparison_unknown_verdict.json",
         "$.cases[0].verdict",
-        "'faster' is not one of improved, unchanged, regressed, inconclusive, incomparable, new, removed, failed, skipped",
+        "'faster' is not one of improved, unchanged, regressed, suspected, inconclusive, incomparable, new, removed, failed, skipped",
     ),
     ("comparison_zero_speedup.json", "$.cases[0].pairs[0].speedup", "0 is not more than 0"),
     ("deep.json", "", "nested too deep; ci-bench did not write this file"),
@@ -115,6 +116,9 @@ FAULTS = [
     ),
     ("results_object_for_array.json", "$.cases", "a mapping is not a list"),
     ("results_one_disagreement.json", "$.cases[0].parity.traces[1].disagreements", "1 of at least 2 items"),
+    ("results_outputs_arm.json", "$.cases[0].outputs.arm", "'jit' is not one of the case's arms"),
+    ("results_outputs_digest.json", "$.cases[0].outputs.digest", "'md5:0' does not have the form"),
+    ("results_outputs_error.json", "$.cases[0].outputs.beside.worst[0].error", "-1.0 is less than 0"),
     ("results_other_kind.json", "$.kind", "'comparison' is not 'results'"),
     (
         "results_same_case.json",

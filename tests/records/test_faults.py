@@ -12,7 +12,6 @@ from ci_bench.records.faults import (
     Fault,
     capped,
     form_faults,
-    nearest,
     oddities,
     ordered,
     schema_faults,
@@ -65,11 +64,6 @@ def test_a_value_is_shown_on_one_line(value: Any, shown: str) -> None:
 def test_a_long_value_is_shown_in_part() -> None:
     assert len(show("x" * 1000)) == MAX_VALUE + 2
     assert len(show(10**200)) == MAX_VALUE + 1
-
-
-def test_the_nearest_spelling_is_suggested_or_all_are_named() -> None:
-    assert nearest("launchs", ["launches", "blocks"]) == "; did you mean 'launches'?"
-    assert nearest("zzz", ["launches", "blocks"]) == "; known are launches, blocks"
 
 
 def test_what_json_forbids_is_said_once() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.records.policy import DEFAULT_THRESHOLDS, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import DEFAULT_THRESHOLDS, Floor, Policy, Rule, Severity, SuitePolicy
 
 
 def threshold(policy: Policy, metric: str = "step_time", *, paired: bool = False, suite: str = "s") -> float:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from ci_bench.records.case import Better, Check, Fact, Masks, Outcome, Status, Unit
 from ci_bench.records.comparison import (
     AccuracyParity,
     ArmSpeedup,
@@ -11,7 +10,9 @@ from ci_bench.records.comparison import (
     CaseComparison,
     CommonShift,
     Comparison,
+    Finding,
     Interval,
+    Judgement,
     MeanSpeedup,
     Mismatch,
     Pair,
@@ -25,9 +26,9 @@ from ci_bench.records.comparison import (
     Tier,
     Verdict,
 )
-from ci_bench.records.judgement import Finding, Judgement
-from ci_bench.records.policy import Rule, Severity
-from ci_bench.records.results import Environment, Run, RunState, Source
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.outputs import OutputsFinding, Sameness, TensorError
+from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Outcome, Run, RunState, Source, Status, Unit
 
 GPU: dict[str, Fact] = {
     "gpu": "NVIDIA H200",
@@ -115,6 +116,16 @@ def parity(verdict: Parity = Parity.NUMERIC_PARITY, **fields: Any) -> ParityFind
 def check(name: str = "really_compiled", outcome: Outcome = Outcome.PASS, detail: str = "1 graph, 0 breaks") -> Check:
     """A check of the compiled arm."""
     return Check(name=name, arm="inductor", outcome=outcome, detail=detail)
+
+
+def outputs(verdict: Sameness, **fields: Any) -> OutputsFinding:
+    """What head's eager arm computes beside base's."""
+    worst = (
+        TensorError(name="outputs of step 1: logits", error=3.1e-7, allowed=2.4e-6),
+        TensorError(name="loss of step 1: the loss", error=0.0, allowed=1.1e-6),
+    )
+    detail = "204 tensors as base's: outputs of step 1: logits is off by 3.1e-07, and rounding explains 2.4e-06 at most"
+    return OutputsFinding(**{"arm": "eager", "verdict": verdict, "detail": detail, "tensors": 204, "worst": worst, **fields})
 
 
 def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any) -> CaseComparison:  # noqa: A002 - the field's name
@@ -268,9 +279,19 @@ def parity_broken() -> Comparison:
     wrong = AccuracyParity(
         reference=0.915, candidate=0.86, spread=0.004, limit=0.026, holds=False, detail="-5.50 points, limit 2.60"
     )
+    other = "not what base computes: outputs of step 1: logits is off by 0.75, and rounding explains 2.4e-06"
+    changed = (TensorError(name="outputs of step 1: logits", error=0.75, allowed=2.4e-6),)
     return comparison(
-        case("training_loss/reviews[precision=bf16]", parity=(equivalent,)),
-        case("training_loss/reviews[precision=fp16]", parity=(nothing,)),
+        case(
+            "training_loss/reviews[precision=bf16]",
+            parity=(equivalent,),
+            outputs=outputs(Sameness.CHANGED, detail=other, worst=changed),
+        ),
+        case(
+            "training_loss/reviews[precision=fp16]",
+            parity=(nothing,),
+            outputs=outputs(Sameness.UNKNOWN, detail="the start weights differ from base's", worst=()),
+        ),
         case("training_loss/reviews[dropout=0]", parity=(parity(Parity.BITWISE, accuracy=wrong),)),
         case(REVIEWS, parity=(broken,), checks=(check(outcome=Outcome.FAIL, detail="no graph was compiled"),)),
         headline="Loss parity is broken in 1 of 4 cases; no case is slower.",
@@ -278,6 +299,7 @@ def parity_broken() -> Comparison:
             fail(Rule.PARITY_BROKEN, "inductor computes different math from step 3 (gradient norm)", REVIEWS),
             fail(Rule.CHECK_FAILED, "really_compiled: no graph was compiled", REVIEWS),
             fail(Rule.ACCURACY_BROKEN, "accuracy 91.5 % against 86.0 %, p = 0.0021", "training_loss/reviews[dropout=0]"),
+            fail(Rule.OUTPUTS_CHANGED, f"eager: {other}", "training_loss/reviews[precision=bf16]"),
             fail(Rule.PARITY_UNDECIDED, "12 steps are too few", "training_loss/reviews[precision=fp16]"),
         ),
     )
@@ -350,8 +372,8 @@ def paired_run() -> Comparison:
     """Base and head in turns: one case slower, one unclear, one that the calibration hasn't seen; parts and checks to look at."""
     slower = "5.1 % slower (speedup 0.951, 95 % interval 0.947 to 0.955, 2 launches), beyond the threshold of 1 %"
     unclear = (
-        "1.2 % slower (speedup 0.988, 95 % interval 0.972 to 1.004, 8 launches); only changes of about 2.9 % or more can be told "
-        "here; about 17 launches would tell 2 %"
+        "1.2 % slower (speedup 0.988, 95 % interval 0.972 to 1.004, 8 launches); only changes of about 2.9 % or more are "
+        "detectable; about 17 launches would detect 2 %"
     )
     lost = SpeedupChange(verdict=Verdict.REGRESSED, ratio=0.951, interval=Interval(low=0.944, high=0.958, level=0.95))
     kept = SpeedupChange(verdict=Verdict.UNCHANGED, ratio=1.001, interval=Interval(low=0.993, high=1.009, level=0.95))
@@ -381,6 +403,7 @@ def paired_run() -> Comparison:
             speedups=(replace(speedup(1.54, 1.62), change=lost),),
             checks=(check(), old_rule),
             parity=(parity(),),
+            outputs=outputs(Sameness.WITHIN_ROUNDING),
             facts={"parameters": 11_180_000, "attention": "sdpa", "exported": None},
             arms=("eager", "inductor"),
             reference="eager",
@@ -399,6 +422,7 @@ def paired_run() -> Comparison:
             SMALL,
             pairs=(turned(arm="aot_eager", base=842e-6, calibrated=False), memory(arm="aot_eager")),
             speedups=(replace(speedup(2.31, 2.31, arm="aot_eager"), change=None),),
+            outputs=outputs(Sameness.BITWISE, detail="204 tensors with the same bytes as base's", worst=()),
         ),
         headline="Failed: training_loss/reviews is 5.1 % slower (inductor step_time).",
         findings=(

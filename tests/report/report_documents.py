@@ -8,13 +8,16 @@ from functools import cache
 from report_builders import CONDITION, GPU
 
 from ci_bench import pipeline
-from ci_bench.records.case import (
+from ci_bench.records.comparison import BaselineMode, Comparison
+from ci_bench.records.config import Policy
+from ci_bench.records.results import (
     ArmMasks,
     Better,
     Block,
     Case,
     CaseResult,
     Check,
+    Environment,
     Failure,
     Lane,
     Launch,
@@ -22,14 +25,15 @@ from ci_bench.records.case import (
     Metric,
     Outcome,
     ParityEvidence,
+    Results,
     Role,
+    Run,
+    RunState,
+    Source,
     Status,
     Trace,
     Unit,
 )
-from ci_bench.records.comparison import BaselineMode, Comparison
-from ci_bench.records.policy import Policy
-from ci_bench.records.results import Environment, Results, Run, RunState, Source
 
 LAUNCHES, BLOCKS, STEPS = 6, 4, 40
 ARMS = ("eager", "inductor")

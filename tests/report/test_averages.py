@@ -6,8 +6,8 @@ import pytest
 from rendered import faults
 from report_builders import case, check, comparison, incomparable, pair, parity, speedup
 
-from ci_bench.records.case import Check, Outcome, Status
 from ci_bench.records.comparison import BaselineMode, Parity, Verdict
+from ci_bench.records.results import Check, Outcome, Status
 from ci_bench.report.averages import Mean, averages, setting_of
 from ci_bench.report.markdown import render_comment
 

@@ -3,14 +3,14 @@
 import pytest
 from report_builders import ENDINGS
 
-from ci_bench.report.badge import badge
+from ci_bench.report.summary import badge
 
 EXPECTED = {
     "passed": ("passing, 1 improved", "brightgreen"),
     "regressed": ("1 regressed", "red"),
     "no_baseline": ("failing", "red"),
     "incomparable": ("failing", "red"),
-    "parity_broken": ("3 failing", "red"),
+    "parity_broken": ("4 failing", "red"),
     "failed_cases": ("3 failing", "red"),
     "paired": ("1 regressed", "red"),
     "common_shift": ("1 failing", "red"),

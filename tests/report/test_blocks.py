@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_bench.report.blocks import Block, collapsed, cuts, filling, fit, listed, table, units
+from ci_bench.report.markdown import Block, collapsed, cuts, filling, fit, listed, table, units
 from ci_bench.report.text import UNKNOWN
 
 rows_of = st.lists(st.text("ab|", min_size=1, max_size=30), max_size=30)

@@ -8,11 +8,10 @@ from report_builders import ENDINGS, case, comparison, pair, paired_run, regress
 from report_documents import DIVERGES, STEPS, paired
 
 from ci_bench import pipeline
-from ci_bench.records.case import Launch, Unit
 from ci_bench.records.comparison import Interval, Verdict
+from ci_bench.records.results import Launch, Unit
 from ci_bench.report.charts.overview import FULL, MOST_CHANGES, case_charts, change_chart
-from ci_bench.report.charts.scaling import axis, short
-from ci_bench.report.charts.values import density
+from ci_bench.report.charts.values import axis, density, short
 
 
 def charts(number: int = 0, head=None):

@@ -14,8 +14,7 @@ from report_builders import ENDINGS
 from rich.console import Console
 
 from ci_bench.records.comparison import Comparison
-from ci_bench.report.blocks import units
-from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.report.markdown import render_comment, render_report, units
 from ci_bench.report.terminal import print_comparison
 
 MARKER = "<!-- ci-bench:v1 key=default -->"

@@ -24,9 +24,8 @@ from report_builders import (
 )
 
 from ci_bench.records.comparison import Comparison, Verdict
-from ci_bench.records.policy import Rule
-from ci_bench.report.blocks import units
-from ci_bench.report.markdown import render_comment, render_report
+from ci_bench.records.config import Rule
+from ci_bench.report.markdown import render_comment, render_report, units
 from ci_bench.report.rows import main_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -11,7 +11,7 @@ from test_hostile import poisoned
 from test_html_page import parsed
 
 from ci_bench import pipeline
-from ci_bench.commands.looking import _saver
+from ci_bench.commands.rendering import _saver
 from ci_bench.report.charts.values import Material
 from ci_bench.report.plots import PALETTE, figures
 

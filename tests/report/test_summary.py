@@ -12,6 +12,7 @@ from report_builders import (
     common_shift,
     comparison,
     memory,
+    outputs,
     pair,
     paired_run,
     passed,
@@ -19,7 +20,6 @@ from report_builders import (
     turned,
 )
 
-from ci_bench.records.case import Outcome
 from ci_bench.records.comparison import (
     BaselineMode,
     CaseComparison,
@@ -29,7 +29,9 @@ from ci_bench.records.comparison import (
     SpeedupChange,
     Verdict,
 )
-from ci_bench.records.policy import Severity
+from ci_bench.records.config import Severity
+from ci_bench.records.outputs import Sameness
+from ci_bench.records.results import Outcome
 from ci_bench.report import words
 from ci_bench.report.cells import INFORMATION
 from ci_bench.report.markdown import render_comment, render_report
@@ -60,6 +62,7 @@ class TestSummary:
 
     def test_all_there_is_to_say(self):
         assert summary(paired_run()) == [
+            "Head computes what base computes in 2 cases, to the last bit in 1 of them.",
             "Geometric mean over the 4 gating times of this run: 1.6 % slower (95 % interval +1.1 % to +2.1 %).",
             (
                 "Noise floor: 0.41 % from launch to launch; a change of 1.3 % would be found 9 times in 10 "
@@ -68,6 +71,22 @@ class TestSummary:
             "Uncalibrated: 1 of 4 times have no history, and took more launches to judge.",
             "Calibration: 6 runs of unchanged code against itself, the last of 2026-01-02.",
         ]
+
+    @pytest.mark.parametrize(
+        ("verdicts", "how"),
+        [
+            ((Sameness.BITWISE,), " in 1 case, to the last bit."),
+            ((Sameness.WITHIN_ROUNDING, Sameness.CHANGED), " in 1 case, within rounding."),
+            ((Sameness.WITHIN_ROUNDING, Sameness.BITWISE, Sameness.BITWISE), " in 3 cases, to the last bit in 2 of them."),
+        ],
+    )
+    def test_a_passing_run_says_that_head_computes_what_base_does(self, verdicts, how):
+        found = comparison(*(case(f"s/{n}", outputs=outputs(one)) for n, one in enumerate(verdicts)), headline="Passed.")
+        assert f"Head computes what base computes{how}" in summary(found)
+
+    @pytest.mark.parametrize("verdict", [Sameness.CHANGED, Sameness.UNKNOWN])
+    def test_a_run_that_does_not_is_not_said_to(self, verdict):
+        assert not any("computes" in line for line in summary(comparison(case(outputs=outputs(verdict)), headline="Failed.")))
 
     @pytest.mark.parametrize(
         ("mean", "words_"),

@@ -9,7 +9,7 @@ from rich.console import Console
 from test_markdown import assert_golden
 
 from ci_bench.records.comparison import Comparison, Mismatch
-from ci_bench.records.policy import Rule
+from ci_bench.records.config import Rule
 from ci_bench.report.terminal import print_comparison
 
 

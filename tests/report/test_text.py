@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered import render
 
-from ci_bench.records.case import Unit
 from ci_bench.records.comparison import Interval
+from ci_bench.records.results import Unit
 from ci_bench.report import text
 
 Z = "\u200b"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from report_builders import REVIEWS, case, comparison, failed_cases, graphs, memory, pair, parity, passed, regressed, speedup
 
-from ci_bench.records.case import Better, Check, Outcome, Status, Unit
 from ci_bench.records.comparison import AccuracyParity, Interval, Parity, Verdict
+from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 from ci_bench.report import words
 from ci_bench.report.rows import main_rows, outcome_mood
 from ci_bench.report.words import Mood

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 
 ARMS = ("torch", "kernel")

@@ -1,11 +1,9 @@
 """Builds the real engine for a configuration, with its display and its watch on the machine, and measures with it."""
 
-import os
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,56 +11,87 @@ from ci_bench.commands.output import console, tell
 from ci_bench.errors import BadDocument
 
 if TYPE_CHECKING:
+    from ci_bench.engine.attachments import Attachments
+    from ci_bench.engine.machine.devices import Cards
     from ci_bench.engine.machine.monitor import Monitor
+    from ci_bench.engine.outputs.beside import KeptOutputs, OutputsOptions
+    from ci_bench.engine.trees.seals import Seal
     from ci_bench.engine.trees.sides import Side
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.planning import Plan
-    from ci_bench.records.case import SideName
-    from ci_bench.records.config import Config
-    from ci_bench.records.results import Environment, Results, Run
+    from ci_bench.records.config import Config, RunOptions
+    from ci_bench.records.results import Environment, Results, Run, SideName, WorkflowRun
     from ci_bench.resuming import Earlier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What is measured and how, where the documents go, and the command that measures again (without its filter)."""
+    """What is measured and how, where the documents go, and the command that measures again (without its filter).
+
+    `environ` are the variables of the caller.
+
+    With `save_outputs` the tensors that reference arms compute are kept beside the documents. `workflow` and `asked` are written
+    down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured.
+    """
 
     config: "Config"
     plan: "Plan"
     output: Path
     reproduce: str
+    environ: Mapping[str, str]
     resume: bool = False
+    save_outputs: bool = False
+    workflow: "WorkflowRun | None" = None
+    asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def measure(
-        self, sides: Sequence["Side"], *, noise: "NoiseFolder | None" = None, known: "Results | None" = None
+        self,
+        sides: Sequence["Side"],
+        *,
+        noise: "NoiseFolder | None" = None,
+        known: "Results | None" = None,
+        kept: "Mapping[str, KeptOutputs] | None" = None,
+        seal: "Seal | None" = None,
     ) -> Mapping["SideName", "Results"]:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
-        `known` is what an earlier run measured: where there is a budget, it says which cases tell the most. With `resume`, an
-        interrupted run in the output folder is gone on with.
+        `known` is what an earlier run measured: where there is a budget, it says which cases tell the most. `kept` are the
+        tensors that it saved, by case: head's are held against them. With `resume`, an interrupted run in the output folder is
+        resumed. `seal` is on what base and the engine consist of: where it is broken, every case fails.
         """
         from ci_bench import pipeline, planning
         from ci_bench.doctor import require_engine
         from ci_bench.engine.process.launch import make_folder
-        from ci_bench.engine.runner import Engine
+        from ci_bench.engine.runner import Engine, intact
+        from ci_bench.judge.parity_over_seeds import starts_differ
         from ci_bench.report.progress import ProgressDisplay
 
         require_engine()
-        begun, earlier = planning.start(self.config), None
+        begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked), None
         rank = self._rank(known) if self.config.run.budget_s else {}
         if self.resume:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
+        attachments = self._attachments(sides)
+        for files in () if earlier else attachments.values():
+            files.clear()
         judge = pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise) if noise else None
+        device = self._device()
         with make_folder() as scratch, ProgressDisplay(console(stderr=True)) as display:
             engine = Engine(
                 options=self.config.run,
                 scratch=Path(scratch),
                 observe=display,
-                watch=partial(_watch, limit_s=self.config.run.lock_timeout_s),
+                hold=device.hold,
+                refuse=device.refuse,
+                watch=device.watch,
                 still_open=judge,
+                needs_seeds=starts_differ,
                 seed=begun.id,
                 rank=rank,
+                attachments=attachments,
+                outputs=self._outputs(sides, kept or {}),
+                inspect=intact if seal is None else lambda everything: seal.breaks(shared=everything),
             )
             return pipeline.measure(
                 self.plan,
@@ -74,6 +103,32 @@ class Bench:
                 earlier=earlier,
             )
 
+    def _device(self) -> "Device":
+        from ci_bench.engine.machine.devices import look
+
+        preloaded = {module for suite, _ in self.plan for module in suite.preload}
+        return Device(options=self.config.run, on_gpu="torch" in preloaded, environ=self.environ, cards=look())
+
+    def _attachments(self, sides: Sequence["Side"]) -> "Mapping[SideName, Attachments]":
+        """Where each side's files are kept, beside its results."""
+        from ci_bench import pipeline
+        from ci_bench.engine.attachments import FOLDER, Attachments
+
+        return {side.name: Attachments(folder=pipeline.place(self.output, side.name).with_name(FOLDER)) for side in sides}
+
+    def _outputs(self, sides: Sequence["Side"], kept: "Mapping[str, KeptOutputs]") -> "OutputsOptions":
+        """Which sides save their tensors, in place of those of the run before."""
+        from ci_bench import pipeline
+        from ci_bench.engine.outputs.beside import FOLDER, OutputsOptions, drop_saved
+
+        folders = {side.name: pipeline.place(self.output, side.name).with_name(FOLDER) for side in sides}
+        needed = {one.path.parent.resolve() for one in kept.values()}
+        for folder in () if self.resume else folders.values():
+            with suppress(OSError):
+                if folder.resolve() not in needed:
+                    drop_saved(folder)
+        return OutputsOptions(save=folders if self.save_outputs else {}, baseline=kept)
+
     def _interrupted(self, sides: Sequence["Side"], begun: "Run") -> "Earlier | None":
         from ci_bench import pipeline
         from ci_bench.resuming import find_earlier
@@ -81,12 +136,10 @@ class Bench:
         places = {side.name: pipeline.place(self.output, side.name) for side in sides}
         earlier = find_earlier(places, plan=self.plan, sides=sides, begun=begun)
         if earlier is None:
-            tell(f"nothing in {self.output} to go on with: starting anew")
+            tell(f"no interrupted run in {self.output}; starting a new one")
         else:
             done = max((len(ledger.launches) for ledger in earlier.ledgers.values()), default=0)
-            tell(
-                f"going on with the run of {earlier.run.started_at}: {done} of {len(self.plan)} case(s) have been measured before"
-            )
+            tell(f"resuming the run of {earlier.run.started_at}: {done} of {len(self.plan)} case(s) are measured already")
         return earlier
 
     def _rank(self, known: "Results | None") -> dict[str, int]:
@@ -111,22 +164,74 @@ class Bench:
 
         with suppress(BadDocument):
             cases = documents.read_comparison(self.output / pipeline.COMPARISON).cases
-            return frozenset(case.id for case in cases if case.verdict is Verdict.INCONCLUSIVE)
+            return frozenset(case.id for case in cases if case.verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED})
         return frozenset()
 
 
-def _watch(environment: "Environment", *, limit_s: float) -> "Monitor":
-    """What watches the machine that a worker has looked at, with the lock on its device.
+@dataclass(kw_only=True, slots=True)
+class Device:
+    """The device of one run: held from before anything touches it, looked at, and watched.
 
-    Raises:
-        DeviceBusy: another run measures on it, for longer than `limit_s` seconds.
+    `on_gpu` says whether the plan computes with torch. `held` is the key of the lock that is held.
     """
-    from ci_bench.engine.machine.lock import DEFAULT_FOLDER, device_key, device_lock
-    from ci_bench.engine.machine.monitor import open_monitor
 
-    with ExitStack() as stack:
-        folder = Path(os.environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
-        stack.enter_context(device_lock(device_key(environment), folder=folder, limit_s=limit_s, say=tell))
-        uuid = environment.condition.get("gpu_uuid")
-        monitor = open_monitor(str(environment.identity.get("device")), uuid if isinstance(uuid, str) else None)
-        return monitor.holding(stack.pop_all())
+    options: "RunOptions"
+    on_gpu: bool
+    environ: Mapping[str, str]
+    cards: "Cards"
+    held: str | None = None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the configured device, where the parent can know which that is.
+
+        Raises:
+            DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
+        """
+        from ci_bench.engine.machine.devices import configured_key
+
+        key = configured_key(self.options.device, self.cards, self.environ, on_gpu=self.on_gpu)
+        with self._lock(key) if key else nullcontext():
+            self.held = key
+            yield
+
+    def refuse(self, environment: "Environment") -> str:
+        """Why the machine that a worker saw is not the one that was asked for."""
+        from ci_bench.engine.machine.devices import refusal
+
+        required = self.environ.get("CI_BENCH_REQUIRE_DEVICE", "")
+        return refusal(environment, self.cards, self.environ, device=self.options.device, required=required)
+
+    def watch(self, environment: "Environment") -> "Monitor":
+        """What watches the machine that a worker has looked at; its device is held, whatever was known of it before.
+
+        Raises:
+            DeviceBusy: another run measures on it, for longer than `run.lock_timeout_s`.
+        """
+        from ci_bench.engine.machine.lock import device_key
+        from ci_bench.engine.machine.monitor import open_monitor
+
+        with ExitStack() as stack:
+            key = device_key(environment)
+            if key != self.held:
+                stack.enter_context(self._lock(key))
+            uuid = environment.condition.get("gpu_uuid")
+            monitor = open_monitor(str(environment.identity.get("device")), uuid if isinstance(uuid, str) else None)
+            return monitor.holding(stack.pop_all())
+
+    def _lock(self, key: str) -> AbstractContextManager[None]:
+        from ci_bench.engine.machine.lock import DEFAULT_FOLDER, device_lock
+
+        folder = Path(self.environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
+        return device_lock(key, folder=folder, limit_s=self.options.lock_timeout_s, run=self._name(), say=self._say)
+
+    def _name(self) -> str:
+        """What this run is called where others wait for it: in a container, its process has a number of its own."""
+        repository, number = self.environ.get("GITHUB_REPOSITORY"), self.environ.get("GITHUB_RUN_ID")
+        return self.environ.get("CI_BENCH_RUN") or (f"{repository} run {number}" if repository and number else "")
+
+    def _say(self, line: str) -> None:
+        """At once, and as an annotation where a workflow runs this."""
+        from ci_bench.github.workflow import LogLevel, command
+
+        tell(command(LogLevel.NOTICE, line, title="ci-bench") if self.environ.get("GITHUB_ACTIONS") == "true" else line)

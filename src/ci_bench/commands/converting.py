@@ -1,6 +1,5 @@
 """The command that turns a results document, or another tool's file, into a file that some tool reads."""
 
-import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,35 +8,31 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import say, tell
 from ci_bench.errors import BadInput, ExitCode
+from ci_bench.settings import Converting
 
 if TYPE_CHECKING:
-    from ci_bench.formats.exporting import Export, Written
-    from ci_bench.records.results import Results
+    from ci_bench.formats.exporting import Export, Exporter, Files, Written
 
 SHOWN = 10
 _RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
 """How a results document begins: its readers find `kind` first."""
 
-Files = Mapping[str, "Written"]
-"""What a writer writes, by file name; the name is empty where there is one file."""
 
-
-def convert(arguments: argparse.Namespace) -> int:
+def convert(settings: Converting) -> int:
     """Read a document in one format and write it in another; say what the other cannot hold.
 
-    `arguments` have `document` (a results.json, a run's folder, or another tool's file), `source` (its format, or ``auto``),
-    `to`, and `output` (a file, or a folder where a format has several files; `None` for stdout).
+    `output` is a file, or a folder where a format has several files; `None` for stdout.
 
     Raises:
         BadInput: the document cannot be read, or the format is unknown or holds nothing of it.
     """
-    path = results_path(arguments.document) if arguments.document.is_dir() else arguments.document
+    path = results_path(settings.document) if settings.document.is_dir() else settings.document
     content = _read(path)
-    if arguments.source in {"auto", "results"} and _RESULTS.match(content):
-        files = _from_results(path, arguments.to)
+    if settings.source in {"auto", "results"} and _RESULTS.match(content):
+        files = _from_results(path, settings.to)
     else:
-        files = _from_reading(path, content, arguments.source, arguments.to)
-    _write(files, arguments.output, arguments.to)
+        files = _from_reading(path, content, settings.source, settings.to)
+    _write(files, settings.output, settings.to)
     return int(ExitCode.OK)
 
 
@@ -51,26 +46,26 @@ def _read(path: Path) -> bytes:
         raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
 
 
-def _from_results(path: Path, to: str) -> Files:
+def _from_results(path: Path, to: str) -> "Files":
     from ci_bench.formats.catalogue import WRITERS
     from ci_bench.formats.exporting import from_results
     from ci_bench.records import documents
 
-    of_results = _writers_of_results()
-    if to not in {*WRITERS, *of_results}:
-        raise _unknown(to, (*WRITERS, *of_results))
+    exporters = _exporters()
+    if to not in {*WRITERS, *exporters}:
+        raise _unknown(to, (*WRITERS, *exporters))
     results = documents.read_results(path)
-    if to in of_results:
-        return _as_files(of_results[to](results))
+    if to in exporters:
+        return exporters[to](results)
     return {"": _held(WRITERS[to], from_results(results), path, to)}
 
 
-def _from_reading(path: Path, content: bytes, source: str, to: str) -> Files:
+def _from_reading(path: Path, content: bytes, source: str, to: str) -> "Files":
     from ci_bench.formats.catalogue import WRITERS, decode, read
     from ci_bench.formats.exporting import from_reading
     from ci_bench.formats.series import Unreadable
 
-    if to in _writers_of_results():
+    if to in _exporters():
         raise BadInput(f"--to {to}: this format is written from a results document, and {path} is none")
     if to not in WRITERS:
         raise _unknown(to, WRITERS)
@@ -88,41 +83,20 @@ def _held(write: Callable[["Export"], "Written"], export: "Export", path: Path, 
 
 
 def _unknown(to: str, known: Sequence[str] | Mapping[str, object]) -> BadInput:
-    from ci_bench.records.faults import nearest
+    from ci_bench.records.spelling import nearest
 
     return BadInput(f"--to {to}: no such format{nearest(to, sorted(known))}")
 
 
-def _writers_of_results() -> Mapping[str, Callable[["Results"], object]]:
-    """The formats that only a results document can be written in, since they are a suite's own."""
-    from ci_bench.formats import dynamo_csv, fastrnns, oss_benchmark, transformers_benchmark, userbenchmark
+def _exporters() -> "Mapping[str, Exporter]":
+    """The forms that only a results document can be written in: those of each suite's own, and one for all of them."""
+    from ci_bench.formats import oss_benchmark
+    from ci_bench.suites.base import find_exporters
 
-    return {
-        "dynamo-csv": dynamo_csv.write,
-        "fastrnns-oss": fastrnns.write_oss,
-        "fastrnns-pep": fastrnns.write_pep,
-        "fastrnns-table": fastrnns.write_table,
-        "oss-benchmark": oss_benchmark.write,
-        "transformers-benchmark": transformers_benchmark.write_files,
-        "transformers-log": transformers_benchmark.write_log,
-        "userbenchmark": userbenchmark.write,
-    }
+    return {**find_exporters(), "oss-benchmark": oss_benchmark.write}
 
 
-def _as_files(written: object) -> Files:
-    """A writer gives one text or several by name, with or without what it left out."""
-    if isinstance(written, Mapping):
-        return {str(name): _as_written(one) for name, one in written.items()}
-    return {"": _as_written(written)}
-
-
-def _as_written(one: object) -> "Written":
-    from ci_bench.formats.exporting import Written
-
-    return one if isinstance(one, Written) else Written(text=str(one))
-
-
-def _write(files: Files, output: Path | None, to: str) -> None:
+def _write(files: "Files", output: Path | None, to: str) -> None:
     """To stdout or to a file where there is one; several go into a folder."""
     from ci_bench.records.documents import write_text
 

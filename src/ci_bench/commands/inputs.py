@@ -1,7 +1,7 @@
 """From flags to values: the configuration, a baseline's document, how to reproduce a run."""
 
-import argparse
-import os
+import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -10,30 +10,34 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ci_bench.errors import BadConfig, BadDocument
+from ci_bench.settings import Comparing, Configured, Measuring
 
 if TYPE_CHECKING:
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.pipeline import Baseline
     from ci_bench.records.config import Config
-    from ci_bench.records.results import Results
+    from ci_bench.records.results import Results, WorkflowRun
     from ci_bench.suites.base import Suite
 
 HERE = Path("ci-bench.yml")
+OUTCOME = "baseline.json"
+"""Beside a fetched baseline, or in its place: where it is from, or why there is none."""
+_REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,39}/[A-Za-z0-9_.-]{1,100}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
-def load(arguments: argparse.Namespace, forms: "Mapping[str, Mapping[str, Any]] | None" = None) -> "Config":
+def load(settings: Configured, forms: "Mapping[str, Mapping[str, Any]] | None" = None) -> "Config":
     """The configuration that the flags name, else the one in this folder, else the built-in one; flags win over the file.
 
     `forms` are JSON Schemas of entries of the tree's own suites, by name.
     """
-    from ci_bench.config import Overrides, load_config
+    from ci_bench.config import load_config
     from ci_bench.suites.base import plugin_forms
 
-    overrides = Overrides(**{field.name: getattr(arguments, field.name, None) for field in fields(Overrides)})
-    return load_config(_config_path(arguments), overrides, more_suites={**plugin_forms(), **(forms or {})})
+    return load_config(config_path(settings), settings.overrides, more_suites={**plugin_forms(), **(forms or {})})
 
 
-def load_with_suites(arguments: argparse.Namespace) -> "tuple[Config, Callable[[str], Suite]]":
+def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Suite]]":
     """The configuration, its entries of the tree's own suites checked by the form that those give, and how suites are found.
 
     Raises `BadConfig` and `UnknownSuite`. For commands that go on to measure, or show what would be measured: code of the tree is
@@ -42,8 +46,32 @@ def load_with_suites(arguments: argparse.Namespace) -> "tuple[Config, Callable[[
     from ci_bench.config import named_plugins
     from ci_bench.plugins import finder, open_suites
 
-    own = open_suites(named_plugins(_config_path(arguments)), Path.cwd(), os.environ)
-    return load(arguments, {name: suite.options_schema for name, suite in own.items()}), finder(own)
+    own = open_suites(named_plugins(config_path(settings)), settings.here, settings.environ)
+    return load(settings, {name: suite.options_schema for name, suite in own.items()}), finder(own)
+
+
+def asked(settings: Measuring, config: "Config") -> dict[str, tuple[str, ...]]:
+    """The flags that narrow or move what the configuration file has measured, by name, each with its values as text.
+
+    A flag that says what the file says too is none of them.
+    """
+    written = config.written or config.run
+    changed = {one.name: getattr(config.run, one.name) for one in fields(written)}
+    found = {name: (str(value),) for name, value in changed.items() if value != getattr(written, name)}
+    for name, value, said in (("base", settings.base, config.base), ("baseline", settings.baseline, config.baseline)):
+        if value is not None and value != said and (name == "base" or said is not None):
+            found[name] = (str(value),)
+    return {**found, **({"filter": settings.filter} if settings.filter else {})}
+
+
+def workflow_run(environ: Mapping[str, str]) -> "WorkflowRun | None":
+    """The run of a GitHub workflow that we are in; `None` outside of one."""
+    from ci_bench.records.results import WorkflowRun
+
+    repository, run, attempt = (environ.get(f"GITHUB_{name}", "") for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT"))
+    if not (_REPOSITORY.fullmatch(repository) and _NUMBER.fullmatch(run) and _NUMBER.fullmatch(attempt or "1")):
+        return None
+    return WorkflowRun(repository=repository, run=int(run), attempt=int(attempt or "1"))
 
 
 def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline":
@@ -52,7 +80,6 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
     `is_artifact` says that `fetch-baseline` was to leave them there. Absent results are an absence with its reason; broken ones
     are an error before measuring, `BadDocument`.
     """
-    from ci_bench.commands.trusted.publishing import absence
     from ci_bench.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
@@ -67,6 +94,16 @@ def read_baseline(path: Path | None, *, is_artifact: bool = False) -> "Baseline"
     if file.suffix == ".zip":
         return Baseline(mode=BaselineMode.ARTIFACT, results=_from_archive(file))
     return Baseline(mode=mode, results=documents.read_results(file))
+
+
+def absence(folder: Path) -> str | None:
+    """Why `fetch_baseline` left no results in a folder, in its own words; `None` where it never ran or found some."""
+    try:
+        said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    message = said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
+    return message if isinstance(message, str) else None
 
 
 def _from_archive(path: Path) -> "Results":
@@ -86,20 +123,20 @@ def _from_archive(path: Path) -> "Results":
         return documents.read_results(Path(folder) / name)
 
 
-def _config_path(arguments: argparse.Namespace) -> Path | None:
-    path: Path | None = arguments.config
+def config_path(settings: Configured) -> Path | None:
+    """The file that the flags name, else the one in this folder, if any. Raises `BadConfig` where that cannot be known."""
     try:
-        return path or (HERE if HERE.exists() else None)
+        return settings.config or (HERE if HERE.exists() else None)
     except OSError as error:
         way_out = "go to one that you may enter, or name a file with --config"
         raise BadConfig(f"{HERE}: cannot be looked for in this folder: {error.strerror}; {way_out}") from error
 
 
-def noise_folder(arguments: argparse.Namespace) -> "NoiseFolder":
+def noise_folder(settings: Measuring | Comparing) -> "NoiseFolder":
     """Where what is known of machines' noise lies: the flag's folder, else the caller's own."""
     from ci_bench.noise_floor import NoiseFolder, default_folder
 
-    return NoiseFolder(path=arguments.noise or default_folder(os.environ))
+    return NoiseFolder(path=settings.noise or default_folder(settings.environ))
 
 
 def results_path(path: Path) -> Path:
@@ -107,11 +144,11 @@ def results_path(path: Path) -> Path:
     return path if path.suffix in {".json", ".zip"} else path / "results.json"
 
 
-def reproduce_prefix(arguments: argparse.Namespace) -> str:
+def reproduce_prefix(settings: Measuring) -> str:
     """The command that measures again, without its filter."""
     parts = ["ci-bench", "run"]
-    if arguments.config:
-        parts += ["--config", str(arguments.config)]
-    if arguments.device:
-        parts += ["--device", arguments.device]
+    if settings.config:
+        parts += ["--config", str(settings.config)]
+    if settings.device:
+        parts += ["--device", settings.device]
     return shlex.join(parts)

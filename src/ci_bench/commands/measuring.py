@@ -1,53 +1,73 @@
 """The commands that measure: run, gate, calibrate, selftest, doctor, fastrnns."""
 
-import argparse
-import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.bench import Bench
-from ci_bench.commands.inputs import load_with_suites, noise_folder, read_baseline, reproduce_prefix, results_path
-from ci_bench.commands.output import console, say, show, tell, tell_files
-from ci_bench.commands.preparing import open_sides
+from ci_bench.commands.inputs import (
+    asked,
+    load_with_suites,
+    noise_folder,
+    read_baseline,
+    reproduce_prefix,
+    results_path,
+    workflow_run,
+)
+from ci_bench.commands.output import console, say, show, tell, tell_attachments, tell_files
+from ci_bench.commands.preparing import open_sides, planning_sealed
 from ci_bench.errors import BadInput, ExitCode
+from ci_bench.settings import Examining, Fastrnns, Measuring, Settings
 
 if TYPE_CHECKING:
+    from ci_bench.engine.outputs.beside import KeptOutputs
+    from ci_bench.engine.trees.seals import Seal
     from ci_bench.engine.trees.sides import Side
+    from ci_bench.noise_floor import NoiseFolder
     from ci_bench.pipeline import Baseline
     from ci_bench.planning import Plan
-    from ci_bench.records.case import SideName
+    from ci_bench.records.calibration import Calibration
     from ci_bench.records.comparison import Comparison
     from ci_bench.records.config import Config
-    from ci_bench.records.results import Results
+    from ci_bench.records.results import Results, SideName
     from ci_bench.suites.base import Suite
 
 PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 CALIBRATION_LAUNCHES = 8
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(settings: Measuring) -> int:
     """Measure this tree."""
-    from ci_bench.records.case import SideName
+    from ci_bench.records.results import SideName
 
-    bench = _bench(arguments, *load_with_suites(arguments))
-    results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
+    bench = _bench(settings, *load_with_suites(settings))
+    results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
         tell(f"{row.status:<14}{row.case.id}{reason}")
-    tell(f"wrote {arguments.output / 'results.json'}")
-    if arguments.report:
+    tell(f"wrote {settings.output / 'results.json'}")
+    tell_attachments(settings.output)
+    if settings.report:
         _report_alone(results, bench)
+    return int(_ending(results))
+
+
+def _ending(results: "Results") -> ExitCode:
+    """Measuring went well where every case was measured; one that says itself that it cannot run here is no failure."""
+    from ci_bench.records.results import Status
+
+    whole = all(row.status in {Status.OK, Status.SKIPPED} for row in results.cases)
     measured = any(row.metrics for row in results.cases)
-    return int(ExitCode.OK if measured else ExitCode.MEASURING_FAILED)
+    return ExitCode.OK if whole and measured else ExitCode.MEASURING_FAILED
 
 
 def _report_alone(results: "Results", bench: Bench) -> None:
     """The page of one run that is compared with nothing."""
     from ci_bench import pipeline
-    from ci_bench.commands.looking import ALONE
+    from ci_bench.commands.rendering import ALONE
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
 
@@ -58,92 +78,120 @@ def _report_alone(results: "Results", bench: Bench) -> None:
     tell(f"wrote {page}")
 
 
-def gate(arguments: argparse.Namespace) -> int:
-    """Measure, compare with the baseline, report, and exit by the policy."""
-    config, find = load_with_suites(arguments)
-    named = arguments.baseline or config.baseline or (PAIRED if arguments.prepared else None)
-    if arguments.prepared and named != PAIRED:
+def gate(settings: Measuring) -> int:
+    """The main path: plan, sides, measure, compare, judge, report; and exit by the policy."""
+    from ci_bench import pipeline
+    from ci_bench.records.results import SideName
+
+    with planning_sealed(settings):
+        config, find = load_with_suites(settings)
+        bench = _bench(settings, config, find)
+    against = _against(settings, config)
+    noise = noise_folder(settings) if against.paired else None
+    with _open(against, bench, settings) as opened:
+        results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
+    head = results[SideName.HEAD]
+    comparison = pipeline.judge(
+        head,
+        opened.baseline or pipeline.paired_with(results[SideName.BASE]),
+        policy=config.policy,
+        folder=settings.output,
+        calibration=_keep_calibration(noise, head, settings.output) if noise else None,
+        rule=pipeline.rule_of(config.run) if against.paired else None,
+    )
+    show(comparison, comment=settings.comment, as_json=settings.as_json)
+    tell_files(settings.output, results=("results.json", "base/results.json") if against.paired else ("results.json",))
+    if settings.save_baseline and against.path is not None:
+        _save_baseline(settings, comparison, against.path)
+    return comparison.judgement.exit_code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Against:
+    """What head is compared with: base, measured in this run, in turns; or the results of an earlier run at `path`, if any."""
+
+    paired: bool = False
+    path: Path | None = None
+    is_artifact: bool = False
+
+
+def _against(settings: Measuring, config: "Config") -> Against:
+    """What flags and configuration name. Raises `BadInput` where flags contradict it."""
+    named = settings.baseline or config.baseline or (PAIRED if settings.prepared else None)
+    if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
         raise BadInput(message)
-    if named == ARTIFACT and arguments.fetched is None:
+    if named == ARTIFACT and settings.fetched is None:
         message = (
             "--baseline artifact needs --fetched DIR: what `ci-bench fetch-baseline --output DIR` left, in a step of its own"
         )
         raise BadInput(message)
-    if arguments.save_baseline and (named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")):
+    if settings.save_baseline and (named in {None, NONE, PAIRED, ARTIFACT} or str(named).endswith(".zip")):
         message = "--save-baseline needs --baseline PATH: where should the run be kept?"
         raise BadInput(message)
-    bench = _bench(arguments, config, find)
-    if named == PAIRED:
-        comparison = _gate_paired(arguments, bench)
-    elif named == ARTIFACT:
-        comparison = _gate_against(arguments, bench, read_baseline(arguments.fetched, is_artifact=True))
-    else:
-        path = Path(named) if named and named != NONE else None
-        comparison = _gate_against(arguments, bench, read_baseline(path))
-        if arguments.save_baseline and path is not None:
-            _save_baseline(arguments, comparison, path)
-    return comparison.judgement.exit_code
+    if named == ARTIFACT:
+        return Against(path=settings.fetched, is_artifact=True)
+    return Against(paired=True) if named == PAIRED else Against(path=Path(named) if named and named != NONE else None)
 
 
-def _gate_against(arguments: argparse.Namespace, bench: Bench, baseline: "Baseline") -> "Comparison":
-    """Against the results of an earlier run."""
-    from ci_bench import pipeline
-    from ci_bench.records.case import SideName
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """The sides to measure; against an earlier run its results (`baseline`) and tensors (`kept`), else the sides' seal."""
 
-    results = bench.measure([_here(SideName.HEAD)], known=baseline.results)[SideName.HEAD]
-    comparison = pipeline.judge(results, baseline, policy=bench.config.policy, folder=arguments.output)
-    show(comparison, comment=arguments.comment)
-    tell_files(arguments.output)
-    return comparison
+    sides: "Sequence[Side]"
+    baseline: "Baseline | None" = None
+    kept: "Mapping[str, KeptOutputs] | None" = None
+    seal: "Seal | None" = None
+
+    @property
+    def known(self) -> "Results | None":
+        """What an earlier run measured."""
+        return self.baseline.results if self.baseline else None
 
 
-def _gate_paired(arguments: argparse.Namespace, bench: Bench) -> "Comparison":
-    """Against the base commit, measured in this run, in turns with head."""
-    from ci_bench import pipeline
+@contextmanager
+def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Opened]":
+    """What head is compared with, ready: a paired run's sides are removed in the end."""
+    from ci_bench.engine.outputs.beside import saved_beside
+    from ci_bench.records.results import SideName
+
+    if against.paired:
+        with open_sides(bench.config, settings, [case for _, case in bench.plan]) as pair:
+            yield Opened(sides=pair.sides, seal=pair.seal)
+        return
+    baseline, path = read_baseline(against.path, is_artifact=against.is_artifact), against.path
+    kept = saved_beside(baseline.results, results_path(path)) if baseline.results is not None and path is not None else {}
+    yield Opened(sides=[_here(settings, SideName.HEAD)], baseline=baseline, kept=kept)
+
+
+def _keep_calibration(noise: "NoiseFolder", head: "Results", folder: Path) -> "Calibration | None":
+    """What is known of this machine's noise, kept with the documents: whoever judges again has to know it, too."""
     from ci_bench.records import documents
-    from ci_bench.records.case import SideName
-    from ci_bench.records.comparison import BaselineMode
 
-    noise = noise_folder(arguments)
-    with open_sides(bench.config, arguments) as sides:
-        results = bench.measure(sides, noise=noise)
-    head = results[SideName.HEAD]
-    calibration = noise.find(head.environment.identity)
-    kept = arguments.output / "calibration.json"  # whoever judges again has to know what was known here
+    calibration, kept = noise.find(head.environment.identity), folder / "calibration.json"
     if calibration is not None:
         documents.write(calibration, kept)
     else:
         kept.unlink(missing_ok=True)
-    comparison = pipeline.judge(
-        head,
-        pipeline.Baseline(mode=BaselineMode.PAIRED, results=results[SideName.BASE]),
-        policy=bench.config.policy,
-        folder=arguments.output,
-        calibration=calibration,
-        rule=pipeline.rule_of(bench.config.run),
-    )
-    show(comparison, comment=arguments.comment)
-    tell_files(arguments.output, results=("results.json", "base/results.json"))
-    return comparison
+    return calibration
 
 
-def calibrate(arguments: argparse.Namespace) -> int:
+def calibrate(settings: Measuring) -> int:
     """Measure this tree against itself, and keep what that teaches about the machine's noise."""
     from ci_bench import __version__
     from ci_bench.judge.audit import audit
     from ci_bench.judge.calibration import collect, noise_floors
     from ci_bench.noise_floor import times_only, told
-    from ci_bench.records.case import SideName
     from ci_bench.records.config import Sampling
+    from ci_bench.records.results import SideName
 
-    config, find = load_with_suites(arguments)
-    options = replace(config.run, sampling=Sampling.FIXED, launches=arguments.launches or CALIBRATION_LAUNCHES)
-    bench = _bench(arguments, replace(config, run=options), find)
+    config, find = load_with_suites(settings)
+    options = replace(config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES)
+    bench = _bench(settings, replace(config, run=options), find)
     bench = replace(bench, plan=times_only(bench.plan))
-    results = bench.measure([_here(SideName.BASE), _here(SideName.HEAD)])
+    results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)])
     base, head = results[SideName.BASE], results[SideName.HEAD]
-    noise = noise_folder(arguments)
+    noise = noise_folder(settings)
     calibration = noise.keep(collect(base, head, tool_version=__version__))
     floors = noise_floors(calibration, now=head.run.started_at)
     say(told(floors, audit(calibration, policy=config.policy)))
@@ -151,18 +199,20 @@ def calibrate(arguments: argparse.Namespace) -> int:
     return int(ExitCode.OK if floors else ExitCode.MEASURING_FAILED)
 
 
-def selftest(arguments: argparse.Namespace) -> int:
+def selftest(settings: Examining) -> int:
     """Plant defects in real runs, and see whether the gate goes red."""
     from ci_bench import planning
-    from ci_bench.records.case import SideName
+    from ci_bench.records.results import SideName
     from ci_bench.selftest import examine, selftest_config
 
     def measure(name: str, plants: str) -> tuple["Results", "Results"]:
-        config = selftest_config(arguments.device or "auto", plants)
+        config = selftest_config(settings.device or "auto", plants)
         plan = planning.plan(config, ())
-        bench = Bench(config=config, plan=plan, output=arguments.output / name, reproduce="ci-bench selftest")
-        planted = _here(SideName.HEAD, {"CI_BENCH_PLANT": plants})
-        results = bench.measure([_here(SideName.BASE), planted])
+        bench = Bench(
+            config=config, plan=plan, output=settings.output / name, reproduce="ci-bench selftest", environ=settings.environ
+        )
+        planted = _here(settings, SideName.HEAD, {"CI_BENCH_PLANT": plants})
+        results = bench.measure([_here(settings, SideName.BASE), planted])
         return results[SideName.BASE], results[SideName.HEAD]
 
     wrong = 0
@@ -174,65 +224,80 @@ def selftest(arguments: argparse.Namespace) -> int:
     return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
 
 
-def _bench(arguments: argparse.Namespace, config: "Config", find: "Callable[[str], Suite]") -> Bench:
+def _bench(settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
     from ci_bench import planning
 
-    plan = planning.plan(config, arguments.filter, find)
-    resume = getattr(arguments, "resume", False)
-    return Bench(config=config, plan=plan, output=arguments.output, reproduce=reproduce_prefix(arguments), resume=resume)
+    plan = planning.plan(config, settings.filter, find)
+    return Bench(
+        config=config,
+        plan=plan,
+        output=settings.output,
+        reproduce=reproduce_prefix(settings),
+        environ=settings.environ,
+        resume=settings.resume,
+        save_outputs=settings.save_outputs,
+        workflow=workflow_run(settings.environ),
+        asked=asked(settings, config),
+    )
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def doctor(settings: Examining) -> int:
     """Examine this machine, and measure how much it differs from itself."""
     from ci_bench.doctor import examine, noise, noise_config, render
     from ci_bench.engine.process.launch import make_folder
-    from ci_bench.records.case import SideName
+    from ci_bench.records.results import SideName
     from ci_bench.suites.canary.plan import SUITE
 
-    findings = examine(os.environ)
+    findings = examine(settings.environ)
     usable = all(finding.usable for finding in findings)
-    if usable and not arguments.quick:
+    if usable and not settings.quick:
         plan: Plan = tuple((SUITE, case) for case in SUITE.plan({}))
         with make_folder() as folder:
-            bench = Bench(config=noise_config(), plan=plan, output=Path(folder), reproduce="ci-bench doctor")
-            results = bench.measure([_here(SideName.BASE), _here(SideName.HEAD)])
+            bench = Bench(
+                config=noise_config(), plan=plan, output=Path(folder), reproduce="ci-bench doctor", environ=settings.environ
+            )
+            results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)])
         findings = (*findings, noise(results[SideName.BASE], results[SideName.HEAD]))
     render(findings, console())
     return int(ExitCode.OK if usable else ExitCode.MEASURING_FAILED)
 
 
-def fastrnns(arguments: argparse.Namespace) -> int:
+def fastrnns(settings: Fastrnns) -> int:
     """What PyTorch's fastrnns benchmark did, by its own flags."""
     from ci_bench import planning
-    from ci_bench.fastrnns_flags import print_results, read_flags
-    from ci_bench.records.case import SideName
+    from ci_bench.fastrnns_flags import print_results
+    from ci_bench.records.results import SideName
 
-    request = read_flags(arguments)
+    request = settings.request
     for remark in request.remarks:
         tell(remark)
-    plan = planning.plan(request.config, arguments.filter)
-    bench = Bench(config=request.config, plan=plan, output=arguments.output, reproduce="ci-bench fastrnns")
-    results = bench.measure([_here(SideName.HEAD)])[SideName.HEAD]
-    printed = print_results(results, arguments)
+    plan = planning.plan(request.config, settings.filter)
+    bench = Bench(
+        config=request.config, plan=plan, output=settings.output, reproduce="ci-bench fastrnns", environ=settings.environ
+    )
+    results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
+    printed = print_results(results, request)
     say(printed.out)
     sys.stderr.write(printed.err)
-    measured = any(row.metrics for row in results.cases)
-    return int(ExitCode.OK if measured else ExitCode.MEASURING_FAILED)
+    return int(_ending(results))
 
 
-def _here(name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
+def _here(settings: Settings, name: "SideName", more: Mapping[str, str] | None = None) -> "Side":
     """The caller's tree as a side, its code first on the path; `more` are variables for its workers."""
-    from ci_bench.engine.trees.caller import caller_side
+    from ci_bench.engine.trees.sides import caller_side
 
-    return caller_side(name, Path.cwd(), os.environ, more)
+    return caller_side(name, settings.here, settings.environ, more)
 
 
-def _save_baseline(arguments: argparse.Namespace, comparison: "Comparison", path: Path) -> None:
+def _save_baseline(settings: Measuring, comparison: "Comparison", path: Path) -> None:
+    from ci_bench.engine.outputs.beside import copy_saved
     from ci_bench.records import documents
 
-    file = results_path(path)
+    file, source = results_path(path), settings.output / "results.json"
     if comparison.judgement.passed:
-        documents.write(documents.read_results(arguments.output / "results.json"), file)
+        results = documents.read_results(source)
+        documents.write(results, file)
+        copy_saved(results, source, file)
         message = f"saved this run as the baseline: {file}"
     elif file.exists():
         message = f"the policy is not met, so the baseline stays as it was: {file} (remove it to start afresh)"

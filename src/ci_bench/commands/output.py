@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from ci_bench.records.comparison import Comparison
 
 
-def show(comparison: "Comparison", *, comment: bool) -> None:
-    """The verdict, as the pull-request comment or for the terminal."""
+def show(comparison: "Comparison", *, comment: bool, as_json: bool = False) -> None:
+    """The verdict: as the pull-request comment, as a decision for programs, or for the terminal."""
+    from ci_bench.report.decision import render_decision
     from ci_bench.report.markdown import render_comment
     from ci_bench.report.terminal import print_comparison
 
-    if comment:
+    if as_json:
+        say(render_decision(comparison))
+    elif comment:
         say(render_comment(comparison))
     else:
         print_comparison(comparison, console())
@@ -29,14 +32,25 @@ def say(text: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Say what was done."""
+    """Say what was done, at once: what reads this may be a pipe."""
     sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def tell_files(folder: Path, *, results: Sequence[str] = ("results.json",)) -> None:
     """Say which files were written: `results`, the comparison, and the report."""
     names = [*results, "comparison.json", "report.md", "report.html"]
     tell(f"wrote {', '.join(str(folder / name) for name in names)}")
+    tell_attachments(folder)
+
+
+def tell_attachments(folder: Path) -> None:
+    """Say which files cases have left in a run's folder."""
+    from ci_bench.engine.attachments import FOLDER
+
+    for place in (folder / FOLDER, folder / "base" / FOLDER):
+        for path in sorted(path for path in place.rglob("*") if path.is_file()):
+            tell(f"wrote {path}")
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -4,59 +4,98 @@
 needs a token, and neither hands one on.
 """
 
-import argparse
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.inputs import load
+from ci_bench.commands.inputs import config_path, load
 from ci_bench.commands.output import tell
-from ci_bench.errors import ExitCode
+from ci_bench.errors import ExitCode, OutOfReach
+from ci_bench.settings import Measuring
 
 if TYPE_CHECKING:
     from ci_bench.engine.trees.paired import Pair, Place
-    from ci_bench.engine.trees.sides import Side
     from ci_bench.records.config import Config
+    from ci_bench.records.results import Case
 
 
-def setup(arguments: argparse.Namespace) -> int:
+def setup(settings: Measuring) -> int:
     """Make both sides ready, and leave them for `gate --prepared`. A side that cannot be made ready is the gate's to report."""
     from ci_bench.engine.trees.paired import prepare_sides
 
-    config = load(arguments)
-    _tell(prepare_sides(_place(arguments, arguments.prepared), base=arguments.base or config.base, setup=config.setup))
-    tell(f"prepared in {arguments.prepared}; measure with: ci-bench gate --prepared {arguments.prepared}")
+    assert settings.prepared is not None  # noqa: S101 - the flag is required
+    config = load(settings)
+    _tell(prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup))
+    tell(f"prepared in {settings.prepared}; measure with: ci-bench gate --prepared {settings.prepared}")
     return int(ExitCode.OK)
 
 
 @contextmanager
-def open_sides(config: "Config", arguments: argparse.Namespace) -> "Iterator[Sequence[Side]]":
-    """Both sides, ready to be measured: those that were prepared, or new ones, which are removed in the end."""
+def open_sides(config: "Config", settings: Measuring, cases: "Sequence[Case]") -> "Iterator[Pair]":
+    """Both sides, ready to be measured: those that were prepared, or new ones, which are removed in the end.
+
+    What `cases` write to by their own options, base's processes may change in its tree.
+    """
     from ci_bench.engine.process.launch import make_folder
     from ci_bench.engine.trees.paired import paired_sides, reopen_sides
 
-    base = arguments.base or config.base
-    if arguments.prepared is not None:
-        pair = reopen_sides(_place(arguments, arguments.prepared), base=base, setup=config.setup)
+    base = settings.base or config.base
+    if settings.prepared is not None:
+        pair = reopen_sides(_place(settings, settings.prepared, _outputs(cases)), base=base, setup=config.setup)
         _tell(pair)
-        yield pair.sides
+        yield pair
         return
-    with make_folder() as scratch, paired_sides(_place(arguments, Path(scratch)), base=base, setup=config.setup) as pair:
-        _tell(pair)
-        yield pair.sides
+    with make_folder() as scratch:
+        place = _place(settings, Path(scratch), _outputs(cases))
+        with paired_sides(place, base=base, setup=config.setup) as pair:
+            _tell(pair)
+            yield pair
 
 
-def _place(arguments: argparse.Namespace, scratch: Path) -> "Place":
+@contextmanager
+def planning_sealed(settings: Measuring) -> "Iterator[None]":
+    """Where planning runs code of the tree, it is held to what it may change: nothing of the engine, nor of sides made before.
+
+    Raises:
+        OutOfReach: it changed something of that.
+        NotPrepared: nothing was prepared.
+    """
+    from ci_bench.config import named_plugins
+    from ci_bench.engine.trees.paired import seal_prepared
+    from ci_bench.engine.trees.seals import engine_grounds, seal
+
+    if not named_plugins(config_path(settings)):
+        yield
+        return
+    here, prepared = settings.here, settings.prepared
+    sealed = seal(engine_grounds(here)) if prepared is None else seal_prepared(prepared, here)
+    yield
+    if breaks := sealed.breaks():
+        message = f"while the tree's own suites were planned, {'; '.join(breaks)}"
+        raise OutOfReach(message)
+
+
+def _outputs(cases: "Sequence[Case]") -> tuple[str, ...]:
+    """The files in a tree that commands write their results to, as globs."""
+    from ci_bench.suites.command.options import STDOUT
+
+    named = (case.params.get("output") for case in cases if case.suite == "command")
+    return tuple(str(output) for output in named if output and output != STDOUT)
+
+
+def _place(settings: Measuring, scratch: Path, writes: tuple[str, ...] = ()) -> "Place":
+    from ci_bench.engine.process.users import users_of
     from ci_bench.engine.trees.paired import Place
 
     return Place(
-        repository=Path.cwd(),
-        environ=os.environ,
+        repository=settings.here,
+        environ=settings.environ,
         scratch=scratch,
-        logs=arguments.output / "setup",
-        leave_out=(arguments.output,),
+        logs=settings.output / "setup",
+        leave_out=(settings.output,),
+        writes=writes,
+        users=users_of(settings.environ),
         observe=lambda now: tell(f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"),
     )
 

@@ -1,14 +1,57 @@
 """The ledger of a run: exactly one row per planned case, from the first moment on.
 
-A value with methods that return the next value; writing it to disk is the pipeline's business.
+A value with methods that return the next value; writing it to disk is the pipeline's business. Owns whether what a stage sent
+may enter the results (the document's own rules, put to one row): a plugin's mistake stays with its case, and the rest of the
+results stays readable.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from ci_bench.records.case import Block, Case, CaseResult, Check, Failure, Metric, Outcome, Status
+from ci_bench.errors import BadDocument
+from ci_bench.records import documents
+from ci_bench.records.outputs import ReferenceOutputs
+from ci_bench.records.results import (
+    Block,
+    Case,
+    CaseResult,
+    Check,
+    Environment,
+    Failure,
+    Metric,
+    Outcome,
+    ParityEvidence,
+    Results,
+    Run,
+    RunState,
+    Source,
+    Status,
+)
 from ci_bench.suites.base import Evidence
+
+_SOUND = Results(
+    tool_version="0",
+    run=Run(id="row", started_at="2000-01-01T00:00:00Z", state=RunState.PARTIAL, config_digest="0", device="cpu"),
+    source=Source(),
+    environment=Environment(identity={}, condition={}),
+    cases=(),
+)
+SHOWN = 5
+
+
+def refuse_row(row: CaseResult) -> str:
+    """Why a results document with this row could not be read again; empty if it could."""
+    try:
+        raw = documents.to_json(replace(_SOUND, cases=(row,)))
+        faults = [str(fault) for fault in documents.validate(raw, documents.Kind.RESULTS)]
+    except BadDocument as error:
+        faults = [str(error)]
+    if not faults:
+        return ""
+    more = f"\nand {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    return "the suite sent what no results document can hold:\n" + "\n".join(faults[:SHOWN]) + more
+
 
 WAITING = Failure(stage="plan", arms=(), reason="the run ended before this case was finished")
 
@@ -31,8 +74,12 @@ class Ledger:
         )
 
     def with_launch(self, case: Case, launch: int) -> "Ledger":
-        """The case has everything that launch `launch`, counted from 0, was to bring."""
-        return replace(self, launches={**self.launches, case.id: launch + 1})
+        """The case has everything that launch `launch`, counted from 0, was to bring.
+
+        What one whole launch measured is a result, whatever keeps the run from taking more: an interrupt, the budget, a kill.
+        """
+        counted = replace(self, launches={**self.launches, case.id: launch + 1})
+        return counted.with_success(case) if self.is_open(case) else counted
 
     def resumed(self, earlier: "Ledger") -> "Ledger":
         """This plan with what an interrupted run of it has: cases that ended as they did, whole launches of the others."""
@@ -48,11 +95,16 @@ class Ledger:
                 duration_s=_longer(row, duration_s),
                 metrics=merge_metrics((*row.metrics, *evidence.metrics)),
                 checks=merge_checks((*row.checks, *evidence.checks)),
-                parity=evidence.parity or row.parity,
+                parity=merge_parity(row.parity, evidence.parity),
                 facts={**row.facts, **evidence.facts},
                 blocks=(*row.blocks, *blocks),
+                outputs=evidence.outputs or row.outputs,
             )
         )
+
+    def with_outputs(self, case: Case, outputs: ReferenceOutputs) -> "Ledger":
+        """What is known of what the case's reference arm computes."""
+        return self._with(replace(self.rows[case.id], outputs=outputs))
 
     def with_failure(self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0) -> "Ledger":
         """End a case otherwise than well; what it measured before is kept."""
@@ -80,8 +132,8 @@ def _resumed(planned: CaseResult, earlier: CaseResult, launches: int) -> CaseRes
     cut = (replace(one, launches=tuple(x for x in one.launches if x.launch < launches)) for one in earlier.metrics)
     return replace(
         earlier,
-        status=Status.NOT_RUN,
-        failure=WAITING,
+        status=Status.OK,
+        failure=None,
         metrics=tuple(metric for metric in cut if metric.launches),
         blocks=tuple(block for block in earlier.blocks if block.launch < launches),
     )
@@ -101,6 +153,14 @@ def merge_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
         if key not in worst or order.index(check.outcome) > order.index(worst[key].outcome):
             worst[key] = check
     return tuple(worst.values())
+
+
+def merge_parity(earlier: ParityEvidence | None, later: ParityEvidence | None) -> ParityEvidence | None:
+    """Later evidence takes the place of earlier; further trainings, of no candidate, are added to it."""
+    if earlier is None or later is None or later.masks:
+        return later or earlier
+    traces = {(one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)}
+    return replace(earlier, traces=tuple(traces.values()))
 
 
 def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:

@@ -6,30 +6,47 @@ The parent never imports torch and never touches the GPU.
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger
+from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.leftovers import make
-from ci_bench.engine.side_run import SideRun
-from ci_bench.engine.stages import UNSEEN, Job, Stages
+from ci_bench.engine.process.scratch import make
+from ci_bench.engine.process.users import let_pass
+from ci_bench.engine.stages import UNSEEN, Job, SeriesName, SideRun, Stages
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
-from ci_bench.records.case import Case, SideName, Status
+from ci_bench.errors import WrongDevice
 from ci_bench.records.config import RunOptions, Sampling
-from ci_bench.records.progress import Event
-from ci_bench.records.results import Environment
-from ci_bench.suites.base import Stage, StageKind, Suite
+from ci_bench.records.results import Case, CaseResult, Environment, Event, SideName, Status
+from ci_bench.suites.base import Cache, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
 """What each side has so far. The environment is empty until a worker has looked at the machine."""
 
 Record = Callable[[SideName, Environment, Ledger], None]
-StillOpen = Callable[[int, Measured], frozenset[str]]
-"""The judge's answer to: which cases need another launch, after so many?"""
+StillOpen = Callable[[int, Measured], Mapping[str, frozenset[SeriesName]]]
+"""The judge's answer to: which cases need another launch, after so many, and for which of their metrics?"""
+NeedsSeeds = Callable[[CaseResult, CaseResult], bool]
+"""The judge's answer to: do base's and head's trainings need to be compared over seeds?"""
+Inspect = Callable[[bool], tuple[str, ...]]
+"""What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
+REACH = "reach"
+"""The stage that cases fail in where something was changed out of a side's reach."""
+
+
+def intact(_everything: bool) -> tuple[str, ...]:  # noqa: FBT001 - the contract's signature
+    """For sides that cannot reach each other, or are the same."""
+    return ()
+
+
+def no_refusal(_environment: Environment) -> str:
+    """For runs that take whatever machine there is."""
+    return ""
 
 
 def no_watch(_environment: Environment) -> Watch:
@@ -41,68 +58,108 @@ def no_watch(_environment: Environment) -> Watch:
 class Engine:
     """Everything measuring needs from outside, handed in.
 
-    `scratch` is a private folder, `observe` the display, `watch` opens what watches a machine, `still_open` is the judge's word
-    on adaptive sampling (without it, the number of launches is fixed), `clock` gives seconds, `seed` orders cases and turns.
-    `rank` is the place of each case in the first launch, by id; without it, that is the plan's.
+    `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
+    touches it; `refuse` says why a machine that a worker saw is not the one that was asked for, or nothing; `watch` opens what
+    watches a machine. `still_open` is the judge's word on adaptive sampling (without it, the number of launches is fixed),
+    `clock` gives seconds, `seed` orders cases and turns.
+    `needs_seeds` is its word on stages of the kind `StageKind.SEEDS`; without it, none takes place.
+    `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `attachments` are where each
+    side's files are kept; a side without any keeps none. `outputs` says which tensors are saved, and what an earlier run's are
+    that head's are held against. `inspect` says what was changed out of a side's reach: no figure counts then.
     """
 
     options: RunOptions
     scratch: Path
     observe: Callable[[Event], None]
+    hold: Callable[[], AbstractContextManager[object]] = nullcontext
+    refuse: Callable[[Environment], str] = no_refusal
     watch: Callable[[Environment], Watch] = no_watch
     still_open: StillOpen | None = None
+    needs_seeds: NeedsSeeds | None = None
     clock: Callable[[], float] = time.monotonic
     seed: str = ""
     rank: Mapping[str, int] = field(default_factory=dict)
+    attachments: Mapping[SideName, Attachments] = field(default_factory=dict)
+    outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
+    inspect: Inspect = intact
 
     def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
         """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
 
         Raises:
-            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device).
+            MeasuringFailed: the machine cannot run the engine at all (no torch, no such device), or is not the one asked for.
         """
         numbers = {case.id: number for number, (_, case) in enumerate(plan)}
-        runs = []
+        names, runs = [side.name for side in sides], []
         for side in sides:
-            folder = self.scratch / side.name
+            folder, keep = self.scratch / side.name, self.outputs.keeping(side.name, names)
             make(folder)
-            runs.append(SideRun(side=side, options=self.options, folder=folder, ledger=ledgers[side.name], numbers=numbers))
+            if side.user is not None:
+                for place in (self.scratch, folder):
+                    let_pass(place)
+            runs.append(
+                SideRun(
+                    side=side,
+                    options=self.options,
+                    folder=folder,
+                    ledger=ledgers[side.name],
+                    numbers=numbers,
+                    attachments=self.attachments.get(side.name),
+                    keep=keep,
+                )
+            )
         stages = Stages(options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed)
-        jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, record=record, started=self.clock())
+        beside = OutputsBesideBase(
+            folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
+        )
+        jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, beside=beside, record=record)
         jobs.run()
         return jobs.measured()
 
 
 @dataclass(kw_only=True, slots=True)
 class _Jobs:
-    """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures."""
+    """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures.
+
+    `started` is when the device was held: waiting for it is not of this run's budget.
+    `asked` are the open metrics of each case of this launch, where a judge was asked; `cold_s` the seconds that each cold
+    stage took so far, all sides and launches together, and how often it ran.
+    """
 
     engine: Engine
     plan: Plan
     runs: tuple[SideRun, ...]
     stages: Stages
+    beside: OutputsBesideBase
     record: Record
-    started: float
+    started: float = 0.0
     launch: int = 0
     begun: bool = False
+    asked: Mapping[str, frozenset[SeriesName]] | None = None
+    cold_s: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
         self._end_failed_sides()
         before = max((count for run in self.runs for count in run.ledger.launches.values()), default=0)
-        try:
-            wanted = self._next(before)
-            if wanted:
-                self._prepare_online()
-            while wanted and not (self.launch and self._out_of_budget()):
-                self._look_ahead(wanted)
-                self._launch(wanted)
-                self.launch += 1
+        with ExitStack() as held:
+            try:
                 wanted = self._next(before)
-            self._close_rows()
-        finally:
-            self.stages.watch.close()
-            self._record()
+                if wanted:
+                    held.enter_context(self.engine.hold())
+                    self.started = self.engine.clock()
+                    self._prepare_online()
+                while wanted and not (self.launch and self._out_of_budget()):
+                    self._look_ahead(wanted)
+                    self._launch(wanted)
+                    self.launch += 1
+                    wanted = () if self._is_broken(everything=False) else self._next(before)
+                if self.launch:
+                    self._is_broken(everything=True)
+            finally:
+                self.stages.watch.close()
+                self.beside.close()
+                self._record()
 
     def measured(self) -> Measured:
         """Machine and ledger of each side."""
@@ -114,6 +171,17 @@ class _Jobs:
             if run.side.failure is not None:
                 for _, case in self.plan:
                     run.fail(case, Status.FAILED, "setup", (), run.side.failure)
+
+    def _is_broken(self, *, everything: bool) -> bool:
+        """Whether something was changed that no side may change; every case of all sides fails by its name then.
+
+        Which side did it cannot be told, and which samples were taken before it neither.
+        """
+        breaks = self.engine.inspect(everything)
+        for run in self.runs if breaks else ():
+            for _, case in self.plan:
+                run.fail(case, Status.FAILED, REACH, (), f"while base and head were measured, {'; '.join(breaks)}")
+        return bool(breaks)
 
     def _next(self, before: int) -> Plan:
         """The cases of the next launch, which passes over those of the first `before` that an earlier run has in full."""
@@ -127,9 +195,10 @@ class _Jobs:
         """The cases of this launch, in its order: those that still need it, on some side, and have budget left."""
         plan = [(suite, case) for suite, case in self.plan if any(run.ledger.is_open(case) for run in self.runs)]
         plan = [(suite, case) for suite, case in plan if not self._has(case, self.launch)]
+        self.asked = None
         if self.launch == 0 or not plan:
             return tuple(sorted(plan, key=lambda pair: self.engine.rank.get(pair[1].id, 0)))
-        names = self._open_cases(frozenset(case.id for _, case in plan))
+        names = self._open_cases({case.id for _, case in plan})
         random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is no secret
         return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
 
@@ -137,12 +206,15 @@ class _Jobs:
         """Whether all sides have everything of a launch of a case."""
         return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs)
 
-    def _open_cases(self, every: frozenset[str]) -> frozenset[str]:
+    def _open_cases(self, every: set[str]) -> set[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
         options, ask = self.engine.options, self.engine.still_open
         if ask is None or self._is_fixed():
-            return every if self.launch < options.launches else frozenset()
-        return every & ask(self.launch, self.measured()) if self.launch < options.max_launches else frozenset()
+            return every if self.launch < options.launches else set()
+        if self.launch >= options.max_launches:
+            return set()
+        self.asked = ask(self.launch, self.measured())
+        return every & self.asked.keys()
 
     def _is_fixed(self) -> bool:
         return self.engine.still_open is None or self.engine.options.sampling is Sampling.FIXED
@@ -151,7 +223,7 @@ class _Jobs:
         """Tell how much is left as far as is known: all launches of fixed sampling, the next one of adaptive sampling."""
         last = self.engine.options.launches if self._is_fixed() else self.launch + 1
         ahead = range(self.launch, last)
-        stages = [stage for launch in ahead for suite, case in wanted for stage in _stages(suite, case, launch)]
+        stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
         if not self.begun:
             stages += [stage for suite, case in wanted for stage in suite.stages(case) if stage.kind is StageKind.PREPARE]
         self.stages.launches = last
@@ -166,6 +238,7 @@ class _Jobs:
             for run in runs:
                 run.look_at_machine(launchers[run.side.name])
             self._record()
+            self._refuse_others(runs)
             if not self.begun and runs:
                 self._begin_to_watch(runs[0].environment or UNSEEN)
             if not self.begun:
@@ -176,10 +249,20 @@ class _Jobs:
                 self._measure_case(launchers, suite, case)
 
     def _begin_to_watch(self, environment: Environment) -> None:
-        """Waiting for a device that another run holds is not of this run's budget."""
+        """Where only now is known which device it is, it may have to be waited for."""
         asked = self.engine.clock()
         self.stages.watch = self.engine.watch(environment)
         self.started += self.engine.clock() - asked
+
+    def _refuse_others(self, runs: Sequence[SideRun]) -> None:
+        """Both sides alike: that they have the same wrong device makes it no better.
+
+        Raises:
+            WrongDevice: a side's machine is not the one that was asked for.
+        """
+        for run in runs:
+            if reason := self.engine.refuse(run.environment or UNSEEN):
+                raise WrongDevice(f"{run.side.name}: {reason}" if len(runs) > 1 else reason)
 
     def _prepare_online(self) -> None:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
@@ -196,9 +279,12 @@ class _Jobs:
 
     def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case) -> None:
         """The case's stages of this launch, until none is open. A case begun before the budget ended is finished later."""
-        for stage in _stages(suite, case, self.launch):
+        for stage in self._stages(suite, case, self.launch):
             job = Job(suite=suite, case=case, stage=stage, launch=self.launch)
             open_runs = [run for run in self.runs if run.side.name in launchers and run.ledger.is_open(case)]
+            if stage.kind is StageKind.SEEDS and not self._needs_seeds(case, open_runs):
+                self.stages.done += self.stages.weight(stage)
+                continue
             if self.launch == 0 and self._out_of_budget():
                 reason = f"the budget of {self.engine.options.budget_s:g} s was spent before this stage; raise run.budget_s"
                 for run in open_runs:
@@ -206,8 +292,12 @@ class _Jobs:
                 break
             self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
             if stage.kind is not StageKind.TIME:
+                begun = self.engine.clock()
                 for run in self._in_fair_order(open_runs):
                     self.stages.alone(job, run, launchers[run.side.name])
+                self._note_cold(case, stage, self.engine.clock() - begun)
+                if stage.kind is StageKind.VERIFY:
+                    self.beside.settle(case)
             elif open_runs:
                 self.stages.in_turns(job, open_runs, launchers)
         else:
@@ -215,16 +305,46 @@ class _Jobs:
                 run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
 
+    def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
+        """The stages of a launch, but for preparing, which comes before all of them.
+
+        After the first launch a stage takes place while something of what it brings is open, and a cold one within its budget.
+        """
+        due = (one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
+        return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self._may_compile_again(case, one)))
+
+    def _is_asked_for(self, case: Case, stage: Stage) -> bool:
+        """Whether a metric that the stage brings is open; so is what a stage brings that nobody has seen yet."""
+        if self.asked is None:
+            return True
+        brought = frozenset[SeriesName]().union(*(run.brought.get((case.id, stage), frozenset()) for run in self.runs))
+        return not brought or not brought.isdisjoint(self.asked.get(case.id, frozenset()))
+
+    def _may_compile_again(self, case: Case, stage: Stage) -> bool:
+        """Whether one more cold compilation, as long as those before, fits into what a case may spend on repeating them."""
+        if stage.cache is not Cache.COLD:
+            return True
+        spent_s, times = self.cold_s.get((case.id, stage), (0.0, 0))
+        if not times:
+            return True
+        repeated_s = sum(of - of / count for (name, _), (of, count) in self.cold_s.items() if name == case.id)
+        return repeated_s + spent_s / times <= self.engine.options.compile_budget_s
+
+    def _note_cold(self, case: Case, stage: Stage, took_s: float) -> None:
+        if stage.cache is Cache.COLD:
+            spent_s, times = self.cold_s.get((case.id, stage), (0.0, 0))
+            self.cold_s[case.id, stage] = spent_s + took_s, times + 1
+
+    def _needs_seeds(self, case: Case, open_runs: Sequence[SideRun]) -> bool:
+        """Whether the judge wants trainings over seeds of a case, both sides are there, and there is budget left."""
+        ask, rows = self.engine.needs_seeds, {run.side.name: run.ledger.rows[case.id] for run in open_runs}
+        if ask is None or rows.keys() != {SideName.BASE, SideName.HEAD} or self._out_of_budget():
+            return False
+        return ask(rows[SideName.BASE], rows[SideName.HEAD])
+
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
         """Base first in every second launch: being first must not always be the same side's luck."""
         return runs if self.launch % 2 == 0 else runs[::-1]
-
-    def _close_rows(self) -> None:
-        """What the first launch measured in full is a result, also where the budget left no time for more launches."""
-        for run in self.runs:
-            for _, case in self.plan:
-                if run.ledger.is_open(case) and self._has(case, 0):
-                    run.ledger = run.ledger.with_success(case)
 
     def _out_of_budget(self) -> bool:
         budget_s = self.engine.options.budget_s
@@ -238,11 +358,6 @@ class _Jobs:
         for run in self.runs:
             if run.environment is not None or run.side.failure is not None:
                 self.record(run.side.name, run.environment or UNSEEN, run.ledger)
-
-
-def _stages(suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
-    """The stages of a launch, but for preparing, which comes before all of them."""
-    return tuple(one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
 
 
 def _jobs(stage: Stage, sides: int) -> int:

@@ -1,23 +1,182 @@
 """One stage of one case at a time, on one side or on all of them in turns, with the display told.
 
-Owns what is said of progress, and the way out where two sides do not fit into memory together.
+Owns one side's half of a run (its ledger, its machine, its workers' tasks, what their endings mean for its rows), what is said
+of progress, the way out where two sides do not fit into memory together, and who witnesses whose clock.
 """
 
+import logging
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
+from ci_bench.engine.attachments import Attachments
+from ci_bench.engine.ledger import Ledger, refuse_row
+from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.task import Answer
-from ci_bench.engine.side_run import SideRun
+from ci_bench.engine.process.protocol import Answer, Task
+from ci_bench.engine.process.resident import Ended, explain, signal_name
+from ci_bench.engine.process.scratch import make
+from ci_bench.engine.process.users import give
+from ci_bench.engine.timing.compilation import cache_environment
+from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
-from ci_bench.records.case import Case, Check, Outcome, SideName, Status
+from ci_bench.engine.witness import Account, TurnTimes, Witness
+from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
-from ci_bench.records.progress import Event, Progress
-from ci_bench.records.results import Environment
-from ci_bench.suites.base import Stage, StageKind, Suite
+from ci_bench.records.results import Block, Case, Check, Environment, Event, Failure, Outcome, Progress, SideName, Status
+from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
+
+logger = logging.getLogger(__name__)
+
+PROBE_TIMEOUT_S = 120.0
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
+"""Nothing is downloaded while measuring."""
+
+OnAnswer = Callable[[Answer], None]
+SeriesName = tuple[str, str]
+"""The name and the arm of a metric."""
+
+
+@dataclass(kw_only=True, slots=True)
+class SideRun:
+    """One side, while it is measured. `folder` is its private folder; `numbers` tell the cases' folders in it apart.
+
+    `brought` are the metrics that each stage of a case brought so far, by the case's id.
+    `attachments` are where files of its cases are kept; `None` where they are not.
+    `keep` says what its workers write of what reference arms compute.
+    """
+
+    side: Side
+    options: RunOptions
+    folder: Path
+    ledger: Ledger
+    numbers: Mapping[str, int]
+    environment: Environment | None = None
+    brought: dict[tuple[str, Stage], frozenset[SeriesName]] = field(default_factory=dict)
+    attachments: Attachments | None = None
+    keep: Keeping = Keeping.NOTHING
+
+    def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool) -> Launcher:
+        """A fresh server that imports `preload` in this side's environment."""
+        modules = {"HF_MODULES_CACHE": str(self._own("hf-modules"))}
+        environ = {**self.side.environ, **modules, **(OFFLINE if offline else {})}
+        return Launcher(
+            preload=preload,
+            environ=environ,
+            folder=self.folder / name,
+            python=self.side.python,
+            cwd=self.side.folder,
+            user=self.side.user,
+        )
+
+    def _own(self, name: str) -> Path:
+        """A folder in this side's private one that its user may write to; where that is the caller, it may come to be later."""
+        place = self.folder / name
+        if self.side.user is not None and not place.exists():
+            make(place)
+            give(place, self.side.user)
+        return place
+
+    def look_at_machine(self, launcher: Launcher) -> None:
+        """Find out what machine this is, once.
+
+        Raises:
+            MeasuringFailed: it cannot run the engine at all (no torch, no such device).
+        """
+        if self.environment is not None:
+            return
+        task = Task(launch=0, device=self.options.device, options=self.options, scratch=str(self.folder))
+        ended = launcher.run(task, timeout_s=PROBE_TIMEOUT_S, on_answer=lambda _: None)
+        told = next((answer.environment for answer in ended.answers if answer.environment), None)
+        if told is None:
+            _, reason = explain(ended, limit_s=PROBE_TIMEOUT_S)
+            tail = f"\n{ended.log_tail}" if ended.log_tail and not ended.answers else ""
+            message = f"this machine cannot run the benchmarks: {reason}{tail}\nRun `ci-bench doctor` to see what is missing."
+            raise MeasuringFailed(message)
+        self.environment = Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
+
+    def task(self, suite: Suite, case: Case, stage: Stage, launch: int) -> Task:
+        """The task of one stage; a cold one loses its compiler cache."""
+        scratch = self._own(self.case_folder(case).name)
+        make(scratch)
+        cache = scratch / "compiler-cache"
+        if stage.cache is Cache.COLD:
+            shutil.rmtree(cache, ignore_errors=True)
+        return Task(
+            launch=launch,
+            device=self.options.device,
+            options=self.options,
+            scratch=str(scratch),
+            worker=suite.worker,
+            case=case,
+            stage=stage,
+            environ=cache_environment(cache),
+            keep=self.keep,
+        )
+
+    def case_folder(self, case: Case) -> Path:
+        """The folder that a case's stages share."""
+        return self.folder / f"case-{self.numbers[case.id]}"
+
+    def run(self, launcher: Launcher, task: Task, case: Case, stage: Stage, on_answer: OnAnswer) -> None:
+        """One stage in one worker; the ledger takes what comes of it."""
+        with self.blaming(case, stage):
+            ended = launcher.run(task, timeout_s=self.options.stage_timeout_s, on_answer=on_answer)
+        self.settle(case, stage, ended)
+
+    def blaming(self, case: Case, stage: Stage) -> "_Blame":
+        """Where the launch dies with a worker in this block, the case that was under way says so."""
+        return _Blame(run=self, case=case, stage=stage)
+
+    def settle(
+        self, case: Case, stage: Stage, ended: Ended, *, blocks: tuple[Block, ...] = (), checks: tuple[Check, ...] = ()
+    ) -> None:
+        """Enter what came of a stage. Evidence that would make the results unreadable is refused."""
+        status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
+        logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
+        if status is Status.OK:
+            evidence = next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
+            files = self.attachments.take(case, self.case_folder(case)) if self.attachments else {}
+            whole = replace(evidence, checks=(*evidence.checks, *checks), facts={**evidence.facts, **files})
+            richer = self.ledger.with_evidence(case, whole, duration_s=ended.duration_s, blocks=blocks)
+            reason = refuse_row(richer.rows[case.id])
+            if not reason:
+                self.ledger = richer
+                self._note(case, stage, evidence)
+                return
+            status = Status.FAILED
+        failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason, signal=signal_name(ended), log_tail=ended.log_tail)
+        self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s)
+
+    def _note(self, case: Case, stage: Stage, evidence: Evidence) -> None:
+        before = self.brought.get((case.id, stage), frozenset())
+        self.brought[case.id, stage] = before | {(metric.name, metric.arm) for metric in evidence.metrics}
+
+    def fail(self, case: Case, status: Status, stage: str, arms: tuple[str, ...], reason: str) -> None:
+        """End a case for a reason that no worker told."""
+        if self.ledger.is_open(case):
+            self.ledger = self.ledger.with_failure(case, status, Failure(stage=stage, arms=arms, reason=reason))
+
+
+@dataclass(kw_only=True, slots=True)
+class _Blame:
+    run: SideRun
+    case: Case
+    stage: Stage
+
+    def __enter__(self) -> None:
+        """Nothing to do yet."""
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, _trace: object) -> None:
+        """Enter the failure; the error goes on."""
+        if isinstance(value, LauncherFailed):
+            reason = "the process that starts the workers died during this stage, and the run with it"
+            self.run.fail(self.case, Status.CRASHED, self.stage.kind, self.stage.arms, reason)
+
 
 UNSEEN = Environment(identity={}, condition={})
 """The machine, before a worker has looked at it."""
@@ -78,11 +237,32 @@ class Stages:
         if len(runs) > 1 and any(map(_ran_out_of_memory, rounds)):
             checks = (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=_SEQUENTIAL),)
             rounds = [self._play(job, [run], launchers, event) for run in runs]
+        witnessed = self._witness(job, rounds)
         for played in rounds:
             for run in runs:
                 if run.side.name in played.ended:
-                    run.settle(job.case, job.stage, played.ended[run.side.name], blocks=played.blocks, checks=checks)
+                    told = (*checks, *witnessed.get(run.side.name, ()))
+                    run.settle(job.case, job.stage, played.ended[run.side.name], blocks=played.blocks, checks=told)
         self._finish(event, runs)
+
+    def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
+        """What the parent's clock says of each side's samples; head is held against base, whose code head's cannot reach."""
+        device = {run.side.name: (run.environment or UNSEEN).identity.get("device") for run in self.runs}
+        accounts: dict[SideName, Mapping[tuple[str, str], Account]] = {}
+        witnesses: dict[SideName, Witness] = {}
+        for played in rounds:
+            for name, ended in played.ended.items():
+                evidence = next((answer.evidence for answer in ended.answers if answer.evidence), None)
+                if evidence is not None:
+                    flushed = self.options.flush_l2 and device.get(name) == "cuda"
+                    seen = played.sightings.get(name, ())
+                    times = TurnTimes(arms=job.stage.arms, sightings=seen, calls=played.calls, flushed=flushed)
+                    accounts[name], witnesses[name] = times.accounts(evidence), Witness(flushed=flushed)
+        base = accounts.get(SideName.BASE, {})
+        return {
+            name: (witness if name is SideName.BASE else replace(witness, base=base)).checks(accounts[name])
+            for name, witness in witnesses.items()
+        }
 
     def _play(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], event: Event) -> Round:
         openers: dict[SideName, Opener] = {

@@ -2,21 +2,34 @@
 
 Nothing runs at the same time as a sample: one worker works on one order while all others wait for theirs. A block is a palindrome
 over all seats (each arm of each side), so that a linear drift hits all of them alike.
+
+Each turn is timed here as well, from the order to its answer, by a clock in a process that runs no benched code: what `witness`
+holds a worker's samples against.
+
+Which turns are refereed is drawn here from the system's own randomness, and travels in the order of that turn alone: nothing
+that runs in a worker can know it before its inputs are there.
 """
 
 import random
+import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
+from ci_bench.engine.process.protocol import Order, OrderKind
 from ci_bench.engine.process.resident import Ended, Worker
-from ci_bench.engine.process.task import Order, OrderKind
-from ci_bench.records.case import Block, Fact, SideName
+from ci_bench.engine.witness import Sighting
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Block, Fact, SideName
 
 Opener = Callable[[], AbstractContextManager[Worker]]
+
+REFEREED_AGAIN = 1 / 3
+"""How often a later launch referees an arm whose single call fills a sample: each of its calls is a large part of the launch."""
+SEED_BITS = 48
 
 
 class Watch(Protocol):
@@ -80,20 +93,29 @@ class NoWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block."""
+    """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block.
+
+    `sightings` are the turns of each side whose samples count, in the order taken; `calls` make a sample.
+    """
 
     ended: Mapping[SideName, Ended]
     blocks: tuple[Block, ...]
+    sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
+    calls: int = 1
 
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side at the table. `calls` make a sample of its first arm; it is out of the game once its worker ended."""
+    """One side's worker, skipped once it has exited. `calls` make a sample of its first arm.
+
+    `taken` are the orders of its turns, but for those thrown away, and for how long it was away with each (s).
+    """
 
     name: SideName
     worker: Worker
     calls: int = 1
     playing: bool = True
+    taken: list[tuple[Order, float]] = field(default_factory=list)
 
     def obey(self, order: Order | None) -> None:
         """Have the worker do something, and see whether it is still there."""
@@ -101,6 +123,31 @@ class _Party:
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
             self.calls = answer.done.calls
+
+    def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
+        """Have the worker take samples, and note how long it was away (s)."""
+        begun = clock()
+        self.obey(order)
+        self.taken.append((order, clock() - begun))
+
+    def sightings(self) -> tuple[Sighting, ...]:
+        """Its turns as the parent saw them; put together once all are over."""
+        return tuple(
+            Sighting(
+                seat=order.seat,
+                block=order.block,
+                samples=order.samples,
+                elapsed_s=elapsed_s,
+                touched=order.touch,
+                refereed=order.referee is not None,
+            )
+            for order, elapsed_s in self.taken
+        )
+
+    def discard(self, block: int) -> None:
+        """Have the worker throw the samples of one block away, and forget its turns."""
+        self.obey(Order(kind=OrderKind.DISCARD, block=block))
+        self.taken = [(order, elapsed_s) for order, elapsed_s in self.taken if order.block != block]
 
 
 def plan_block(seats: int, coin: random.Random) -> list[int]:
@@ -112,7 +159,10 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 
 @dataclass(kw_only=True, slots=True)
 class Turns:
-    """One case in one launch. `tell` is called with done and total turns of an arm."""
+    """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
+
+    `clock` gives seconds; it is monotonic, and so is that of workers.
+    """
 
     arms: int
     launch: int
@@ -120,6 +170,9 @@ class Turns:
     coin: random.Random
     watch: Watch = field(default_factory=NoWatch)
     tell: Callable[[int, int], None] = lambda _done, _total: None
+    secret: random.Random = field(default_factory=secrets.SystemRandom)
+    clock: Callable[[], float] = time.perf_counter
+    _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
 
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and hear what they measured.
@@ -141,11 +194,27 @@ class Turns:
             calls = next((party.calls for party in parties if party.playing), 1)
             for party in parties:
                 party.obey(Order(kind=OrderKind.WARM, calls=calls))
+            self._refereed = self._draw_refereed(tuple(openers), calls)
             self.watch.settle()
             blocks = tuple(self._block(number, parties) for number in range(self.options.blocks))
             for party in parties:
                 party.obey(Order(kind=OrderKind.FINISH))
-            return Round(ended={party.name: party.worker.end() for party in parties}, blocks=blocks)
+            return Round(
+                ended={party.name: party.worker.end() for party in parties},
+                blocks=blocks,
+                sightings={party.name: party.sightings() for party in parties},
+                calls=calls,
+            )
+
+    def _draw_refereed(self, names: Sequence[SideName], calls: int) -> dict[tuple[SideName, int], int]:
+        """The block in which each candidate arm of each side is refereed. The first arm is what they are held against."""
+        often = calls > 1 or self.launch == 0
+        return {
+            (name, arm): self.secret.randrange(self.options.blocks)
+            for name in names
+            for arm in range(1, self.arms)
+            if self.options.referee and (often or self.secret.random() < REFEREED_AGAIN)
+        }
 
     def _shuffled(self, names: Sequence[SideName]) -> list[SideName]:
         return self.coin.sample(names, len(names))
@@ -162,7 +231,7 @@ class Turns:
                 break
             redone.append(doubt)
             for party in parties:
-                party.obey(Order(kind=OrderKind.DISCARD, block=number))
+                party.discard(number)
         self.tell((number + 1) * 2, self.options.blocks * 2)
         return Block(launch=self.launch, block=number, facts=self.watch.facts(after), redone=tuple(redone), doubt=doubt)
 
@@ -171,10 +240,20 @@ class Turns:
         seats = [(party, arm) for party in parties if party.playing for arm in range(self.arms)]
         glances: dict[str, list[Any]] = {}
         last: _Party | None = None
-        for index, turns in groupby(plan_block(len(seats), self.coin)):
+        groups = [(index, len(list(turns))) for index, turns in groupby(plan_block(len(seats), self.coin))]
+        refereed = self._refereed_groups(number, [(seats[index][0].name, seats[index][1]) for index, _ in groups])
+        for place, (index, samples) in enumerate(groups):
             party, arm = seats[index]
             touch = party is not last and len(parties) > 1
-            party.obey(Order(kind=OrderKind.TURN, seat=arm, block=number, samples=len(list(turns)), touch=touch))
+            seed = self.secret.getrandbits(SEED_BITS) if place in refereed else None
+            order = Order(kind=OrderKind.TURN, seat=arm, block=number, samples=samples, touch=touch, referee=seed)
+            party.take_turn(order, self.clock)
             glances.setdefault(f"{party.name} {arm}", []).append(self.watch.glance())
             last = party
         return glances
+
+    def _refereed_groups(self, number: int, groups: Sequence[tuple[SideName, int]]) -> set[int]:
+        """Which orders of a block are refereed: for each arm that is drawn for it, one of its own."""
+        due = [seat for seat, block in self._refereed.items() if block == number]
+        own = [[place for place, seat in enumerate(groups) if seat == wanted] for wanted in due]
+        return {self.secret.choice(places) for places in own if places}

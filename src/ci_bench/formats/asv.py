@@ -11,7 +11,7 @@ from itertools import islice, product
 
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 _VERSION = 2
 _KINDS = {

@@ -12,7 +12,7 @@ from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret
-from ci_bench.records.case import Better, Unit
+from ci_bench.records.results import Better, Unit
 
 _MEASURES: dict[str, tuple[str, Better]] = {
     "latency": ("ns", Better.LOWER),

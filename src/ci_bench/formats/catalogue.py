@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ci_bench.formats import (
     asv,
     bencher,
-    dynamo_table,
+    dynamo_csv,
     flat_csv,
     github_action_benchmark,
     google_benchmark,
@@ -16,14 +16,15 @@ from ci_bench.formats import (
     measurements,
     nvbench,
     optimum_benchmark,
-    oss_records,
+    oss_benchmark,
     pyperf,
     pytest_benchmark,
 )
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node, parse_json
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
-from ci_bench.records.faults import nearest, show
+from ci_bench.records.faults import show
+from ci_bench.records.spelling import nearest
 
 AUTO = "auto"
 MAX_BYTES = 64 << 20
@@ -56,7 +57,7 @@ _FORMATS: Mapping[str, _Format] = {
     "asv": _Format(asv.read, asv.matches),
     "nvbench": _Format(nvbench.read, nvbench.matches),
     "optimum-benchmark": _Format(optimum_benchmark.read, optimum_benchmark.matches),
-    "oss-benchmark": _Format(oss_records.read, oss_records.matches, oss_records.parse),
+    "oss-benchmark": _Format(oss_benchmark.read, oss_benchmark.matches, oss_benchmark.parse),
     "github-action-benchmark": _Format(
         github_action_benchmark.read_store,
         github_action_benchmark.matches_store,
@@ -66,7 +67,7 @@ _FORMATS: Mapping[str, _Format] = {
     "customSmallerIsBetter": _Format(github_action_benchmark.read_smaller, _never),
     "customBiggerIsBetter": _Format(github_action_benchmark.read_bigger, _never),
     "dynamo-csv": _Format(
-        lambda node: dynamo_table.read(str(node.value)), _never, lambda text: Node(text, "$"), dynamo_table.matches
+        lambda node: dynamo_csv.read(str(node.value)), _never, lambda text: Node(text, "$"), dynamo_csv.matches
     ),
     "bmf": _Format(bencher.read, bencher.matches),
 }
@@ -130,7 +131,7 @@ def _read_any(text: str) -> Reading:
     for one in _FORMATS.values():
         if one.in_text is not None and one.in_text(text):
             return one.read(one.parse(text))
-    root = oss_records.parse(text) if oss_records.is_lines(text) else parse_json(text)
+    root = oss_benchmark.parse(text) if oss_benchmark.is_lines(text) else parse_json(text)
     for one in _FORMATS.values():
         if one.matches(root):
             return one.read(root)

@@ -1,12 +1,11 @@
 """A results document as series, for formats that other tools read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ci_bench.formats.series import Absent, Reading, Runs, Series
 from ci_bench.formats.units import interpret
-from ci_bench.records.case import CaseResult, Fact, Metric, Status, Unit
-from ci_bench.records.results import Results
+from ci_bench.records.results import CaseResult, Fact, Metric, Results, Status, Unit
 
 MAIN = "step_time"
 """The metric that is a case's main series."""
@@ -33,6 +32,18 @@ class Written:
 
     text: str
     left_out: tuple[str, ...] = ()
+
+
+Files = Mapping[str, Written]
+"""What a writer writes, by file name; the name is empty where there is one file."""
+
+Exporter = Callable[[Results], Files]
+"""Writes a results document in a form of a suite's own, which only such documents can be written in."""
+
+
+def one_file(written: Written) -> Files:
+    """The files of an exporter that writes one."""
+    return {"": written}
 
 
 def from_results(results: Results) -> Export:

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ci_bench.formats.exporting import Written
-from ci_bench.records.case import CaseResult, Status
-from ci_bench.records.results import Results
+from ci_bench.formats.exporting import Files, Written, one_file
+from ci_bench.records.results import CaseResult, Results, Status
 
 SUITE = "fastrnns"
 COLUMNS = ("name", "avg_fwd", "std_fwd", "info_fwd", "avg_bwd", "std_bwd", "info_bwd")
@@ -123,3 +122,18 @@ def _cell(text: str) -> str:
 def _left_out(results: Results) -> tuple[str, ...]:
     """Cases of other suites, which these forms have no group for."""
     return tuple(row.case.id for row in results.cases if row.case.suite != SUITE)
+
+
+def export_table(results: Results) -> Files:
+    """The old tool's tables as a file."""
+    return one_file(write_table(results))
+
+
+def export_oss(results: Results) -> Files:
+    """`write_oss` as a file."""
+    return one_file(write_oss(results))
+
+
+def export_pep(results: Results) -> Files:
+    """`write_pep` as a file."""
+    return one_file(write_pep(results))

@@ -11,7 +11,7 @@ from typing import Any
 from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.parsing import Node, is_number
 from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 _NO_COUNTERS = {
     "family_index",

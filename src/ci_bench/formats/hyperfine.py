@@ -11,7 +11,7 @@ from typing import Any
 from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 
 def matches(root: Node) -> bool:

@@ -11,8 +11,9 @@ from typing import Any
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
-from ci_bench.records.case import Better
-from ci_bench.records.faults import nearest, show
+from ci_bench.records.faults import show
+from ci_bench.records.results import Better
+from ci_bench.records.spelling import nearest
 
 KIND = "measurements"
 VERSION = 1

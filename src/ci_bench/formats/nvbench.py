@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 _MAIN = ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean", "nv/cpu_only/time/cpu/median", "nv/cpu_only/time/cpu/mean")
 """The main time of a state: the first of these that it has."""

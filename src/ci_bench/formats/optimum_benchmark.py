@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 _PARTS = {"latency", "throughput", "memory", "energy", "efficiency"}
 _MEMORY = {"max_ram": False, "max_process_vram": False, "max_reserved": False, "max_allocated": False, "max_global_vram": True}

@@ -20,7 +20,7 @@ def parse_json(text: str) -> "Node":
     NaN and infinities are let through, since tools write them for what they could not measure; `Node.number` refuses them.
 
     Raises:
-        Unreadable: it is no JSON, is nested too deep, or names a field twice.
+        Unreadable: not valid JSON, nested too deep, or names a field twice.
     """
     try:
         return Node(json.loads(text, object_pairs_hook=_object), "$")

@@ -10,7 +10,7 @@ from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Runs, Series
 from ci_bench.formats.units import interpret
-from ci_bench.records.case import Better, Unit
+from ci_bench.records.results import Better, Unit
 
 _UNITS = {"second": "s", "byte": "bytes", "integer": "count"}
 _WRITTEN = {Unit.SECONDS: "second", Unit.BYTES: "byte", Unit.COUNT: "integer"}

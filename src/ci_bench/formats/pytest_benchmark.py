@@ -10,7 +10,7 @@ from typing import Any
 from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 _LEAST_FOR_SPREAD = 2
 

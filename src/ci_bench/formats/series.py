@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 Runs = tuple[tuple[float, ...], ...]
 

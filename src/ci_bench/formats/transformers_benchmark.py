@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from ci_bench.formats.exporting import Written
-from ci_bench.records.case import CaseResult, Fact, Metric, Status
-from ci_bench.records.results import Results
+from ci_bench.formats.exporting import Files, Written, one_file
+from ci_bench.records.results import CaseResult, Fact, Metric, Results, Status
 
 SUITE = "transformers"
 MISSING = "N/A"
@@ -42,7 +41,7 @@ class _Cell:
     value: float | None
 
 
-def write_files(results: Results) -> dict[str, Written]:
+def write_files(results: Results) -> Files:
     """The old files by their names: times and memory of inference and training where they were measured, environment, log."""
     stamp = int(datetime.fromisoformat(results.run.started_at).timestamp())
     left_out = _left_out(results)
@@ -241,3 +240,8 @@ def _left_out(results: Results) -> tuple[str, ...]:
 
 def _rows_of(results: Results) -> list[CaseResult]:
     return [row for row in results.cases if row.case.suite == SUITE]
+
+
+def export_log(results: Results) -> Files:
+    """The old log as a file."""
+    return one_file(write_log(results))

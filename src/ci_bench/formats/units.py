@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ci_bench.records.case import Unit
+from ci_bench.records.results import Unit
 
 _WORDS = {
     "sec": 1.0,

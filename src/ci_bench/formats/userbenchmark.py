@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ci_bench.formats.dynamo_csv import device_of, model_of
+from ci_bench.formats.exporting import Files, Written, one_file
 from ci_bench.formats.parsing import is_number
-from ci_bench.records.case import CaseResult, Status
-from ci_bench.records.results import Results
+from ci_bench.records.results import CaseResult, Results, Status
 
 GIGA = 1e9
 SCALES = {
@@ -34,7 +34,7 @@ class UserBenchmark:
     metrics: Mapping[str, float]
 
 
-def write(results: Results, name: str = "ci-bench") -> str:
+def write(results: Results, name: str = "ci-bench") -> Files:
     """A run's medians as one file."""
     identity = results.environment.identity
     environ = {
@@ -43,7 +43,8 @@ def write(results: Results, name: str = "ci-bench") -> str:
         "device": str(identity.get("gpu") or device_of(results)),
     }
     metrics = {key: value for row in results.cases if _counts(row) for key, value in _metrics(row, device_of(results))}
-    return json.dumps({"name": name, "environ": environ, "metrics": metrics}, indent=4, sort_keys=True, allow_nan=False) + "\n"
+    document = {"name": name, "environ": environ, "metrics": metrics}
+    return one_file(Written(text=json.dumps(document, indent=4, sort_keys=True, allow_nan=False) + "\n"))
 
 
 def read(text: str) -> UserBenchmark:

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from ci_bench.errors import GitHubUnreachable
 from ci_bench.github.archive import Contents, UnsafeArchive, read_members
 from ci_bench.github.client import Client
-from ci_bench.github.fields import Record
-from ci_bench.github.transport import TooLarge
+from ci_bench.github.http import TooLarge
+from ci_bench.github.server import Record
 
 logger = logging.getLogger(__name__)
 

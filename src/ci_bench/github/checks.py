@@ -1,7 +1,7 @@
-"""A check run on the measured commit: created or found again, its annotations sent in portions.
+"""A check run on the measured commit, its annotations sent in portions; a commit status where check runs are not allowed.
 
 Annotations are only ever appended, so after a lost answer the check is read before a portion is sent again. Of two attempts of
-one run the older never overwrites the newer's check.
+one run the older never overwrites the newer's check. Posting a status again does no harm.
 """
 
 import logging
@@ -14,8 +14,8 @@ from typing import Any
 from ci_bench.github.client import Client
 from ci_bench.github.clipping import clipped, clipped_line, utf8_bytes, utf16_units
 from ci_bench.github.context import RunId
-from ci_bench.github.fields import Record
 from ci_bench.github.outcomes import Outcome, State
+from ci_bench.github.server import Record
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +28,16 @@ _EXTERNAL = re.compile(r"ci-bench:(?P<key>[A-Za-z0-9._-]+):(?P<run>[0-9]{1,18}):
 
 
 class Conclusion(StrEnum):
-    """How a check ended. A required check lets `neutral` pass, so that is for a run that the policy lets pass."""
+    """How a check ended.
+
+    A required check lets `neutral` pass, so that is for a run that the policy lets pass. `cancelled` is for what was not judged:
+    it lets nothing pass, and blames nobody.
+    """
 
     SUCCESS = "success"
     NEUTRAL = "neutral"
     FAILURE = "failure"
+    CANCELLED = "cancelled"
 
 
 class Level(StrEnum):
@@ -157,3 +162,39 @@ def _annotation(one: Annotation) -> Mapping[str, Any]:
         "title": clipped_line(one.title, TITLE_LIMIT),
         "message": clipped(one.message, MESSAGE_LIMIT, utf8_bytes) or "no message",
     }
+
+
+STATUS_PART = "status"
+DESCRIPTION_LIMIT = 140
+
+
+class StatusState(StrEnum):
+    """GitHub's words for a commit status."""
+
+    PENDING = "pending"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """A commit status under a `context`, the name that a branch's protection can require."""
+
+    context: str
+    head_sha: str
+    state: StatusState
+    description: str
+    target_url: str | None = None
+
+
+def publish_status(client: Client, status: Status) -> Outcome:
+    """Set the status. Raises `GitHubFailed`."""
+    body = {
+        "state": status.state.value,
+        "context": status.context,
+        "description": clipped_line(status.description, DESCRIPTION_LIMIT),
+        **({"target_url": status.target_url} if status.target_url else {}),
+    }
+    client.write("POST", f"statuses/{status.head_sha}", body, seek=lambda: None)  # sent twice, it says the same
+    return Outcome(part=STATUS_PART, state=State.DONE, detail="the commit status is set", url=status.target_url)

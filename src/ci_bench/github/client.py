@@ -10,11 +10,8 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ci_bench.errors import GitHubMissing, GitHubOdd, GitHubUnreachable
-from ci_bench.github.asking import RAW, Asker, Request, Seek
-from ci_bench.github.clock import Clock
-from ci_bench.github.fields import Record
-from ci_bench.github.server import Server, parts_of
-from ci_bench.github.transport import LostExchange, Transport
+from ci_bench.github.http import RAW, Asker, Clock, LostExchange, Request, Seek, Transport
+from ci_bench.github.server import Record, Server, parts_of
 
 logger = logging.getLogger(__name__)
 

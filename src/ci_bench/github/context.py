@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_bench.errors import NotOnGitHub
-from ci_bench.github.fields import Record
-from ci_bench.github.server import PUBLIC_API, Server
+from ci_bench.github.server import PUBLIC_API, Record, Server
 
 MAX_EVENT_BYTES = 30_000_000
 TOKENS = ("CI_BENCH_GITHUB_TOKEN", "GITHUB_TOKEN")
 DEPENDABOT = "dependabot[bot]"
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BRANCH = "refs/heads/"
+_GROUP = re.compile(r"gh-readonly-queue/(?P<branch>.+)/pr-[0-9]+-(?P<base>[0-9a-f]{40})")
 _NEEDED = ("GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_EVENT_NAME", "GITHUB_SHA")
 
 
@@ -45,9 +45,9 @@ class Context:
     """The workflow's view.
 
     `event` is the event that measured; `workflow` is the path of the file that did, `conclusion` how that run ended, if this is
-    another. `base_branch` and `base_sha` are what head wants to get into, as far as the event says. `pull_number` is only known
-    to an event of a pull request. `read_only` says that the token can only read, and that this is as it should be: a fork's
-    pull request, or Dependabot's.
+    another. `base_branch` and `base_sha` are what head wants to get into, as far as the event says; `default_branch` is the
+    repository's. `pull_number` is only known to an event of a pull request. `read_only` says that the token can only read, and
+    that this is as it should be: a fork's pull request, or Dependabot's.
     """
 
     repository: str
@@ -63,6 +63,12 @@ class Context:
     read_only: bool = False
     run_url: str | None = None
     conclusion: str | None = None
+    default_branch: str | None = None
+
+    @property
+    def is_for_pull_request(self) -> bool:
+        """Whether what was measured is a pull request's."""
+        return self.event.startswith("pull_request")
 
 
 def server_of(environ: Mapping[str, str]) -> Server:
@@ -111,6 +117,7 @@ def _event(path: str | None) -> Record:
 def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) -> Context:
     """In the workflow that reports: everything from the run that measured."""
     sha, run = _sha(measured.text("head_sha")), measured.number("id")
+    base, base_sha = _base_of_measured(event, measured)
     if sha is None or run is None:
         raise NotOnGitHub("the event file has no id and head_sha of the workflow_run that measured")
     return Context(
@@ -126,9 +133,25 @@ def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) ->
             repository_id=measured.number("head_repository", "id"),
         ),
         workflow=measured.text("path") or event.text("workflow", "path"),
+        base_branch=base,
+        base_sha=base_sha,
         run_url=measured.text("html_url"),
         conclusion=measured.text("conclusion"),
+        default_branch=event.text("repository", "default_branch"),
     )
+
+
+def _base_of_measured(event: Record, measured: Record) -> tuple[str | None, str | None]:
+    """What a run that is for no pull request was for: a branch of this repository, or what a merge group is to get into.
+
+    GitHub names the branch of a merge group ``gh-readonly-queue/BRANCH/pr-NUMBER-COMMIT``, with the commit that it is made on.
+    """
+    branch, kind = measured.text("head_branch"), measured.text("event")
+    ours = measured.number("head_repository", "id") == event.number("repository", "id")
+    if branch is None or not ours or kind is None or kind.startswith("pull_request"):
+        return None, None
+    group = _GROUP.fullmatch(branch) if kind == "merge_group" else None
+    return (group["branch"], group["base"]) if group else (branch, None)
 
 
 def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context:
@@ -155,6 +178,7 @@ def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context
         pull_number=pull.number("number"),
         read_only=(theirs != own or bot) and plain.event == "pull_request",
         run_url=plain.run_url,
+        default_branch=plain.default_branch,
     )
 
 
@@ -183,6 +207,7 @@ def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, b
         base_branch=(base or "").removeprefix(_BRANCH) or None,
         base_sha=_sha(base_sha),
         run_url=f"{server}/{repository}/actions/runs/{run.id}",
+        default_branch=event.text("repository", "default_branch"),
     )
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from ci_bench.errors import BadInput, GitHubOdd
 from ci_bench.github.client import Client
 from ci_bench.github.clipping import clipped, clipped_line, utf16_units
-from ci_bench.github.comments import ACTIONS_BOT, LIMIT
-from ci_bench.github.fields import Record
-from ci_bench.github.marker import KEY
+from ci_bench.github.comments import ACTIONS_BOT, KEY, LIMIT
 from ci_bench.github.outcomes import Outcome, State
+from ci_bench.github.server import Record
 
 logger = logging.getLogger(__name__)
 

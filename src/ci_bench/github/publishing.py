@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
-from ci_bench.github import checks, comments, statuses
-from ci_bench.github.checks import Check, Conclusion
+from ci_bench.github import checks, comments
+from ci_bench.github.checks import Check, Conclusion, Status, StatusState
 from ci_bench.github.client import Client
 from ci_bench.github.comments import Sticky
 from ci_bench.github.outcomes import Outcome, State, attempt
-from ci_bench.github.statuses import Status, StatusState
 
 
 class CheckMode(StrEnum):
@@ -22,21 +22,19 @@ class CheckMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """What to tell. Without a `sticky` comment, `no_comment` says why there is none."""
+    """What to tell: the check, and a `sticky` comment on each pull request; `no_comment` says why there is none."""
 
     check: Check
     check_mode: CheckMode = CheckMode.AUTO
-    sticky: Sticky | None = None
+    sticky: tuple[Sticky, ...] = ()
     no_comment: Outcome | None = None
 
 
 def publish(client: Client, publication: Publication) -> tuple[Outcome, ...]:
     """Write the check first: it is what can be required. Never raises `GitHubFailed`."""
     outcomes = [_mark(client, publication)]
-    if publication.sticky is not None:
-        sticky = publication.sticky
-        outcomes.append(attempt(comments.PART, lambda: comments.publish_comment(client, sticky)))
-    elif publication.no_comment is not None:
+    outcomes += [attempt(comments.PART, partial(comments.publish_comment, client, one)) for one in publication.sticky]
+    if publication.no_comment is not None:
         outcomes.append(publication.no_comment)
     return tuple(outcomes)
 
@@ -49,16 +47,21 @@ def _mark(client: Client, publication: Publication) -> Outcome:
         marked = attempt(checks.PART, lambda: checks.publish_check(client, check))
         if mode is CheckMode.CHECK_RUN or marked.state is not State.REFUSED:
             return marked
-    return attempt(statuses.PART, lambda: statuses.publish_status(client, status_of(check)))
+    return attempt(checks.STATUS_PART, lambda: checks.publish_status(client, status_of(check)))
 
 
 def status_of(check: Check) -> Status:
     """The commit status that stands in for a check."""
-    states = {None: StatusState.PENDING, Conclusion.FAILURE: StatusState.FAILURE}
+    states = {
+        None: StatusState.PENDING,
+        Conclusion.SUCCESS: StatusState.SUCCESS,
+        Conclusion.NEUTRAL: StatusState.SUCCESS,
+        Conclusion.CANCELLED: StatusState.ERROR,
+    }
     return Status(
         context=check.name,
         head_sha=check.head_sha,
-        state=states.get(check.conclusion, StatusState.SUCCESS),
+        state=states.get(check.conclusion, StatusState.FAILURE),
         description=check.title,
         target_url=check.details_url,
     )

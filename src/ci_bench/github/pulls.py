@@ -1,4 +1,4 @@
-"""The pull request that a run is for, as GitHub tells; never by a number out of an artifact, where a fork could write any."""
+"""The pull requests that a run is for, as GitHub tells; never by a number out of an artifact, where a fork could write any."""
 
 import logging
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from ci_bench.errors import GitHubMissing
 from ci_bench.github.client import Client
 from ci_bench.github.context import Context
-from ci_bench.github.fields import Record
+from ci_bench.github.server import Record
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullRequest:
-    """An open or closed pull request of this repository. `base_branch` is what it wants to get into."""
+    """An open pull request of this repository. `base_branch` is what it wants to get into."""
 
     number: int
     base_branch: str
@@ -29,26 +29,38 @@ class NoPullRequest:
     answered: bool = True
 
 
-def find_pull(client: Client, context: Context) -> PullRequest | NoPullRequest:
-    """The pull request whose head is the measured commit. Raises `GitHubFailed`.
+def find_pulls(client: Client, context: Context) -> tuple[PullRequest, ...] | NoPullRequest:
+    """The open pull requests whose head is the measured commit, the event's own first. Raises `GitHubFailed`.
 
-    An event of a pull request names it. Otherwise it is looked for by the branch that the commit came from, and has to be the
-    only open one that is at this very commit: one that has moved on is none of this run's business.
+    Several may have the same head: one branch into two others, say. Each of them is at this very commit, out of the repository
+    that the run says; one that is closed, or has moved on, is none of this run's business.
     """
-    if context.pull_number is not None:
+    own = context.pull_number
+    if own is not None:
         try:
-            return _pull(client.get(f"pulls/{context.pull_number}"), context)
+            record = client.get(f"pulls/{own}")
         except GitHubMissing as error:
             return NoPullRequest(reason=str(error))
+        if record.text("state") != "open":
+            return NoPullRequest(reason=f"pull request {own} is closed")
+        if record.text("head", "sha") != context.head.sha:
+            return NoPullRequest(reason=f"pull request {own} has moved on to another commit than {context.head.sha[:12]}")
+        others = [pull for pull in _listed(client, context) if pull.number != own]
+        return (_pull(record, context), *others)
     head = context.head
     if head.owner is None or head.branch is None:
         return NoPullRequest(reason="the repository or branch that the commit came from is gone, or the run is for no branch")
+    reason = f"no open pull request has {head.owner}:{head.branch} at {head.sha[:12]} as its head"
+    return tuple(_listed(client, context)) or NoPullRequest(reason=reason)
+
+
+def _listed(client: Client, context: Context) -> list[PullRequest]:
+    head = context.head
+    if head.owner is None or head.branch is None:
+        return []
     listing = client.pages("pulls", {"head": f"{head.owner}:{head.branch}", "state": "open"})
-    fitting = [record for record in Record.each(listing.items) if _fits(record, context)]
-    if len(fitting) == 1:
-        return _pull(fitting[0], context)
-    found = f"{len(fitting)} open pull requests have" if fitting else "no open pull request has"
-    return NoPullRequest(reason=f"{found} {head.owner}:{head.branch} at {head.sha[:12]} as its head")
+    found = [_pull(record, context) for record in Record.each(listing.items) if _fits(record, context)]
+    return sorted(found, key=lambda pull: pull.number)
 
 
 def _fits(record: Record, context: Context) -> bool:

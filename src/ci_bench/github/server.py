@@ -1,10 +1,106 @@
-"""Where GitHub is and who asks: the address of its API, the repository, the token."""
+"""Where GitHub is and who asks, how the fields of its JSON are read, and what of all that may be shown.
 
+A field that is missing, null or of another type is `None`, never a guess. Tokens, passwords in addresses, and queries (that of
+a signed address opens what it names) are taken out of every text, and of the log of the HTTP library, which prints whole
+addresses.
+"""
+
+import logging
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from ci_bench.errors import NotOnGitHub
+from ci_bench.errors import GitHubOdd, NotOnGitHub
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON object. Every accessor takes the names on the way: ``record.text("user", "login")``."""
+
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, value: Any) -> "Record":
+        """Take parsed JSON for an object. Raises `GitHubOdd` for anything else."""
+        if not isinstance(value, Mapping):
+            raise GitHubOdd("the answer holds no object where one is expected")
+        return cls(value)
+
+    @classmethod
+    def each(cls, items: Sequence[Any]) -> Iterator["Record"]:
+        """The objects of a list; anything else in it is skipped."""
+        return (cls(item) for item in items if isinstance(item, Mapping))
+
+    def text(self, *names: str) -> str | None:
+        """A text."""
+        value = self._at(names)
+        return value if isinstance(value, str) else None
+
+    def number(self, *names: str) -> int | None:
+        """An integer, such as an id."""
+        value = self._at(names)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def truth(self, *names: str) -> bool | None:
+        """True or false."""
+        value = self._at(names)
+        return value if isinstance(value, bool) else None
+
+    def inner(self, *names: str) -> "Record | None":
+        """An object within."""
+        value = self._at(names)
+        return Record(value) if isinstance(value, Mapping) else None
+
+    def need_text(self, *names: str) -> str:
+        """A text that has to be there. Raises `GitHubOdd`."""
+        value = self.text(*names)
+        if value is None:
+            raise GitHubOdd(f"the answer lacks the text {'.'.join(names)}")
+        return value
+
+    def need_number(self, *names: str) -> int:
+        """An integer that has to be there. Raises `GitHubOdd`."""
+        value = self.number(*names)
+        if value is None:
+            raise GitHubOdd(f"the answer lacks the number {'.'.join(names)}")
+        return value
+
+    def _at(self, names: Sequence[str]) -> Any:
+        value: Any = self.fields
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+
+HIDDEN = "***"
+_QUERY = re.compile(r"(?<=[\w/%.-])\?[^\s'\"<>()]+")
+_USER = re.compile(r"(?<=://)[^/\s@'\"]+@")
+_LOGGERS = ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanager")
+
+
+def redacted(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without queries, without users and passwords in addresses, and without `secrets`."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN) if secret else text
+    return _USER.sub(f"{HIDDEN}@", _QUERY.sub(f"?{HIDDEN}", text))
+
+
+class _WithoutQueries(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage()), ()
+        return True
+
+
+_FILTER = _WithoutQueries()
+
+
+def quiet_http_logs() -> None:
+    """Free the HTTP library's log records of queries; harmless to call again."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
+
 
 PUBLIC_API = "https://api.github.com"
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")

@@ -1,4 +1,7 @@
-"""What is wrong now: the lines whose level is worse than it was, by how grave that is; and how it is told. Pure."""
+"""What is wrong now: the lines whose level is worse than it was, by how grave that is, and the issue's text about it. Pure.
+
+The text is GitHub's Markdown; every name in it may be a stranger's.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +9,9 @@ from dataclasses import dataclass
 from ci_bench.history.lines import Line
 from ci_bench.judge.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
-from ci_bench.records.case import Better, Unit
-from ci_bench.records.policy import Policy, Rule, Severity
+from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.units import worse_and_better
+from ci_bench.report.text import code, plain
 
 SHOWN = 30
 _SHORT = 12
@@ -37,7 +41,7 @@ class Alarm:
         points = self.line.points
         levels = f"{quantity(self.move.before, points.unit)} → {quantity(self.move.after, points.unit)}"
         size = percent(self.move.worse) if self.move.worse != float("inf") else "from nothing"
-        return f"{self.line.name}: {size} {_worse(points.unit, points.better)}, {levels}"
+        return f"{self.line.name}: {size} {worse_and_better(points.unit, points.better)[0]}, {levels}"
 
     @property
     def where(self) -> str:
@@ -75,7 +79,45 @@ def told(alarms: Sequence[Alarm], *, lines: int, runs: int) -> str:
     return "\n".join([*text, *([f"and {rest} more"] if rest > 0 else [])]) + "\n"
 
 
-def _worse(unit: Unit, better: Better) -> str:
-    if better is Better.HIGHER:
-        return "lower"
-    return {Unit.SECONDS: "slower"}.get(unit, "more")
+SHOWN_IN_ISSUE = 40
+
+
+def issue_title(alarms: Sequence[Alarm]) -> str:
+    """One line: what got worse, how many series."""
+    if len(alarms) == 1:
+        return f"Trend: {alarms[0].text}"
+    return f"Trend: {count_of(len(alarms), 'series').removesuffix('s')} got worse, first {alarms[0].line.name}"
+
+
+def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url: str | None = None) -> str:
+    """The body: each open change with the suspected range, what else changed then, and what to do; or the last word."""
+    if not alarms:
+        return f"Every series is back where it was, or has been as it is for long enough to be the new normal.{_seen(run_url)}\n"
+    parts = ["Runs of this branch have become worse and have stayed so. The commits that are suspected:", ""]
+    for alarm in alarms[:SHOWN_IN_ISSUE]:
+        parts.append(f"- **{plain(alarm.text)}**, {plain(alarm.where)} ({plain(alarm.line.hardware)})")
+        parts += [f"  - the environment changed with it: {code(change)}" for change in alarm.line.environment_of(alarm.move)]
+        parts += [f"  - {plain(alarm.confirmed)}"] if alarm.confirmed else []
+        parts += [f"  - {name}: {url}" for name, url in _runs(alarm)]
+    if len(alarms) > SHOWN_IN_ISSUE:
+        parts.append(f"- and {len(alarms) - SHOWN} more")
+    first = alarms[0]
+    before, after = first.commits
+    if before and after:
+        parts += ["", "To find the commit on the same machine:", "", "```sh", _command(first, before, after), "```"]
+    parts += [f"\n[The trend page]({page_url})"] if page_url else []
+    return "\n".join(parts) + _seen(run_url) + "\n\nThis issue is kept up to date, and closed once all is well.\n"
+
+
+def _command(alarm: Alarm, before: str, after: str) -> str:
+    """Names in it are of a fixed alphabet: case ids and commits."""
+    return f"ci-bench bisect {before} {after} --case '{alarm.line.points.case}' --metric {alarm.line.points.metric}"
+
+
+def _runs(alarm: Alarm) -> list[tuple[str, str]]:
+    before, after = alarm.line.between(alarm.move)
+    return [(name, run.url) for name, run in (("the run before", before), ("the run after", after)) if run.url]
+
+
+def _seen(run_url: str | None) -> str:
+    return f"\n\nLast looked at in {run_url}" if run_url else ""

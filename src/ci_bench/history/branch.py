@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from ci_bench.errors import CannotWrite, GitFailed
-from ci_bench.history.shelf import Files, Found, Moved, read_folder
+from ci_bench.history.store import Files, Found, Moved, read_folder
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Git(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BranchShelf:
+class BranchStore:
     """A store on branch `name`, of this repository or, with `remote`, of another one. `pause` waits before another try."""
 
     git: Git

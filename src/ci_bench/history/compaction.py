@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ci_bench import __version__
 from ci_bench.errors import CannotWrite
 from ci_bench.history.points import chosen, joined
-from ci_bench.history.shelf import Files, Found, Moved, Shelf, file_of
+from ci_bench.history.store import Files, Found, Moved, Store, file_of
 from ci_bench.records.history import History
 
 MOST_BYTES = 32_000_000
@@ -37,17 +37,17 @@ class Compaction:
     dropped: int
 
 
-def compact(shelf: Shelf, *, most_bytes: int = MOST_BYTES) -> Compaction:
+def compact(store: Store, *, most_bytes: int = MOST_BYTES) -> Compaction:
     """Make one pack per machine, and thin out until the store fits `most_bytes`. Broken files are left where they are.
 
     Raises:
         CannotWrite: others kept changing the store.
     """
     for _ in range(_TRIES):
-        found = shelf.read()
+        found = store.read()
         packs, dropped = _packed(found, most_bytes)
         try:
-            shelf.replace(packs, [file.name for file in found.files if file.name not in packs], found.state)
+            store.replace(packs, [file.name for file in found.files if file.name not in packs], found.state)
         except Moved:
             continue
         return Compaction(

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.judge.trend import RECENT, Move, Trend, look
-from ci_bench.records.case import Fact
 from ci_bench.records.history import Entry, History, Points
+from ci_bench.records.results import Fact
 
 HARDWARE = (
     *("device", "gpu", "gpu_memory_bytes", "gpu_multiprocessors", "gpu_capability", "cpu", "cpu_cores"),

@@ -15,8 +15,8 @@ from ci_bench.history.alarms import Alarm
 from ci_bench.history.lines import Line
 from ci_bench.judge.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
-from ci_bench.records.case import Better
 from ci_bench.records.history import Entry
+from ci_bench.records.results import Better
 from ci_bench.report.html.markup import Html, join, tag
 from ci_bench.report.html.page import Assets, render_page
 from ci_bench.report.html.tables import figure, identifier, scrolling, word

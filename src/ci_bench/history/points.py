@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from ci_bench.judge.calibration import fingerprint, instant
-from ci_bench.judge.cases.lines import TIMES
-from ci_bench.judge.statistics.noise import Floats, trimmed_mean
-from ci_bench.records.case import CaseResult, Metric, Status
+from ci_bench.judge.noise import Floats, trimmed_mean
 from ci_bench.records.history import LARGEST, Entry, History, Machine, Points
-from ci_bench.records.results import Results, RunState
+from ci_bench.records.results import CaseResult, Metric, Results, RunState, Status
+from ci_bench.records.units import TIMES
 
 _AT_REST = {Status.OK, Status.SKIPPED}
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import betaincinv
 
+from ci_bench.judge import sequential
 from ci_bench.judge.calibration import Name, instant, learned
-from ci_bench.judge.metrics.paired import margins
-from ci_bench.judge.statistics import sequential
-from ci_bench.judge.statistics.noise import Floats
-from ci_bench.judge.statistics.ruling import Code, Rule, Ruling
+from ci_bench.judge.noise import Floats
+from ci_bench.judge.paired import margins
+from ci_bench.judge.sequential import Code, Rule, Ruling
 from ci_bench.records.calibration import Calibration, PastSeries
 from ci_bench.records.comparison import Interval
-from ci_bench.records.policy import Policy
+from ci_bench.records.config import Policy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,17 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci_bench.errors import BadInput
-from ci_bench.judge.cases.lines import Line, times_of_both
-from ci_bench.judge.metrics.disturbance import in_turns
-from ci_bench.judge.metrics.launches import figures
-from ci_bench.judge.statistics import noise
-from ci_bench.judge.statistics.noise import Floats, Learned
-from ci_bench.judge.statistics.ruling import Rule
-from ci_bench.judge.statistics.sequential import resolvable
+from ci_bench.judge import noise
+from ci_bench.judge.metrics import in_turns
+from ci_bench.judge.noise import Floats, Learned
+from ci_bench.judge.paired import figures
+from ci_bench.judge.pairing import Line, times_of_both
+from ci_bench.judge.sequential import Rule, resolvable
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.calibration import LARGEST_RATIO, Calibration, PastRun, PastSeries
-from ci_bench.records.case import Fact
-from ci_bench.records.results import Results
+from ci_bench.records.results import Fact, Results
 
 MOST_LAUNCHES = 200
 """Launches kept of each metric: enough for any estimate, and a bound for the document."""
@@ -78,7 +76,7 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
     if None not in commits and commits[0] != commits[1]:
         message = f"the two sides are commits {commits[0]} and {commits[1]}; a calibration measures one commit against itself"
         raise BadInput(message)
-    lines = times_of_both(*in_turns(base, head), lambda _, __: 0.0)
+    lines = times_of_both(*in_turns(base, head))
     numbers = {launch.launch for line in lines for launch in line.head[0].launches}
     found = figures([(line.base[0], line.head[0]) for line in lines], most=len(numbers))
     series = tuple(filter(None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))))

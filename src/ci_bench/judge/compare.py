@@ -1,7 +1,7 @@
 """Head against base, case by case: pairs, arm speedups, parity and checks, each with a reason.
 
 Owns when nothing can be compared, which rule judges times, and what makes a case's row. Which case stands against which is in
-`matching`; the word for one metric comes from `pairs`, that for a case from `case_verdict`, the policy's from `verdict`.
+`pairing`, the verdict of one metric from `metrics`, the policy's from `headline`.
 """
 
 from collections.abc import Sequence
@@ -11,24 +11,17 @@ from functools import partial
 from itertools import chain
 
 from ci_bench.judge.calibration import describe, learned
-from ci_bench.judge.cases.arms import arm_speedups
-from ci_bench.judge.cases.case_verdict import case_verdict
-from ci_bench.judge.cases.lines import Line, known_of
-from ci_bench.judge.cases.matching import Match, Matching
-from ci_bench.judge.cases.missing import missing_checks, missing_metrics, missing_parity
-from ci_bench.judge.cases.outcome import Judged
-from ci_bench.judge.metrics.disturbance import alone, in_turns
-from ci_bench.judge.metrics.paired import judge_turns, turns_of
-from ci_bench.judge.metrics.pairs import TimedRule, judge_lines
-from ci_bench.judge.metrics.screening import screen
-from ci_bench.judge.parity.candidates import parity_findings
-from ci_bench.judge.parity.learning import learning_of
-from ci_bench.judge.policy.findings import Compared
-from ci_bench.judge.policy.verdict import judge
-from ci_bench.judge.statistics.ruling import Rule
-from ci_bench.judge.statistics.series import Known
+from ci_bench.judge.cases import arm_speedups, missing_checks, missing_metrics, missing_parity
+from ci_bench.judge.headline import judge
+from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
+from ci_bench.judge.paired import judge_turns, turns_of
+from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
+from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
+from ci_bench.judge.policy import Compared, Scope
+from ci_bench.judge.ratios import Known
+from ci_bench.judge.screening import screen
+from ci_bench.judge.sequential import Rule
 from ci_bench.records.calibration import Calibration
-from ci_bench.records.case import CaseResult, Check, Outcome, Role
 from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
@@ -40,8 +33,8 @@ from ci_bench.records.comparison import (
     Side,
     Verdict,
 )
-from ci_bench.records.policy import Policy
-from ci_bench.records.results import Environment, Results
+from ci_bench.records.config import Policy
+from ci_bench.records.results import CaseResult, Check, Environment, Outcome, Results, Role
 
 NOT_RECORDED = "not recorded"
 
@@ -57,11 +50,12 @@ def compare(
     calibration: Calibration | None = None,
     now: datetime | str | None = None,
     rule: Rule | None = None,
+    scope: Scope = Scope(),  # noqa: B008 - frozen
 ) -> Comparison:
     """Compares two runs, or judges head alone where there is no base (`absence` then says why), under `policy`.
 
     Of a paired run, `calibration` holds past runs of unchanged code, `now` is the moment against which they are old (head's own
-    start, unless given), and `rule` the one that decided how many launches were taken.
+    start, unless given), and `rule` the one that decided how many launches were taken; `scope` is what `binding` says of head.
 
     Raises:
         BadInput: `now` is no moment of time.
@@ -78,11 +72,11 @@ def compare(
     lines = [*chain.from_iterable(match.lines for match in matches), *chain.from_iterable(lost for _, lost in removed)]
     if paired:
         known, words = describe(calibration, head.environment.identity)
-        timed = _in_turns(known, words, now or head.run.started_at, rule or Rule())
+        sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule())
     else:
-        timed = partial(screen, drift=policy.drift_of(head.environment.identity.get("device")))
+        sampled = partial(screen, drift=policy.drift_of(head.environment.identity.get("device")))
     facts = known_of(lines)
-    pairs, judged = judge_lines(lines, facts, timed)
+    pairs, judged = judge_lines(lines, facts, sampled)
     compared = Compared(
         mode=mode,
         head=_side(head),
@@ -91,6 +85,7 @@ def compare(
         mismatches=mismatches,
         cases=_cases(matching, matches, removed, pairs, arm_speedups(matches, facts, judged.changes, with_base=not mismatches)),
         shifts=judged.shifts,
+        scope=scope,
     )
     return Comparison(
         tool_version=tool_version,
@@ -122,7 +117,7 @@ def _barrier(mismatches: tuple[Mismatch, ...]) -> str | None:
     return f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
 
 
-def _in_turns(calibration: Calibration | None, words: str, now: datetime | str, rule: Rule) -> TimedRule:
+def _in_turns(calibration: Calibration | None, words: str, now: datetime | str, rule: Rule) -> SampledRule:
     """The rule for a paired run: launch by launch, with the noise that was learned."""
 
     def judged(lines: Sequence[Line], _: Known) -> Judged:
@@ -169,6 +164,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         checks=(*(_counted(check, match.base, head) for check in head.checks), *missing_checks(usable, head)),
         parity=(*_parity(head), *missing_parity(usable, head)),
         learning=learning_of(usable, head),
+        outputs=None if matching.barrier else outputs_of(match.base, head),
         base_faults=_own_faults(usable) if usable else (),
         facts=head.facts,
         arms=head.case.arms,

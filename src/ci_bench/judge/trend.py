@@ -1,6 +1,12 @@
-"""What a long series says: its level now, the noise around it, its steps, and whether one for the worse is still open. Pure.
+"""What a long series says: its level now, the noise around it, its steps, and whether one for the worse is open. Pure numpy.
 
-Owns which way is worse, what counts as recovered, and how recent a step has to be to matter. The scan is in `changes`.
+Owns which way is worse, what counts as recovered, how recent a step has to be to matter, and where levels moved: a winsorised
+scan, on many series at once. Single wild values are pulled in towards a running median; then, for each place k of a stretch of
+n values, the difference of the means left and right of it stands against their spread,
+``T_k = |left - right| / (s sqrt(1/k + 1/(n - k)))``. Values that follow each other alike carry less than independent ones, so T
+is multiplied by ``sqrt((1 - rho) / (1 + rho))``, rho being the lag-1 autocorrelation around the two levels. The largest T counts
+as a step beyond what white noise of that length reaches with probability `LEVEL`, found by simulation
+(`benchmarks/history_quality.py --thresholds`).
 """
 
 import math
@@ -9,14 +15,190 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from ci_bench.judge.statistics.changes import find_steps
-from ci_bench.judge.statistics.noise import Floats
-from ci_bench.records.case import Better
+from ci_bench.judge.noise import Floats, nan_median
+from ci_bench.records.results import Better
+
+Places = NDArray[np.intp]
+
+EDGE = 3
+"""Points that each side of a step has at least: an alarm waits for the third run after the change."""
+WINDOW, PULL = 15, 2.5
+"""Width of the running median, and how many robust standard deviations a value may be away from it."""
+MOST_RHO = 0.7
+LEAST = 2 * EDGE + 2
+"""Points of a stretch that is looked at; fewer say nothing about their own spread."""
+
+_NORMAL_MAD = 1.4826
+_BIAS = 5.0
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scans:
+    """The strongest step of each series: how strong (`score`), and before which index (`place`). Both are [series]."""
+
+    score: Floats
+    place: Places
+
+
+def winsorised(values: Floats) -> Floats:
+    """Each row [series, points] with values beyond `PULL` robust standard deviations from a running median pulled in to there.
+
+    Towards either end the window reaches two values further inwards than outwards: three values of a new level are followed, a
+    single wild one is not.
+    """
+    half, places = WINDOW // 2, np.arange(values.shape[1])[:, None]
+    back, on = np.minimum(places, half), np.minimum(places[::-1], half)
+    away = np.arange(-half, half + 1)
+    seen = (away >= -np.minimum(back, on + 2)) & (away <= np.minimum(on, back + 2))
+    windows = sliding_window_view(np.pad(values, ((0, 0), (half, half))), WINDOW, axis=1)
+    middle = nan_median(np.where(seen, windows, np.nan), axis=-1)
+    apart = values - middle
+    reach = PULL * _NORMAL_MAD * np.median(np.abs(apart), axis=1, keepdims=True)
+    return np.asarray(middle + np.where(reach > 0, np.clip(apart, -reach, reach), apart), dtype=np.float64)
+
+
+def scan(values: Floats) -> Scans:
+    """The strongest step in each row [series, points]; rows hold finite values, already winsorised, `LEAST` at least."""
+    rows, points = values.shape
+    centred = values - values.mean(axis=1, keepdims=True)
+    left = np.arange(EDGE, points - EDGE + 1, dtype=np.float64)
+    right = points - left
+    sums = np.cumsum(centred, axis=1)[:, EDGE - 1 : points - EDGE]
+    total = np.sum(centred**2, axis=1, keepdims=True)
+    # With a mean of zero the right sum is minus the left one, and the squares around both levels are what the step leaves.
+    rounding = points * (_ROUNDING * np.abs(values).max(axis=1, keepdims=True)) ** 2
+    gain = np.where(total > rounding, sums**2 * (1 / left + 1 / right), 0.0)
+    rest = np.maximum(total - gain, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        square = np.where(gain > 0, gain / (rest / (points - 2)), 0.0)
+    best = np.argmax(square, axis=1)
+    every, place = np.arange(rows), best + EDGE
+    residuals = _around_levels(centred, place, sums[every, best])
+    score = np.sqrt(square[every, best]) * _dependence(residuals)
+    return Scans(score=np.asarray(score, dtype=np.float64), place=np.asarray(place, dtype=np.intp))
+
+
+def _around_levels(centred: Floats, place: Places, sums: Floats) -> Floats:
+    points = centred.shape[1]
+    before = np.arange(points) < place[:, None]
+    levels = np.where(before, (sums / place)[:, None], (-sums / (points - place))[:, None])
+    return np.asarray(centred - levels, dtype=np.float64)
+
+
+def _dependence(residuals: Floats) -> Floats:
+    """``sqrt((1 - rho) / (1 + rho))``, with rho within 0 and `MOST_RHO`.
+
+    What is estimated around two levels that were chosen to fit best is too low, by about ``5 (1 + rho) / points`` for white noise
+    and for rho = 0.4 (by simulation); without the correction, short series that follow themselves alarm falsely.
+    """
+    points = residuals.shape[1]
+    squares = np.sum(residuals**2, axis=1)
+    lagged = np.sum(residuals[:, 1:] * residuals[:, :-1], axis=1)
+    rho = np.divide(lagged, squares, out=np.zeros_like(squares), where=squares > 0)
+    rho = np.clip(rho + _BIAS * (1 + rho) / points, 0.0, MOST_RHO)
+    return np.asarray(np.sqrt((1 - rho) / (1 + rho)), dtype=np.float64)
+
+
+LEVEL = 0.0002
+"""How often white noise reaches the threshold in one scan. Every run is a new look at almost the same values: at this level, one
+series of white noise in forty raises an alarm at some time in two thousand runs; at 0.005, every second one does."""
+_POINTS = (8, 9, 10, 12, 16, 20, 30, 40, 60, 100, 200, 400, 800)
+_THRESHOLDS = (8.36, 8.98, 7.85, 7.27, 6.40, 6.02, 5.40, 5.12, 5.00, 4.82, 4.78, 4.72, 4.72)
+"""The score that white noise of so many points exceeds with probability `LEVEL`; values that follow themselves with rho = 0.4
+exceed it in 0.5 % of scans at most (``python -m benchmarks.history_quality --thresholds``). Up to 20 points counted in 1,000,000
+draws, beyond by the tail of fewer."""
+MOST_POINTS = 800
+"""Points of a scan: what is older than that tells nothing new about a level."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A change of level: the first place of the new level, how strong it is, and whether a slope explains it better."""
+
+    place: int
+    score: float
+    drift: bool
+
+
+def threshold(points: int) -> float:
+    """The score beyond which a step among so many points counts; infinite for too few."""
+    return float(np.interp(math.log(points), np.log(_POINTS), _THRESHOLDS)) if points >= LEAST else math.inf
+
+
+def find_steps(values: Floats, *, least: float) -> tuple[Step, ...]:
+    """The steps of one series [points], in order: stretches are split until no step counts, or none is as large as `least`.
+
+    `values` are finite. Steps that only stood out beside a larger one, found later, are taken back.
+    """
+    found: set[int] = set()
+    open_stretches = _overlapping(len(values))
+    while open_stretches:
+        start, stop = open_stretches.pop()
+        step = _step(values, start, stop, least)
+        if step is not None:
+            found.add(step.place)
+            open_stretches += [(start, step.place), (step.place, stop)]
+    return _confirmed(values, sorted(found), least)
+
+
+def _overlapping(points: int) -> list[tuple[int, int]]:
+    """Stretches of `MOST_POINTS` that overlap by half, the last of them up to the end."""
+    starts = range(max(0, points - MOST_POINTS), -MOST_POINTS // 2, -MOST_POINTS // 2)
+    return [(max(0, start), min(points, max(0, start) + MOST_POINTS)) for start in starts]
+
+
+def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Step, ...]:
+    """Each step once more, between its neighbours, where it may turn out to be elsewhere; the weakest that fails goes first."""
+    kept = list(places)
+    while kept:
+        ends = [0, *kept, len(values)]
+        steps = [_step(values, ends[index], ends[index + 2], least, about=place) for index, place in enumerate(kept)]
+        lost = next((index for index, step in enumerate(steps) if step is None), None)
+        if lost is None:
+            return tuple(step for step in steps if step is not None)
+        del kept[lost]
+    return ()
+
+
+def _step(values: Floats, start: int, stop: int, least: float, *, about: int | None = None) -> Step | None:
+    """The strongest step of a stretch, if it counts; of a long one, what lies around `about`."""
+    if about is not None:
+        start, stop = max(start, about - MOST_POINTS // 2), min(stop, about + MOST_POINTS // 2)
+    if stop - start < LEAST:
+        return None
+    stretch = winsorised(values[None, start:stop])
+    found = scan(stretch)
+    place = start + int(found.place[0])
+    left, right = values[start:place], values[place:stop]
+    if not found.score[0] > threshold(stop - start) or abs(float(np.median(right)) - float(np.median(left))) < least:
+        return None
+    if not (_keeps(right, left) and _keeps(left, right)):
+        return None
+    return Step(place=place, score=float(found.score[0]), drift=_slopes(stretch[0], place - start))
+
+
+def _keeps(part: Floats, other: Floats) -> bool:
+    """Whether a part of `EDGE` values is on its own side throughout: else it is one value less, and too short to tell."""
+    own, across = float(np.median(part)), float(np.median(other))
+    return len(part) > EDGE or bool(np.all(np.abs(part - own) < np.abs(part - across)))
+
+
+def _slopes(values: Floats, place: int) -> bool:
+    """Whether one straight line leaves less than two levels do, which have a parameter more."""
+    time = np.arange(len(values)) - (len(values) - 1) / 2
+    centred = values - values.mean()
+    line = centred - time * (time @ centred) / (time @ time)
+    steps = sum(float(np.sum((part - part.mean()) ** 2)) for part in (values[:place], values[place:]))
+    return float(line @ line) < steps
+
 
 RECENT = 100
 """Runs after which a step that nobody mended is taken for the new normal."""
-_NORMAL_MAD = 1.4826
+
 _TINY = 1e-12
 
 

@@ -2,11 +2,11 @@
 
 import math
 
-from ci_bench.records.case import Better, Unit
 from ci_bench.records.comparison import Interval, Pair
+from ci_bench.records.results import Better, Unit
+from ci_bench.records.units import worse_and_better
 
 _MIB = 1024**2
-_WORSE_BETTER = {Unit.SECONDS: ("slower", "faster"), Unit.BYTES: ("more", "less"), Unit.COUNT: ("more", "fewer")}
 _WHOLE, _PLAIN = 1.0, 1e6
 
 
@@ -36,16 +36,20 @@ def change(speedup: float, unit: Unit, better: Better) -> str:
     """How head stands to base: ``12.3 % slower``, ``3 % less``, ``5 % higher``."""
     if speedup == 1:
         return "no change"
-    if better is Better.HIGHER:
-        words, relative = ("lower", "higher"), speedup - 1
-    else:
-        words, relative = _WORSE_BETTER.get(unit, ("higher", "lower")), 1 / speedup - 1
-    return f"{percent(relative)} {words[speedup > 1]}"
+    relative = speedup - 1 if better is Better.HIGHER else 1 / speedup - 1
+    return f"{percent(relative)} {worse_and_better(unit, better)[speedup > 1]}"
 
 
 def interval_text(interval: Interval) -> str:
     """An interval of a speedup with its level."""
     return f"{percent(interval.level)} interval {interval.low:.3f} to {interval.high:.3f}"
+
+
+def doubt(*, suspected: bool, possible: bool) -> str:
+    """What is said of an undecided change for the worse, as the beginning of a clause; empty where there is nothing to say."""
+    if suspected:
+        return "more than noise explains, but too few launches to be certain: "
+    return "possibly worse, beyond the threshold and two standard errors: " if possible else ""
 
 
 def count_of(number: int, noun: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ci_bench.records.case import Fact
 from ci_bench.records.faults import Fault, not_moments, twice
+from ci_bench.records.results import Fact
 
 LARGEST_RATIO = 20.0
 """A log-ratio beyond this (a factor of 5e8) was never measured."""

@@ -1,13 +1,54 @@
-"""The comparison document: head against base, each pair judged, and what the policy makes of it."""
+"""The comparison document: head against base, each pair judged, and what the policy makes of it.
+
+Owns the verdicts and their reasons, findings (each under a rule, with a severity), the exit code that follows, and how close
+each training run stayed to its reference, step by step, for those who draw it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from ci_bench.records.case import Better, Check, Fact, Masks, Status, Unit
-from ci_bench.records.judgement import Judgement
-from ci_bench.records.results import Environment, Run, Source
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.outputs import OutputsFinding
+from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Run, Source, Status, Unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Closeness:
+    """One signal (``loss`` or ``grad_norm``) of one candidate run, over the steps that both runs and a perturbed run have.
+
+    `low` and `high` are where parity ends on either side of the reference, in the signal's own unit. `scores` is how many
+    rounding envelopes the candidate is away from it; parity ends at `limit`.
+    """
+
+    arm: str
+    seed: int
+    signal: str
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    scores: tuple[float, ...]
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing the policy has a word on, with its coded rule. `case` is `None` for the run as a whole."""
+
+    rule: Rule
+    severity: Severity
+    message: str
+    case: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What the policy makes of a comparison: worst findings first, and the exit code that follows."""
+
+    passed: bool
+    exit_code: int
+    headline: str
+    findings: tuple[Finding, ...]
 
 
 class Verdict(StrEnum):
@@ -16,12 +57,23 @@ class Verdict(StrEnum):
     IMPROVED = "improved"
     UNCHANGED = "unchanged"
     REGRESSED = "regressed"
+    SUSPECTED = "suspected"
     INCONCLUSIVE = "inconclusive"
     INCOMPARABLE = "incomparable"
     NEW = "new"
     REMOVED = "removed"
     FAILED = "failed"
     SKIPPED = "skipped"
+
+    @property
+    def worse(self) -> bool:
+        """Whether head was found, or is suspected, to be worse."""
+        return self in {Verdict.REGRESSED, Verdict.SUSPECTED}
+
+    @property
+    def moved(self) -> bool:
+        """Whether head is worse or better."""
+        return self.worse or self is Verdict.IMPROVED
 
 
 class Parity(StrEnum):
@@ -94,6 +146,7 @@ class Pair:
     Times of a paired run also have: `calibrated`, whether past runs of unchanged code told how noisy they are; `noise`, the
     relative standard deviation from launch to launch that was learned so; `resolvable`, the relative change that would have
     been found nine times in ten; `q`, the false discovery rate (Benjamini-Hochberg) at which this would count as a change.
+    An undecided change for the worse is `possible` where it is beyond the threshold and two standard errors.
     """
 
     metric: str
@@ -113,6 +166,7 @@ class Pair:
     noise: float | None = None
     resolvable: float | None = None
     q: float | None = None
+    possible: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,7 +247,8 @@ class CaseComparison:
     """One case on both sides. A status is `None` where that side has no such case.
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
-    `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained.
+    `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
+    whether head's reference arm computes what base's does; `None` where neither side kept anything of it.
     `facts`, `arms` and `reference` are head's, and base's of a case that head lacks.
     """
 
@@ -210,6 +265,7 @@ class CaseComparison:
     checks: tuple[Check, ...] = ()
     parity: tuple[ParityFinding, ...] = ()
     learning: ParityFinding | None = None
+    outputs: OutputsFinding | None = None
     base_faults: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict)
     arms: tuple[str, ...] = ()

@@ -1,11 +1,234 @@
-"""The configuration as one frozen value. Reading it from files and flags is the business of `ci_bench.config`."""
+"""The configuration as one frozen value: suites, run options, and the policy with its thresholds and severities.
+
+Reading it from files and flags is the business of `ci_bench.config`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.records.policy import Policy
+
+class Severity(StrEnum):
+    """What a finding does to the run: `fail` turns it red, `warn` is shown first, `note` is only listed."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    NOTE = "note"
+
+
+class Floor(StrEnum):
+    """What a candidate arm must not fall below: reference / candidate of the step time, or of the peak of memory."""
+
+    SPEEDUP = "speedup"
+    COMPRESSION = "compression"
+
+
+class Rule(StrEnum):
+    """Everything that a policy can give a severity to."""
+
+    REGRESSED = "regressed"
+    SUSPECTED = "suspected"
+    COMMON_SHIFT = "common_shift"
+    BELOW_FLOOR = "below_floor"
+    IMPLAUSIBLE = "implausible"
+    CLOCK_DISAGREES = "clock_disagrees"
+    PARITY_BROKEN = "parity_broken"
+    PARITY_UNDECIDED = "parity_undecided"
+    ACCURACY_BROKEN = "accuracy_broken"
+    LEARNING_CHANGED = "learning_changed"
+    LEARNING_UNKNOWN = "learning_unknown"
+    OUTPUTS_CHANGED = "outputs_changed"
+    OUTPUTS_UNKNOWN = "outputs_unknown"
+    CHECK_FAILED = "check_failed"
+    CHECK_UNKNOWN = "check_unknown"
+    CASE_FAILED = "case_failed"
+    CASE_SKIPPED = "case_skipped"
+    CASE_NOT_RUN = "case_not_run"
+    CASE_REMOVED = "case_removed"
+    METRIC_REMOVED = "metric_removed"
+    METRIC_MISSING = "metric_missing"
+    CASE_NEW = "case_new"
+    POSSIBLE = "possible"
+    INCONCLUSIVE = "inconclusive"
+    INCOMPARABLE = "incomparable"
+    BASELINE_MISSING = "baseline_missing"
+    BASELINE_FAILED = "baseline_failed"
+    EMPTY_RUN = "empty_run"
+    PARTIAL_RUN = "partial_run"
+    NARROWED = "narrowed"
+    CASES_UNDECLARED = "cases_undeclared"
+
+
+DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
+    Rule.REGRESSED: Severity.FAIL,
+    Rule.SUSPECTED: Severity.FAIL,
+    Rule.COMMON_SHIFT: Severity.FAIL,
+    Rule.BELOW_FLOOR: Severity.FAIL,
+    Rule.IMPLAUSIBLE: Severity.FAIL,
+    Rule.CLOCK_DISAGREES: Severity.FAIL,
+    Rule.PARITY_BROKEN: Severity.FAIL,
+    Rule.PARITY_UNDECIDED: Severity.FAIL,
+    Rule.ACCURACY_BROKEN: Severity.FAIL,
+    Rule.LEARNING_CHANGED: Severity.FAIL,
+    Rule.LEARNING_UNKNOWN: Severity.WARN,
+    Rule.OUTPUTS_CHANGED: Severity.FAIL,
+    Rule.OUTPUTS_UNKNOWN: Severity.WARN,
+    Rule.CHECK_FAILED: Severity.FAIL,
+    Rule.CHECK_UNKNOWN: Severity.WARN,
+    Rule.CASE_FAILED: Severity.FAIL,
+    Rule.CASE_SKIPPED: Severity.WARN,
+    Rule.CASE_NOT_RUN: Severity.FAIL,
+    Rule.CASE_REMOVED: Severity.FAIL,
+    Rule.METRIC_REMOVED: Severity.FAIL,
+    Rule.METRIC_MISSING: Severity.FAIL,
+    Rule.CASE_NEW: Severity.NOTE,
+    Rule.POSSIBLE: Severity.WARN,
+    Rule.INCONCLUSIVE: Severity.NOTE,
+    Rule.INCOMPARABLE: Severity.FAIL,
+    Rule.BASELINE_MISSING: Severity.FAIL,
+    Rule.BASELINE_FAILED: Severity.WARN,
+    Rule.EMPTY_RUN: Severity.FAIL,
+    Rule.PARTIAL_RUN: Severity.FAIL,
+    Rule.NARROWED: Severity.FAIL,
+    Rule.CASES_UNDECLARED: Severity.WARN,
+}
+
+DEFAULT_THRESHOLDS: Mapping[str, float] = {
+    "step_time": 0.05,
+    "compile_cold": 0.20,
+    "compile_warm": 0.20,
+    "peak_rss": 0.05,
+    "peak_allocated": 0.005,
+    "peak_reserved": 0.05,
+    "graphs": 0.0,
+    "graph_breaks": 0.0,
+    "recompiles": 0.0,
+    "fallbacks": 0.0,
+    "cudagraph_skips": 0.0,
+    "zero_grad_time": 0.05,
+    "forward_time": 0.05,
+    "backward_time": 0.05,
+    "optimizer_time": 0.05,
+    "first_token_time": 0.05,
+    "token_time": 0.05,
+    "process_vram": 0.05,
+}
+"""The smallest relative change that matters, by metric; any other metric takes `Policy.default_threshold`."""
+
+COMPILE_PHASES = tuple(f"compile_cold_{phase}" for phase in ("dynamo", "aot", "inductor", "kernels", "autotune"))
+"""What a compilation from cold consists of, in the order of its phases."""
+
+SHOWN_ONLY = frozenset({"ops_captured", "unique_graph_breaks", *COMPILE_PHASES})
+"""Metrics that fail nothing in any suite: a smaller model has fewer operations, breaks are judged by `graph_breaks`, and the
+phases of compiling by their whole, `compile_cold`."""
+
+DEFAULT_THRESHOLD = 0.05
+PAIRED_THRESHOLD = 0.01
+"""For times of a paired run, which are told more finely, but for latencies of compilation."""
+
+COMPILATION = "compile_"
+"""What the names of those begin with."""
+
+DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
+"""How far times of unchanged code move between runs at different moments on one machine, by device (docs/adr/0008)."""
+
+IMPLAUSIBLE_SPEEDUP = 25.0
+"""A candidate arm this many times as fast as its reference is more often wrong than good: it wants an explanation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuitePolicy:
+    """What one suite sets apart: it wins over the general policy."""
+
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    severities: Mapping[Rule, Severity] = field(default_factory=dict)
+    floors: Mapping[Floor, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CasePolicy:
+    """What the cases of a pattern set apart: it wins over the suite's policy and the general one."""
+
+    floors: Mapping[Floor, float] = field(default_factory=dict)
+    implausible_speedup: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
+
+    `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`, or `PAIRED_THRESHOLD` for
+    times of a paired run. `drift` is how far times may move between runs at different moments; `None` takes the device's
+    `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of their own run, and
+    `implausible_speedup` what they must not exceed. `cases` are what single cases set apart, by a pattern of their ids.
+    """
+
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    severities: Mapping[Rule, Severity] = field(default_factory=dict)
+    suites: Mapping[str, SuitePolicy] = field(default_factory=dict)
+    default_threshold: float | None = None
+    drift: float | None = None
+    floors: Mapping[Floor, float] = field(default_factory=dict)
+    cases: Mapping[str, CasePolicy] = field(default_factory=dict)
+    implausible_speedup: float = IMPLAUSIBLE_SPEEDUP
+
+    def threshold(self, *, suite: str, metric: str, paired: bool = False) -> float:
+        """The practical threshold of one metric: the suite's, the general one, the built-in one, the default.
+
+        `paired` says that it is a time of a paired run: what is built in for runs of two moments is too coarse for it.
+        """
+        own = self.suites.get(suite, SuitePolicy()).thresholds
+        finer = paired and not metric.startswith(COMPILATION)
+        layers = (own, self.thresholds) if finer else (own, self.thresholds, DEFAULT_THRESHOLDS)
+        default = PAIRED_THRESHOLD if finer else DEFAULT_THRESHOLD
+        fallback = default if self.default_threshold is None else self.default_threshold
+        return next((layer[metric] for layer in layers if metric in layer), fallback)
+
+    def floor(self, floor: Floor, *, suite: str, case: str = "") -> float | None:
+        """What candidate arms of a case must reach; `None` where nothing is set.
+
+        The word of the last pattern that the case's id fits, else the suite's, else the general one.
+        """
+        fitting = [own.floors for pattern, own in self.cases.items() if fits(pattern, case)]
+        layers = (*reversed(fitting), self.suites.get(suite, SuitePolicy()).floors, self.floors)
+        return next((layer[floor] for layer in layers if floor in layer), None)
+
+    def explained_speedup(self, case: str) -> float | None:
+        """The limit that a pattern sets for a case, the last that its id fits; `None` where none does."""
+        limits = [own.implausible_speedup for pattern, own in self.cases.items() if fits(pattern, case)]
+        return next((limit for limit in reversed(limits) if limit is not None), None)
+
+    def severity(self, rule: Rule, *, suite: str | None = None) -> Severity:
+        """What a finding under `rule` does: the suite's word, the general one, the built-in one.
+
+        What is suspected does what a regression does, where it has no word of its own; and like what is possible it is undecided,
+        so that neither is ever milder than `inconclusive`.
+        """
+        own = self.suites.get(suite or "", SuitePolicy()).severities
+        layers = (own, self.severities, DEFAULT_SEVERITIES)
+        names = (rule, Rule.REGRESSED) if rule is Rule.SUSPECTED else (rule,)
+        said = next(layer[name] for layer in layers for name in names if name in layer)
+        if rule not in {Rule.SUSPECTED, Rule.POSSIBLE}:
+            return said
+        return min(said, self.severity(Rule.INCONCLUSIVE, suite=suite), key=list(Severity).index)
+
+    def drift_of(self, device: object) -> float:
+        """How far a time may move by itself between two runs on `device` (``cpu``, ``cuda``)."""
+        return DEFAULT_DRIFT.get(str(device), 0.0) if self.drift is None else self.drift
+
+
+def fits(pattern: str, case: str) -> bool:
+    """Whether a case's id is of a pattern, in which ``*`` stands for any text and all else for itself, brackets too."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return case == pattern
+    *middle, last = rest
+    place = len(first) if case.startswith(first) else -1
+    for part in middle:
+        found = case.find(part, place) if place >= 0 else -1
+        place = found + len(part) if found >= 0 else -1
+    return 0 <= place <= len(case) - len(last) and case.endswith(last)
 
 
 class Sampling(StrEnum):
@@ -23,11 +246,13 @@ class RunOptions:
     thread count, `None` for one per core. `launches` is the number of fresh process sets, `max_launches` the most that adaptive
     sampling may take; `blocks` the ABBA blocks of one launch (a block times each arm twice); `sample_s` the least duration of
     one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state. `stage_timeout_s` ends one worker,
-    `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. `lock_timeout_s` is
-    how long to wait for a device that another run measures on. A block of samples taken
+    `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. `compile_budget_s` is how
+    long the cold compilations of a case may be repeated in launches after the first, all arms and sides together.
+    `lock_timeout_s` is how long to wait for a device that another run measures on. A block of samples taken
     while the GPU was throttled or not alone is taken again, `redo` times at most. Each arm is opened `rotate` times, and calls go
     round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
-    instead of making it anew.
+    instead of making it anew. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and what they
+    return is held against the reference arm.
     """
 
     device: str = "auto"
@@ -41,11 +266,13 @@ class RunOptions:
     stage_timeout_s: float = 1800.0
     budget_s: float | None = None
     case_budget_s: float | None = None
+    compile_budget_s: float = 120.0
     lock_timeout_s: float = 3600.0
     redo: int = 3
     rotate: int = 1
     flush_l2: bool = False
     cuda_graph: bool = False
+    referee: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +304,7 @@ class Setup:
     `commands` run once per side, in its folder, with bash; `timeout_s` is what those of one side may take in all. `cache` is a
     folder kept between runs; `cache_key` are the files, as globs, whose change starts a new part of it. `network` allows commands
     to download, and a missing base or submodule to be fetched. `submodules` are checked out where the clone has them.
+    `writes` are files of a tree, or folders, as globs, that measuring may change or add modules to.
     """
 
     commands: tuple[str, ...] = ()
@@ -85,20 +313,43 @@ class Setup:
     cache_key: tuple[str, ...] = LOCK_FILES
     network: bool = False
     submodules: bool = True
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plugin:
+    """A suite that is none of ours: its import path in the measured tree (`None` for one that is installed), and its cases.
+
+    `cases` are the ids that it plans, or how many. `None` is not declared: where the tree's code is not run, nobody knows them.
+    """
+
+    target: str | None = None
+    cases: tuple[str, ...] | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What one machine of several must be: the kind of its device (``cpu``, ``cuda``), and a part of its GPU's name."""
+
+    device: str | None = None
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """All of ci-bench.yml, with flags applied.
+    """All of ci-bench.yml, with flags applied; `written` is `run` as the file has it, where flags have changed it.
 
     `baseline` is ``paired``, ``none``, or the path of an earlier run's results; `base` the base commit of a paired run. `None` is
-    what was not said. `plugins` are suites of the measured tree: import paths by name.
+    what was not said. `plugins` are suites that are none of ours; `machines` those that each pull request is measured on, by
+    name, and without any there is one.
     """
 
     entries: tuple[SuiteEntry, ...]
     baseline: str | None = None
     base: str | None = None
-    plugins: Mapping[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, Plugin] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
     setup: Setup = Setup()
     run: RunOptions = RunOptions()
-    policy: Policy = Policy()  # noqa: RUF009 - frozen, so it can be shared
+    written: RunOptions | None = None
+    policy: Policy = Policy()

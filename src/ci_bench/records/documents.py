@@ -1,8 +1,8 @@
 """All documents but the configuration: read, write, validate. The only module of records with input and output.
 
-Owns the way from bytes to values and back; what can be wrong with them is in `faults`. A document may come from a stranger's pull
-request: its size and its depth are bounded. msgspec is imported where it is used: it costs more time than a command that does
-not need it.
+Owns the way from bytes to values and back, and how the JSON lies on its lines, so that it can be read and compared by eye; what
+can be wrong with a document is in `faults`. A document may come from a stranger's pull request: its size and its depth are
+bounded. msgspec is imported where it is used: it costs more time than a command that does not need it.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,30 @@ from ci_bench.records.calibration import Calibration, calibration_faults
 from ci_bench.records.comparison import Comparison
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
 from ci_bench.records.history import History, history_faults
-from ci_bench.records.layout import many_lines, one_line
 from ci_bench.records.results import Results
 from ci_bench.records.soundness import compiled, compiled_parts
+
+one_line = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+"""Raises `ValueError` where a number is not finite."""
+
+
+def many_lines(value: Any, indent: str = "") -> str:
+    """One line for each field and for each list of numbers. Raises `ValueError` where a number is not finite."""
+    inner = indent + " "
+    if isinstance(value, Mapping) and value:
+        fields = (f"{inner}{one_line(key)}: {many_lines(item, inner)}" for key, item in value.items())
+        return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
+    if isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value):
+        return "[\n" + ",\n".join(inner + many_lines(item, inner) for item in value) + f"\n{indent}]"
+    return _one_value(value)
+
+
+def _one_value(value: Any) -> str:
+    """A number as the encoder writes it, without the preparations that it makes for each."""
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return repr(value)
+    return one_line(value)
+
 
 MAX_BYTES = 100_000_000
 MAX_VALUES = 5_000_000

@@ -15,9 +15,9 @@ from functools import cache
 from itertools import chain, islice
 from typing import Any
 
-from ci_bench.records.case import CaseResult, Metric, Trace, Unit
 from ci_bench.records.comparison import Comparison
-from ci_bench.records.results import Results
+from ci_bench.records.results import CaseResult, Metric, Results, Trace, Unit
+from ci_bench.records.spelling import Places, find_places, meant, unknown_field
 
 MAX_FAULTS = 50
 COUNTED_FAULTS = 1000
@@ -100,19 +100,6 @@ def show(value: Any) -> str:
     return text if len(text) <= MAX_VALUE + 2 else text[:MAX_VALUE] + "…"
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """The end of a sentence that suggests the nearest spelling, or else names what is known."""
-    known = list(words)
-    return _meant(word, known) or f"; known are {', '.join(known)}"
-
-
-def _meant(word: Any, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word[:MAX_VALUE], known, 1) if isinstance(word, str) else []
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def form_faults(raw: Any, form: Mapping[str, Any], is_sound: SoundPart | None = None) -> tuple[Fault, ...]:
     """What JSON or a schema forbids; of a value that JSON forbids, the schema's word adds nothing."""
     odd = tuple(islice(oddities(raw, "$"), COUNTED_FAULTS))
@@ -126,7 +113,8 @@ def schema_faults(raw: Any, schema: Mapping[str, Any], is_sound: SoundPart | Non
     What `is_sound` says yes to is not looked into again: most of a document with a fault is sound.
     """
     errors = _validator(is_sound)(schema).iter_errors(raw)
-    return (fault for error in errors for leaf in _leaves(error) for fault in _explain(leaf))
+    places = cache(lambda: find_places(schema))
+    return (fault for error in errors for leaf in _leaves(error) for fault in _explain(leaf, places))
 
 
 @cache
@@ -174,14 +162,17 @@ def _leaves(error: Any) -> Iterator[Any]:
             yield from _leaves(child)
 
 
-def _explain(error: Any) -> Iterator[Fault]:
+def _explain(error: Any, places: Callable[[], Places]) -> Iterator[Fault]:
     path = "$"
     for part in error.absolute_path:
         path = step(path, part)
     value, limit = error.instance, error.validator_value
     if error.validator == "additionalProperties":
-        known = error.schema.get("properties", {})
-        yield from (Fault(step(path, key), f"unknown field{nearest(key, known)}") for key in value if key not in known)
+        known = tuple(error.schema.get("properties", {}))
+        here = [part for part in error.absolute_path if isinstance(part, str)]
+        for key in value:
+            if key not in known:
+                yield Fault(step(path, key), unknown_field(key, known, here, places()))
     elif error.validator == "required":
         yield from (Fault(step(path, key), "missing") for key in limit if key not in value)
     elif error.validator != "pattern" or len(value) <= error.schema.get("maxLength", math.inf):
@@ -205,7 +196,7 @@ _TYPES = {
 def _one_of(value: Any, allowed: Sequence[Any]) -> str:
     names = [str(name) for name in allowed]
     rest = ", …" if len(names) > MAX_NAMES else ""
-    return f"{show(value)} is not one of {', '.join(names[:MAX_NAMES])}{rest}{_meant(value, names)}"
+    return f"{show(value)} is not one of {', '.join(names[:MAX_NAMES])}{rest}{meant(value, names)}"
 
 
 _SENTENCES: Mapping[str | None, Callable[[Any, Any], str]] = {
@@ -257,6 +248,7 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
     arms += [(f"{path}.metrics[{i}].arm", metric.arm) for i, metric in enumerate(row.metrics)]
     arms += [(f"{path}.checks[{i}].arm", check.arm) for i, check in enumerate(row.checks)]
     arms += [(f"{path}.parity.traces[{i}].arm", trace.arm) for i, trace in enumerate(traces)]
+    arms += [(f"{path}.outputs.arm", row.outputs.arm)] if row.outputs else []
     yield from (Fault(where, f"{arm!r} is not one of the case's arms") for where, arm in arms if arm not in row.case.arms)
     yield from twice(f"{path}.case.arms", row.case.arms)
     yield from twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ci_bench.records.case import Better, Fact, Lane, Unit
 from ci_bench.records.faults import Fault, not_moments, twice
+from ci_bench.records.results import Better, Fact, Lane, Unit
 
 LARGEST = 1e300
 """A value beyond this was never measured, and arithmetic on it would overflow."""

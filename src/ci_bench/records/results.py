@@ -1,11 +1,298 @@
-"""The results document: one run, its machine, its source and its ledger."""
+"""The results document: one run, its machine and source, and for each case what was planned and what was measured.
+
+Owns the raw evidence: samples, checks, loss traces, and what a display is told while they are taken. Statistics and verdicts
+are derived elsewhere (`judge`).
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from ci_bench.records.case import CaseResult, Fact
+from ci_bench.records.outputs import ReferenceOutputs
+
+Fact = str | int | float | bool | None
+"""One property of a machine or of a case; `None` means that it could not be found out."""
+
+
+class SideName(StrEnum):
+    """Which commit of the user's repository something was measured on."""
+
+    BASE = "base"
+    HEAD = "head"
+
+
+class Status(StrEnum):
+    """How a planned case ended. Every planned case has exactly one."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    CRASHED = "crashed"
+    SKIPPED = "skipped"
+    NOT_RUN = "not_run"
+
+
+class Unit(StrEnum):
+    """The unit of a metric's samples."""
+
+    SECONDS = "s"
+    BYTES = "bytes"
+    COUNT = "count"
+    PER_SECOND = "1/s"
+
+
+class Better(StrEnum):
+    """Which direction of a metric is an improvement."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Lane(StrEnum):
+    """The clock a metric was read from."""
+
+    WALL = "wall"
+    DEVICE = "device"
+    COUNTERS = "counters"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Due:
+    """What a case owes: `checks` of each candidate arm, durations (`times`) of each arm, loss parity.
+
+    What is owed and isn't brought fails.
+    """
+
+    checks: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    parity: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One item of a suite with its parameters.
+
+    `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case of another run is the same
+    case when its id is the same. `arms` are the ways of running it; `reference` is one of them. `details` names metrics that
+    are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say.
+    """
+
+    id: str
+    suite: str
+    name: str
+    params: Mapping[str, Any]
+    arms: tuple[str, ...]
+    reference: str
+    due: Due = Due()
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """The samples that one launch took, in the order taken; warm-ups apart.
+
+    `blocks[i]` is the turn (ABBA block) in which `values[i]` was taken; empty where samples were not interleaved.
+    `steady` says whether warm-up ended in a steady state; `None` where no warm-up applies.
+    """
+
+    launch: int
+    values: tuple[float, ...]
+    warmup: tuple[float, ...] = ()
+    blocks: tuple[int, ...] = ()
+    steady: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """A named series of samples with unit and direction, for one arm, grouped by launch.
+
+    A single number (a peak, a count) is a series of one value per launch. `calls` is the number of calls timed together in
+    one sample; the values are already divided by it. `items` is how many rows, images or tokens one call processes, so that
+    throughput is items / value; `None` where that means nothing.
+    """
+
+    name: str
+    arm: str
+    unit: Unit
+    better: Better
+    lane: Lane
+    launches: tuple[Launch, ...]
+    calls: int = 1
+    items: int | None = None
+
+
+class Outcome(StrEnum):
+    """The answer of a check."""
+
+    PASS = "pass"  # noqa: S105 - the answer of a check, no password
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """A yes/no/unknown about one arm of a case, with what was seen.
+
+    One that is `informative` is shown, but never fails a run: what another tool would have said, say.
+    """
+
+    name: str
+    arm: str
+    outcome: Outcome
+    detail: str
+    informative: bool = False
+
+
+class Role(StrEnum):
+    """What a training run is for in the parity evidence."""
+
+    REFERENCE = "reference"
+    CANDIDATE = "candidate"
+    PERTURBED = "perturbed"
+    OTHER_MASKS = "other_masks"
+    OTHER_START = "other_start"
+    """The reference of its seed, drawn again: other start weights and other masks, on the same data."""
+
+
+class Masks(StrEnum):
+    """Whether the candidate's dropout masks match the reference's, as found by a probe."""
+
+    NO_DROPOUT = "no_dropout"
+    ALIGNED = "aligned"
+    DIFFER = "differ"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NonFinite:
+    """A step whose value is not a number; the series holds `None` there. `value` is nan, inf or -inf."""
+
+    signal: str
+    step: int
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """One training run: loss and global gradient norm of every step, from step 0.
+
+    `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
+    seen. `accuracy` is a share in 0..1, `None` where evaluation is off. `disagreements` counts evaluation rows that the trained
+    weights get right (only in an eager forward pass, only in the arm's own).
+    """
+
+    arm: str
+    role: Role
+    seed: int
+    loss: tuple[float | None, ...]
+    grad_norm: tuple[float | None, ...]
+    start: str
+    data: str
+    index: int = 0
+    non_finite: tuple[NonFinite, ...] = ()
+    accuracy: float | None = None
+    disagreements: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArmMasks:
+    """What the mask probe found for one candidate arm."""
+
+    arm: str
+    masks: Masks
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParityEvidence:
+    """All that loss parity is judged from.
+
+    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts.
+    """
+
+    precision: str
+    epsilon: float
+    steps_per_epoch: int
+    evaluation_rows: int
+    masks: tuple[ArmMasks, ...]
+    traces: tuple[Trace, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a case did not end `ok`: the stage, the arms it ran, what happened, and the end of its log."""
+
+    stage: str
+    arms: tuple[str, ...]
+    reason: str
+    signal: str | None = None
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """The machine while one block of turns of one launch was taken.
+
+    `facts` are its condition (clocks, power, temperature; load). `redone` holds why earlier attempts at the block were thrown
+    away; `doubt` why the last one, which stayed, is doubtful all the same.
+    """
+
+    launch: int
+    block: int
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    redone: tuple[str, ...] = ()
+    doubt: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseResult:
+    """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
+
+    `facts` are for the reader (parameters, operations per step); no verdict depends on them. `blocks` tell of the machine, block
+    by block, in the order taken. `outputs` is what the reference arm computed, `None` where the suite keeps nothing of it.
+    """
+
+    case: Case
+    status: Status
+    reproduce: str
+    failure: Failure | None = None
+    duration_s: float | None = None
+    metrics: tuple[Metric, ...] = ()
+    checks: tuple[Check, ...] = ()
+    parity: ParityEvidence | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    blocks: tuple[Block, ...] = ()
+    outputs: ReferenceOutputs | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a stage has come: `done` of `total` samples or steps of `arm`."""
+
+    arm: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Which stage of which case, how many of all stages are done, how far this one has come.
+
+    `sides` says whose code it is, where there are two. `ended` is the status a stage ended with, `None` while it goes on.
+    Launches count from 0.
+    """
+
+    case: str
+    stage: str
+    arms: tuple[str, ...]
+    launch: int
+    launches: int
+    done: int
+    total: int
+    sides: tuple[SideName, ...] = ()
+    progress: Progress | None = None
+    ended: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +324,22 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkflowRun:
+    """The run of a GitHub workflow that measured: ``owner/name``, the run's number, and which attempt of it."""
+
+    repository: str
+    run: int
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """When and from which configuration. Times are ISO 8601 in UTC."""
+    """When and from which configuration. Times are ISO 8601 in UTC.
+
+    `config_digest` is of what the configuration file has measured, before flags and without its policy. `asked` are the flags
+    that narrow or move that, by name, each with its values as text (``{"filter": ("matmul",)}``). `workflow` is `None` outside
+    of one.
+    """
 
     id: str
     started_at: str
@@ -46,6 +347,8 @@ class Run:
     config_digest: str
     device: str
     finished_at: str | None = None
+    workflow: WorkflowRun | None = None
+    asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """Tells quickly that a document is sound: a JSON Schema made into a function, many times as fast as a validator.
 
-Owns the quick yes. A no says nothing: what is wrong, if anything, a real validator finds and words (`faults.form_faults`). It is
-made for the schemas of this package, and says no under one with a keyword that it doesn't know.
+The fast accept path: what it rejects goes to the validator, which finds and words what is wrong, if anything
+(`faults.form_faults`). It is made for the schemas of this package, and rejects everything under one with a keyword that it
+doesn't know.
 """
 
 import math

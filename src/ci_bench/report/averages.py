@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ci_bench.records.case import Outcome, Status
 from ci_bench.records.comparison import CaseComparison, Comparison
+from ci_bench.records.results import Outcome, Status
 
 STEP_TIME, COMPILE_COLD = "step_time", "compile_cold"
 PEAKS = ("peak_allocated", "peak_reserved", "peak_rss")

@@ -5,10 +5,10 @@ Owns how each kind of value looks. Names, reasons and details come from outside 
 
 from collections.abc import Callable
 
-from ci_bench.records.case import Check, Fact, Status, Unit
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary, Verdict
-from ci_bench.records.judgement import Finding
-from ci_bench.records.policy import Severity
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Finding, Pair, ParityFinding, Summary, Verdict
+from ci_bench.records.config import Severity
+from ci_bench.records.outputs import OutputsFinding
+from ci_bench.records.results import Check, Fact, Status, Unit
 from ci_bench.report import words
 from ci_bench.report.averages import Averages, Mean
 from ci_bench.report.rows import Row
@@ -106,7 +106,7 @@ def _change(pair: Pair | None) -> str:
 
 
 def _stressed(text: str, pair: Pair) -> str:
-    return f"**{text}**" if pair.verdict is Verdict.REGRESSED else text
+    return f"**{text}**" if pair.verdict.worse else text
 
 
 def _memory(pair: Pair | None) -> str:
@@ -212,6 +212,12 @@ def _mean(found: Mean, form: Callable[[float | None], str], cases: int) -> str:
 def case_fact(case: CaseComparison, name: str, value: Fact) -> tuple[str, ...]:
     """The cells of one fact of a case."""
     return case_id(case), code(name), fact(name, value)
+
+
+def outputs(case: CaseComparison, found: OutputsFinding) -> tuple[str, ...]:
+    """The cells on what head computes beside base."""
+    shown = f"{ICONS[words.outputs_mood(found)]} {words.outputs(found)}"
+    return shown, case_id(case), code(found.arm), count(found.tensors), plain(found.detail)
 
 
 def check(case: CaseComparison, found: Check) -> tuple[str, ...]:

@@ -1,17 +1,309 @@
 """The pull-request comment and the full report, in GitHub's Markdown.
 
-Owns the order of the parts and the budget. The parts are in `sections`, the escaping is in `text`.
+Owns the choice of rows and columns, the order of the parts, and the budget of a comment: each part is a block of whole rows,
+cut from its end to a limit in UTF-16 units; every row is complete in itself, so that a cut leaves no table, fence or
+`<details>` open. How a value looks is in `cells`, the escaping in `text`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from ci_bench.records.comparison import Comparison, Side
-from ci_bench.report import sections
-from ci_bench.report.blocks import Block, cuts, fit, units
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.outputs import Sameness
+from ci_bench.records.results import Environment, Outcome
+from ci_bench.report import cells
+from ci_bench.report.averages import averages
 from ci_bench.report.cells import ICONS, fact
-from ci_bench.report.rows import outcome_mood
-from ci_bench.report.text import code, plain
+from ci_bench.report.rows import main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
+from ci_bench.report.summary import summary
+from ci_bench.report.text import UNKNOWN, code, fence, plain, row
+from ci_bench.report.words import check_rank, outputs_mood, parity_mood, trainings
+
+_NAMES = 2
+"""The first columns of a table, which say what a row is about."""
+
+_BETWEEN = "\x1f"
+"""Keeps the cells of a row apart until all rows are known: one text takes far less memory. No cell can hold it (`text.clean`)."""
+
+Cells = Sequence[str]
+T = TypeVar("T", bound=Cells)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """Rows, worst first, between a head and a tail. `name` says what the rows are, for the note on what was cut.
+
+    `more` rows come after them that were never written out, because these alone fill the room there is.
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    head: str = ""
+    tail: str = ""
+    between: str = "\n"
+    more: int = 0
+
+    @property
+    def text(self) -> str:
+        """The block as Markdown."""
+        return "".join(self.pieces())
+
+    def pieces(self) -> Iterator[str]:
+        """What the text is made of, to be joined once, for it may be large."""
+        yield self.head
+        for number, one in enumerate(self.rows):
+            if number:
+                yield self.between
+            yield one
+        yield self.tail
+
+    @property
+    def number(self) -> int:
+        """How many rows there are in all."""
+        return len(self.rows) + self.more
+
+
+def filling(rows: Iterable[T], room: int | None) -> Iterator[T]:
+    """As many rows as it takes to fill `room` characters, all where it is `None`: no more than that need be written."""
+    held = 0
+    for one in rows:
+        yield one
+        held += sum(map(len, one))
+        if room is not None and held > room:
+            return
+
+
+def listed(name: str, rows: Iterable[str], number: int, *, room: int | None, between: str = "\n") -> Block:
+    """A block of `number` rows, written out until they fill `room`."""
+    written = tuple(filling(rows, room))
+    return Block(name=name, rows=written, between=between, more=number - len(written))
+
+
+def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> Block:
+    """A table of `number` rows, without the columns that nothing is known about; the first two always stay."""
+    known, written = set(range(_NAMES)), []
+    for values in filling(rows, room):
+        known.update(index for index, value in enumerate(values) if value != UNKNOWN)
+        written.append(_BETWEEN.join(values))
+    kept = [index for index in range(len(headers)) if index in known]
+    head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
+    lines = tuple([row(map(line.split(_BETWEEN).__getitem__, kept)) for line in written])
+    return Block(name=name, head=head, rows=lines, more=number - len(lines))
+
+
+def collapsed(block: Block, summary: str) -> Block:
+    """The block behind a line to click on. `summary` is raw HTML: only ever our own words."""
+    opening = f"<details>\n<summary>{summary}</summary>\n\n"
+    return replace(block, head=opening + block.head, tail=block.tail + "\n\n</details>")
+
+
+def units(text: str) -> int:
+    """The length GitHub counts: UTF-16 code units."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def fit(blocks: Sequence[Block], limit: int) -> tuple[Block, ...]:
+    """The blocks cut to `limit` units, two of them for the empty line after each; a block with no room for a row is empty."""
+    needs = [units(block.text) + 2 for block in blocks]
+    return tuple(_cut(block, given) for block, given in zip(blocks, _shares(needs, limit), strict=True))
+
+
+def cuts(whole: Sequence[Block], kept: Sequence[Block]) -> str:
+    """What `fit` left out, in words; empty if nothing."""
+    pairs = zip(whole, kept, strict=True)
+    parts = [f"{a.number - len(b.rows):,} of {a.number:,} {a.name}" for a, b in pairs if a.number > len(b.rows)]
+    return f"✂️ Cut to fit: {', '.join(parts)}. The full text is in `report.md`." if parts else ""
+
+
+def _shares(needs: Sequence[int], limit: int) -> list[int]:
+    """Small needs are met in full, the large ones share the rest evenly."""
+    given = [0] * len(needs)
+    for rank, index in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
+        given[index] = min(needs[index], max(0, limit - sum(given)) // (len(needs) - rank))
+    return given
+
+
+def _cut(block: Block, limit: int) -> Block:
+    left = limit - units(block.head + block.tail) - 2
+    for number, text in enumerate(block.rows):
+        left -= units(text) + (units(block.between) if number else 0)
+        if left < 0:
+            return replace(block, rows=block.rows[:number]) if number else Block(name=block.name, rows=())
+    return block
+
+
+_MAIN_HEADERS = ("Verdict", "Case", "Arm", "Step time", "Change", "Speedup over reference", "Loss parity", "Peak memory")
+_METRIC_HEADERS = (
+    *("Verdict", "Case", "Arm", "Metric", "Base", "Head", "Change", "Interval", "Samples"),
+    *("Noise", "Resolvable", "q", "Reason"),
+)
+_ARM_HEADERS = ("Case", "Arm", "Reference", "Metric", "Reference ÷ arm", "Interval", "Base", "Changed by head")
+_AVERAGE_HEADERS = (
+    *("Suite", "Setting", "Arm", "Cases", "Pass", "Speedup over reference"),
+    *("Compile, cold cache", "Compression of memory", "Besides"),
+)
+_FACT_HEADERS = ("Case", "Fact", "Value")
+_PARITY_HEADERS = (
+    *("Verdict", "Case", "Arm", "Tier", "Masks", "Steps", "Distance", "First step out"),
+    *("Accuracy", "`training_loss.py` rule", "Detail"),
+)
+_OUTPUTS_HEADERS = ("Verdict", "Case", "Arm", "Tensors", "Detail")
+_CHECK_HEADERS = ("Outcome", "Case", "Arm", "Check", "Detail")
+_UNCLEAR_HEADERS = ("Verdict", "Case", "Base", "Head", "Reason")
+
+
+def findings(comparison: Comparison, *, shown: int | None) -> Block:
+    """What turns the run red or yellow, the first `shown` of it; the rest is counted.
+
+    A missing baseline is told above them.
+    """
+    order = (Severity.FAIL, Severity.WARN)
+    loud = [f for f in comparison.judgement.findings if f.severity in order and f.rule is not Rule.BASELINE_MISSING]
+    told = sorted(loud, key=lambda f: order.index(f.severity))
+    rows = tuple(cells.finding(finding) for finding in told[:shown])
+    hidden = told[len(rows) :]
+    failing = sum(finding.severity is Severity.FAIL for finding in hidden)
+    more = f"\n- … and {len(hidden):,} more: {failing:,} failing, {len(hidden) - failing:,} warnings" if hidden else ""
+    return Block(name="findings", rows=rows, tail=more)
+
+
+def mismatches(comparison: Comparison) -> Block:
+    """What differs between the machines of the two runs."""
+    rows = [(code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head)) for m in comparison.mismatches]
+    block = table("differences between the machines", ("The two runs differ in", "Base", "Head"), rows, len(rows))
+    return block if rows else Block(name=block.name, rows=())
+
+
+def together(comparison: Comparison) -> Block:
+    """What is said of the run as a whole: how all times moved, how noisy the machine is."""
+    return Block(name="lines on the run as a whole", rows=tuple(f"- {plain(line)}" for line in summary(comparison)))
+
+
+def main(comparison: Comparison, *, shown: int | None, room: int | None) -> tuple[Block, Block]:
+    """The main table, and behind a line to click on the rows after the first `shown`."""
+    rows = main_rows(comparison)
+    block = table("rows of the main table", _MAIN_HEADERS, (cells.main(row) for row in rows), len(rows), room=room)
+    first, rest = block.rows[:shown], block.rows[len(block.rows[:shown]) :]
+    more = Block(name="further rows of the main table", head=block.head, rows=rest, more=block.more)
+    visible = Block(name=block.name, head=block.head if first else "", rows=first)
+    return visible, collapsed(more, f"{more.number:,} more rows, the better ones") if rest else more
+
+
+def metrics(comparison: Comparison, *, room: int | None) -> Block:
+    """Every metric of every arm; parts of what is judged as a whole come last."""
+    found = worst_pairs(comparison)
+    return _details("metrics", "All metrics", found, headers=_METRIC_HEADERS, cells_of=cells.metric, room=room)
+
+
+def arms(comparison: Comparison, *, room: int | None) -> Block:
+    """Every arm against the reference arm of its own run: speedups and compression ratios."""
+    found = [(case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups]
+    return _details("arms", "Arms against their reference", found, headers=_ARM_HEADERS, cells_of=cells.arm, room=room)
+
+
+def means(comparison: Comparison, *, room: int | None) -> Block:
+    """Pass rate, speedup, compile time and compression over the cases that both sides have, by suite, setting and arm."""
+    found = [(one,) for one in averages(comparison)]
+    return _details("means over cases", "Means over cases", found, headers=_AVERAGE_HEADERS, cells_of=cells.averages, room=room)
+
+
+def parities(comparison: Comparison, *, room: int | None) -> Block:
+    """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
+    found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
+    return _details("rows on loss parity", "Loss parity", found, headers=_PARITY_HEADERS, cells_of=cells.parity, room=room)
+
+
+def outputs(comparison: Comparison, *, room: int | None) -> Block:
+    """Whether head's reference arm computes what base's does."""
+    there = [(case, case.outputs) for case in comparison.cases if case.outputs is not None]
+    found = sorted(there, key=lambda item: outputs_mood(item[1]))
+    changed = sum(finding.verdict is Sameness.CHANGED for _, finding in found)
+    title = f"What head computes beside base, {changed:,} changed" if changed else "What head computes beside base"
+    return _details("rows on outputs", title, found, headers=_OUTPUTS_HEADERS, cells_of=cells.outputs, room=room)
+
+
+def checks(comparison: Comparison, *, room: int | None) -> Block:
+    """Every check, those that failed first, those for information last."""
+    found = sorted(((case, c) for case in comparison.cases for c in case.checks), key=lambda item: check_rank(item[1]))
+    failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in found)
+    title = f"Checks, {failed:,} failed" if failed else "Checks"
+    return _details("checks", title, found, headers=_CHECK_HEADERS, cells_of=cells.check, room=room)
+
+
+def unclear(comparison: Comparison, *, room: int | None) -> Block:
+    """Cases that end without a comparison of figures, each with its reason."""
+    found = [(case,) for case in unclear_cases(comparison)]
+    return _details(
+        "cases without a clear answer",
+        "Cases without a clear answer",
+        found,
+        headers=_UNCLEAR_HEADERS,
+        cells_of=cells.unclear,
+        room=room,
+    )
+
+
+def facts(comparison: Comparison) -> Block:
+    """What is known of the cases that no verdict depends on, such as the number of parameters."""
+    found = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
+    return _details("facts of cases", "Facts of the cases", found, headers=_FACT_HEADERS, cells_of=cells.case_fact, room=None)
+
+
+def notes(comparison: Comparison, *, room: int | None) -> Block:
+    """Findings that are only listed."""
+    found = [finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE]
+    return _summarised(listed("notes", map(cells.finding, found), len(found), room=room), "Notes")
+
+
+def environment(comparison: Comparison) -> Block:
+    """The machines: what decides comparability, then the conditions. Fields that differ come first."""
+    sides = [side for side in (comparison.base, comparison.head) if side]
+    fields = dict.fromkeys(key for side in sides for key in (*side.environment.identity, *side.environment.condition))
+    known = [(field, [_looked_up(side.environment, field) for side in sides]) for field in fields]
+    known.sort(key=lambda item: len(set(item[1])) == 1)
+    headers = ("Field", "Base", "Head") if comparison.base else ("Field", "Head")
+    rows = [(code(field), *values) for field, values in known]
+    return _summarised(table("environment fields", headers, rows, len(rows)), "Environment")
+
+
+def logs(comparison: Comparison, *, lines: int | None, room: int | None) -> Block:
+    """The end of the log of every case that has one."""
+    failed = [case for case in worst_first(comparison.cases) if case.log_tail.strip()]
+    rows = (f"**{cells.case_id(case)}**: {plain(case.reason)}\n\n{fence(case.log_tail, lines=lines)}" for case in failed)
+    return _summarised(listed("log tails", rows, len(failed), room=room, between="\n\n"), "Log tails")
+
+
+def reproduce(comparison: Comparison, *, room: int | None) -> Block:
+    """The commands that run each case again, the worst case first."""
+    commands = dict.fromkeys(case.reproduce for case in worst_first(comparison.cases) if case.reproduce)
+    rows = (fence(command, cap=2000) for command in commands)
+    return _summarised(listed("commands", rows, len(commands), room=room, between="\n\n"), "Run a case again")
+
+
+def _details(
+    name: str,
+    title: str,
+    found: Sequence[tuple[Any, ...]],
+    *,
+    headers: Sequence[str],
+    cells_of: Callable[..., Sequence[str]],
+    room: int | None,
+) -> Block:
+    """A table behind a line to click on: a row for each thing found, written until they fill the room."""
+    return _summarised(table(name, headers, (cells_of(*one) for one in found), len(found), room=room), title)
+
+
+def _summarised(block: Block, title: str) -> Block:
+    return collapsed(block, f"{title} ({block.number:,})") if block.rows else Block(name=block.name, rows=())
+
+
+def _looked_up(environment: Environment, field: str) -> str:
+    facts = {**environment.condition, **environment.identity}
+    return cells.fact(field, facts[field]) if field in facts else UNKNOWN
+
 
 _SHOWN_FINDINGS = 10
 _SHOWN_ROWS = 25
@@ -46,25 +338,26 @@ def render_report(comparison: Comparison) -> str:
 def _blocks(comparison: Comparison, *, room: int | None) -> list[Block]:
     """All parts; with `room` those of a comment, of which no more is written than fits."""
     full = room is None
-    first, more = sections.main(comparison, shown=None if full else _SHOWN_ROWS, room=room)
+    first, more = main(comparison, shown=None if full else _SHOWN_ROWS, room=room)
     blocks = [
-        sections.findings(comparison, shown=None if full else _SHOWN_FINDINGS),
-        sections.mismatches(comparison),
-        sections.together(comparison),
+        findings(comparison, shown=None if full else _SHOWN_FINDINGS),
+        mismatches(comparison),
+        together(comparison),
         first,
         more,
-        sections.unclear(comparison, room=room),
-        sections.means(comparison, room=room),
-        sections.metrics(comparison, room=room),
-        sections.arms(comparison, room=room),
-        sections.parities(comparison, room=room),
-        sections.checks(comparison, room=room),
-        sections.notes(comparison, room=room),
-        sections.environment(comparison),
-        sections.logs(comparison, lines=None if full else _SHOWN_LOG_LINES, room=room),
-        sections.reproduce(comparison, room=room),
+        unclear(comparison, room=room),
+        means(comparison, room=room),
+        metrics(comparison, room=room),
+        arms(comparison, room=room),
+        parities(comparison, room=room),
+        outputs(comparison, room=room),
+        checks(comparison, room=room),
+        notes(comparison, room=room),
+        environment(comparison),
+        logs(comparison, lines=None if full else _SHOWN_LOG_LINES, room=room),
+        reproduce(comparison, room=room),
     ]
-    return [*blocks, sections.facts(comparison)] if full else blocks
+    return [*blocks, facts(comparison)] if full else blocks
 
 
 def _page(top: str, blocks: Sequence[Block], bottom: str) -> str:

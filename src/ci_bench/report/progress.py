@@ -11,11 +11,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from ci_bench.records.progress import Event
+from ci_bench.records.results import Event
 
 DOING = {
     "prepare": "preparing data",
     "verify": "verifying",
+    "seeds": "training over seeds",
     "time": "timing",
     "alone": "measuring alone",
     "run": "running",

@@ -6,9 +6,11 @@ Owns which metric stands for a case and what the row as a whole says. Both rende
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ci_bench.records.case import Outcome, Status, Unit
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, Verdict
-from ci_bench.records.policy import Severity
+from ci_bench.records.config import Severity
+from ci_bench.records.outputs import Sameness
+from ci_bench.records.results import Outcome, Status
+from ci_bench.records.units import TIMES
 from ci_bench.report.words import WORST_FIRST, Mood, mood, parity_mood
 
 _MEMORY_METRICS = ("peak_allocated", "peak_reserved", "peak_rss")
@@ -67,8 +69,7 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
 
 def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
     """The cases without a comparison of figures on both sides, or without a clear answer; worst first."""
-    clear = {Verdict.UNCHANGED, Verdict.IMPROVED, Verdict.REGRESSED}
-    return worst_first(case for case in comparison.cases if case.verdict not in clear)
+    return worst_first(case for case in comparison.cases if not (case.verdict.moved or case.verdict is Verdict.UNCHANGED))
 
 
 def _row(case: CaseComparison, arm: str | None, *, apart: bool) -> Row:
@@ -93,7 +94,7 @@ def _row(case: CaseComparison, arm: str | None, *, apart: bool) -> Row:
 def _arms(case: CaseComparison) -> list[str | None]:
     """The candidate arms in their order, and a reference arm that got better or worse."""
     references = {case.reference, *(found.reference for found in case.speedups)}
-    moved = {pair.arm for pair in case.pairs if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} and not pair.detail}
+    moved = {pair.arm for pair in case.pairs if pair.verdict.moved and not pair.detail}
     seen = dict.fromkeys([*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)])
     arms: list[str | None] = [arm for arm in seen if arm not in references or arm in moved]
     return arms or [next(iter(seen), None)]
@@ -103,7 +104,7 @@ def _time(pairs: list[Pair]) -> Pair | None:
     """The step time; without one, the worst of the other durations and rates that are not about compilation."""
     steps = [pair for pair in pairs if pair.metric == "step_time"]
     whole = [pair for pair in pairs if not pair.detail] or pairs
-    timed = [pair for pair in whole if pair.unit in {Unit.SECONDS, Unit.PER_SECOND} and not pair.metric.startswith("compile")]
+    timed = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith("compile")]
     return min(steps or timed, key=_badness, default=None)
 
 
@@ -122,18 +123,26 @@ def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: P
         return Mood.BAD, str(verdict)
     if parity is not None and parity_mood(parity) is Mood.BAD:
         return Mood.BAD, "parity broken" if not parity.verdict.holds else "accuracy broken"
-    if any(check.outcome is Outcome.FAIL and check.arm == arm and not check.informative for check in case.checks):
-        return Mood.BAD, "check failed"
+    if wrong := _wrong(case, arm):
+        return Mood.BAD, wrong
     if parity is not None and parity_mood(parity) is Mood.UNSURE and mood(verdict) is not Mood.UNSURE:
         return Mood.UNSURE, "too few steps" if parity.verdict is Parity.INSUFFICIENT_DATA else "parity unclear"
     return mood(verdict), str(verdict)
 
 
+def _wrong(case: CaseComparison, arm: str | None) -> str:
+    """What was found wrong besides figures and learning; empty where nothing was."""
+    if case.outputs is not None and case.outputs.verdict is Sameness.CHANGED:
+        return "outputs changed"
+    failed = any(check.outcome is Outcome.FAIL and check.arm == arm and not check.informative for check in case.checks)
+    return "check failed" if failed else ""
+
+
 def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
     """The case's verdict; of a case with several arms, the arm's own where the verdict is not about this arm."""
-    about_figures = {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
+    about_figures = case.verdict.moved or case.verdict in {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
     own = [pair.verdict for pair in pairs if not pair.detail]
-    if not own or case.verdict in own or case.verdict not in about_figures:
+    if not own or case.verdict in own or not about_figures:
         return case.verdict
     return min(own, key=WORST_FIRST.index)
 

@@ -1,17 +1,19 @@
-"""What is said of a run as a whole, in plain lines for any renderer: how it was measured, how noisy it is, how all times moved.
+"""What is said of a run as a whole, for any renderer: how it was measured, how noisy it is, how all times moved; and its badge.
 
-Owns the choice of what is worth saying first. The lines hold text from the document, so renderers have to escape them.
+Owns the choice of what is worth saying first. The lines hold text from the document, so renderers have to escape them. The
+badge has the form that shields.io reads from an endpoint: https://shields.io/badges/endpoint-badge
 """
 
 from statistics import median
 
-from ci_bench.records.case import Unit
 from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, Pair, Pairing, Verdict
-from ci_bench.records.policy import Severity
+from ci_bench.records.config import Severity
+from ci_bench.records.outputs import Sameness
+from ci_bench.records.units import TIMES
+from ci_bench.report.rows import outcome_mood
 from ci_bench.report.text import percent
-from ci_bench.report.words import fine
+from ci_bench.report.words import Mood, fine
 
-_TIMES = {Unit.SECONDS, Unit.PER_SECOND}
 _NOISY = 1.1
 _OTHER_MOMENT = "which is weaker than a paired one: times have to differ by more than two moments do."
 _WEAKER = {
@@ -27,13 +29,28 @@ def summary(comparison: Comparison) -> list[str]:
     lines = [shift.reason for shift in moved if shift.reason not in told]
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
         lines.append(_WEAKER[comparison.mode])
+    lines += _outputs(comparison)
     if comparison.mode is BaselineMode.PAIRED and comparison.pairing is not None:
         lines += _paired(comparison, comparison.pairing)
     return lines
 
 
+def _outputs(comparison: Comparison) -> list[str]:
+    """That head computes what base computes: ``in 3 cases, to the last bit in 2 of them``.
+
+    What does not hold is among the findings.
+    """
+    held = [case.outputs.verdict for case in comparison.cases if case.outputs is not None and case.outputs.verdict.holds]
+    if not held:
+        return []
+    exact = held.count(Sameness.BITWISE)
+    cases = f"{len(held):,} case{'' if len(held) == 1 else 's'}"
+    how = "to the last bit" if exact == len(held) else f"to the last bit in {exact:,} of them" if exact else "within rounding"
+    return [f"Head computes what base computes in {cases}, {how}."]
+
+
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
-    times = [pair for case in comparison.cases for pair in case.pairs if pair.unit in _TIMES and not pair.detail]
+    times = [pair for case in comparison.cases for pair in case.pairs if pair.unit in TIMES and not pair.detail]
     lines = [_mean(pairing.mean)] if pairing.mean else []
     lines += [line for line in (_noise_floor(times, pairing), _uncalibrated(times)) if line]
     return [*lines, f"Calibration: {pairing.calibration}."]
@@ -71,3 +88,29 @@ def _noise_floor(times: list[Pair], pairing: Pairing) -> str:
 def _uncalibrated(times: list[Pair]) -> str:
     cold = sum(pair.calibrated is False for pair in times)
     return f"Uncalibrated: {cold:,} of {len(times):,} times have no history, and took more launches to judge." if cold else ""
+
+
+_COLOURS = {Mood.BAD: "red", Mood.UNSURE: "yellow", Mood.GOOD: "brightgreen"}
+
+
+def badge(comparison: Comparison) -> dict[str, str | int | bool]:
+    """``{"schemaVersion": 1, "label": "ci-bench", "message": "passing", "color": "brightgreen"}``; red is also an error."""
+    mood = outcome_mood(comparison)
+    failed = mood is Mood.BAD
+    return {"schemaVersion": 1, "label": "ci-bench", "message": _message(comparison), "color": _COLOURS[mood], "isError": failed}
+
+
+def _message(comparison: Comparison) -> str:
+    """``2 regressed``, where cases are why it failed; else ``failing`` or ``passing``, with what is worth knowing."""
+    findings = comparison.judgement.findings
+    if not comparison.judgement.passed:
+        cases = {found.case for found in findings if found.severity is Severity.FAIL and found.case is not None}
+        regressed = [case for case in comparison.cases if case.id in cases and case.verdict is Verdict.REGRESSED]
+        if len(regressed) == len(cases) > 0:
+            return f"{len(regressed):,} regressed"
+        return f"{len(cases):,} failing" if cases else "failing"
+    warned = sum(found.severity is Severity.WARN for found in findings)
+    improved = sum(case.verdict is Verdict.IMPROVED for case in comparison.cases)
+    if warned:
+        return f"passing, {warned:,} warning{'' if warned == 1 else 's'}"
+    return f"passing, {improved:,} improved" if improved else "passing"

@@ -10,11 +10,23 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Verdict
-from ci_bench.records.policy import Severity
+from ci_bench.records.config import Severity
 from ci_bench.report.rows import Row, main_rows, outcome_mood, worst_first
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
-from ci_bench.report.words import Mood, both_sides, change, change_interval, distance, mood, parity, parity_mood, peak, speedup
+from ci_bench.report.words import (
+    Mood,
+    both_sides,
+    change,
+    change_interval,
+    distance,
+    mood,
+    parity,
+    parity_mood,
+    peak,
+    speedup,
+    trainings,
+)
 
 _MARKS = {Mood.BAD: "✘", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
 _STYLES = {Mood.BAD: "bold red", Mood.UNSURE: "yellow", Mood.NEW: "cyan", Mood.BETTER: "green", Mood.GOOD: "green"}
@@ -56,7 +68,7 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
         console.print(_heading(rows))
         if any(row.time or row.memory for row in rows):
             console.print(Padding(_arms_table(rows), (0, 0, 0, 2), expand=False))
-            if rows[0].case.verdict is Verdict.INCONCLUSIVE:
+            if rows[0].case.verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED}:
                 console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
         elif rows[0].case.reason:
             console.print(Padding(Text(clean(rows[0].case.reason, cap=300)), (0, 0, 0, 2), expand=False))
@@ -105,7 +117,7 @@ def _arm_cells(row: Row) -> list[tuple[str, str]]:
 
 
 def _print_parity(comparison: Comparison, console: Console) -> None:
-    found = sorted(((case, p) for case in comparison.cases for p in case.parity), key=lambda item: parity_mood(item[1]))
+    found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
     if found:
         _print_title("Loss parity", console)
     for case, finding in found[:_SHOWN_CASES]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeGuard
 
-from ci_bench.records.case import Unit
 from ci_bench.records.comparison import Interval
+from ci_bench.records.results import Unit
+from ci_bench.records.units import UNITS
 
 UNKNOWN = "–"
 ZERO_WIDTH_SPACE = "\u200b"
@@ -82,14 +83,14 @@ def _barred(cell: str) -> str:
 
 def seconds(value: float | None) -> str:
     """A duration in s, ms or µs, with three significant digits."""
-    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")), step=1000)
+    return _scaled(value, UNITS[Unit.SECONDS].sizes, step=1000)
 
 
 def bytes_(value: float | None) -> str:
     """A size in bytes or in a power of 1024, with three significant digits."""
     if value is not None and abs(value) < _THOUSAND:
         return f"{_digits(value, whole=True)} B"
-    return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")), step=1024)
+    return _scaled(value, UNITS[Unit.BYTES].sizes[:-1], step=1024)
 
 
 def count(value: float | None) -> str:

@@ -4,11 +4,14 @@ Owns the wording and what counts as worse. Numbers and our own words only: nothi
 """
 
 import math
+from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 
-from ci_bench.records.case import Check, Outcome, Unit
-from ci_bench.records.comparison import ArmSpeedup, Interval, Pair, Parity, ParityFinding, Verdict
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Interval, Pair, Parity, ParityFinding, Tier, Verdict
+from ci_bench.records.outputs import OutputsFinding, Sameness
+from ci_bench.records.results import Check, Outcome, Unit
+from ci_bench.records.units import UNITS
 from ci_bench.report.text import UNKNOWN, count, interval, joined, percent, quantity, ratio
 
 
@@ -25,6 +28,7 @@ class Mood(IntEnum):
 _MOODS = {
     Verdict.FAILED: Mood.BAD,
     Verdict.REGRESSED: Mood.BAD,
+    Verdict.SUSPECTED: Mood.BAD,
     Verdict.REMOVED: Mood.UNSURE,
     Verdict.INCOMPARABLE: Mood.UNSURE,
     Verdict.INCONCLUSIVE: Mood.UNSURE,
@@ -35,13 +39,6 @@ _MOODS = {
 }
 WORST_FIRST = tuple(_MOODS)
 _TENTH, _LEAST_Q = 0.1, 0.01
-
-_DIRECTIONS = {
-    Unit.SECONDS: ("slower", "faster"),
-    Unit.BYTES: ("more", "less"),
-    Unit.COUNT: ("more", "fewer"),
-    Unit.PER_SECOND: ("faster", "slower"),
-}
 
 
 def mood(verdict: Verdict) -> Mood:
@@ -54,6 +51,18 @@ def parity_mood(finding: ParityFinding) -> Mood:
     if finding.verdict.broken or (finding.accuracy is not None and not finding.accuracy.holds):
         return Mood.BAD
     return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
+
+
+def outputs_mood(finding: OutputsFinding) -> Mood:
+    """What is unknown is not the same."""
+    if finding.verdict is Sameness.CHANGED:
+        return Mood.BAD
+    return Mood.GOOD if finding.verdict.holds else Mood.UNSURE
+
+
+def outputs(finding: OutputsFinding) -> str:
+    """``within rounding``."""
+    return finding.verdict.replace("_", " ")
 
 
 def check_mood(check: Check) -> Mood:
@@ -81,10 +90,10 @@ def change(pair: Pair) -> str:
     share = _growth(pair)
     if share is None:
         return UNKNOWN
-    if pair.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
+    if not pair.verdict.moved:
         return percent(share, signed=True)
-    up, down = _DIRECTIONS[pair.unit]
-    return f"{percent(abs(share))} {up if share > 0 else down}"
+    facts = UNITS[pair.unit]
+    return f"{percent(abs(share))} {facts.grown if share > 0 else facts.shrunk}"
 
 
 def change_interval(pair: Pair) -> str:
@@ -103,7 +112,7 @@ def speedup(found: ArmSpeedup) -> str:
     if found.base_speedup is None or before == now:
         return now
     if found.change is not None:
-        changed = found.change.verdict in {Verdict.IMPROVED, Verdict.REGRESSED}
+        changed = found.change.verdict.moved
     else:
         changed = bounds is None or not bounds.low <= found.base_speedup <= bounds.high
     return f"{now}, was {before}" if changed else now
@@ -144,7 +153,7 @@ def peak(pair: Pair | None) -> str:
     """A peak of memory: both sides and the change where it changed, else head's figure alone."""
     if pair is None:
         return UNKNOWN
-    if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
+    if pair.verdict.moved:
         return f"{both_sides(pair)}, {change(pair)}"
     known = pair.head or pair.base
     return quantity(known.median if known else None, pair.unit)
@@ -156,6 +165,14 @@ def parity(finding: ParityFinding) -> str:
         return "accuracy differs"
     word = "not finite" if finding.verdict is Parity.NON_FINITE else finding.verdict.replace("_", " ")
     return word if finding.first_step is None or finding.verdict.holds else f"{word} from step {finding.first_step:,}"
+
+
+def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:
+    """What is shown on loss parity: each candidate arm, and head beside base where whole trainings over seeds compared them."""
+    learning = case.learning
+    if learning is None or learning.tier is not Tier.STATISTICAL:
+        return case.parity
+    return (*case.parity, replace(learning, arm=f"{learning.arm}, head beside base"))
 
 
 def distance(finding: ParityFinding) -> str:
@@ -187,8 +204,8 @@ def _signed(share: float) -> str:
 def _count_change(difference: float) -> str:
     if difference == 0:
         return "same"
-    up, down = _DIRECTIONS[Unit.COUNT]
-    return f"{count(abs(difference))} {up if difference > 0 else down}"
+    facts = UNITS[Unit.COUNT]
+    return f"{count(abs(difference))} {facts.grown if difference > 0 else facts.shrunk}"
 
 
 def _grows_with_speedup(pair: Pair) -> bool:

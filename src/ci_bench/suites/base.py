@@ -4,7 +4,7 @@ A suite has two halves. `Suite.plan` turns options into cases without torch. Its
 imported in worker processes only and has one function, `open_workload(case, context) -> Workload`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ci_bench.errors import UnknownSuite
-from ci_bench.records.case import Case, Check, Fact, Metric, ParityEvidence, Status
+from ci_bench.formats.exporting import Exporter, Files
+from ci_bench.records.outputs import ReferenceOutputs
+from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Status
 
 BUILT_IN = {
     "command": "ci_bench.suites.command.plan:SUITE",
@@ -23,6 +25,8 @@ BUILT_IN = {
     "transformers": "ci_bench.suites.transformers.plan:SUITE",
 }
 PLUGIN_GROUP = "ci_bench.suites"
+ATTACHMENTS = "attachments"
+"""The folder in a case's scratch folder whose files are kept beside the results."""
 
 
 class StageKind(StrEnum):
@@ -32,6 +36,8 @@ class StageKind(StrEnum):
     """Fetch and tokenise once; the only stage that may use the network."""
     VERIFY = "verify"
     """Gather the suite's own evidence that the arms compute the same."""
+    SEEDS = "seeds"
+    """Train over seeds; only where base and head start a training from other weights, and seeds alone can tell them apart."""
     TIME = "time"
     """Time all arms in turns."""
     ALONE = "alone"
@@ -62,6 +68,34 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Computed:
+    """What one arm computed while it was verified, to be held against what it computes on the other side.
+
+    `outputs` are the tensors of the plain run by name, on any device: outputs, and in training the loss and the gradients. What
+    rounding does to them is measured, not assumed: `runs` are the same tensors of runs whose numbers were shaken by a rounding
+    of `epsilon` (half the distance from 1 to the next number of the format) or summed in another order, `jolts` those of runs
+    that were shaken harder (`numerics.jolt_of`), for kinks, `truth` those in fp64. Without any only the format's own roundings
+    are allowed for. `start` and `inputs` are the digests of the weights and of the inputs (`ci_bench.suites.digests`), by name
+    and in their order; `generators` are the states of the random generators after the run, empty where it draws no random
+    numbers.
+    """
+
+    arm: str
+    epsilon: float
+    outputs: Mapping[str, Any]
+    start: Mapping[str, str] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    runs: Sequence[Mapping[str, Any]] = ()
+    jolts: Sequence[Mapping[str, Any]] = ()
+    truth: Mapping[str, Any] | None = None
+    generators: Sequence[Any] = ()
+
+
+def keep_nothing(_: Computed) -> None:
+    """For workloads that nobody compares with another side."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
     """What the engine tells a workload. `device` is a torch device string; `scratch` is a folder shared by the case's stages."""
 
@@ -71,16 +105,32 @@ class Context:
     """Called with arm, done and total while a long stage goes on."""
     launch: int = 0
     """The number of the launch, from 0: samples that a workload takes itself belong to it."""
+    keep: Callable[[Computed], None] = keep_nothing
+    """Called in `verify` with what the case's reference arm (or the arm under test) computed: it is held against base's.
+
+    The tensors are read before it returns. What is kept last counts.
+    """
+
+    @property
+    def attachments(self) -> Path:
+        """A folder for files that are kept beside the run's results when the stage ends well (`engine.attachments`)."""
+        folder = self.scratch / ATTACHMENTS
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count."""
+    """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count.
+
+    `outputs` is the engine's to fill in, from what was given to `Context.keep`.
+    """
 
     metrics: tuple[Metric, ...] = ()
     checks: tuple[Check, ...] = ()
     parity: ParityEvidence | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
+    outputs: ReferenceOutputs | None = None
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
@@ -140,6 +190,42 @@ class Program(Protocol):
         """Check what was timed, once the clock has stopped (finite? really updated?)."""
 
 
+class Refereed(Program, Protocol):
+    """A program whose timed calls can be held against the reference arm's: what a `Program` may have besides.
+
+    At calls that nobody knows ahead, the engine refreshes the inputs outside the clock, times one call as it times all, and looks
+    at what the call left. At the end of the launch the reference arm's program does the same from the same seeds. Tensors are
+    torch's; `learns` says that steps change what later ones compute from (a training), `epsilon` is the precision's rounding.
+    `memory` is the longest memory of an optimizer (Adam's second beta), whose divisor loses digits: 0 where there is none.
+    `unrefereed` says why an arm cannot be held against the reference; empty where it can.
+    """
+
+    learns: bool
+    epsilon: float
+    memory: float
+    unrefereed: str
+
+    def remember(self) -> None:
+        """Keep what `refresh` starts from. Called before the first call, and only where calls will be refereed."""
+
+    def state(self) -> dict[str, Any]:
+        """Copies on the host of what outputs depend on besides inputs: ``weights.NAME``, ``buffers.NAME``, ``optimizer.…``."""
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
+        """Have the next calls compute from inputs drawn from `seed`: the same values for every arm of the case.
+
+        They lie in new memory (`moved`), or in that of the inputs of the call before. Takes on a `state`, where one is given.
+        `shaken` other than 0 is the seed of a rounding's worth of noise on floating inputs. Returns whether the values are others
+        than before.
+        """
+
+    def outputs(self) -> dict[str, Any]:
+        """What the last call left, itself and no copy: ``outputs.…``, ``loss``, ``gradients.NAME``, ``weights.NAME``."""
+
+    def resume(self) -> None:
+        """Go back to the prepared inputs. Weights stay as they are."""
+
+
 class Workload(Protocol):
     """One case in a worker process."""
 
@@ -160,11 +246,19 @@ class SelfMeasuring(Protocol):
         """Run it once, and return what it measured, as samples of this launch (`Context.launch`)."""
 
 
+class TrainingOverSeeds(Protocol):
+    """A case in a worker process whose trainings can be had over seeds, in stages of the kind `StageKind.SEEDS`."""
+
+    def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
+        """The parity evidence of whole trainings over seeds: of each the reference, and the reference from another start."""
+
+
 class Suite(Protocol):
     """The half of a suite that needs no torch.
 
     `worker` names the worker's module. `preload` are the modules that the process behind a launch imports once; a suite that
-    computes with torch names it here. A plugin's suite may have `options_schema`, the JSON Schema of one of its entries.
+    computes with torch names it here. A plugin's suite may have `options_schema`, the JSON Schema of one of its entries. Any
+    suite may have `exports`, the forms of its own that results can be written in (`find_exporters`).
     """
 
     name: str
@@ -192,6 +286,26 @@ def find_suite(name: str) -> Suite:
     known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=PLUGIN_GROUP))}))
     message = f"there is no suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
     raise UnknownSuite(message)
+
+
+def find_exporters() -> dict[str, Exporter]:
+    """What `convert --to` can write of results documents alone, by name: what suites declare as ``{name: "module:function"}``.
+
+    Raises `UnknownSuite` where a plugin cannot be imported.
+    """
+    plugins = (_load(entry) for entry in entry_points(group=PLUGIN_GROUP))
+    suites = (*map(find_suite, BUILT_IN), *plugins)
+    declared = {name: where for suite in suites for name, where in getattr(suite, "exports", {}).items()}
+    return {name: _exporter(where) for name, where in sorted(declared.items())}
+
+
+def _exporter(where: str) -> Exporter:
+    def export(results: Results) -> Files:
+        module, _, attribute = where.partition(":")
+        exporter: Exporter = getattr(import_module(module), attribute)
+        return exporter(results)
+
+    return export
 
 
 def plugin_forms() -> dict[str, Mapping[str, Any]]:

@@ -25,6 +25,11 @@ class BadOptimizer(Exception):  # noqa: N818 - named like BadConfig
     """`optimizer` or `optimizer_options` does not fit. The message names the option."""
 
 
+def longest_memory(groups: Iterable[Mapping[str, Any]]) -> float:
+    """The longest memory of an optimizer with these `param_groups`: Adam's second beta, 0 where there is none."""
+    return max((float(beta) for group in groups for beta in group.get("betas", ())), default=0.0)
+
+
 def make_optimizer(
     name: str,
     parameters: Iterable["Tensor"],

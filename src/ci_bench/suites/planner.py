@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Case
+from ci_bench.records.results import Case
 from ci_bench.suites.base import Stage, Suite
 
 

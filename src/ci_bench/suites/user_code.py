@@ -12,6 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ci_bench.suites.base import Unsupported
+
+NEEDED = {
+    "openxla": "torch_xla",
+    "openxla_eval": "torch_xla",
+    "tensorrt": "torch_tensorrt",
+    "torch_tensorrt": "torch_tensorrt",
+    "tvm": "tvm",
+}
+"""The package behind a backend that torch names without having it (``torch/_dynamo/backends``)."""
 FORMS = "package.module:NAME nor path:FILE,class:NAME"
 
 
@@ -48,12 +58,16 @@ def resolve_backend(backend: str, *, option: str = "backend", also: tuple[str, .
 
     Raises:
         LookupError: no such backend; the message lists the registered ones, and what the option takes `also`.
+        Unsupported: it needs a package that is not installed here.
     """
     import torch
 
     if is_import_path(backend):
         function: Callable[..., Any] = load_named(backend, option=option)
         return function
+    package = NEEDED.get(backend)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise Unsupported(f"{option} {backend}: the package {package} is not installed here")
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
         listed = ", ".join([*also, *known])

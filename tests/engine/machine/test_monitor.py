@@ -3,10 +3,9 @@
 import pytest
 from fake_nvml import QUESTIONS, UUID, FakeNvml
 
+from ci_bench.engine.machine.gpu import REASONS
 from ci_bench.engine.machine.health import condition_facts
-from ci_bench.engine.machine.monitor import Monitor, open_monitor
-from ci_bench.engine.machine.nvml import REASONS
-from ci_bench.engine.machine.proc import Host
+from ci_bench.engine.machine.monitor import Host, Monitor, open_monitor
 
 OURS, STRANGER = 4000, 9999
 GPU_FIELDS = ("sm_mhz", "memory_mhz", "power_w", "temperature_c", "reasons", "thermal_s", "pids")

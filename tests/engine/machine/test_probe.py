@@ -8,7 +8,7 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 
 from ci_bench.engine.machine import probe
-from ci_bench.engine.timing.device import NoSuchDevice, select_device, synchronizer
+from ci_bench.engine.timing.fence import NoSuchDevice, select_device, synchronizer
 from ci_bench.records.config import RunOptions
 
 

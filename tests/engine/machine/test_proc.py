@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ci_bench.engine.machine.proc import Host
+from ci_bench.engine.machine.monitor import Host
 
 CPUINFO = """processor\t: {0}
 model name\t: Some CPU

@@ -2,10 +2,9 @@
 
 import pytest
 
-from ci_bench.engine.process.endings import explain, signal_name
-from ci_bench.engine.process.resident import Ended
-from ci_bench.engine.process.task import Answer, Fault
-from ci_bench.records.case import Status
+from ci_bench.engine.process.protocol import Answer, Fault
+from ci_bench.engine.process.resident import Ended, explain, signal_name
+from ci_bench.records.results import Status
 from ci_bench.suites.base import Evidence
 
 DONE = (Answer(evidence=Evidence()),)

@@ -14,9 +14,9 @@ from fake_suite import FIXTURES, QUICK, FakeRun, fake_environ
 
 from ci_bench.engine.process import launch as launch_module
 from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.task import Task
+from ci_bench.engine.process.protocol import Task
 from ci_bench.errors import LauncherFailed, MeasuringFailed
-from ci_bench.records.case import Status
+from ci_bench.records.results import Status
 
 PARENT = """
 import sys
@@ -55,7 +55,7 @@ def test_every_arm_is_sampled_in_every_launch(tmp_path: Path) -> None:
         assert all(value >= 0.001 for one in taken for value in one.values)
         assert len(metrics["peak_rss", arm].launches) == 2
     assert 0.01 < metrics["compile_warm", "other"].launches[0].values[0] < 0.5
-    assert {check.name for check in rows["two"].checks} == {"prepared", "steady", "ran"}
+    assert {check.name for check in rows["two"].checks} == {"prepared", "steady", "ran", "witnessed"}
 
 
 def test_the_display_is_told_of_each_stage_and_its_end(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_worker_without_torch_in_its_plan_never_imports_it(tmp_path: Path) -> 
     run.measure({"name": "one", "stages": ["memory", "time"]})
     lines = [line for log in tmp_path.rglob("*.log") for line in log.read_text().splitlines()]
     imported = {line.rpartition("|")[2].strip() for line in lines}
-    assert "ci_bench.engine.process.task" in imported
+    assert "ci_bench.engine.process.protocol" in imported
     assert imported.isdisjoint({"torch", "transformers", "scipy"})
     assert (run.environments[-1].identity["device"], "threads" in run.environments[-1].identity) == ("cpu", False)
 

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from fake_suite import SUITE
 
-from ci_bench.engine.process.answers import Answers
-from ci_bench.engine.process.task import Answer, Fault, Task, decode_answer, decode_task, encode
-from ci_bench.records.case import Better, Lane, Launch, Metric, Unit
+from ci_bench.engine.process.protocol import Answer, Fault, Task, decode_answer, decode_task, encode
+from ci_bench.engine.process.resident import Answers
 from ci_bench.records.config import RunOptions
-from ci_bench.records.progress import Progress
+from ci_bench.records.results import Better, Lane, Launch, Metric, Progress, Unit
 from ci_bench.suites.base import Cache, Evidence, Stage, StageKind
 
 CASE = SUITE.plan({"name": "one", "arms": ["plain", "other"]})[0]

@@ -10,10 +10,11 @@ from mutants import plant
 
 from ci_bench.engine.timing import clock as clock_module
 from ci_bench.engine.timing import cuda_clock
-from ci_bench.engine.timing.clock import HostClock, Taken, device_series, make_clock, part_series
+from ci_bench.engine.timing.clock import HostClock, Taken, device_series, part_series
 from ci_bench.engine.timing.cuda_clock import CudaClock
-from ci_bench.records.case import Lane, Outcome
+from ci_bench.engine.timing.sampling import make_clock
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Lane, Outcome
 from ci_bench.suites.base import Part
 
 FORWARD, BACKWARD = Part(metric="forward_time", per=4), Part(metric="backward_time")
@@ -270,14 +271,14 @@ HOST_DEFECTS = {
 @pytest.mark.parametrize("holds", [the_hosts_fence, the_hosts_parts], ids=lambda holds: holds.__name__)
 def test_the_host_clock_times_as_it_should(monkeypatch, holds) -> None:
     machine = Machine()
-    monkeypatch.setattr(clock_module, "time", SimpleNamespace(perf_counter=machine.read_clock))
+    monkeypatch.setitem(clock_module.HostClock.__init__.__kwdefaults__, "now", machine.read_clock)
     holds(clock_module, machine)
 
 
 @pytest.mark.parametrize("defect", HOST_DEFECTS)
 def test_a_defect_planted_in_the_host_clock_is_seen(defect: str, tmp_path) -> None:
     mutant, machine = plant(clock_module, tmp_path, *HOST_DEFECTS[defect]), Machine()
-    mutant.time = SimpleNamespace(perf_counter=machine.read_clock)
+    mutant.HostClock.__init__.__kwdefaults__["now"] = machine.read_clock
     assert any(_fails(lambda module, holds=holds: holds(module, machine), mutant) for holds in (the_hosts_fence, the_hosts_parts))
 
 

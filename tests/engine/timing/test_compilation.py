@@ -1,13 +1,21 @@
 """What is counted of dynamo's work."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ci_bench.engine.timing import alone
-from ci_bench.engine.timing.alone import _really_compiled
-from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts, _by_first_line, _is_recompile, cache_environment
-from ci_bench.records.case import Better, Outcome
+from ci_bench.engine.timing import isolated
+from ci_bench.engine.timing.compilation import (
+    CompileCounter,
+    CompileCounts,
+    _by_first_line,
+    _is_recompile,
+    cache_environment,
+    phases_of,
+)
+from ci_bench.engine.timing.isolated import _really_compiled
+from ci_bench.records.results import Better, Outcome
 
 
 @pytest.mark.parametrize(
@@ -42,7 +50,7 @@ def test_an_arm_without_a_graph_was_not_compiled() -> None:
 
 def test_every_count_is_a_metric_and_breaks_are_counted_by_reason_too() -> None:
     counts = CompileCounts(graphs=3, graph_breaks=5, recompiles=2, break_reasons={"print": 4, "item()": 1}, operations=40)
-    metrics = {metric.name: metric for metric in alone._counts("inductor", counts, 0)}
+    metrics = {metric.name: metric for metric in isolated._counts("inductor", counts, 0)}
     values = {name: metric.launches[0].values for name, metric in metrics.items()}
     assert values == {
         "graphs": (3.0,), "graph_breaks": (5.0,), "unique_graph_breaks": (2.0,), "recompiles": (2.0,), "fallbacks": (0.0,),
@@ -106,3 +114,39 @@ def test_a_frame_that_dynamo_gave_up_is_a_fallback() -> None:
         torch.compile(lambda x: x.sin() + 1, backend=refuse)(torch.ones(3))
     counts = counter.read()
     assert (counts.graphs, counts.fallbacks) == (0, 1)
+
+
+def _recorded(**figures: int) -> object:
+    return SimpleNamespace(**{f"{name}_us": value for name, value in figures.items()})
+
+
+def test_each_phase_counts_without_those_inside_it() -> None:
+    forward = _recorded(
+        dynamo_cumulative_compile_time=5_000_000,
+        aot_autograd_cumulative_compile_time=4_500_000,
+        inductor_cumulative_compile_time=4_000_000,
+        triton_compile_time=3_000_000,
+        runtime_triton_autotune_time=None,
+    )
+    backward = _recorded(
+        inductor_cumulative_compile_time=2_000_000, triton_compile_time=1_500_000, runtime_triton_autotune_time=250_000
+    )
+    assert phases_of([forward, backward]) == pytest.approx(
+        {"dynamo": 0.5, "aot": 0.5, "inductor": 1.5, "kernels": 4.5, "autotune": 0.25}
+    )
+    assert phases_of([forward]) == pytest.approx({"dynamo": 0.5, "aot": 0.5, "inductor": 1.0, "kernels": 3.0})
+
+
+def test_a_backend_without_aot_is_traced_only() -> None:
+    assert phases_of([_recorded(dynamo_cumulative_compile_time=40_000), SimpleNamespace()]) == {"dynamo": 0.04}
+
+
+@pytest.mark.engine
+def test_torch_still_records_the_phases() -> None:
+    torch = pytest.importorskip("torch")
+    counter = CompileCounter()
+    values = torch.ones(4, requires_grad=True)
+    torch.compile(lambda x: (x.sin() * 2).sum(), backend="aot_eager")(values).backward()
+    phases = counter.phases_s()
+    assert phases.keys() == {"dynamo", "aot"}
+    assert all(0 < seconds < 60 for seconds in phases.values())

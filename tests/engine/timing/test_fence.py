@@ -17,7 +17,8 @@ class FakeTime:
         self.now, self.calls, self.log = 0.0, 0, []
         self.step_s, self.pending_s, self.ramp_s = step_s, pending_s, ramp_s
         self.owed = 0.0
-        monkeypatch.setattr(timing.time, "perf_counter", self.read)
+        for timed in (timing.time_calls, timing.warm_up):
+            monkeypatch.setitem(timed.__kwdefaults__, "now", self.read)
 
     def read(self) -> float:
         self.log.append("clock")

@@ -4,9 +4,9 @@ import pytest
 from fake_cuda import LAUNCH_S, FakeCuda, Machine, Steps
 from mutants import plant
 
-from ci_bench.engine.timing import cuda_clock, graph
+from ci_bench.engine.timing import cuda_clock
 from ci_bench.engine.timing.cuda_clock import CudaClock
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Part
 
 exactly = pytest.approx
@@ -82,7 +82,7 @@ def warming_up_is_done_on_another_stream_that_waits_and_is_waited_for() -> None:
     clock_of(cuda).prepare(program)
     *warm, captured = seen
     (side,) = {stream for stream, _ in warm}
-    assert len(warm) == graph.WARMUP_CALLS
+    assert len(warm) == cuda_clock.WARMUP_CALLS
     assert side.waited_for == [cuda.home]
     assert cuda.home.waited_for == [side]
     assert not any(capturing for _, capturing in warm)
@@ -122,7 +122,7 @@ def test_a_step_is_captured_as_it_should_be(holds) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_defect_is_seen(monkeypatch, defect: str, tmp_path) -> None:
-    monkeypatch.setattr(cuda_clock, "capture", plant(graph, tmp_path, *DEFECTS[defect]).capture)
+    monkeypatch.setattr(cuda_clock, "capture", plant(cuda_clock, tmp_path, *DEFECTS[defect]).capture)
     assert any(_fails(holds) for holds in PROPERTIES)
 
 
@@ -130,7 +130,7 @@ def test_a_planted_defect_is_seen(monkeypatch, defect: str, tmp_path) -> None:
 def test_each_property_is_broken_by_a_defect(monkeypatch, holds, tmp_path) -> None:
     broken = []
     for change in DEFECTS.values():
-        monkeypatch.setattr(cuda_clock, "capture", plant(graph, tmp_path, *change).capture)
+        monkeypatch.setattr(cuda_clock, "capture", plant(cuda_clock, tmp_path, *change).capture)
         broken.append(_fails(holds))
     assert any(broken)
 

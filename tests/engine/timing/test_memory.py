@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from ci_bench.engine.timing import memory
+from ci_bench.engine.timing import isolated
 
 CHILD = """
 import numpy as np
-from ci_bench.engine.timing.memory import read_peaks, reset_peaks
+from ci_bench.engine.timing.isolated import read_peaks, reset_peaks
 def peak(): return read_peaks("cpu").by_metric["peak_rss"]
 reset_peaks("cpu")
 idle = peak()
@@ -37,7 +37,7 @@ def test_a_machine_that_does_not_tell_gives_no_peak(monkeypatch, tmp_path, statu
     file = tmp_path / "status"
     if status is not None:
         file.write_text(status)
-    monkeypatch.setattr(memory, "_STATUS", file)
-    monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
-    memory.reset_peaks("cpu")
-    assert memory.read_peaks("cpu").by_metric == {}
+    monkeypatch.setattr(isolated, "_STATUS", file)
+    monkeypatch.setattr(isolated, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
+    isolated.reset_peaks("cpu")
+    assert isolated.read_peaks("cpu").by_metric == {}

@@ -8,10 +8,10 @@ from fake_cuda import LAUNCH_S, FakeCuda, Steps
 
 from ci_bench.engine.timing import sampling
 from ci_bench.engine.timing.cuda_clock import CudaClock
-from ci_bench.engine.timing.rotation import Rotation, copies_of, in_turn
+from ci_bench.engine.timing.fence import Rotation, copies_of, in_turn
 from ci_bench.engine.timing.sampling import Table
-from ci_bench.records.case import Check, Outcome
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Part
 
 

@@ -1,15 +1,17 @@
 """What a worker does as it is told: opening, warming up, turns, and what it makes of them."""
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ci_bench.engine.process.channel import Abandoned
-from ci_bench.engine.process.task import Order, OrderKind, decode_answer
-from ci_bench.engine.timing import sampling
+from ci_bench.engine.process.protocol import Abandoned, Order, OrderKind, decode_answer
+from ci_bench.engine.timing import fence, sampling
+from ci_bench.engine.timing.clock import HostClock
 from ci_bench.engine.timing.sampling import Table, compile_latency, serve_turns
-from ci_bench.records.case import Check, Outcome
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Part
 
 
@@ -77,7 +79,8 @@ class Workload:
 @pytest.fixture
 def workload(monkeypatch) -> Workload:
     made = Workload()
-    monkeypatch.setattr("ci_bench.engine.timing.fence.time.perf_counter", lambda: made.now)
+    for timed in (fence.time_calls, fence.warm_up, HostClock.__init__):
+        monkeypatch.setitem(timed.__kwdefaults__, "now", lambda: made.now)
     return made
 
 
@@ -142,3 +145,28 @@ def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path
 def test_a_latency_that_cannot_be_told_is_left_out_and_is_never_zero(first_s, steady_s, values) -> None:
     found = compile_latency("compile_cold", "inductor", first_call_s=first_s, steady_s=steady_s, launch=2)
     assert [metric.launches[0].values[0] for metric in found] == values
+
+
+class Drawing:
+    """A program that draws as its arm does, and keeps the first number of each sample."""
+
+    def __init__(self, extra: int) -> None:
+        self.extra, self.seen = extra, []
+
+    def take(self) -> None:
+        self.seen.append(random.random())
+        for _ in range(self.extra):
+            random.random()
+
+
+def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tmp_path: Path) -> None:
+    context = Context(device="cpu", scratch=tmp_path, progress=lambda *_: None)
+    table = Table(options=RunOptions(), context=context)
+    table.clock = SimpleNamespace(take=lambda program, calls: program.take())
+    table.seats = [sampling.Seat(arm=str(extra), program=Drawing(extra), first_call_s=0.0) for extra in (0, 3)]
+    for block in (0, 1):
+        for seat, samples in ((0, 1), (1, 2), (0, 1)):
+            table.turn(seat, block, samples=samples, touch=False)
+    one, other = (seat.program.seen for seat in table.seats)
+    assert one == other
+    assert len(set(one)) == 4

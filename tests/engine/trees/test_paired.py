@@ -125,7 +125,7 @@ def test_nothing_prepared(tmp_path: Path, content: str | None) -> None:
 def test_a_worker_of_each_side_runs_its_own_code(tmp_path: Path) -> None:
     """Forked by the engine's own server, which each side starts with its interpreter, environment and folder."""
     from ci_bench.engine.process.launch import Launcher
-    from ci_bench.engine.process.task import Task
+    from ci_bench.engine.process.protocol import Task
 
     repository = new_repository(tmp_path / "my repo")
     code = "import pathlib\npathlib.Path('ran').write_text({!r})\n"

@@ -18,9 +18,9 @@ from ci_bench.engine.trees import setup as module
 from ci_bench.engine.trees.git import Git
 from ci_bench.engine.trees.setup import Preparing, cache_key
 from ci_bench.errors import BadConfig, CannotWrite
-from ci_bench.records.case import SideName
 from ci_bench.records.config import LOCK_FILES, Setup
 from ci_bench.records.documents import Kind, schema
+from ci_bench.records.results import SideName
 
 TOKENS = {
     "GITHUB_TOKEN": "ghs_0123456789abcdefghij",
@@ -345,11 +345,21 @@ def test_the_cache_is_kept_for_the_next_run_and_is_no_part_of_head(tmp_path: Pat
             assert pair.head.source.dirty is False
 
 
-def paired(repository: Repository, scratch: Path, setup: Setup):
+def test_the_cache_lies_elsewhere_where_the_checkout_cannot_be_written(tmp_path: Path) -> None:
+    """In the action's container it is read-only."""
+    repository, _, _ = topic_repository(tmp_path / "r")
+    setup = Setup(commands=('echo "$PIP_CACHE_DIR"; touch "$CI_BENCH_SETUP_CACHE/x"',), cache=".cache")
+    with paired(repository, tmp_path / "s", setup, CI_BENCH_CACHE=str(tmp_path / "elsewhere")) as pair:
+        assert pair.head.failure is None
+        assert (tmp_path / "s/logs/head-1.log").read_text() == f"{tmp_path}/elsewhere/pip\n"
+    assert not (repository.top / ".cache").exists()
+
+
+def paired(repository: Repository, scratch: Path, setup: Setup, **more: str):
     from ci_bench.engine.trees.paired import Place, paired_sides
 
     scratch.mkdir(exist_ok=True)
-    place = Place(repository=repository.top, scratch=scratch, logs=scratch / "logs", environ=environ())
+    place = Place(repository=repository.top, scratch=scratch, logs=scratch / "logs", environ={**environ(), **more})
     return paired_sides(place, base=None, setup=setup)
 
 

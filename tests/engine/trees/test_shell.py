@@ -45,6 +45,7 @@ LEFT = {
     "without an environment": "env -i sleep 600 & echo $! >child; sleep 0.3",
     "in the background": "sleep 600 & echo $! >child",
     "in a session of its own": "setsid bash -c 'echo $$ >child; exec sleep 600' & sleep 0.5",
+    "without its environment": "setsid env -i bash -c 'echo $$ >child; exec sleep 600' & sleep 0.5",
     "twice away": "(setsid bash -c 'sleep 600 & echo $! >child' &); sleep 0.5",
 }
 
@@ -57,12 +58,21 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path, command: str) ->
     assert has_ended(child)
 
 
-def test_without_the_mark_a_process_in_another_session_would_stay(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("left", ["twice away", "without its environment"])
+def test_without_adoption_and_mark_a_process_in_another_session_would_stay(tmp_path: Path, monkeypatch, left: str) -> None:
     monkeypatch.setattr(shell, "_marked", lambda _: [])
-    run(tmp_path, LEFT["twice away"])
+    monkeypatch.setattr(shell, "end_children", lambda _: ())
+    run(tmp_path, LEFT[left])
     child = int(wait_for(tmp_path / "child"))
     assert is_running(child)
     os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("left", ["twice away", "without its environment"])
+def test_adoption_needs_no_mark(tmp_path: Path, monkeypatch, left: str) -> None:
+    monkeypatch.setattr(shell, "_marked", lambda _: [])
+    run(tmp_path, LEFT[left])
+    assert has_ended(int(wait_for(tmp_path / "child")))
 
 
 def test_processes_of_others_are_let_be(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.engine.trees.source import describe_source
+from ci_bench.engine.trees.git import describe_source
 from ci_bench.records.results import Source
 
 
@@ -27,29 +27,31 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_clean_commit(repository: Path) -> None:
     (repository / "untracked").touch()
-    assert describe_source(repository) == Source(commit=_git(repository, "rev-parse", "HEAD"), branch="topic", dirty=False)
+    assert describe_source(repository, os.environ) == Source(
+        commit=_git(repository, "rev-parse", "HEAD"), branch="topic", dirty=False
+    )
 
 
 def test_a_change_in_a_tracked_file_is_dirty(repository: Path) -> None:
     (repository / "file").write_text("two")
-    assert describe_source(repository).dirty is True
+    assert describe_source(repository, os.environ).dirty is True
 
 
 def test_a_detached_head_has_no_branch(repository: Path) -> None:
     _git(repository, "checkout", "--detach")
-    source = describe_source(repository)
+    source = describe_source(repository, os.environ)
     assert (source.branch, source.dirty) == (None, False)
 
 
 def test_a_subfolder_belongs_to_its_repository(repository: Path) -> None:
     (repository / "sub").mkdir()
-    assert describe_source(repository / "sub").commit == _git(repository, "rev-parse", "HEAD")
+    assert describe_source(repository / "sub", os.environ).commit == _git(repository, "rev-parse", "HEAD")
 
 
 def test_asking_leaves_the_repository_untouched(repository: Path) -> None:
     (repository / "file").touch()
     before = (repository / ".git" / "index").read_bytes()
-    describe_source(repository)
+    describe_source(repository, os.environ)
     assert (repository / ".git" / "index").read_bytes() == before
 
 
@@ -78,4 +80,4 @@ def test_what_git_does_not_know_is_unknown(tmp_path: Path, monkeypatch, what: st
         _git(tmp_path, "init")
     if what == "no git":
         monkeypatch.setenv("PATH", str(tmp_path))
-    assert describe_source(tmp_path / "missing" if what == "no folder" else tmp_path) == Source()
+    assert describe_source(tmp_path / "missing" if what == "no folder" else tmp_path, os.environ) == Source()

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.records.case import Outcome  # noqa: E402
+from ci_bench.records.results import Outcome  # noqa: E402
 from ci_bench.suites.base import Context, no_mark  # noqa: E402
 from ci_bench.suites.canary.plan import SUITE, WORK  # noqa: E402
 from ci_bench.suites.canary.run import CanaryProgram, open_workload  # noqa: E402

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench import pipeline, planning
-from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.runner import Engine
-from ci_bench.engine.trees.sides import Side
-from ci_bench.records.case import CaseResult, SideName
+from ci_bench.engine.trees.sides import Side, caller_environment
 from ci_bench.records.comparison import BaselineMode, Comparison
-from ci_bench.records.config import Config, RunOptions, Sampling, SuiteEntry
-from ci_bench.records.policy import Policy
-from ci_bench.records.results import Results
+from ci_bench.records.config import Config, Policy, RunOptions, Sampling, SuiteEntry
+from ci_bench.records.results import CaseResult, Results, SideName
 
 QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
 
@@ -25,7 +22,7 @@ def measure(folder: Path, *entries: Mapping[str, Any], trees: Mapping[SideName, 
     plan = planning.plan(config, ())
     scratch = folder / "scratch"
     scratch.mkdir()
-    sides = [Side(name=name, environ=worker_environment(os.environ), folder=tree) for name, tree in trees.items()]
+    sides = [Side(name=name, environ=caller_environment(tree, os.environ), folder=tree) for name, tree in trees.items()]
     engine = Engine(options=options, scratch=scratch, observe=lambda _: None, seed="command")
     return pipeline.measure(
         plan,

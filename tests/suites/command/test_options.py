@@ -7,8 +7,8 @@ import pytest
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.formats import catalogue
-from ci_bench.records.case import Better
 from ci_bench.records.documents import Kind, schema
+from ci_bench.records.results import Better
 from ci_bench.suites.base import StageKind
 from ci_bench.suites.command.options import Options, Rule, parse
 from ci_bench.suites.command.plan import SUITE

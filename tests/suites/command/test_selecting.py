@@ -3,7 +3,7 @@
 import pytest
 
 from ci_bench.formats.series import Absent, Reading, Series
-from ci_bench.records.case import Better, Lane, Unit
+from ci_bench.records.results import Better, Lane, Unit
 from ci_bench.suites.command.options import Rule
 from ci_bench.suites.command.selecting import MOST_VALUES, BadOutput, select
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_builders import QUICK, measure_here
 
-from ci_bench.records.case import Better, Outcome, Status, Unit
+from ci_bench.records.results import Better, Outcome, Status, Unit
 
 DATA = Path(__file__).parents[2] / "formats" / "data"
 SERIES = '{"name": "a b", "unit": "ms", "better": "lower", "values": [1.5, 2.5]}'
@@ -36,7 +36,7 @@ def test_a_command_is_timed_in_blocks_and_its_peak_is_taken_in_two_launches(tmp_
     time, peak = sorted(row.metrics, key=lambda metric: metric.name, reverse=True)
     assert (time.name, peak.name) == ("step_time", "peak_rss")
     assert [launch.blocks for launch in time.launches] == [(0, 0, 1, 1)] * 3
-    assert all(0.02 < value < 0.3 for launch in time.launches for value in launch.values)
+    assert all(0.02 < value < 5 for launch in time.launches for value in launch.values)
     assert [(launch.launch, len(launch.values)) for launch in peak.launches] == [(0, 1), (1, 1)]
     (check,) = [check for check in row.checks if check.name == "exit_code"]
     assert check.outcome is Outcome.PASS
@@ -48,7 +48,7 @@ def test_arms_are_timed_in_the_same_blocks(tmp_path) -> None:
     row = the_row(tmp_path, {"name": "kernels", "arms": arms})
     assert row.status is Status.OK, row.failure
     times = {metric.arm: metric.launches[0].values for metric in row.metrics if metric.name == "step_time"}
-    assert min(times["slow"]) > max(times["fast"])
+    assert 0.01 < min(times["fast"]) < 0.05 < min(times["slow"])
     assert {metric.arm for metric in row.metrics if metric.name == "peak_rss"} == {"slow", "fast"}
 
 
@@ -168,4 +168,11 @@ def test_a_command_that_fails_after_a_while_loses_the_case_but_not_its_reason(tm
 def test_no_token_reaches_a_command(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "ghp_" + "x" * 30)
     row = the_row(tmp_path, entry('env > all; ! grep -q ghp_ all; test -z "${GITHUB_TOKEN:-}"'))
+    assert row.status is Status.OK, row.failure
+
+
+def test_python_is_the_engines_where_no_environment_is_activated(tmp_path, monkeypatch) -> None:
+    """`.venv/bin/ci-bench run` from a bare shell: a `python` of the system lacks what is measured, or has another version of it."""
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+    row = the_row(tmp_path, entry(["python", "-c", f"import msgspec, sys; assert sys.prefix == {sys.prefix!r}, sys.prefix"]))
     assert row.status is Status.OK, row.failure

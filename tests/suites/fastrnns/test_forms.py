@@ -8,13 +8,13 @@ import pytest
 import torch
 from fastrnns_builders import SMALL, make_case, make_job, open_case, verified
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Unsupported
-from ci_bench.suites.fastrnns import higher_order, knobs
-from ci_bench.suites.fastrnns.forms import Lazy, require_torchscript, translated
-from ci_bench.suites.fastrnns.knobs import EXECUTORS, FUSERS, apply_knobs, settings
+from ci_bench.suites.fastrnns import networks, run
+from ci_bench.suites.fastrnns.networks import Lazy, require_torchscript, translated
 from ci_bench.suites.fastrnns.options import CompileMode, Executor, Fuser
 from ci_bench.suites.fastrnns.plan import SUITE
+from ci_bench.suites.fastrnns.run import EXECUTORS, FUSERS, apply_knobs, settings
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form
 
 pytestmark = pytest.mark.engine
@@ -60,7 +60,7 @@ def test_a_torch_without_torchscript_skips_its_forms_alone(monkeypatch, name):
 
 def test_torchscript_that_is_switched_off_is_no_eager_loop_by_another_name():
     script = (
-        "from ci_bench.suites.fastrnns.forms import require_torchscript\n"
+        "from ci_bench.suites.fastrnns.networks import require_torchscript\n"
         "from ci_bench.suites.base import Unsupported\n"
         "try:\n    require_torchscript()\nexcept Unsupported as reason:\n    print(reason)\n"
     )
@@ -124,7 +124,7 @@ def test_every_fuser_and_executor_has_its_settings():
 
 
 def test_a_torch_without_a_knob_skips(monkeypatch):
-    monkeypatch.setitem(knobs.FUSERS, Fuser.TE, (("_jit_no_such_knob", True),))
+    monkeypatch.setitem(run.FUSERS, Fuser.TE, (("_jit_no_such_knob", True),))
     with pytest.raises(Unsupported, match="lacks _jit_no_such_knob, which fuser te"):
         open_case(make_case("jit"))
     open_case(make_case("py"))
@@ -143,9 +143,9 @@ def test_every_executor_agrees(executor):
 
 
 def test_a_torch_without_the_operator_skips(monkeypatch):
-    monkeypatch.setattr(higher_order, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(networks, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     with pytest.raises(Unsupported, match="has no higher-order operator scan"):
-        higher_order.scanned()
+        networks.scanned()
 
 
 COMPILED = [name for name, one in VARIANTS.items() if one.form is Form.COMPILE and not one.is_convolutional]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fastrnns_builders import make_case, make_job, open_case, same_bytes
 
-from ci_bench.suites.fastrnns.given import draw
+from ci_bench.suites.fastrnns.initial_state import draw
 from ci_bench.suites.fastrnns.networks import build_network
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, reference_of
 

@@ -184,8 +184,8 @@ def test_complaints_come_together():
 
 def test_what_is_owed():
     due = {name: SUITE.plan({"variants": [name], "num_layers": 2})[0].due for name in ("jit", "compile", "cudnn_layernorm")}
-    assert due["jit"].checks == ("agrees",)
-    assert due["compile"].checks == ("agrees", "compiled")
+    assert due["jit"].checks == ("agrees", "refereed")
+    assert due["compile"].checks == ("agrees", "refereed", "compiled")
     assert due["jit"].times == ("forward_time", "backward_time")
     assert due["cudnn_layernorm"].times == ("forward_time",), "it has no backward worth the name"
 
@@ -198,7 +198,7 @@ def test_what_is_translated_is_translated_from_cold_before_all_else():
     (case,) = SUITE.plan({"variants": ["jit"]})
     stages = [(stage.kind, stage.arms, stage.cache, stage.launches) for stage in SUITE.stages(case)]
     assert stages == [
-        (StageKind.ALONE, ("jit",), Cache.COLD, (0,)),
+        (StageKind.ALONE, ("jit",), Cache.COLD, None),
         (StageKind.VERIFY, ("aten", "jit"), Cache.SHARED, (0,)),
         (StageKind.ALONE, ("aten",), Cache.SHARED, (0, 1)),
         (StageKind.ALONE, ("jit",), Cache.SHARED, (0, 1)),

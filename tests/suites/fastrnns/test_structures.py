@@ -6,7 +6,7 @@ import pytest
 import torch
 from fastrnns_builders import HAND_WRITTEN, WITHOUT_COMPILER, make_job
 
-from ci_bench.suites.fastrnns.given import draw
+from ci_bench.suites.fastrnns.initial_state import draw
 from ci_bench.suites.fastrnns.networks import build_network
 from ci_bench.suites.fastrnns.reference import observe, reference_for
 from ci_bench.suites.fastrnns.variants import VARIANTS, Task
@@ -56,7 +56,7 @@ def test_outputs_states_and_gradients_are_those_of_the_formulas(name, corner):
     rng = np.random.default_rng(0)
     for weight in given.weights if reference.backward else ():
         direction = rng.standard_normal(weights[weight].shape)
-        found = float((seen[f"gradient of {weight}"].numpy() * direction).sum())
+        found = float((seen[f"gradient: {weight}"].numpy() * direction).sum())
         wanted = plain_numpy.slope(
             task_of(job), inputs, states, weights, gradient=given.gradient.numpy(), name=weight, direction=direction
         )
@@ -80,10 +80,10 @@ def test_lengths_layers_and_sizes_are_all_heeded(name):
     job = make_job(name, seq_length=3, num_layers=3, input_size=4, hidden_size=5, batch_size=2)
     given = draw(job)
     seen = observe(build_network(job, given), given.gradient)
-    weights = [name for name in seen if name.startswith("gradient of weight_ih")]
+    weights = [name for name in seen if name.startswith("gradient: weight_ih")]
     directions = 2 if job.variant.task is Task.BIDIRECTIONAL else 1
     assert len(weights) == 3 * directions
-    assert seen["gradient of weight_ih_l0"].shape[1] == 4
+    assert seen["gradient: weight_ih_l0"].shape[1] == 4
     assert seen["state 0"].shape == ((2, 5) if job.variant.task is Task.LAST_STATE else (3 * directions, 2, 5))
     assert all(bool(value.count_nonzero()) for value in seen.values())
 

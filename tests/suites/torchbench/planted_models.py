@@ -1,5 +1,6 @@
 """Models with a defect that shows under a compiler alone: each is right eager, and wrong where `torch.compiler.is_compiling()`."""
 
+import itertools
 import os
 
 import torch
@@ -188,6 +189,70 @@ class LazySGD(torch.optim.SGD):
         return None if torch.compiler.is_compiling() else super().step(closure)
 
 
+class Sized(Plain):
+    """Has as many rows as it is asked for."""
+
+    def __init__(self, batch_size: int = ROWS) -> None:
+        super().__init__()
+        self.rows = batch_size
+
+    def get_example_inputs(self):
+        return [torch.randn(self.rows, WIDTH, generator=torch.Generator().manual_seed(3))]
+
+    def get_target(self):
+        return torch.arange(self.rows) % CLASSES
+
+
+class SizedInputs(Plain):
+    """Likewise, but it is its example inputs that are asked."""
+
+    def get_example_inputs(self, batch_size=ROWS):
+        return (torch.randn(batch_size, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def get_target(self, batch_size=ROWS):
+        return torch.arange(batch_size) % CLASSES
+
+
+class Deaf(Sized):
+    """Takes a batch size, and has its own."""
+
+    def get_example_inputs(self):
+        return [torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3))]
+
+
+class SequenceFirst(nn.Module):
+    """The batch is the second dimension, as of a recurrent network."""
+
+    def __init__(self, batch_size: int = ROWS) -> None:
+        super().__init__()
+        self.inner, self.rows = nn.LSTM(WIDTH, WIDTH), batch_size
+
+    def get_example_inputs(self):
+        return (torch.randn(5, self.rows, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def forward(self, steps):
+        return self.inner(steps)[0]
+
+
+class TwoInputs(nn.Module):
+    """Its two arguments come as a list, as TorchBench's models give them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def get_example_inputs(self):
+        generator = torch.Generator().manual_seed(3)
+        return [torch.randn(ROWS, WIDTH, generator=generator), torch.randn(ROWS, WIDTH, generator=generator)]
+
+    def forward(self, rows, others):
+        return rows * self.weight + others
+
+
+def sized_pair(batch_size=ROWS):
+    return nn.Linear(WIDTH, CLASSES), [torch.ones(batch_size, WIDTH)]
+
+
 class Crashing(Plain):
     """Takes its process down, compiled."""
 
@@ -208,3 +273,59 @@ class Uncompiled(Plain):
     @torch.compiler.disable
     def forward(self, rows):
         return super().forward(rows)
+
+
+class Counting(Plain):
+    """Reads and writes plain attributes: a number, a list, a tensor, an object of its own."""
+
+    def __init__(self, kind: str = "number", defect: str = "none") -> None:
+        super().__init__(defect)
+        self.kind = kind
+        self.number, self.listed, self.kept, self.object = 0, [], torch.zeros(()), Counter()
+
+    def forward(self, rows):
+        outputs = super().forward(rows)
+        self.count(outputs["second"].detach().mean())
+        calls = {"number": self.number, "list": len(self.listed), "tensor": self.kept, "object": self.object.calls}
+        return {**outputs, "second": outputs["second"] * (1 + 0.1 * calls[self.kind])}
+
+    def count(self, value):
+        if self.kind == "number":
+            self.number += 1
+        elif self.kind == "list":
+            self.listed.append(1.0)
+        elif self.kind == "tensor":
+            self.kept = 0.5 * self.kept + value
+        else:
+            self.object.calls += 1
+
+
+class Counter:
+    def __init__(self):
+        self.calls = 0
+
+
+class Secretive(Plain):
+    """Counts where nobody can look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = itertools.count()
+
+    def forward(self, rows):
+        outputs = super().forward(rows)
+        return {**outputs, "second": outputs["second"] + self.call()}
+
+    @torch.compiler.disable
+    def call(self):
+        return float(next(self.calls))
+
+
+class LargeBatches(Plain):
+    """Wrong above so many rows, compiled."""
+
+    def forward(self, rows):
+        outputs = super().forward(rows)
+        if torch.compiler.is_compiling() and rows.shape[0] > 9:
+            outputs["logits"] = 2 * outputs["logits"]
+        return outputs

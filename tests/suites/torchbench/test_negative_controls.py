@@ -8,7 +8,7 @@ import torch
 from planted_models import LazySGD
 from torchbench_builders import accuracy, checks_of, opened, own, verified, word
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Unsupported, no_mark
 from ci_bench.suites.torchbench import program
 from ci_bench.suites.torchbench.status import ModelFailed, OutOfMemoryError
@@ -227,3 +227,36 @@ def test_a_skipped_model_is_unsupported(tmp_path):
     with pytest.raises(Unsupported, match="not here"):
         opened(**plain(tables=table(tmp_path, skip="not here", when={"device": "cpu"})))
     opened(**plain(tables=table(tmp_path, skip="not here", when={"device": "cuda"})))
+
+
+@pytest.mark.parametrize("entry", [{}, {"dynamic": True, "mode": "inference"}])
+def test_every_batch_that_takes_turns_is_verified(entry):
+    evidence = verified(**own("Plain", **entry))
+    (check,) = (one for one in evidence.checks if one.name == "accuracy")
+    turns = 5 if entry else 1
+    assert evidence.facts["verified_batches"] == turns
+    assert evidence.facts["verified_steps"] == max(2, turns)
+    assert f"over all {turns} {'sizes' if entry else 'batches'}" in check.detail
+
+
+def test_a_size_that_is_wrong_is_seen_whenever_it_takes_its_turn():
+    """Of the sizes 8, 4, 6, 10 and 12, in an order of their own, two are above nine rows."""
+    assert word(accuracy(**own("LargeBatches", mode="inference"))) == "pass"
+    check = accuracy(**own("LargeBatches", mode="inference", dynamic=True))
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy")
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("kind", ["number", "list", "tensor", "object"])
+def test_plain_attributes_are_put_back_between_forced_steps(kind, backend):
+    options = {"backend": backend, "mode": "inference"}
+    check = accuracy(**own("Counting", model_options={"kind": kind}, **options))
+    assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
+    wrong = accuracy(**own("Counting", model_options={"kind": kind, "defect": "element"}, **options))
+    assert word(wrong) == "fail_accuracy"
+
+
+def test_a_model_with_state_that_cannot_be_put_back_is_called_stateful_not_wrong():
+    check = accuracy(**own("Secretive", backend="eager"))
+    assert (check.outcome, word(check)) == (Outcome.UNKNOWN, "eager_variation")
+    assert "keeps state" in check.detail

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torchbench_builders import HERE, QUICK, accuracy, opened, own, verified, word
 
-from ci_bench.suites.base import no_mark
-from ci_bench.suites.torchbench.huggingface_table import HUGGINGFACE
+from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.torchbench.catalogue import HUGGINGFACE
 from ci_bench.suites.torchbench.status import ModelFailed
 
 pytestmark = pytest.mark.engine
@@ -44,6 +44,42 @@ def test_a_model_that_is_not_there_is_named(model, words):
     _, workload = opened(source="own", models=[model], mode="inference")
     with pytest.raises(ModelFailed, match=f"model_fail_to_load: LookupError: .*{words}"):
         workload.prepare()
+
+
+@pytest.mark.parametrize(("model", "shape"), [
+    ("Sized", (20, 12)), ("SizedInputs", (20, 12)), ("sized_pair", (20, 12)), ("SequenceFirst", (5, 20, 12)),
+])  # fmt: skip
+def test_a_batch_size_reaches_whatever_has_a_parameter_for_it(model, shape):
+    _, workload = opened(**own(model, batch_size=20))
+    program = workload.open("eager")
+    assert (program.items, tuple(program._ready.samples[0].args[0].shape)) == (20, shape)
+
+
+@pytest.mark.parametrize(("model", "more"), [("Plain", {}), ("Sized", {}), ("sized_pair", {})])
+def test_a_batch_size_that_the_example_inputs_have_anyway_is_no_fault(model, more):
+    _, workload = opened(**own(model, batch_size=8, **more))
+    assert workload.open("eager").items == 8
+
+
+@pytest.mark.parametrize(("model", "more", "words"), [
+    ("Plain", {}, r"batch_size: 20 rows are wanted of 'planted_models:Plain', and its example inputs are of shape \(8, 12\); give the"),
+    ("Parameterless", {"mode": "inference"}, r"batch_size: 20 rows are wanted"),
+    ("pair", {}, r"batch_size: 20 rows are wanted"),
+    ("Deaf", {}, r"batch_size: 20 rows are wanted"),
+    ("Sized", {"model_options": {"batch_size": 4}}, r"batch_size is 20, and model_options.batch_size 4; leave one out"),
+])  # fmt: skip
+def test_a_batch_size_without_effect_is_refused(model, more, words):
+    _, workload = opened(**own(model, batch_size=20, **more))
+    with pytest.raises(ModelFailed, match=f"model_fail_to_load: BadConfig: {words}"):
+        workload.prepare()
+
+
+@pytest.mark.parametrize("mode", ["training", "inference"])
+def test_a_list_of_example_inputs_is_one_call_by_position(mode):
+    case, workload = opened(**own("TwoInputs", mode=mode))
+    ready = workload.open("eager")._ready
+    assert [len(sample.args) for sample in ready.samples] == [2]
+    assert word(workload.verify(case.arms).checks[0]) == "pass"
 
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 90}
@@ -122,15 +158,15 @@ def test_timm_gives_models_where_it_is_installed(monkeypatch):
     assert word(workload.verify(case.arms).checks[0]) == "pass"
 
 
-def test_torchao_quantises_where_it_is_installed(monkeypatch):
+def test_a_kind_that_this_torchao_lacks_and_no_torchao_are_reasons_to_skip(monkeypatch):
     torchao = ModuleType("torchao")
-    seen = []
-    torchao.quantization = SimpleNamespace(
-        quantize_=lambda module, config: seen.append((type(module).__name__, config)), Int8WeightOnlyConfig=lambda: "int8 weights"
-    )
+    torchao.quantization = SimpleNamespace(quantize_=lambda module, config: None, Int8WeightOnlyConfig=lambda: "int8 weights")
     monkeypatch.setitem(sys.modules, "torchao", torchao)
     entry = {**QUICK, "models": ["mlp"], "mode": "inference", "precision": "bf16"}
-    opened(**entry, quantization="int8weightonly")[1].open("eager")
-    assert seen == [("Perceptron", "int8 weights")]
-    with pytest.raises(Exception, match="has no Int4WeightOnlyConfig"):
+    with pytest.raises(Unsupported, match="has no Int4WeightOnlyConfig"):
         opened(**entry, quantization="int4weightonly")[1].open("eager")
+    with pytest.raises(Unsupported, match="mlp has no layer that torchao quantises"):
+        opened(**entry, quantization="int8weightonly")[1].open("eager")
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(Unsupported, match="torchao is not installed"):
+        opened(**entry, quantization="int8weightonly")[1].open("eager")

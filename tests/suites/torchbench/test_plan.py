@@ -59,8 +59,8 @@ def test_params_are_read_back_as_the_same_options(entry):
 
 
 @pytest.mark.parametrize(("measure", "kinds", "checks", "times"), [
-    ("both", ["prepare", "alone", "verify", "alone", "alone", "time"], ("compiled", "accuracy"), ("step_time",)),
-    ("performance", ["prepare", "alone", "alone", "alone", "time"], ("compiled",), ("step_time",)),
+    ("both", ["prepare", "alone", "verify", "alone", "alone", "time"], ("compiled", "accuracy", "refereed"), ("step_time",)),
+    ("performance", ["prepare", "alone", "alone", "alone", "time"], ("compiled", "refereed"), ("step_time",)),
     ("accuracy", ["prepare", "alone", "verify"], ("compiled", "accuracy"), ()),
 ])  # fmt: skip
 def test_stages_and_dues_follow_what_is_asked(measure, kinds, checks, times):
@@ -93,6 +93,15 @@ def test_parts_are_details_where_only_the_model_is_compiled():
     ({"freezing": True}, "only inference can freeze"),
     ({"batch_invariance": True}, "asks about inference"),
     ({"quantization": "int8dynamic", "mode": "inference"}, "precision: bf16"),
+    ({"quantization": "int8dynamic", "mode": "training", "quantized_arms": "candidate"}, "`precision: bf16` or `precision: fp32`"),
+    ({"quantized_arms": "candidate", "mode": "inference"}, "quantized_arms: there is no `quantization`"),
+    ({"quantization_limit": 0.1, "mode": "inference"}, "quantization_limit: there is no `quantization`"),
+    ({"quantization": "int8dynamic", "mode": "inference", "precision": "bf16", "quantization_limit": 0.1}, "quantized_arms: candidate"),
+    ({"inductor": {"mode": "max-autotune"}},
+     "inductor.mode: an argument of .*; this mode stands for max_autotune: true, triton.cudagraphs: true, coordinate_descent"),
+    ({"inductor": {"mode": "quick"}}, "inductor.mode: an argument of torch.compile, and no option of inductor$"),
+    ({"inductor": {"dynamic": True}}, "no option of inductor; `dynamic` is an option of the entry"),
+    ({"inductor": {"fullgraph": True}}, "`nopython: true` of the entry"),
     ({"tables": ["/nowhere.yml"]}, "cannot be read: No such file"),
 ])  # fmt: skip
 def test_contradictions_are_refused(entry, words):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ci_bench.suites.torchbench.runner_rule import RunnerRule, agrees
+from ci_bench.suites.torchbench.verdict import RunnerRule, agrees
 
 pytestmark = pytest.mark.engine
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.torchbench.selection import Selection, balanced, costs_of, select, selection_from
+from ci_bench.suites.torchbench.plan import Selection, balanced, costs_of, select, selection_from
 
 KNOWN = ("alexnet", "BERT_pytorch", "dcgan", "resnet18", "resnet50", "vgg16")
 
@@ -57,9 +57,9 @@ def test_free_models_still_leave_no_share_empty():
 def test_durations_come_from_earlier_results(tmp_path):
     from dataclasses import replace
 
-    from ci_bench.engine.evidence import _SOUND
-    from ci_bench.records.case import CaseResult, Status
+    from ci_bench.engine.ledger import _SOUND
     from ci_bench.records.documents import write
+    from ci_bench.records.results import CaseResult, Status
     from ci_bench.suites.torchbench.plan import SUITE
 
     cost = {"mlp": 50.0, "cnn": 10.0, "vit": 20.0, "gnn": 15.0}

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 import yaml
-from torchbench_builders import HERE
+from torchbench_builders import FIXTURES, HERE
 
 from ci_bench.cli import main
 from ci_bench.formats import dynamo_csv
-from ci_bench.records.case import Outcome, Status
+from ci_bench.records.config import Rule, Severity
 from ci_bench.records.documents import read_comparison, read_results
-from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.results import Outcome, Status
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -46,10 +46,11 @@ def rows(folder):
         planted("Uncompiled"),
         planted("Greedy"),
         planted("raising"),
+        planted("Plain", backend="planted_replays:by_address", perturbations=1),
     ]
     config = folder / "ci-bench.yml"
     config.write_text(yaml.safe_dump({"schema_version": 1, "run": RUN, "suites": {"torchbench": entries}}))
-    environ = {**os.environ, "PYTHONPATH": str(HERE), "TORCHDYNAMO_SUPPRESS_ERRORS": "1"}
+    environ = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{FIXTURES}", "TORCHDYNAMO_SUPPRESS_ERRORS": "1"}
     command = [sys.executable, "-m", "ci_bench.cli", "gate", "--config", str(config), "--output", str(folder / "out")]
     subprocess.run(command, cwd=folder, env=environ, check=False, timeout=500, capture_output=True)
     results = read_results(folder / "out" / "results.json")
@@ -60,7 +61,7 @@ def rows(folder):
 
 
 def test_every_case_has_one_row(rows):
-    assert len(rows[1]) == len(rows[0].cases) == 8
+    assert len(rows[1]) == len(rows[0].cases) == 9
 
 
 def test_a_sound_case_brings_everything(rows):
@@ -75,6 +76,16 @@ def test_a_sound_case_brings_everything(rows):
     counted = ("graphs", "graph_breaks", "unique_graph_breaks", "recompiles", "ops_captured", "fallbacks", "cudagraph_skips")
     assert measured >= {(name, "aot_eager") for name in ("compile_cold", *counted)}
     assert row.facts["parameters"] == 26378
+
+
+def test_a_backend_that_replays_what_it_returned_before_fails_the_run(rows, folder):
+    checks = {check.name: check for check in rows[1]["Plain/by_address"].checks}
+    assert checks["accuracy"].outcome is Outcome.PASS
+    assert checks["refereed"].outcome is Outcome.FAIL
+    assert "left what the reference does not" in checks["refereed"].detail
+    assert {check.outcome for check in rows[1]["mlp/aot_eager"].checks if check.name == "refereed"} == {Outcome.PASS}
+    failed = read_comparison(folder / "out" / "comparison.json").judgement.findings
+    assert any(one.rule is Rule.CHECK_FAILED and "refereed" in one.message for one in failed)
 
 
 @pytest.mark.parametrize(("case", "status", "word"), [

@@ -1,14 +1,16 @@
 """The embedded zoo: complete, small, trainable, random in nothing but its seed; and real backends compute it rightly."""
 
+import sys
+
 import pytest
 import torch
 from torchbench_builders import QUICK, checks_of, context, opened, verified, word
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Compiler, Unsupported, no_mark
 from ci_bench.suites.torchbench.catalogue import ZOO
 from ci_bench.suites.torchbench.options import parse
-from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.suites.torchbench.plan import COMPILE_ARGUMENTS, MODES, SUITE
 from ci_bench.suites.torchbench.run import open_workload
 from ci_bench.suites.torchbench.sources.zoo import load
 from ci_bench.suites.torchbench.zoo.exhibits import EXHIBITS
@@ -86,12 +88,23 @@ def test_dynamo_captures_every_model_whole(name):
     assert (counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())) == (1, 0)
 
 
+INDUCTOR = [
+    ("resnet", {}),
+    ("resnet", {"channels_last": True}),
+    ("resnet", {"mode": "inference", "freezing": True, "nopython": True}),
+    ("encoder", {}),
+    ("encoder", {"scope": "step"}),
+    ("encoder", {"precision": "amp_bf16"}),
+    ("encoder", {"precision": "bf16"}),
+    ("encoder", {"dynamic": True}),
+    ("encoder", {"deterministic": True}),
+    ("encoder", {"optimizer": "RAdam"}),
+]
+"""What has to do with convolutions by the model that has some; it compiles three times as long."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [
-    {}, {"scope": "step"}, {"precision": "amp_bf16"}, {"precision": "bf16"}, {"dynamic": True}, {"channels_last": True},
-    {"mode": "inference", "freezing": True, "nopython": True}, {"deterministic": True}, {"optimizer": "RAdam"},
-])  # fmt: skip
-@pytest.mark.parametrize("name", ["resnet", "encoder"])
+@pytest.mark.parametrize(("name", "entry"), INDUCTOR)
 def test_inductor_computes_rightly(name, entry):
     check = checks_of(verified(**{"models": [name], "mode": "training", "backend": "inductor", "perturbations": 3, **entry}))[
         "accuracy"
@@ -161,7 +174,10 @@ def test_dynamic_steps_replay_one_sequence_of_sizes_on_both_arms():
     ({"models": ["mlp"], "precision": "bf16", "quantization": "int8dynamic", "mode": "inference"}, "torchao is not installed"),
     ({"source": "timm", "models": ["resnet18"]}, "timm is not installed"),
 ])  # fmt: skip
-def test_what_cannot_be_done_here_is_skipped_with_its_reason(entry, words):
+def test_what_cannot_be_done_here_is_skipped_with_its_reason(entry, words, monkeypatch):
+    for package in ("torchao", "timm"):
+        monkeypatch.setitem(sys.modules, package, None)  # as where it is not installed
+
     def run():
         _, workload = opened(**{"mode": "training", **entry})
         workload.prepare()
@@ -187,6 +203,15 @@ def test_batch_invariance_is_checked_bit_by_bit(mixed, outcome, words):
 def test_an_option_that_inductor_does_not_have_is_refused(inductor, words):
     with pytest.raises(LookupError, match=words):
         opened(models=["mlp"], mode="inference", inductor=inductor)
+
+
+def test_what_modes_stand_for_is_what_torch_says():
+    """And none of the arguments that are refused is an option of inductor."""
+    from torch._inductor import config, list_mode_options
+
+    told = list_mode_options()
+    assert {name: told[name] for name in MODES} == MODES
+    assert not COMPILE_ARGUMENTS & config.get_config_copy().keys()
 
 
 def test_options_reach_inductor_and_torch():

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from ci_bench.records.case import Check
+from ci_bench.records.results import Check
 from ci_bench.suites.base import Context, Evidence
 from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.run import open_workload
 
 HERE = Path(__file__).parent
+FIXTURES = HERE.parents[1] / "fixtures"
 QUICK = {"backend": "aot_eager", "perturbations": 1}
 
 

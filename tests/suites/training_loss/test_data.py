@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench.suites.training_loss import data
-from ci_bench.suites.training_loss.data import phrases
+from ci_bench.suites.training_loss.data import composition
 from ci_bench.suites.training_loss.data.composition import (
     LABELS,
     Opinion,
@@ -111,15 +111,15 @@ def test_another_seed_composes_other_reviews():
 )
 def test_the_weighted_mean_of_the_grades_decides_the_stars(main_grade, other_grade, grade, close):
     opinions = [
-        Opinion(aspect=phrases.FOOD, grade=main_grade),
-        Opinion(aspect=phrases.SERVICE, grade=other_grade),
+        Opinion(aspect=composition.FOOD, grade=main_grade),
+        Opinion(aspect=composition.SERVICE, grade=other_grade),
     ]
     assert averages_to(opinions, grade) is close
 
 
-@pytest.mark.parametrize("aspect", [aspect for venue in phrases.VENUES for aspect in (venue.main, *venue.others)])
+@pytest.mark.parametrize("aspect", [aspect for venue in composition.VENUES for aspect in (venue.main, *venue.others)])
 def test_every_aspect_has_adjectives_of_every_grade(aspect):
-    assert set(aspect.adjectives) == set(phrases.GRADES)
+    assert set(aspect.adjectives) == set(composition.GRADES)
     assert all(aspect.adjectives.values())
 
 

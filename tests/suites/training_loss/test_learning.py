@@ -3,7 +3,7 @@
 import pytest
 from training_loss_builders import context
 
-from ci_bench.records.case import Role
+from ci_bench.records.results import Role
 from ci_bench.suites.training_loss.corpus import load_rows, prepare_rows
 from ci_bench.suites.training_loss.options import Options
 from ci_bench.suites.training_loss.verify import Recipe, Verifier

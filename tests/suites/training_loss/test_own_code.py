@@ -8,9 +8,9 @@ import torch
 from training_loss_builders import context
 
 from ci_bench.errors import BadConfig
-from ci_bench.judge.parity.candidates import parity_findings
-from ci_bench.records.case import Case
+from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import Parity
+from ci_bench.records.results import Case
 from ci_bench.suites.optimizers import BadOptimizer
 from ci_bench.suites.training_loss.corpus import BadData, load_rows
 from ci_bench.suites.training_loss.network import BadModel

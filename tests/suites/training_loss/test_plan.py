@@ -93,15 +93,16 @@ def test_stages_come_in_order():
         (StageKind.ALONE, ("aot_eager",), Cache.COLD),
         (StageKind.ALONE, ("inductor",), Cache.COLD),
         (StageKind.VERIFY, arms, Cache.SHARED),
+        (StageKind.SEEDS, ("eager",), Cache.SHARED),
         *((StageKind.ALONE, (arm,), Cache.SHARED) for arm in arms),
         (StageKind.TIME, arms, Cache.SHARED),
     ]
 
 
-def test_everything_but_timing_and_memory_happens_once():
+def test_preparing_and_verifying_happen_once():
     (case,) = SUITE.plan({})
     once, twice, always = (0,), (0, 1), None
-    assert [stage.launches for stage in SUITE.stages(case)] == [once, once, once, twice, twice, always]
+    assert [stage.launches for stage in SUITE.stages(case)] == [once, always, once, once, twice, twice, always]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ci_bench.judge.parity.candidates import parity_findings
-from ci_bench.records.case import ArmMasks, Masks, ParityEvidence, Role, Trace
+from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import ParityFinding
+from ci_bench.records.results import ArmMasks, Masks, ParityEvidence, Role, Trace
 from ci_bench.suites.base import Context
 from ci_bench.suites.training_loss.corpus import DATA, Rows, load_rows, prepare_rows
 from ci_bench.suites.training_loss.network import State, perturbed, start_state

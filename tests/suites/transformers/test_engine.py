@@ -10,8 +10,8 @@ from transformers_builders import ONE_LAYER
 
 from ci_bench import cli
 from ci_bench.records import documents
-from ci_bench.records.case import Outcome, Status
-from ci_bench.records.policy import Rule, Severity
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.results import Outcome, Status
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -21,7 +21,11 @@ RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "warmup_s": 0.
 SMALL = {"batch_size": 2, "sequence_length": 8, "new_tokens": 3}
 TRAINING = {"mode": "training", "memory": False}
 PLANTED = "planted_compilers:{}"
-RED = {"stale": {"agrees", "timed_output_agrees"}, "accumulating": {"agrees"}, "elsewhere": {"agrees", "updates_weights"}}
+RED = {
+    "stale": {"agrees", "refereed", "timed_output_agrees"},
+    "accumulating": {"agrees", "refereed"},
+    "elsewhere": {"agrees", "refereed", "updates_weights"},
+}
 """The checks that each planted defect of an arm fails."""
 
 

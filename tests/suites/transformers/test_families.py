@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from transformers_builders import ONE_LAYER, case, context, outcomes, program, steps, tiny, verified, workload
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.transformers.catalog import PRESETS
 from ci_bench.suites.transformers.run import open_workload
 

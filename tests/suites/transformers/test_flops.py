@@ -1,10 +1,12 @@
 """Operations are counted as by hand, also in the CPU's fused attention; peaks are known for the GPUs that are listed."""
 
+import time
+
 import pytest
 import torch
 from transformers_builders import tiny, verified
 
-from ci_bench.suites.transformers.flops import DENSE_PEAKS, count_flops, peak_flops_per_s, peak_of
+from ci_bench.suites.flops import DENSE_PEAKS, count_flops, measured_peak, peak_facts, peak_flops_per_s, peak_of
 from ci_bench.suites.transformers.options import Precision
 
 pytestmark = pytest.mark.engine
@@ -78,3 +80,14 @@ def test_wider_formats_are_never_faster():
 def test_the_cpu_has_no_known_peak():
     assert peak_flops_per_s("cpu", Precision.FP32) is None
     assert "peak_flops_per_s" not in verified(**tiny("bert"), candidate="none").facts
+
+
+def test_a_cpus_peak_is_measured_and_a_plain_product_does_not_exceed_it_by_far():
+    assert peak_facts("cpu", "fp32").keys() == {"measured_peak_flops_per_s"}
+    side, best = 512, 0.0
+    one, peak = torch.ones(side, side), measured_peak("amp_bf16")
+    for _ in range(10):
+        begun = time.perf_counter()
+        one @ one
+        best = max(best, 2 * side**3 / (time.perf_counter() - begun))
+    assert 0 < best < 2 * peak

@@ -5,7 +5,7 @@ import torch
 from transformers import GenerationMixin
 from transformers_builders import agrees, outcomes, program, recipe, steps, tiny, workload
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Compiler, Unsupported
 from ci_bench.suites.transformers.generation import require_generation
 from ci_bench.suites.transformers.inputs import Inputs

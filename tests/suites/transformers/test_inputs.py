@@ -6,7 +6,6 @@ from torch import nn
 from transformers_builders import options, recipe, tiny
 
 from ci_bench.suites.base import Unsupported
-from ci_bench.suites.transformers.configuration import load_config
 from ci_bench.suites.transformers.inputs import (
     Inputs,
     arguments_of,
@@ -17,6 +16,7 @@ from ci_bench.suites.transformers.inputs import (
     special_ids,
     task_of,
 )
+from ci_bench.suites.transformers.network import load_config
 
 pytestmark = pytest.mark.engine
 

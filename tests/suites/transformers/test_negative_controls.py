@@ -7,9 +7,10 @@ import pytest
 import torch
 from transformers_builders import agrees, outcomes, program, steps, tiny
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.transformers import steps as timed_steps
 from ci_bench.suites.transformers.optimizers import build_optimizer
+from ci_bench.suites.transformers.parts import Feed, make_parts
 from ci_bench.suites.transformers.run import open_program
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
@@ -149,7 +150,7 @@ class OneBatch(timed_steps.Training):
     """Always the first batch."""
 
     def __init__(self, parts):
-        super().__init__(replace(parts, batches=parts.batches[:1]))
+        super().__init__(replace(parts, feed=Feed(parts.feed._inputs, parts.batches[:1])))
 
 
 class HalfBackward(timed_steps.Training):
@@ -172,7 +173,7 @@ def opening(defect):
     def open_one(recipe, arm, script):
         if arm == "eager":
             return open_program(recipe, arm, script)
-        return defect(replace(timed_steps.make_parts(recipe, arm), candidate=None))
+        return defect(replace(make_parts(recipe, arm), candidate=None))
 
     return open_one
 
@@ -195,7 +196,7 @@ def test_the_step_is_caught_in_narrow_formats_too(defect):
 
 
 def finished(defect):
-    timed = defect(timed_steps.make_parts(program_recipe(), "eager"))
+    timed = defect(make_parts(program_recipe(), "eager"))
     steps(timed, 3)
     return {name for name, outcome in outcomes(timed).items() if outcome is Outcome.FAIL}
 

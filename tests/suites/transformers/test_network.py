@@ -7,8 +7,7 @@ import torch
 from transformers_builders import ONE_LAYER, options, recipe, tiny
 
 from ci_bench.suites.base import Unsupported
-from ci_bench.suites.transformers.configuration import BadModel, load_config
-from ci_bench.suites.transformers.network import Recipe, find_class, parameter_counts
+from ci_bench.suites.transformers.network import BadModel, Recipe, find_class, load_config, parameter_counts
 
 pytestmark = pytest.mark.engine
 

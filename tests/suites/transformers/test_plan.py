@@ -160,7 +160,7 @@ def test_stages_come_in_order():
     once, twice = (0,), (0, 1)
     assert kinds(case) == [
         (StageKind.PREPARE, (), Cache.SHARED, once),
-        (StageKind.ALONE, ("inductor",), Cache.COLD, once),
+        (StageKind.ALONE, ("inductor",), Cache.COLD, None),
         (StageKind.VERIFY, ("eager", "inductor"), Cache.SHARED, once),
         (StageKind.ALONE, ("eager",), Cache.SHARED, twice),
         (StageKind.ALONE, ("inductor",), Cache.SHARED, twice),
@@ -199,9 +199,16 @@ def test_what_is_owed_depends_on_the_mode_and_the_candidate():
         for candidate in ("inductor", "torchscript")
         for case in SUITE.plan({"model": "gpt2", "mode": str(mode), "candidate": candidate})
     }
-    assert owed[Mode.INFERENCE, "inductor"].checks == ("compiled", "agrees", "finite_output", "timed_output_agrees")
-    assert owed[Mode.INFERENCE, "torchscript"].checks == ("agrees", "finite_output", "timed_output_agrees")
-    assert owed[Mode.TRAINING, "inductor"].checks == ("compiled", "agrees", "finite_loss", "gradients", "updates_weights")
+    assert owed[Mode.INFERENCE, "inductor"].checks == ("compiled", "agrees", "refereed", "finite_output", "timed_output_agrees")
+    assert owed[Mode.INFERENCE, "torchscript"].checks == ("agrees", "refereed", "finite_output", "timed_output_agrees")
+    assert owed[Mode.TRAINING, "inductor"].checks == (
+        "compiled",
+        "agrees",
+        "refereed",
+        "finite_loss",
+        "gradients",
+        "updates_weights",
+    )
     assert owed[Mode.TRAINING, "inductor"].times == owed[Mode.INFERENCE, "inductor"].times == ("step_time",)
     assert owed[Mode.GENERATION, "inductor"].times == ("first_token_time", "token_time")
 

@@ -1,7 +1,9 @@
 """A limit to memory ends in a memory error; a process finds its share on a GPU; allocations are told by line."""
 
+import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ import pytest
 import torch
 from transformers_builders import tiny, workload
 
+from ci_bench.suites.base import Context
 from ci_bench.suites.transformers import process_memory
 from ci_bench.suites.transformers.process_memory import (
     Timeline,
@@ -20,6 +23,7 @@ from ci_bench.suites.transformers.process_memory import (
     sites_at_peak,
     told_sites,
 )
+from ci_bench.suites.transformers.verify import Verifier
 
 pytestmark = pytest.mark.engine
 
@@ -166,8 +170,8 @@ def test_a_timeline_is_kept_as_lines_of_json(tmp_path, monkeypatch):
     with timeline.record():
         calls.append("step")
     assert calls == ["all", "step", "synchronize", None]
-    timeline.write(tmp_path / "timeline.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "timeline.jsonl").read_text().splitlines()]
+    timeline.write(tmp_path / "timeline.jsonl.gz")
+    lines = [json.loads(line) for line in gzip.decompress((tmp_path / "timeline.jsonl.gz").read_bytes()).splitlines()]
     assert len(lines) == len(EVENTS)
     assert lines[1] == {
         "action": "alloc",
@@ -175,6 +179,35 @@ def test_a_timeline_is_kept_as_lines_of_json(tmp_path, monkeypatch):
         "size": 50,
         "frames": ["/site-packages/transformers/models/bert/modeling_bert.py:20 f"],
     }
+
+
+def test_a_long_timeline_is_kept_as_far_as_it_fits_and_says_what_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_memory, "MOST_BYTES", 20_000)
+    timeline = Timeline("cuda:0")
+    noise = random.Random(0)
+    names = [f"{noise.getrandbits(400):x}.py:1" for _ in range(3000)]
+    timeline._snapshot = {"device_traces": [[event("alloc", at, 1, name) for at, name in enumerate(names)]]}
+    timeline.write(tmp_path / "timeline.jsonl.gz")
+    assert 20_000 < (tmp_path / "timeline.jsonl.gz").stat().st_size < 100_000
+    lines = [json.loads(line) for line in gzip.decompress((tmp_path / "timeline.jsonl.gz").read_bytes()).splitlines()]
+    assert lines[-1] == {"left_out": 3000 - (len(lines) - 1)}
+
+
+def test_a_timeline_is_left_where_it_is_kept_with_the_run(tmp_path, monkeypatch):
+    """As on a GPU, whose allocator the CPU lacks."""
+    verifier = _verifier(tmp_path, monkeypatch)
+    facts = verifier._timeline("torch.compile", SimpleNamespace(step=lambda mark: None))
+    assert facts["step_peak_bytes_torch_compile"] == 275
+    (path,) = Context(device="cuda:0", scratch=tmp_path, progress=print).attachments.iterdir()
+    assert path.name == "memory-timeline-torch_compile.jsonl.gz"
+
+
+def _verifier(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda enabled="all", **named: None)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda device: {"device_traces": [EVENTS]})
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    context = Context(device="cuda:0", scratch=tmp_path, progress=lambda arm, done, total: None)
+    return Verifier(recipe=None, context=context, open_program=None)
 
 
 def test_a_look_at_one_arm_says_nothing_on_the_cpu_but_that_a_timeline_needs_a_gpu():

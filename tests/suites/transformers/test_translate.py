@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers_builders import agrees, outcomes, program, steps, tiny, workload
 
-from ci_bench.records.case import Outcome
+from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Compiler, Unsupported
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
 from ci_bench.suites.transformers.translate import (

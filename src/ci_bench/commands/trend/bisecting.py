@@ -1,24 +1,78 @@
 """The command that looks for the commit that made a metric worse: git's halving, driven by paired comparisons.
 
-Every commit is measured against GOOD. Between GOOD and BAD the change is known, so that a commit is bad where its interval lies
-beyond half of it (on the scale of ratios), and good where it lies before; each comparison takes as many launches as its verdict
-needs. What cannot be built, or cannot be told twice, is passed over as `git bisect skip` does.
+The search is pure: the order of candidates comes from git (`rev-list --bisect-all`, which also knows histories with merges),
+the answer for a commit from a paired comparison; both are functions that are handed in. Every commit is measured against GOOD.
+Between GOOD and BAD the change is known, so that a commit is bad where its interval lies beyond half of it (on the scale of
+ratios), and good where it lies before; each comparison takes as many launches as its verdict needs. What cannot be built, or
+stays undecided twice, is skipped as `git bisect skip` does.
 """
 
-import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ci_bench.bisection import Answer, Tried, search
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.trend.commits import Laboratory, Unbuilt, commit_of, git_here, laboratory
 from ci_bench.errors import BadInput, ExitCode, MeasuringFailed
+from ci_bench.settings import Bisecting
 
 if TYPE_CHECKING:
     from ci_bench.engine.trees.git import Git
     from ci_bench.records.comparison import Comparison, Pair
+
+
+class Answer(StrEnum):
+    """What a commit is: without the change, with it, or nothing that can be told, as where it cannot be built."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """One commit and its answer, with the reason in words."""
+
+    commit: str
+    answer: Answer
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """Where the search ended. `culprit` is the first commit with the change; `None` where `suspects` could not be told apart."""
+
+    culprit: str | None
+    suspects: tuple[str, ...]
+    tried: tuple[Tried, ...]
+
+
+Remaining = Callable[[Sequence[str], str], Sequence[str]]
+"""`(good, bad)` to the commits after all of `good` and up to `bad`, `bad` among them, the one that halves them best first."""
+
+Judge = Callable[[str], Tried]
+
+
+def search(good: str, bad: str, *, remaining: Remaining, judge: Judge) -> Outcome:
+    """Halve until one commit is left, or only such as cannot be judged."""
+    goods = [good]
+    tried: list[Tried] = []
+    while True:
+        left = remaining(goods, bad)
+        skipped = {one.commit for one in tried if one.answer is Answer.SKIP}
+        following = next((commit for commit in left if commit != bad and commit not in skipped), None)
+        if following is None:
+            suspects = tuple(left)
+            return Outcome(culprit=bad if suspects == (bad,) else None, suspects=suspects, tried=tuple(tried))
+        answer = judge(following)
+        tried.append(answer)
+        if answer.answer is Answer.GOOD:
+            goods.append(following)
+        elif answer.answer is Answer.BAD:
+            bad = following
+
 
 _SHORT = 12
 
@@ -43,17 +97,17 @@ class Target:
         return math.sqrt(self.speedup)
 
 
-def bisect(arguments: argparse.Namespace) -> int:
+def bisect(settings: Bisecting) -> int:
     """Find the first commit after GOOD, up to BAD, that made the case worse."""
-    git = git_here()
-    good, bad = commit_of(git, arguments.good), commit_of(git, arguments.bad)
+    git = git_here(settings)
+    good, bad = commit_of(git, settings.good), commit_of(git, settings.bad)
     if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
         raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and another commit")
-    bench = laboratory(arguments, "ci-bench run")
-    every = remaining(git, [good], bad, first_parent=arguments.first_parent)
+    bench = laboratory(settings, "ci-bench run")
+    every = remaining(git, [good], bad, first_parent=settings.first_parent)
     needed = math.ceil(math.log2(len(every))) + 1
     tell(f"{len(every)} commits after {good[:_SHORT]}, up to {bad[:_SHORT]}: {needed} comparisons if all can be measured")
-    target = _target(bench.compare(good, bad, arguments.filter), arguments.metric)
+    target = _target(bench.compare(good, bad, settings.filter), settings.metric)
     tell(f"following {target.name}: {bad[:_SHORT]} is {_change(target.speedup)} than {good[:_SHORT]}")
 
     def judge(commit: str) -> Tried:
@@ -64,7 +118,7 @@ def bisect(arguments: argparse.Namespace) -> int:
     outcome = search(
         good,
         bad,
-        remaining=lambda goods, worst: remaining(git, goods, worst, first_parent=arguments.first_parent),
+        remaining=lambda goods, worst: remaining(git, goods, worst, first_parent=settings.first_parent),
         judge=judge,
     )
     tell(f"{len(outcome.tried) + 1} comparisons")

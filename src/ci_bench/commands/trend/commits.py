@@ -1,12 +1,10 @@
-"""Measures two commits of this repository against each other, in turns: for `bisect` and `history check`.
+"""Measures two commits of this repository in turns: for `bisect`, and to confirm a change that a history shows.
 
 The later commit is checked out beside, in a store that borrows the repository's objects, and the usual pair is made from there.
 So the user's checkout is never touched, and a killed run leaves nothing in it.
 """
 
-import argparse
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +13,18 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.inputs import load_with_suites, noise_folder
 from ci_bench.commands.output import tell
-from ci_bench.errors import NoBase
+from ci_bench.errors import CiBenchError, NoBase
+from ci_bench.settings import Measuring, Settings
 
 if TYPE_CHECKING:
     from ci_bench.engine.trees.git import Git
     from ci_bench.engine.trees.sides import Side
+    from ci_bench.history.alarms import Alarm
     from ci_bench.noise_floor import NoiseFolder
-    from ci_bench.records.comparison import Comparison
+    from ci_bench.records.comparison import Comparison, Pair
     from ci_bench.records.config import Config
     from ci_bench.suites.base import Suite
+
 
 _SHORT = 12
 
@@ -45,16 +46,18 @@ class Laboratory:
     noise: "NoiseFolder"
     output: Path
     reproduce: str
+    environ: Mapping[str, str]
+    here: Path
 
     def compare(self, base: str, head: str, filters: Sequence[str]) -> "Comparison | Unbuilt":
         """Measure `head` against `base` in turns, until the verdict is settled. Raises `CiBenchError`."""
         from ci_bench import pipeline, planning
-        from ci_bench.records.case import SideName, Status
         from ci_bench.records.comparison import BaselineMode
+        from ci_bench.records.results import SideName, Status
 
         output = self.output / f"{base[:_SHORT]}-{head[:_SHORT]}"
         plan = planning.plan(self.config, filters, self.find)
-        bench = Bench(config=self.config, plan=plan, output=output, reproduce=self.reproduce)
+        bench = Bench(config=self.config, plan=plan, output=output, reproduce=self.reproduce, environ=self.environ)
         with self._sides(base, head, output) as sides:
             broken = next((side for side in sides if side.failure is not None), None)
             if broken is not None:
@@ -80,10 +83,10 @@ class Laboratory:
         from ci_bench.engine.trees.checkout import borrow, open_checkout
         from ci_bench.engine.trees.paired import Place, paired_sides
 
-        checkout = open_checkout(Path.cwd(), os.environ)
+        checkout = open_checkout(self.here, self.environ)
         setup = self.config.setup
         if setup.cache is not None:
-            setup = replace(setup, cache=str((Path.cwd() / setup.cache).resolve()))
+            setup = replace(setup, cache=str((self.here / setup.cache).resolve()))
         with make_folder() as made:
             scratch = Path(made).resolve()
             folder = scratch / "head" / (checkout.top.name or "tree")
@@ -94,7 +97,7 @@ class Laboratory:
                 raise NoBase(f"{head[:_SHORT]} has no folder {checkout.prefix}; run this command at the top of the repository")
             place = Place(
                 repository=repository,
-                environ=os.environ,
+                environ=self.environ,
                 scratch=scratch / "sides",
                 logs=output / "setup",
                 observe=lambda now: tell(f"{now.side}: set-up {now.done + 1} of {now.total}: {now.command}"),
@@ -104,17 +107,25 @@ class Laboratory:
                 yield pair.sides
 
 
-def laboratory(arguments: argparse.Namespace, command: str) -> Laboratory:
+def laboratory(settings: Measuring, command: str) -> Laboratory:
     """From flags to what comparing takes; `command` is how the user measures again. Raises `BadConfig`."""
-    config, find = load_with_suites(arguments)
-    return Laboratory(config=config, find=find, noise=noise_folder(arguments), output=arguments.output, reproduce=command)
+    config, find = load_with_suites(settings)
+    return Laboratory(
+        config=config,
+        find=find,
+        noise=noise_folder(settings),
+        output=settings.output,
+        reproduce=command,
+        environ=settings.environ,
+        here=settings.here,
+    )
 
 
-def git_here() -> "Git":
-    """git, in the repository of this folder. Raises `BadCheckout`."""
+def git_here(settings: Settings) -> "Git":
+    """git, in the repository of the folder that the command was started in. Raises `BadCheckout`."""
     from ci_bench.engine.trees.checkout import open_checkout
 
-    return open_checkout(Path.cwd(), os.environ).git
+    return open_checkout(settings.here, settings.environ).git
 
 
 def commit_of(git: "Git", name: str) -> str:
@@ -123,3 +134,53 @@ def commit_of(git: "Git", name: str) -> str:
     if found is None:
         raise NoBase(f"{name!r} is no commit, branch or tag of this clone")
     return found
+
+
+def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms: "Sequence[Alarm]") -> "Mapping[str, Alarm]":
+    """The alarms of one pair of commits, by name, each with what a paired run of the two said.
+
+    A change that the run does not find is only noted from then on: it came from the machine or its software, or was chance. What
+    could not be measured stays as it was.
+    """
+    before, after = commits
+    if before is None or after is None or before == after:
+        why = "not confirmed: the runs before and after are of one commit, so that the environment or the machine made the change"
+        why = why if before is not None and before == after else "not confirmed: it is not known which commits were measured"
+        return {alarm.line.name: _with(alarm, why, stays=before is None or after is None) for alarm in alarms}
+    tell(f"measuring {after[:_SHORT]} against {before[:_SHORT]}")
+    try:
+        git = git_here(settings)
+        bench = laboratory(settings, "ci-bench run")
+        cases = tuple(dict.fromkeys(alarm.line.points.case for alarm in alarms))
+        compared = bench.compare(commit_of(git, before), commit_of(git, after), cases)
+    except CiBenchError as error:
+        return {alarm.line.name: _with(alarm, f"could not be confirmed: {error}", stays=True) for alarm in alarms}
+    if isinstance(compared, Unbuilt):
+        why = f"could not be confirmed: {compared.commit[:_SHORT]} cannot be measured: {compared.reason}"
+        return {alarm.line.name: _with(alarm, why, stays=True) for alarm in alarms}
+    return {alarm.line.name: _judged(alarm, compared) for alarm in alarms}
+
+
+def _judged(alarm: "Alarm", compared: "Comparison") -> "Alarm":
+    from ci_bench.records.comparison import Verdict
+
+    pair = _pair(alarm, compared)
+    if pair is None:
+        return _with(alarm, "could not be confirmed: the paired run did not measure this metric", stays=True)
+    said = f"{pair.verdict} when the two commits were measured in turns ({pair.reason})"
+    if pair.verdict is Verdict.REGRESSED:
+        return _with(alarm, f"confirmed: {said}", stays=True)
+    found = pair.verdict in {Verdict.UNCHANGED, Verdict.IMPROVED}
+    return _with(alarm, f"{'not confirmed' if found else 'not settled'}: {said}", stays=not found)
+
+
+def _pair(alarm: "Alarm", compared: "Comparison") -> "Pair | None":
+    points = alarm.line.points
+    found = (pair for case in compared.cases if case.id == points.case for pair in case.pairs)
+    return next((pair for pair in found if (pair.metric, pair.arm) == (points.metric, points.arm)), None)
+
+
+def _with(alarm: "Alarm", why: str, *, stays: bool) -> "Alarm":
+    from ci_bench.records.config import Severity
+
+    return replace(alarm, confirmed=why, severity=alarm.severity if stays else Severity.NOTE)

@@ -1,41 +1,147 @@
-"""The command that keeps what runs measured, and looks after it: history add, check, page, compact, import, fetch."""
+"""The command that keeps what runs measured, and looks after it: history add, check, page, compact, import, fetch.
 
-import argparse
-import os
+Owns how histories from elsewhere come into a store: a data.js of github-action-benchmark, an exported file, and artifacts that
+earlier runs of a branch left. An artifact never changes, so each run imports what the newest of them hold, adds its own, and
+leaves a new one. Two runs at once leave one each, and the next run unites them. Only runs of this repository's own branch are
+believed: a fork's run can leave an artifact of any name.
+"""
+
 import re
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench import __version__
 from ci_bench.commands.inputs import load, results_path
 from ci_bench.commands.output import say, tell
-from ci_bench.errors import BadInput, ExitCode
+from ci_bench.errors import BadDocument, BadInput, ExitCode, GitHubMissing
+from ci_bench.settings import Trend
 
 if TYPE_CHECKING:
+    from ci_bench.github.artifacts import Artifact
     from ci_bench.history.alarms import Alarm
     from ci_bench.history.lines import Line
-    from ci_bench.history.shelf import Found, Shelf
+    from ci_bench.history.store import Found, Store
+    from ci_bench.records.config import Policy
     from ci_bench.records.history import History, Points
-    from ci_bench.records.policy import Policy
 
 
-def history(arguments: argparse.Namespace) -> int:
-    """Do what the action says."""
-    return ACTIONS[arguments.action](arguments)
+EXPORT = "history.json.gz"
 
 
-def add(arguments: argparse.Namespace) -> int:
-    """Keep the numbers of runs; a run that is there already is not added twice."""
-    from ci_bench.history.points import record_of
-    from ci_bench.history.shelf import file_of
+def fetched(settings: Trend) -> "Iterator[History]":
+    """What the newest artifacts hold; one that cannot be read is named and skipped. Raises `GitHubFailed`."""
+    from ci_bench.github.archive import Contents, Limits, UnsafeArchive
+    from ci_bench.github.artifacts import download, named
+    from ci_bench.github.client import Client
+    from ci_bench.github.context import load_context, server_of
+
+    context = load_context(settings.environ)
+    branch = settings.from_branch or context.head.branch
+    if branch is None:
+        message = "--from-branch NAME: this event does not tell which branch's artifacts to believe"
+        raise BadInput(message)
+    wanted = Contents(members=(EXPORT,), limits=Limits(archive=50_000_000))
+    with Client(server_of(settings.environ), patience_s=settings.patience_s) as client:
+        every, _ = named(client, settings.artifact)
+        ours = [one for one in every if _is_ours(one, context.repository_id, branch)]
+        for artifact in sorted(ours, key=lambda one: (one.created_at, one.id), reverse=True)[: settings.newest]:
+            try:
+                yield _history(download(client, artifact, wanted))
+            except (UnsafeArchive, BadDocument, GitHubMissing) as error:
+                tell(f"skipped artifact {artifact.id}: {' '.join(str(error).split())[:300]}")
+
+
+def _is_ours(artifact: "Artifact", repository: int | None, branch: str) -> bool:
+    own = artifact.repository_id == artifact.head_repository_id == repository and repository is not None
+    return own and artifact.head_branch == branch and not artifact.expired
+
+
+def _history(members: Mapping[str, bytes]) -> "History":
+    from ci_bench.judge.calibration import fingerprint
     from ci_bench.records import documents
 
-    shelf = open_shelf(arguments)
-    url = arguments.url or _workflow_url(os.environ)
-    records = [record_of(documents.read_results(results_path(path)), url=url, report=arguments.report) for path in arguments.runs]
-    known = runs_of(read_store(shelf))
+    if EXPORT not in members:
+        raise BadDocument(f"it holds no {EXPORT}")
+    with tempfile.TemporaryDirectory(prefix="ci-bench-history-") as folder:
+        path = Path(folder) / EXPORT
+        path.write_bytes(members[EXPORT])
+        history = documents.read_history(path)
+    for machine in history.machines:
+        if machine.fingerprint != fingerprint(machine.identity):
+            raise BadDocument("it names a machine by another fingerprint than its own")
+    return history
+
+
+def imported(path: Path) -> "History":
+    """The history in a file. Raises `BadInput` and `BadDocument`."""
+    from ci_bench.formats.catalogue import MAX_BYTES, decode
+    from ci_bench.formats.github_action_benchmark import read_action_history
+    from ci_bench.formats.series import Unreadable
+    from ci_bench.judge.calibration import fingerprint
+    from ci_bench.records import documents
+
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+    if content.startswith(b"\x1f\x8b") or re.match(rb'\s*\{\s*"kind"\s*:\s*"history"', content):
+        return documents.read_history(path)
+    try:
+        whole, left_out = read_action_history(decode(content), tool_version=__version__, fingerprint=fingerprint)
+    except Unreadable as error:
+        raise BadInput(f"{path}: {error}; it takes a data.js of github-action-benchmark, or {EXPORT}") from error
+    for reason in left_out[:20]:
+        tell(f"left out: {cleaned(reason)}")
+    if len(left_out) > 20:  # noqa: PLR2004 - as many as were shown
+        tell(f"and {len(left_out) - 20} more")
+    return whole
+
+
+def keep(store: "Store", taken: "History") -> int:
+    """Put a whole history into a store, without what is there already; how many runs were new."""
+    from ci_bench.history.compaction import PACK_RUNS
+    from ci_bench.history.points import chosen
+    from ci_bench.history.store import file_of
+
+    known = runs_of(read_store(store))
+    files: dict[str, bytes] = {}
+    kept = 0
+    for machine, one in enumerate(taken.machines):
+        places = [
+            place for place, run in enumerate(taken.runs) if run.machine == machine and (one.fingerprint, run.id) not in known
+        ]
+        kept += len(places)
+        for start in range(0, len(places), PACK_RUNS):
+            part = chosen(taken, places[start : start + PACK_RUNS])
+            files.update(file_of(replace(part, tool_version=__version__), pack=True))
+    if files:
+        store.append(files)
+    return kept
+
+
+def history(settings: Trend) -> int:
+    """Do what the action says."""
+    return ACTIONS[settings.action](settings)
+
+
+def add(settings: Trend) -> int:
+    """Keep the numbers of runs; a run that is there already is not added twice."""
+    from ci_bench.history.points import record_of
+    from ci_bench.history.store import file_of
+    from ci_bench.records import documents
+
+    store = open_store(settings)
+    url = settings.url or _workflow_url(settings.environ)
+    records = [
+        record_of(documents.read_results(results_path(path)), url=url, report=settings.run_report) for path in settings.runs
+    ]
+    known = runs_of(read_store(store))
     new: dict[str, bytes] = {}
-    for path, record in zip(arguments.runs, records, strict=True):
+    for path, record in zip(settings.runs, records, strict=True):
         name = (record.machines[0].fingerprint, record.runs[0].id)
         if not record.series:
             tell(f"{path}: nothing was measured, so that there is nothing to keep")
@@ -45,108 +151,105 @@ def add(arguments: argparse.Namespace) -> int:
             new |= file_of(record)
             tell(f"{path}: kept {len(record.series)} series of the run {record.runs[0].id}")
     if new:
-        shelf.append(new)
-        _tidy(shelf)
+        store.append(new)
+        _tidy(store)
     return int(ExitCode.OK)
 
 
-def _tidy(shelf: "Shelf") -> None:
+def _tidy(store: "Store") -> None:
     """Compact where many single files have gathered: reading them is slow."""
     from ci_bench.history.compaction import LOOSE, compact
 
-    if sum(file.name.rpartition("/")[2].startswith("run-") for file in shelf.read().files) > LOOSE:
-        done = compact(shelf)
+    if sum(file.name.rpartition("/")[2].startswith("run-") for file in store.read().files) > LOOSE:
+        done = compact(store)
         tell(f"compacted {done.files_before} files to {done.files_after} ({done.bytes_after:,} bytes)")
 
 
-def check(arguments: argparse.Namespace) -> int:
+def check(settings: Trend) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
     from ci_bench.history.alarms import alarms_of, told
-    from ci_bench.history.second_opinion import opinions
-    from ci_bench.records.policy import Severity
+    from ci_bench.records.config import Severity
 
-    config = load(arguments)
-    found = read_store(open_shelf(arguments))
-    whole, lines = look(found, config.policy, arguments)
+    config = load(settings)
+    found = read_store(open_store(settings))
+    whole, lines = look(found, config.policy, settings)
     alarms = alarms_of(lines, config.policy)
-    if arguments.confirm:
-        alarms = _confirmed(arguments, alarms)
+    if settings.confirm:
+        alarms = _confirmed(settings, alarms)
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
-    if arguments.otava:
-        say(cleaned("\n".join(opinions(lines, arguments.otava)) + "\n"))
     failing = any(alarm.severity is Severity.FAIL for alarm in alarms)
     code = ExitCode.POLICY_NOT_MET if failing else ExitCode.OK
-    return _tell_github(arguments, alarms, code) if arguments.issue else int(code)
+    return _tell_github(settings, alarms, code) if settings.issue else int(code)
 
 
-def _confirmed(arguments: argparse.Namespace, alarms: "Sequence[Alarm]") -> "tuple[Alarm, ...]":
+def _confirmed(settings: Trend, alarms: "Sequence[Alarm]") -> "tuple[Alarm, ...]":
     """The alarms after a paired run of the neighbouring commits of each; what that does not confirm is only noted."""
-    from ci_bench.commands.trend.confirming import confirm
+    from ci_bench.commands.trend.commits import confirm
 
-    ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[: max(0, arguments.most)]
-    answers = {commits: confirm(arguments, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
+    ranges = list(dict.fromkeys(alarm.commits for alarm in alarms))[: max(0, settings.most)]
+    answers = {commits: confirm(settings, commits, [one for one in alarms if one.commits == commits]) for commits in ranges}
     return tuple(answers[alarm.commits].get(alarm.line.name, alarm) if alarm.commits in answers else alarm for alarm in alarms)
 
 
-def _tell_github(arguments: argparse.Namespace, alarms: "Sequence[Alarm]", code: ExitCode) -> int:
+def _tell_github(settings: Trend, alarms: "Sequence[Alarm]", code: ExitCode) -> int:
     """Bring the issue up to date; the verdict's own code wins over what GitHub has against it."""
     from ci_bench.github import workflow
     from ci_bench.github.client import Client
     from ci_bench.github.context import server_of
     from ci_bench.github.issues import PART, Alert, publish_alert
     from ci_bench.github.outcomes import attempt, exit_code
-    from ci_bench.history.notice import text, title
-    from ci_bench.records.policy import Severity
+    from ci_bench.history.alarms import issue_text, issue_title
+    from ci_bench.records.config import Severity
 
     grave = [alarm for alarm in alarms if alarm.severity is not Severity.NOTE]
     alert = Alert(
-        key=arguments.key,
+        key=settings.key,
         worse=bool(grave),
-        title=title(grave) if grave else "",
-        text=text(grave, page_url=arguments.page_url, run_url=_workflow_url(os.environ)),
-        author=arguments.issue_author,
+        title=issue_title(grave) if grave else "",
+        text=issue_text(grave, page_url=settings.page_url, run_url=_workflow_url(settings.environ)),
+        author=settings.issue_author,
     )
-    with Client(server_of(os.environ), patience_s=arguments.patience_s) as client:
+    with Client(server_of(settings.environ), patience_s=settings.patience_s) as client:
         outcome = attempt(PART, lambda: publish_alert(client, alert))
     tell(workflow.defused(f"{outcome.part}: {outcome.state}: {outcome.detail}"))
     return exit_code(code, [outcome], read_only=False)
 
 
-def page(arguments: argparse.Namespace) -> int:
+def page(settings: Trend) -> int:
     """Write the trend page."""
     from ci_bench.history.alarms import alarms_of
     from ci_bench.history.page import Sheet, render
     from ci_bench.page_assets import page_assets
     from ci_bench.records import documents
 
-    config = load(arguments)
-    found = read_store(open_shelf(arguments))
-    whole, lines = look(found, config.policy, arguments)
+    config = load(settings)
+    found = read_store(open_store(settings))
+    whole, lines = look(found, config.policy, settings)
     sheet = Sheet(
-        title=arguments.title,
+        title=settings.title,
         lines=lines,
         alarms=alarms_of(lines, config.policy),
         passed=tuple(map(str, found.passed)),
-        commits=(arguments.commits or _commits_url(whole) or "").rstrip("/") or None,
+        commits=(settings.commits or _commits_url(whole) or "").rstrip("/") or None,
     )
-    documents.write_text(render(sheet, page_assets("page.js", package="ci_bench.history")), arguments.output)
-    tell(f"wrote {arguments.output}: {len(lines)} series over {len(whole.runs)} runs")
+    documents.write_text(render(sheet, page_assets("page.js", package="ci_bench.history")), settings.output)
+    tell(f"wrote {settings.output}: {len(lines)} series over {len(whole.runs)} runs")
     return int(ExitCode.OK)
 
 
-def compact(arguments: argparse.Namespace) -> int:
+def compact(settings: Trend) -> int:
     """Put records together, thin out beyond the size, and export where that is asked for."""
     from ci_bench.history.compaction import MOST_BYTES
     from ci_bench.history.compaction import compact as shrink
 
-    shelf = open_shelf(arguments)
-    read_store(shelf)
-    done = shrink(shelf, most_bytes=MOST_BYTES if arguments.most_bytes is None else arguments.most_bytes)
+    store = open_store(settings)
+    read_store(store)
+    done = shrink(store, most_bytes=MOST_BYTES if settings.most_bytes is None else settings.most_bytes)
     tell(f"{done.files_before} files, {done.bytes_before:,} bytes → {done.files_after} files, {done.bytes_after:,} bytes")
     if done.dropped:
         tell(f"thinned out {done.dropped} old runs to fit")
-    if arguments.export is not None:
-        _export(read_store(shelf).history, arguments.export)
+    if settings.export is not None:
+        _export(read_store(store).history, settings.export)
     return int(ExitCode.OK)
 
 
@@ -168,28 +271,24 @@ def _export(whole: "History", path: Path) -> None:
     tell(f"wrote {path}: {runs} runs, {len(content):,} bytes")
 
 
-def _take(arguments: argparse.Namespace) -> int:
+def _take(settings: Trend) -> int:
     """Take over a data.js of github-action-benchmark, or a history that was exported."""
-    from ci_bench.commands.trend.taking_over import imported, keep
-
-    taken = imported(arguments.file)
-    kept = keep(open_shelf(arguments), taken)
-    tell(f"{arguments.file}: took over {kept} of {len(taken.runs)} runs; the others were there already")
+    assert settings.file is not None  # noqa: S101 - the flag is required
+    taken = imported(settings.file)
+    kept = keep(open_store(settings), taken)
+    tell(f"{settings.file}: imported {kept} of {len(taken.runs)} runs; the others were there already")
     return int(ExitCode.OK)
 
 
-def _fetch(arguments: argparse.Namespace) -> int:
+def _fetch(settings: Trend) -> int:
     """Take over what earlier runs of the branch left in artifacts: several, since two runs may have left one each at once."""
-    from ci_bench.commands.trend.artifacts import fetched
-    from ci_bench.commands.trend.taking_over import keep
-
-    shelf = open_shelf(arguments)
-    kept = sum(keep(shelf, taken) for taken in fetched(arguments, os.environ))
-    tell(f"took over {kept} runs from artifacts")
+    store = open_store(settings)
+    kept = sum(keep(store, taken) for taken in fetched(settings))
+    tell(f"imported {kept} runs from artifacts")
     return int(ExitCode.OK)
 
 
-ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+ACTIONS: Mapping[str, Callable[[Trend], int]] = {
     "add": add,
     "check": check,
     "page": page,
@@ -199,43 +298,43 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-def open_shelf(arguments: argparse.Namespace) -> "Shelf":
+def open_store(settings: Trend) -> "Store":
     """The store that the flags name: a folder, or a branch. Raises `BadInput`, `BadCheckout` and `GitFailed`."""
-    from ci_bench.history.branch import BranchShelf, repository_of
-    from ci_bench.history.folder import FolderShelf
+    from ci_bench.history.branch import BranchStore, repository_of
+    from ci_bench.history.store import FolderStore
 
-    if arguments.branch is None:
-        if arguments.remote is not None:
+    if settings.branch is None:
+        if settings.remote is not None:
             message = "--remote goes with --branch NAME: which branch of it holds the history?"
             raise BadInput(message)
-        return FolderShelf(arguments.store)
+        return FolderStore(settings.store)
     from ci_bench.engine.trees.checkout import open_checkout
 
-    git = open_checkout(Path.cwd(), os.environ).git
-    return BranchShelf(git=git, name=repository_of(git, arguments.branch), remote=arguments.remote)
+    git = open_checkout(settings.here, settings.environ).git
+    return BranchStore(git=git, name=repository_of(git, settings.branch), remote=settings.remote)
 
 
-def look(found: "Found", policy: "Policy", arguments: argparse.Namespace) -> "tuple[History, tuple[Line, ...]]":
+def look(found: "Found", policy: "Policy", settings: Trend) -> "tuple[History, tuple[Line, ...]]":
     """The whole history and its lines. Of times a change of `--least` matters, of anything else what the policy says.
 
     The policy's thresholds of times are for one pull request; a trend is for what stays below them again and again.
     """
     from ci_bench.history.lines import lines_of
-    from ci_bench.judge.cases.lines import TIMES
+    from ci_bench.records.units import TIMES
 
     def least(points: "Points") -> float:
         timed = points.unit in TIMES
-        return float(arguments.least) if timed else policy.threshold(suite=points.suite, metric=points.metric)
+        return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric)
 
     whole = found.history
-    return whole, lines_of(whole, least=least, recent=arguments.recent)
+    return whole, lines_of(whole, least=least, recent=settings.recent)
 
 
-def read_store(shelf: "Shelf") -> "Found":
-    """What a store holds; what had to be passed over is named."""
-    found = shelf.read()
+def read_store(store: "Store") -> "Found":
+    """What a store holds; what had to be skipped is named."""
+    found = store.read()
     for passed in found.passed:
-        tell(f"passed over {cleaned(str(passed))}")
+        tell(f"skipped {cleaned(str(passed))}")
     return found
 
 

@@ -4,44 +4,53 @@
 measured is a stranger's; the verdict is computed anew from the raw samples, by the configuration of the base branch.
 """
 
-import argparse
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci_bench.commands.inputs import OUTCOME
 from ci_bench.commands.output import say, tell
-from ci_bench.commands.trusted import telling
-from ci_bench.commands.trusted.legs import RESULTS, Judged, JudgedLeg, judge_leg
+from ci_bench.commands.trusted import comment_text
+from ci_bench.commands.trusted.judging import Judged, JudgedLeg, judge_leg
+from ci_bench.commands.trusted.legs import RESULTS
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
+from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
+    from ci_bench.commands.trusted.expecting import Halt, Pulls
     from ci_bench.commands.trusted.sources import Desk
     from ci_bench.github.baseline import FoundBaseline, NoBaseline
     from ci_bench.github.checks import Check
     from ci_bench.github.client import Client
+    from ci_bench.github.comments import Sticky
     from ci_bench.github.context import Context
     from ci_bench.github.outcomes import Outcome
-    from ci_bench.github.pulls import NoPullRequest, PullRequest
     from ci_bench.github.server import Server
 
-Command = Callable[[argparse.Namespace], int]
 
-OUTCOME = "baseline.json"
-"""Beside a fetched baseline, or in its place: where it is from, or why there is none."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """The verdict for one pull request, or for a branch, and the desk that it was made at."""
+
+    desk: "Desk"
+    judged: Judged
+
+
+Command = Callable[[Publishing], int]
 
 
 def _defusing(command: Command) -> Command:
     """Errors may repeat what a stranger wrote, and a job's log is searched for commands."""
 
     @wraps(command)
-    def defused(arguments: argparse.Namespace) -> int:
+    def defused(settings: Publishing) -> int:
         from ci_bench.github import workflow
 
         try:
-            return command(arguments)
+            return command(settings)
         except CiBenchError as error:
             raise type(error)(workflow.defused(str(error))) from None
 
@@ -49,36 +58,42 @@ def _defusing(command: Command) -> Command:
 
 
 @_defusing
-def publish(arguments: argparse.Namespace) -> int:
+def publish(settings: Publishing) -> int:
     """Judge the documents of a run, tell its pull request, and exit by the verdict."""
+    from ci_bench.commands.trusted.expecting import halted
     from ci_bench.commands.trusted.sources import Desk
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.outcomes import exit_code
 
-    context = load_context(os.environ)
-    with _client(server_of(os.environ), arguments) as client:
-        desk = Desk(client=client, context=context, pull=_find_pull(client, context), arguments=arguments)
-        judged = _judge(desk)
-        outcomes = _publish(desk, judged)
+    context = load_context(settings.environ)
+    with _client(server_of(settings.environ), settings) as client:
+        pulls = _find_pulls(client, context)
+        halt = halted(context, pulls)
+        if halt is not None:
+            return _halt(client, context, settings, halt)
+        judgements = _judge_each(Desk(client=client, context=context, pull=None, settings=settings), pulls)
+        judged = strictest(judgements)
+        outcomes = _publish(judgements, judged)
     code = exit_code(judged.exit_code, outcomes, read_only=context.read_only)
-    _write_reports(judged, outcomes, arguments.output, code)
-    _tell(judged, outcomes, read_only=context.read_only)
+    _write_reports(judged, outcomes, settings, code)
+    _tell(settings, judged, outcomes, read_only=context.read_only)
     return code
 
 
 @_defusing
-def announce(arguments: argparse.Namespace) -> int:
+def announce(settings: Publishing) -> int:
     """Mark the commit as being measured, so that a required check waits for the verdict."""
+    from ci_bench.commands.trusted.expecting import waits
     from ci_bench.github.checks import Check
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.outcomes import exit_code
     from ci_bench.github.publishing import CheckMode, Publication
     from ci_bench.github.publishing import publish as send
 
-    context = load_context(os.environ)
+    context = load_context(settings.environ)
     check = Check(
-        name=arguments.check_name,
-        key=arguments.key,
+        name=settings.check_name,
+        key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
         conclusion=None,
@@ -86,90 +101,106 @@ def announce(arguments: argparse.Namespace) -> int:
         summary="The verdict comes when the run has ended.",
         details_url=context.run_url,
     )
-    with _client(server_of(os.environ), arguments) as client:
-        outcomes = send(client, Publication(check=check, check_mode=CheckMode(arguments.check)))
-    _tell(None, outcomes, read_only=context.read_only)
+    with _client(server_of(settings.environ), settings) as client:
+        why = waits(client, context)
+        if why is not None:
+            tell(_defused(f"nothing is announced: {why}"))
+            return int(ExitCode.OK)
+        outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check)))
+    _tell(settings, None, outcomes, read_only=context.read_only)
     return exit_code(ExitCode.OK, outcomes, read_only=context.read_only)
 
 
 @_defusing
-def fetch_baseline(arguments: argparse.Namespace) -> int:
+def fetch_baseline(settings: Publishing) -> int:
     """Fetch the base side's results from an earlier run, or say why there are none: that is an outcome, and no failure."""
     from ci_bench.commands.trusted.sources import Desk, search
     from ci_bench.github.baseline import Absence, FoundBaseline
     from ci_bench.github.context import load_context, server_of
 
-    context = load_context(os.environ)
-    with _client(server_of(os.environ), arguments) as client:
-        desk = Desk(client=client, context=context, pull=None, arguments=arguments)
-        found = search(desk, arguments.baseline_artifact, arguments.output)
+    context = load_context(settings.environ)
+    with _client(server_of(settings.environ), settings) as client:
+        desk = Desk(client=client, context=context, pull=None, settings=settings)
+        found = search(desk, settings.baseline_artifact, settings.output)
     said = _said(found)
-    _write_text(arguments.output / OUTCOME, json.dumps(said, indent=1) + "\n")
-    path = str(arguments.output / RESULTS) if isinstance(found, FoundBaseline) else ""
-    _append_outputs({"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))})
+    _write_text(settings.output / OUTCOME, json.dumps(said, indent=1) + "\n")
+    path = str(settings.output / RESULTS) if isinstance(found, FoundBaseline) else ""
+    _append_outputs(settings, {"found": str(bool(path)).lower(), "path": path, "reason": str(said.get("reason", ""))})
     tell(_defused(str(said["message"])))
     unanswered = not isinstance(found, FoundBaseline) and found.reason in {Absence.REFUSED, Absence.UNREACHABLE}
     return int(ExitCode.GITHUB if unanswered else ExitCode.OK)
 
 
 @_defusing
-def fetch_config(arguments: argparse.Namespace) -> int:
+def fetch_config(settings: Publishing) -> int:
     """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
     from ci_bench.commands.trusted.sources import Desk, keep_config
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.pulls import NoPullRequest
 
-    context = load_context(os.environ)
-    with _client(server_of(os.environ), arguments) as client:
-        pull = _find_pull(client, context)
+    context = load_context(settings.environ)
+    with _client(server_of(settings.environ), settings) as client:
+        pulls = _find_pulls(client, context)
+        pull = pulls if isinstance(pulls, NoPullRequest) else pulls[0]
         if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
             raise GitHubFailed(pull.reason)
-        desk = Desk(client=client, context=context, pull=pull, arguments=arguments)
-        said = keep_config(desk, arguments.output / "ci-bench.yml")
+        desk = Desk(client=client, context=context, pull=pull, settings=settings)
+        said = keep_config(desk, settings.output / "ci-bench.yml")
     tell(_defused(f"configuration: {said}"))
     return int(ExitCode.OK)
 
 
-def absence(folder: Path) -> str | None:
-    """Why `fetch_baseline` left no results in a folder, in its own words; `None` where it never ran or found some."""
-    try:
-        said = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    message = said.get("message") if isinstance(said, dict) and said.get("outcome") == "none" else None
-    return message if isinstance(message, str) else None
-
-
-def _client(server: "Server", arguments: argparse.Namespace) -> "Client":
+def _client(server: "Server", settings: Publishing) -> "Client":
     from ci_bench.github.client import Client
 
-    return Client(server, patience_s=arguments.patience_s)
+    return Client(server, patience_s=settings.patience_s)
 
 
-def _find_pull(client: "Client", context: "Context") -> "PullRequest | NoPullRequest":
-    """The pull request; that GitHub could not be asked does not stop the verdict."""
-    from ci_bench.github.pulls import NoPullRequest, find_pull
+def _find_pulls(client: "Client", context: "Context") -> "Pulls":
+    """The pull requests; that GitHub could not be asked does not stop what can be done without."""
+    from ci_bench.github.pulls import NoPullRequest, find_pulls
 
     try:
-        return find_pull(client, context)
+        return find_pulls(client, context)
     except GitHubFailed as error:
         return NoPullRequest(reason=str(error), answered=False)
+
+
+def _judge_each(desk: "Desk", pulls: "Pulls") -> "tuple[Judgement, ...]":
+    """The verdict for each pull request, each by its own base branch's word; one for the branch where there is none."""
+    from ci_bench.github.pulls import NoPullRequest
+
+    if isinstance(pulls, NoPullRequest):
+        alone = replace(desk, pull=pulls)
+        return (Judgement(desk=alone, judged=_judge(alone)),)
+    desks = [replace(desk, pull=pull, folder=f"pull-{pull.number}" if index else None) for index, pull in enumerate(pulls)]
+    return tuple(Judgement(desk=one, judged=_judge(one)) for one in desks)
+
+
+def strictest(judgements: "Sequence[Judgement]") -> Judged:
+    """What the commit's check says: all its pull requests share it, so that the first one that fails decides."""
+    return max(judgements, key=lambda one: one.judged.exit_code != 0).judged
 
 
 def _judge(desk: "Desk") -> Judged:
     """Every leg's verdict. A configuration or artifact that cannot be had fails the run: it must not look green."""
     from ci_bench.commands.trusted import sources
+    from ci_bench.commands.trusted.expecting import Expecting
+    from ci_bench.github.pulls import NoPullRequest
 
+    if isinstance(desk.pull, NoPullRequest) and not desk.pull.answered and desk.base_branch is None:
+        reason = f"whose rules to judge by is not known: {desk.pull.reason}"
+        return Judged(legs=(JudgedLeg(name="run", fault=GitHubFailed(reason)),))
     try:
         config, notes = sources.base_config(desk)
-        legs, look = sources.find_legs(desk), sources.baseline_finder(desk)
+        legs, look = sources.find_legs(desk, config), sources.baseline_finder(desk)
     except CiBenchError as error:
         return Judged(legs=(JudgedLeg(name="run", fault=error),))
     alone = len(legs) == 1
     judged = [
         judge_leg(
             leg,
-            config=config,
+            expecting=Expecting(desk=desk, config=config),
             output=desk.output if alone else desk.output / "reports" / leg.name,
             find_base=partial(look, leg) if look else None,
         )
@@ -180,84 +211,124 @@ def _judge(desk: "Desk") -> Judged:
     return Judged(legs=tuple(judged), notes=notes)
 
 
-def _publish(desk: "Desk", judged: Judged) -> tuple["Outcome", ...]:
-    from ci_bench.github.comments import PART, Mode, Sticky
-    from ci_bench.github.marker import Marker
+def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Halt") -> int:
+    """Nothing is judged: no comment, and where there is something to say, a check that lets nothing pass."""
+    from ci_bench.github.checks import Check, Conclusion
+    from ci_bench.github.outcomes import exit_code
+    from ci_bench.github.publishing import CheckMode, Publication
+    from ci_bench.github.publishing import publish as send
+
+    say(f"{_defused(f'Not judged: {halt.reason}')}\n")
+    _append_outputs(settings, {"verdict": "failed" if halt.told else "none", "exit_code": str(int(halt.exit_code))})
+    if not halt.told:
+        return int(halt.exit_code)
+    check = Check(
+        name=settings.check_name,
+        key=settings.key,
+        run=context.run,
+        head_sha=context.head.sha,
+        conclusion=Conclusion.CANCELLED,
+        title="Not judged",
+        summary=comment_text.not_judged(halt.reason),
+        details_url=context.run_url,
+    )
+    outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check)))
+    _tell(settings, None, outcomes, read_only=context.read_only)
+    return exit_code(halt.exit_code, outcomes, read_only=context.read_only)
+
+
+def _publish(judgements: "Sequence[Judgement]", judged: Judged) -> tuple["Outcome", ...]:
+    """The strictest verdict as the commit's check, and to each pull request its own as a comment.
+
+    Where results are of another pull request's base, that one's run tells its pull request; here only the check says so.
+    """
+    from ci_bench.github.comments import PART
     from ci_bench.github.outcomes import Outcome, State
     from ci_bench.github.publishing import CheckMode, Publication
     from ci_bench.github.publishing import publish as send
     from ci_bench.github.pulls import PullRequest
 
-    arguments, context, pull = desk.arguments, desk.context, desk.pull
-    check, mode = _check(context, arguments, judged), CheckMode(arguments.check)
-    if not isinstance(pull, PullRequest):
-        answered = pull is None or pull.answered
-        reason = f"no pull request to comment on: {'' if pull is None else pull.reason}"
+    first = judgements[0].desk
+    check, mode = _check(first.context, first.settings, judged), CheckMode(first.settings.check)
+    if not isinstance(first.pull, PullRequest):
+        answered = first.pull is None or first.pull.answered
+        reason = f"no pull request to comment on: {'' if first.pull is None else first.pull.reason}"
         nobody = Outcome(part=PART, state=State.SKIPPED if answered else State.FAILED, detail=reason)
-        return send(desk.client, Publication(check=check, check_mode=mode, no_comment=nobody))
-    marker = Marker(key=arguments.key, run=context.run, head=context.head.sha)
-    sticky = Sticky(
-        number=pull.number,
+        return send(first.client, Publication(check=check, check_mode=mode, no_comment=nobody))
+    spoken = [one for one in judgements if one.judged.speaks]
+    stickies = tuple(_sticky(one, strict=judged) for one in spoken or judgements)
+    return send(first.client, Publication(check=check, check_mode=mode, sticky=stickies))
+
+
+def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
+    from ci_bench.github.comments import Marker, Mode, Sticky
+    from ci_bench.github.pulls import PullRequest
+
+    desk, judged = judgement.desk, judgement.judged
+    assert isinstance(desk.pull, PullRequest)  # noqa: S101 - only those are commented on
+    marker = Marker(key=desk.settings.key, run=desk.context.run, head=desk.context.head.sha)
+    told = judged if judged.exit_code or not strict.exit_code else replace(judged, notes=(*judged.notes, comment_text.SHARED))
+    return Sticky(
+        number=desk.pull.number,
         marker=marker,
-        text=telling.comment(judged, marker=str(marker)),
-        author=arguments.comment_author,
-        mode=Mode(arguments.comment),
-        changed=telling.changed(judged),
+        text=comment_text.comment(told, marker=str(marker)),
+        author=desk.settings.comment_author,
+        mode=Mode(desk.settings.comment),
+        changed=comment_text.changed(judged),
     )
-    return send(desk.client, Publication(check=check, check_mode=mode, sticky=sticky))
 
 
-def _check(context: "Context", arguments: argparse.Namespace, judged: Judged) -> "Check":
+def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
     from ci_bench.github.checks import Check, Conclusion
 
     passed = Conclusion.SUCCESS if judged.compared else Conclusion.NEUTRAL
     return Check(
-        name=arguments.check_name,
-        key=arguments.key,
+        name=settings.check_name,
+        key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
         conclusion=Conclusion.FAILURE if judged.exit_code else passed,
-        title=telling.title(judged),
-        summary=telling.comment(judged),
-        annotations=telling.annotations(judged, arguments.config_path),
+        title=comment_text.title(judged),
+        summary=comment_text.comment(judged),
+        annotations=comment_text.annotations(judged, settings.config_path),
         details_url=context.run_url,
     )
 
 
-def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], output: Path, code: int) -> None:
+def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publishing, code: int) -> None:
     """The job's summary and outputs, where there is a job. Outputs are our own words, counts, paths and addresses, no names."""
     from ci_bench.github import workflow
 
-    _write_text(output / "comment.md", telling.comment(judged))
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    _write_text(settings.output / "comment.md", comment_text.comment(judged))
+    summary = settings.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        workflow.append_summary(Path(summary), telling.report(judged))
-    check, comment = outcomes[0], outcomes[-1]
+        workflow.append_summary(Path(summary), comment_text.report(judged))
+    check, comment = outcomes[0], outcomes[min(1, len(outcomes) - 1)]
     urls = {"check_url": check.url or "", "comment_url": comment.url or ""}
-    counted = {word: str(number) for word, number in telling.counts(judged).items()}
+    counted = {word: str(number) for word, number in comment_text.counts(judged).items()}
     verdict = "failed" if judged.exit_code else "passed"
-    _append_outputs({"verdict": verdict, "exit_code": str(code), "report": str(output), **counted, **urls})
+    _append_outputs(settings, {"verdict": verdict, "exit_code": str(code), "report": str(settings.output), **counted, **urls})
 
 
-def _append_outputs(outputs: Mapping[str, str]) -> None:
+def _append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
     from ci_bench.github import workflow
 
-    path = os.environ.get("GITHUB_OUTPUT")
+    path = settings.environ.get("GITHUB_OUTPUT")
     if path:
         workflow.append(Path(path), workflow.outputs_text(outputs))
 
 
-def _tell(judged: Judged | None, outcomes: Sequence["Outcome"], *, read_only: bool) -> None:
+def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence["Outcome"], *, read_only: bool) -> None:
     """The verdict in the log, whatever became of the comment; what went wrong with that also as an annotation of the run."""
     from ci_bench.github import workflow
     from ci_bench.github.outcomes import State
 
     if judged is not None:
-        say(f"{_defused(telling.title(judged))}\n")
+        say(f"{_defused(comment_text.title(judged))}\n")
     for one in outcomes:
         tell(_defused(f"{one.part}: {one.state}: {one.detail}"))
         expected = one.state is State.REFUSED and read_only
-        if one.state in {State.REFUSED, State.FAILED} and os.environ.get("GITHUB_ACTIONS"):
+        if one.state in {State.REFUSED, State.FAILED} and settings.environ.get("GITHUB_ACTIONS"):
             level = workflow.LogLevel.NOTICE if expected else workflow.LogLevel.WARNING
             say(f"{workflow.command(level, one.detail, title=f'ci-bench {one.part}')}\n")
 

@@ -3,10 +3,9 @@
 All of it comes through the API, and none of it is what the pull request says about itself.
 """
 
-import argparse
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -16,17 +15,17 @@ from ci_bench.commands.trusted.legs import DOCUMENTS, RESULTS, Leg, complaint_ab
 from ci_bench.errors import BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
-from ci_bench.github.baseline import Absence, FoundBaseline, NoBaseline, branch_point, find_baseline
+from ci_bench.github.baseline import FARTHEST, Absence, FoundBaseline, NoBaseline, Wanted, find_baseline
 from ci_bench.github.client import Client
+from ci_bench.github.commits import branch_point
 from ci_bench.github.context import Context
 from ci_bench.github.pulls import NoPullRequest, PullRequest
-from ci_bench.github.trust import FARTHEST, Wanted
+from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
     from ci_bench.pipeline import Baseline
     from ci_bench.records.config import Config
 
-MOST_LEGS = 16
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -37,12 +36,13 @@ class Desk:
     client: Client
     context: Context
     pull: PullRequest | NoPullRequest | None
-    arguments: argparse.Namespace
+    settings: Publishing
+    folder: str | None = None
 
     @property
     def output(self) -> Path:
-        """The folder for whatever is written."""
-        return Path(self.arguments.output)
+        """The folder for whatever is written; `folder` is the one in it for a pull request that is not the only one."""
+        return Path(self.settings.output, self.folder or "")
 
     @property
     def base_branch(self) -> str | None:
@@ -55,20 +55,58 @@ class Desk:
         return self.pull.base_sha if isinstance(self.pull, PullRequest) else self.context.base_sha
 
 
-def find_legs(desk: Desk) -> list[Leg]:
-    """The legs in the folders that are named, else in the artifacts of the run that measured. Raises `GitHubFailed`."""
-    arguments, run = desk.arguments, desk.context.run.id
-    if arguments.folders:
-        names = [folder.resolve().name for folder in arguments.folders]
-        unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
-        return [Leg(name=name, folder=folder) for name, folder in zip(unique, arguments.folders, strict=True)]
-    found = of_run(desk.client, run, arguments.artifact)
-    if len(found) > MOST_LEGS:
-        raise BadInput(f"{len(found)} artifacts of run {run} are named {arguments.artifact}; {MOST_LEGS} are read at most")
-    legs = [_download(desk, artifact) for artifact in found]
-    if len(legs) < arguments.legs:
-        reason = f"run {run} has left {len(legs)} artifacts named {arguments.artifact}, {arguments.legs} are expected"
-        legs.append(Leg(name="missing", folder=desk.output, fault=MeasuringFailed(f"{reason}; look at its log")))
+def find_legs(desk: Desk, config: "Config") -> list[Leg]:
+    """The legs in the folders that are named, else in the artifacts of the run that measured: one for each machine.
+
+    Raises `GitHubFailed`, and `BadInput` where several machines are meant and nobody has said which.
+    """
+    settings, run = desk.settings, desk.context.run.id
+    if settings.folders:
+        return _folders(desk, config)
+    pattern, names = settings.artifact, _machines(desk, config)
+    found = {artifact.name: artifact for artifact in of_run(desk.client, run, pattern)}
+    wanted = {pattern.replace("*", name): name or None for name in names or ("",)}
+    strange = sorted({*found} - {*wanted})
+    if strange:
+        raise BadInput(
+            f"run {run} has left artifacts of machines that nobody has declared: {', '.join(strange[:5])}; declare them "
+            "(`machines:`), or let the pattern leave them out"
+        )
+    legs = [replace(_download(desk, found[name]), machine=machine) for name, machine in wanted.items() if name in found]
+    for name in [name for name in wanted if name not in found]:
+        reason = f"run {run} has left no artifact {name}, which is expected; look at the log of the job that measures"
+        legs.append(Leg(name=name, folder=desk.output, fault=MeasuringFailed(reason)))
+    return legs
+
+
+def _machines(desk: Desk, config: "Config") -> tuple[str, ...]:
+    """The names of the machines: the base branch's configuration declares them, else the workflow that reports. None is one."""
+    declared, named, pattern = tuple(config.machines), tuple(desk.settings.machines or ()), desk.settings.artifact
+    if declared and named and {*declared} != {*named}:
+        raise BadInput(f"--machines names {', '.join(named)}, and the base branch's configuration declares {', '.join(declared)}")
+    names = declared or named
+    if names and "*" not in pattern:
+        raise BadInput(
+            f"{len(names)} machines are declared ({', '.join(names)}), and --artifact {pattern} has no * for their names"
+        )
+    if "*" in pattern and not names:
+        raise BadInput(
+            f"--artifact {pattern} is of several machines, and nobody has said which: name them under `machines:` in the base "
+            "branch's configuration, or with --machines"
+        )
+    return names
+
+
+def _folders(desk: Desk, config: "Config") -> list[Leg]:
+    """Folders of this very job. It measures on one machine, so that a check of several is another job's to set."""
+    folders = desk.settings.folders
+    names = [folder.resolve().name for folder in folders]
+    unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
+    legs = [Leg(name=name, folder=folder) for name, folder in zip(unique, folders, strict=True)]
+    declared = tuple(desk.settings.machines or config.machines)
+    if len(declared) > len(legs) and desk.settings.check != "none":
+        missing = f"{len(declared)} machines are declared ({', '.join(declared)}), and these are the results of {len(legs)}"
+        legs.append(Leg(name="missing", folder=desk.output, fault=MeasuringFailed(f"{missing}; let one job publish for all")))
     return legs
 
 
@@ -93,10 +131,10 @@ def base_config(desk: Desk) -> "tuple[Config, tuple[str, ...]]":
     """
     from ci_bench.report.text import code
 
-    arguments, branch = desk.arguments, desk.base_branch
-    if arguments.config is not None:
-        return _read_config(arguments.config), ()
-    shown, where = code(arguments.config_path), "the default branch" if branch is None else code(branch)
+    settings, branch = desk.settings, desk.base_branch
+    if settings.config is not None:
+        return _read_config(settings.config), ()
+    shown, where = code(settings.config_path), "the default branch" if branch is None else code(branch)
     ours = _file(desk, branch)
     theirs = _file(desk, desk.context.head.sha)
     differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
@@ -115,8 +153,8 @@ def keep_config(desk: Desk, path: Path) -> str:
     """
     from importlib.resources import files
 
-    arguments, branch = desk.arguments, desk.base_branch
-    where = f"{arguments.config_path} of {branch or 'the default branch'}"
+    settings, branch = desk.settings, desk.base_branch
+    where = f"{settings.config_path} of {branch or 'the default branch'}"
     found = _file(desk, branch)
     built_in = files("ci_bench").joinpath("default.yml")
     write_bytes(path, built_in.read_bytes() if found is None else found)
@@ -127,15 +165,14 @@ def keep_config(desk: Desk, path: Path) -> str:
 def _file(desk: Desk, ref: str | None) -> bytes | None:
     """The configuration at a branch or commit; `None` where there is none."""
     try:
-        return desk.client.raw(f"contents/{quote(desk.arguments.config_path)}", {"ref": ref} if ref else None)
+        return desk.client.raw(f"contents/{quote(desk.settings.config_path)}", {"ref": ref} if ref else None)
     except GitHubMissing:
         return None
 
 
 def _read_config(path: Path | None) -> "Config":
     """Read a configuration whose suites may be plugins that are not installed here: only what measures needs those."""
-    from ci_bench.config import load_config
-    from ci_bench.config_yaml import parse
+    from ci_bench.config import load_config, parse
     from ci_bench.suites.base import BUILT_IN
 
     if path is None or not path.exists():
@@ -152,17 +189,17 @@ def baseline_finder(desk: Desk) -> "Callable[[Leg], Baseline] | None":
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
 
-    arguments = desk.arguments
-    if arguments.baseline == "paired":
+    settings = desk.settings
+    if settings.baseline == "paired":
         return None
-    if arguments.baseline == "none":
+    if settings.baseline == "none":
         return lambda _: Baseline(mode=BaselineMode.NONE, absence="none was asked for")
-    if arguments.fetched is not None:
-        return lambda _: read_baseline(arguments.fetched, is_artifact=True)
+    if settings.fetched is not None:
+        return lambda _: read_baseline(settings.fetched, is_artifact=True)
 
     def look(leg: Leg) -> Baseline:
         folder = desk.output / "baselines" / leg.name
-        found = search(desk, _baseline_name(leg.name, arguments.artifact, arguments.baseline_artifact), folder)
+        found = search(desk, _baseline_name(leg.name, settings.artifact, settings.baseline_artifact), folder)
         if isinstance(found, NoBaseline):
             return Baseline(mode=BaselineMode.ARTIFACT, absence=found.message)
         return Baseline(mode=BaselineMode.ARTIFACT, results=documents.read_results(folder / RESULTS))
@@ -185,7 +222,12 @@ def search(desk: Desk, name: str, folder: Path) -> FoundBaseline | NoBaseline:
         return NoBaseline(reason=Absence.UNREACHABLE, message=f"where this branch began could not be told: {error}")
     if isinstance(wanted, NoBaseline):
         return wanted
-    found = find_baseline(desk.client, wanted, Contents(members=(RESULTS,)), lambda members: complaint_about(members, folder))
+    found = find_baseline(
+        desk.client,
+        wanted,
+        Contents(members=(RESULTS,)),
+        lambda members, artifact: complaint_about(members, folder, artifact.head_sha),
+    )
     if isinstance(found, FoundBaseline):
         unpack(found.members, folder)
     return found
@@ -193,8 +235,8 @@ def search(desk: Desk, name: str, folder: Path) -> FoundBaseline | NoBaseline:
 
 def _wanted(desk: Desk, name: str) -> Wanted | NoBaseline:
     """What to look for, as far as this event lets it be told."""
-    arguments, context = desk.arguments, desk.context
-    branch, workflow = arguments.baseline_branch or desk.base_branch, arguments.baseline_workflow or context.workflow
+    settings, context = desk.settings, desk.context
+    branch, workflow = settings.baseline_branch or desk.base_branch, settings.baseline_workflow or context.workflow
     if branch is None or workflow is None or context.repository_id is None:
         what = "branch (--baseline-branch)" if branch is None else "workflow (--baseline-workflow)"
         return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not tell the base {what}")
@@ -202,9 +244,9 @@ def _wanted(desk: Desk, name: str) -> Wanted | NoBaseline:
     return Wanted(
         name=name,
         branch=branch,
-        commit=arguments.base or (branch_point(desk.client, base, head) if base else head),
+        commit=settings.base or (branch_point(desk.client, base, head) if base else head),
         workflow=workflow,
         repository=context.repository,
         repository_id=context.repository_id,
-        farthest=arguments.baseline_farthest or FARTHEST,
+        farthest=settings.baseline_farthest or FARTHEST,
     )

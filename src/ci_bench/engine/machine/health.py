@@ -8,7 +8,7 @@ order of turns has to make it harmless.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_bench.records.case import Fact
+from ci_bench.records.results import Fact
 
 HARMFUL = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 """Reasons for low clocks that are no normal state. A power cap (`sw_power_cap`) is one on loaded data-centre GPUs."""

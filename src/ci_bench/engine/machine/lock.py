@@ -1,8 +1,11 @@
-"""One run at a time on a device: a lock per GPU, by its UUID, and one per host for the CPU.
+"""One run at a time on a device: a lock per GPU, by its UUID, and one per host for the CPU, with a queue before it.
 
 Two runs that share a device measure each other. The lock is `flock(2)` on a file: the kernel lets go of it when its holder ends,
-however that ends. It holds between all processes, users and containers that see the same folder. Where no lock can be made, that
-is said, and measuring goes on: other processes are noticed all the same (see `monitor`).
+however that ends. It holds between all processes, users and containers that see the same folder, by whatever path.
+
+First come, first served: who waits holds a lock on a numbered file, its ticket, and takes the device once no smaller number is
+held, so that a waiter that was killed keeps nobody waiting. Where no lock can be made, that is said, and measuring goes on: other
+processes are noticed all the same (see `monitor`). Which device a run will measure on, `devices` finds out.
 """
 
 import fcntl
@@ -10,9 +13,11 @@ import json
 import logging
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,17 +28,31 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_FOLDER = Path("/tmp/ci-bench-locks")  # noqa: S108 - shared by all users on purpose, and made safe for that below
 LOOK_S = 0.2
+TELL_S = 60.0
+"""How often a wait is told of."""
 MOST_PIDS = 1 << 22
 """What Linux numbers processes up to (proc(5), pid_max); a longer number is none."""
 MOST_BYTES = 1000
+MOST_TICKETS = 100_000
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RUN = re.compile(r"[A-Za-z0-9 ._/#@-]{1,120}")
+"""What a run may call itself."""
 
 
 def device_key(environment: Environment, *, boot_id: Path = BOOT_ID) -> str:
-    """What tells devices apart: a GPU's UUID, which is unique, or the host that a CPU is in."""
+    """What tells devices apart, from what a worker saw: a GPU's UUID, which is unique, or the host that a CPU is in."""
     if environment.identity.get("device") == "cuda":
-        uuid = str(environment.condition.get("gpu_uuid") or environment.identity.get("gpu") or "unknown")
-        return "gpu-" + _plain(uuid.removeprefix("GPU-"))
+        return gpu_key(str(environment.condition.get("gpu_uuid") or environment.identity.get("gpu") or "unknown"))
+    return cpu_key(boot_id=boot_id)
+
+
+def gpu_key(uuid: str) -> str:
+    """The key of a GPU, or of a part of one; torch leaves the UUID's prefix out."""
+    return "gpu-" + _plain(uuid.removeprefix("GPU-").removeprefix("MIG-"))
+
+
+def cpu_key(*, boot_id: Path = BOOT_ID) -> str:
+    """The key of this host's CPU: caches and memory are shared by all its cores, and by all its containers."""
     with suppress(OSError):
         return "cpu-" + _plain(boot_id.read_text())
     return "cpu"
@@ -49,11 +68,15 @@ def device_lock(
     *,
     folder: Path = DEFAULT_FOLDER,
     limit_s: float,
+    run: str = "",
     say: Callable[[str], None] = logger.warning,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold a device for the block; wait for it at most `limit_s` seconds, and say once that this waits, and for whom.
+    """Hold a device for the block; wait for it at most `limit_s` seconds, behind those that came before.
+
+    A wait is told of at once and each minute: for whom, for how long so far, and the place in the queue. `run` is what this one
+    is called where others wait for it.
 
     Raises:
         DeviceBusy: another run still holds it then.
@@ -65,12 +88,13 @@ def device_lock(
         )
         yield
         return
+    queue = _Queue(folder=folder, key=key, device=descriptor)
     try:
-        _take(descriptor, key, limit_s=limit_s, say=say, clock=clock, sleep=sleep)
-        _sign(descriptor)
+        _take(queue, limit_s=limit_s, say=say, clock=clock, sleep=sleep)
+        _sign(queue.device, run)
         yield
     finally:
-        os.close(descriptor)
+        os.close(queue.device)
 
 
 def _open(folder: Path, key: str) -> int | None:
@@ -81,46 +105,159 @@ def _open(folder: Path, key: str) -> int | None:
             folder.mkdir(parents=True)
             folder.chmod(0o1777)  # for every user; sticky, so that none removes another's
         with suppress(FileExistsError):
-            made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-            os.fchmod(made, 0o666)
-            return made
+            return _made(path)
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     return None
 
 
+def _made(path: Path) -> int:
+    """A new file that every user can lock, open."""
+    made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    os.fchmod(made, 0o666)
+    return made
+
+
+@dataclass(kw_only=True, slots=True)
+class _Queue:
+    """Who waits for one device. `device` is its lock file, open; `ticket` and `number` are this run's own, while it waits."""
+
+    folder: Path
+    key: str
+    device: int
+    ticket: int | None = None
+    number: int = 0
+
+    def ahead(self) -> int:
+        """How many runs that still live came before this one."""
+        return sum(self._is_held(number) for number in self._numbers() if number < self.number)
+
+    def take(self) -> bool:
+        """Take the device, where nobody holds it. A lock on a file that somebody has removed is none: the new file counts."""
+        try:
+            fcntl.flock(self.device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if self._is_there():
+            return True
+        another = _open(self.folder, self.key)
+        if another is None:
+            return True  # nothing better can be had
+        os.close(self.device)
+        self.device = another
+        return False
+
+    def join(self) -> None:
+        """Take the next number. Where that can't be done (a full disk, say), this run waits without a place of its own.
+
+        The file is locked before it gets its number: others never see a number that nobody holds yet.
+        """
+        with suppress(OSError):
+            unnumbered = self.folder / f"{self.key}.{secrets.token_hex(8)}"
+            ticket = _made(unnumbered)
+            try:
+                fcntl.flock(ticket, fcntl.LOCK_EX)
+                number = max(self._numbers(), default=0) + 1
+                while True:
+                    with suppress(FileExistsError):
+                        self._path(number).hardlink_to(unnumbered)
+                        break
+                    number += 1
+            except OSError:
+                os.close(ticket)
+                raise
+            finally:
+                unnumbered.unlink()
+            self.ticket, self.number = ticket, number
+
+    def leave(self) -> None:
+        """Give the number back."""
+        if self.ticket is not None:
+            with suppress(OSError):
+                self._path(self.number).unlink()
+            os.close(self.ticket)
+            self.ticket = None
+
+    def _is_there(self) -> bool:
+        """Whether the lock file that is open is the one that others will open."""
+        with suppress(OSError):
+            return os.path.samestat(os.fstat(self.device), (self.folder / f"{self.key}.lock").lstat())
+        return False
+
+    def _numbers(self) -> list[int]:
+        """All tickets that lie there, in order."""
+        with suppress(OSError):
+            names = (entry.name.split(".") for entry in os.scandir(self.folder) if entry.name.startswith(f"{self.key}."))
+            found = (parts[-2] for parts in names if len(parts) == 3 and parts[-1] == "ticket")  # noqa: PLR2004 - key, number, kind
+            return sorted(int(number) for number in found if re.fullmatch(r"[0-9]{1,9}", number))[:MOST_TICKETS]
+        return []
+
+    def _is_held(self, number: int) -> bool:
+        """Whether the holder of a ticket lives; a dead one's is taken away, where that is ours to do."""
+        with suppress(OSError):
+            other = os.open(self._path(number), os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                self._path(number).unlink()
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(other)
+        return False
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{self.key}.{number:09d}.ticket"
+
+
 def _take(
-    descriptor: int,
-    key: str,
+    queue: _Queue,
     *,
     limit_s: float,
     say: Callable[[str], None],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
-    deadline = clock() + limit_s
-    said = False
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        holder = _holder(descriptor)
-        if clock() >= deadline:
-            raise DeviceBusy(
-                f"another run of ci-bench measures on {key} ({holder}), and did not end within {limit_s:g} s; "
-                "run again later, or raise run.lock_timeout_s"
-            )
-        if not said:
-            say(f"waiting for {key}: another run of ci-bench measures on it ({holder}); giving up after {limit_s:g} s")
-            said = True
-        sleep(min(LOOK_S, max(deadline - clock(), 0.0)))
+    begun = clock()
+    deadline, tell_at = begun + limit_s, begun
+    queue.number = 1 << 30  # behind whoever waits
+    joined = False
+    try:
+        while queue.ahead() or not queue.take():
+            now = clock()
+            if not joined:
+                queue.join()
+                joined = True
+            holder = _holder(queue.device)
+            if now >= deadline:
+                raise DeviceBusy(
+                    f"another run of ci-bench measures on {queue.key} ({holder}), and did not end within {limit_s:g} s; "
+                    "run again later, or raise run.lock_timeout_s"
+                )
+            if now >= tell_at:
+                say(_wait(queue, holder, waited_s=now - begun, limit_s=limit_s))
+                tell_at = now + TELL_S
+            sleep(min(LOOK_S, max(deadline - now, 0.0)))
+    finally:
+        queue.leave()
 
 
-def _sign(descriptor: int) -> None:
+def _wait(queue: _Queue, holder: str, *, waited_s: float, limit_s: float) -> str:
+    """What is said of a wait."""
+    ahead = queue.ahead()
+    before = f"; {ahead} more {'runs wait' if ahead > 1 else 'run waits'} before this one" if ahead else ""
+    so_far = f" for {waited_s:.0f} s so far" if waited_s >= TELL_S / 2 else ""
+    return (
+        f"waiting for {queue.key}{so_far}: another run of ci-bench measures on it ({holder}){before}; "
+        f"giving up after {limit_s:g} s"
+    )
+
+
+def _sign(descriptor: int, run: str) -> None:
     """Say who holds it, for the message of those that wait."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    told = {"pid": os.getpid(), "since": now} | ({"run": run} if _RUN.fullmatch(run) else {})
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "since": now}).encode(), 0)
+        os.pwrite(descriptor, json.dumps(told).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
@@ -133,5 +270,6 @@ def _holder(descriptor: int) -> str:
             and 0 < pid < MOST_PIDS
             and re.fullmatch(r"[0-9T:+-]{1,40}", str(told.get("since")))
         ):
-            return f"process {pid}, since {told['since']}"
+            run = f", {told['run']}" if _RUN.fullmatch(str(told.get("run", ""))) else ""
+            return f"process {pid}{run}, since {told['since']}"
     return "it does not say which"

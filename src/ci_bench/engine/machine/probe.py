@@ -12,13 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ci_bench.engine.machine.gpu import Gpu, NoNvml, load_nvml
 from ci_bench.engine.machine.health import spell
-from ci_bench.engine.machine.nvml import Gpu, NoNvml, load_nvml
-from ci_bench.engine.timing.device import torch_is_loaded
-from ci_bench.records.case import Fact
+from ci_bench.engine.timing.fence import torch_is_loaded
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Fact
 
 Facts = dict[str, Fact]
+MOST_TROUBLE = 300
 
 
 def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
@@ -30,6 +31,8 @@ def probe_environment(device: str, options: RunOptions | None = None) -> dict[st
     identity, condition = _identity(), _condition()
     if torch_is_loaded():
         identity |= _torch_identity()
+        if device == "cpu":
+            condition |= _cuda_trouble()
     if device.startswith("cuda"):
         gpu_identity, gpu_condition = _gpu(device)
         identity |= gpu_identity
@@ -68,6 +71,19 @@ def _torch_identity() -> Facts:
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
+
+
+def _cuda_trouble() -> Facts:
+    """Why a torch that was built for CUDA cannot use a GPU, in its own words; nothing where it can, or was not built for it."""
+    import torch
+
+    if torch.version.cuda is None:
+        return {}
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+    except Exception as error:  # noqa: BLE001 - whatever it raises is the answer
+        return {"cuda_trouble": " ".join(str(error).split())[:MOST_TROUBLE]}
+    return {}
 
 
 def _condition() -> Facts:

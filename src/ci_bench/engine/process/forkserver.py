@@ -8,7 +8,6 @@ kernel ends its children.
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import importlib
 import json
@@ -17,20 +16,19 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
+
+from ci_bench.engine.process.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, end_children, prctl
 
 WORKER = "ci_bench.engine.process.worker"
 MAX_MESSAGE = 1 << 20
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-"""From linux/prctl.h: prctl(2)."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Serve until the parent closes its end of the socket."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     with socket.socket(fileno=int(argv[0])) as connection:
         for module in (WORKER, *argv[1:]):
             importlib.import_module(module)
@@ -73,7 +71,7 @@ class _Server:
         for pid in self.children:
             _kill_group(pid)
         self.children.clear()
-        _end_orphans(())
+        end_children(())
 
     def _accept(self, selector: selectors.BaseSelector) -> bool:
         """Fork a child for the next request; False when the parent is gone."""
@@ -106,7 +104,7 @@ class _Server:
             if done:
                 self.children.discard(pid)
                 _kill_group(pid)
-                _end_orphans(self.children)
+                end_children(self.children)
                 _say(self.connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
@@ -116,7 +114,7 @@ def _become_worker(pipes: tuple[int, int], request: dict[str, str], *, server: i
     try:
         os.setsid()
         let_go()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:
             os._exit(code)
         for pipe in pipes:
@@ -147,31 +145,6 @@ def _kill_group(pid: int) -> None:
     """End a child's session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _end_orphans(children: Iterable[int]) -> None:
-    """End what left its session and lost its parent: the kernel hands it to this process (PR_SET_CHILD_SUBREAPER).
-
-    Again until nothing is left, since the end of one orphans what it started.
-    """
-    while orphans := set(_own_children()).difference(children):
-        for pid in orphans:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _own_children() -> Iterator[int]:
-    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
-                yield int(stat.parent.name)
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _say(connection: socket.socket, message: dict[str, int]) -> None:

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ci_bench.engine.process.leftovers import FOLDER, run_folder, scratch_failure
+from ci_bench.engine.process.protocol import Answer, Task, encode
 from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
-from ci_bench.engine.process.task import Answer, Task, encode
+from ci_bench.engine.process.scratch import FOLDER, run_folder, scratch_failure
+from ci_bench.engine.process.users import end_all, give, let_pass, started_as
 from ci_bench.errors import LauncherFailed
 
 SERVER = "ci_bench.engine.process.forkserver"
@@ -38,13 +39,14 @@ class Launcher:
         folder: Path,
         python: Path = Path(sys.executable),
         cwd: Path | None = None,
+        user: int | None = None,
     ) -> None:
-        """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks.
+        """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks, `user` owns its processes.
 
         Raises:
             LauncherFailed: no process can be started.
         """
-        self._folder = folder
+        self._folder, self._user = folder, user
         self._count = 0
         self._buffer = b""
         self._log = folder / "server.log"
@@ -52,9 +54,11 @@ class Launcher:
         command = [str(python), "-u", "-P", "-m", SERVER, str(theirs.fileno()), *preload]
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if user is not None:
+                let_pass(folder)
             with theirs, self._log.open("ab") as log:
                 visible = _launch_environment({**environ, FOLDER: str(folder)})
-                self._server = _start_server(command, theirs.fileno(), visible, log.fileno(), cwd)
+                self._server = _start_server(command, theirs.fileno(), visible, log.fileno(), cwd=cwd, user=user)
         except OSError as error:
             self._connection.close()
             theirs.close()
@@ -81,6 +85,7 @@ class Launcher:
         except subprocess.TimeoutExpired:
             kill(self._server.pid)
             self._server.wait()
+        end_all(self._user)
 
     def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
         """Run one task in a fresh child and wait for its end, at most `timeout_s` seconds.
@@ -99,6 +104,9 @@ class Launcher:
         path = self._folder / f"{self._count:03d}.task.json"
         try:
             path.write_bytes(encode(task))
+            if self._user is not None:
+                log.touch()
+                give(log, self._user)
         except OSError as error:
             raise scratch_failure(error) from error
         answers, theirs_out = os.pipe()
@@ -176,7 +184,7 @@ def _failure(what: str, log: Path) -> LauncherFailed:
 
 
 def _start_server(
-    command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, cwd: Path | None
+    command: Sequence[str], connection: int, environ: Mapping[str, str], log: int, *, cwd: Path | None, user: int | None
 ) -> subprocess.Popen[bytes]:
     """Unbuffered (-u), so that what a worker printed before it crashed is in its log.
 
@@ -191,6 +199,7 @@ def _start_server(
         env=environ,
         cwd=cwd,
         start_new_session=True,
+        **started_as(user),
     )
 
 

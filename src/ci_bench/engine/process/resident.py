@@ -1,6 +1,8 @@
-"""The parent's half of one worker: sends orders, reads answers, enforces its time limit, learns how it ended.
+"""The parent's half of one worker: sends orders, reads answers, enforces its time limit, learns how it ended and what that means.
 
-Owns one child of a launch from its start to its end. The launch itself (the server that forks) belongs to `launch`.
+Owns one child of a launch from its start to its end: a worker cannot make what is read of it grow, or keep the parent busy,
+without bound, and its end becomes a typed status and a sentence for the user. The launch itself (the server that forks) belongs
+to `launch`.
 """
 
 import contextlib
@@ -13,9 +15,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ci_bench.engine.process.answers import Answers
-from ci_bench.engine.process.task import Answer, Order, encode_order
+import msgspec
+
+from ci_bench.engine.process.protocol import Answer, Order, decode_answer, encode_order
 from ci_bench.errors import LauncherFailed
+from ci_bench.records.results import Status
+
+MAX_BYTES = 64 << 20
+MAX_GARBLED = 1000
+
+
+class Answers:
+    """The answers of one worker: `kept` without progress, which is only passed on; `garbled` counts lines that are none."""
+
+    def __init__(self, on_answer: Callable[[Answer], None]) -> None:
+        """`on_answer` is called with each answer, progress included."""
+        self.kept: list[Answer] = []
+        self.garbled = 0
+        self._on_answer = on_answer
+        self._pieces: list[bytes] = []
+        self._seen = 0
+
+    @property
+    def flooded(self) -> bool:
+        """Whether the worker sent more than anything honest would."""
+        return self._seen > MAX_BYTES or self.garbled > MAX_GARBLED
+
+    def drain(self, reader: int) -> bool:
+        """Take what is there now; False at the end of the stream, or when flooded."""
+        while not self.flooded:
+            try:
+                data = os.read(reader, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self.feed(data)
+        return False
+
+    def feed(self, data: bytes) -> None:
+        """Take some bytes, wherever they were cut."""
+        self._seen += len(data)
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._take(b"".join([*self._pieces, line]))
+            self._pieces.clear()
+        if rest:
+            self._pieces.append(rest)
+
+    def finish(self) -> None:
+        """Count an unfinished last line as garbled."""
+        self.garbled += bool(self._pieces)
+        self._pieces.clear()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            answer = decode_answer(line)
+        except (ValueError, msgspec.ValidationError, RecursionError, OverflowError):
+            self.garbled += 1
+            return
+        if answer.progress is None:
+            self.kept.append(answer)
+        self._on_answer(answer)
+
 
 LOG_TAIL_BYTES = 4000
 MAX_LOG_BYTES = 256 << 20
@@ -211,3 +273,58 @@ def tail(log: Path) -> str:
         stream.seek(max(0, stream.tell() - LOG_TAIL_BYTES))
         return stream.read().decode("utf-8", "replace").strip()
     return ""
+
+
+SIGNAL_HINTS = {
+    signal.SIGKILL: "; often the kernel ending a process because the machine ran out of memory (see `dmesg`)",
+    signal.SIGSEGV: "; a bug in native code (a kernel, an extension, or the compiler's output)",
+    signal.SIGBUS: "; often a full disk or a full /dev/shm",
+    signal.SIGABRT: "; native code gave up, its message is in the log",
+}
+FOREIGN = "something other than ci-bench wrote into its pipe"
+
+
+def explain(ended: Ended, *, limit_s: float) -> tuple[Status, str]:  # noqa: PLR0911 - one line per ending, in order
+    """The status of a stage and why. `ok` only if the worker said what it found, left well and sent nothing garbled.
+
+    A time limit counts first, then a signal, then what the worker says of itself (a typed fault), then its exit code.
+    """
+    if ended.timed_out:
+        return Status.TIMEOUT, f"ended after {limit_s:g} s (run.stage_timeout_s) with all its processes"
+    if ended.flooded:
+        return Status.FAILED, f"the worker sent more than {MAX_BYTES >> 20} MiB, or too much that is no answer: {FOREIGN}"
+    if ended.overfull:
+        return Status.FAILED, f"it printed more than {MAX_LOG_BYTES >> 20} MiB and was ended; have it print less"
+    if ended.code < 0:
+        return Status.CRASHED, _signal_sentence(ended.code)
+    fault = next((answer.fault for answer in ended.answers if answer.fault), None)
+    if fault is not None:
+        return _status(fault.kind), fault.message
+    if ended.garbled:
+        return Status.FAILED, f"the worker sent {ended.garbled} line(s) that are not answers: {FOREIGN}"
+    if ended.code != 0 or not ended.answers:
+        return Status.CRASHED, f"the worker left with exit code {ended.code} and without an answer"
+    return Status.OK, ""
+
+
+def signal_name(ended: Ended) -> str | None:
+    """The signal that ended the worker, such as ``SIGSEGV``; `None` where none did, or where it was ended on purpose."""
+    if ended.code >= 0 or ended.timed_out or ended.flooded or ended.overfull:
+        return None
+    try:
+        return signal.Signals(-ended.code).name
+    except ValueError:
+        return str(-ended.code)
+
+
+def _status(kind: str) -> Status:
+    known = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT}
+    return Status(kind) if kind in known else Status.FAILED
+
+
+def _signal_sentence(code: int) -> str:
+    try:
+        known = signal.Signals(-code)
+    except ValueError:
+        return f"ended by signal {-code}"
+    return f"ended by {known.name}{SIGNAL_HINTS.get(known, '')}"

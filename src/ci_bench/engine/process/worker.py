@@ -7,19 +7,30 @@ torch: suites that need it bring it along (see `engine.timing.device`).
 import contextlib
 import os
 import traceback
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from ci_bench.engine.machine.probe import probe_environment
-from ci_bench.engine.process.channel import Abandoned, Channel
-from ci_bench.engine.process.task import Answer, Fault, Task, decode_task, encode
-from ci_bench.engine.timing.alone import measure_alone
-from ci_bench.engine.timing.device import select_device
+from ci_bench.engine.outputs.comparing import compare
+from ci_bench.engine.outputs.keeping import Keeper
+from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Fault, Task, decode_task, encode
+from ci_bench.engine.timing.fence import select_device
+from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.sampling import Table, serve_turns
-from ci_bench.records.case import Status
-from ci_bench.records.progress import Progress
-from ci_bench.suites.base import Context, Evidence, NotMeasured, SelfMeasuring, Stage, StageKind, Unsupported, Workload
+from ci_bench.records.results import Progress, Status
+from ci_bench.suites.base import (
+    Context,
+    Evidence,
+    NotMeasured,
+    SelfMeasuring,
+    Stage,
+    StageKind,
+    TrainingOverSeeds,
+    Unsupported,
+    Workload,
+)
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 MAX_MESSAGE = 2000
@@ -56,6 +67,8 @@ def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
 
 
 def _answer(task: Task, channel: Channel) -> Answer:
+    if task.files is not None:
+        return Answer(beside=compare(task.files, base=task.base_digest))
     device = select_device(task.device, threads=task.options.threads)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
@@ -63,12 +76,13 @@ def _answer(task: Task, channel: Channel) -> Answer:
     def tell(arm: str, done: int, total: int) -> None:
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
 
-    context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch)
+    keeper = Keeper(folder=Path(task.scratch), keeping=task.keep)
+    context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch, keep=keeper.keep)
     evidence = _gather(task, import_module(task.worker).open_workload(task.case, context), task.stage, context, channel)
     if not isinstance(evidence, Evidence):
         message = f"{task.worker} returned {type(evidence).__name__} from {task.stage.kind}, not Evidence"
         raise TypeError(message)
-    return Answer(evidence=evidence)
+    return Answer(evidence=replace(evidence, outputs=keeper.record))
 
 
 def _gather(task: Task, workload: Workload, stage: Stage, context: Context, channel: Channel) -> Evidence:
@@ -78,6 +92,9 @@ def _gather(task: Task, workload: Workload, stage: Stage, context: Context, chan
             return Evidence()
         case StageKind.VERIFY:
             return workload.verify(stage.arms)
+        case StageKind.SEEDS:
+            trained = cast("TrainingOverSeeds", workload)
+            return trained.train_over_seeds(stage.arms)
         case StageKind.TIME:
             table = Table(options=task.options, context=context)
             return serve_turns(table, workload, stage.arms, launch=task.launch, channel=channel)

@@ -9,10 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ci_bench.engine.timing import host_time as time
-from ci_bench.engine.timing.device import synchronizer
-from ci_bench.records.case import Check, Lane, Outcome
-from ci_bench.records.config import RunOptions
+from ci_bench.engine.timing.fence import Reader, reader
+from ci_bench.records.results import Check, Lane, Outcome
 from ci_bench.suites.base import Part, Program, no_mark
 
 _Reading = TypeVar("_Reading")
@@ -53,6 +51,9 @@ class Clock(Protocol):
     def least_sample_s(self) -> float:
         """The shortest sample (s) beside which the fence itself does not count."""
 
+    def replays(self, program: Program) -> bool:
+        """Whether a call of this program is a captured one again, which reads its inputs from where they lay then."""
+
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
         """What the reader has to know about how this program was timed."""
 
@@ -60,12 +61,12 @@ class Clock(Protocol):
 class HostClock:
     """`time.perf_counter`, for a device that has no clock of its own."""
 
+    __slots__ = ("_now", "_synchronize", "_unmet")
     parts_lane = Lane.WALL
 
-    def __init__(self, synchronize: Callable[[], None], *, unmet: tuple[str, ...] = ()) -> None:
+    def __init__(self, synchronize: Callable[[], None], *, unmet: tuple[str, ...] = (), now: Reader = reader()) -> None:
         """`synchronize` waits for the device. `unmet` names the options that this device cannot follow."""
-        self._synchronize = synchronize
-        self._unmet = unmet
+        self._synchronize, self._unmet, self._now = synchronize, unmet, now
 
     def prepare(self, program: Program) -> None:
         """Nothing has to be prepared."""
@@ -83,7 +84,7 @@ class HostClock:
         if not program.parts:
             return Taken(wall_s=self._whole(program, calls))
         ends: list[float] = []
-        now = time.perf_counter
+        now = self._now
 
         def mark() -> None:
             ends.append(now())
@@ -104,6 +105,10 @@ class HostClock:
         """The CPU needs no waiting for, so any sample will do."""
         return 0.0
 
+    def replays(self, program: Program) -> bool:  # noqa: ARG002 - no program
+        """Never."""
+        return False
+
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:  # noqa: ARG002 - the same for every program
         """The options that have no meaning on this device."""
         return tuple(
@@ -112,13 +117,14 @@ class HostClock:
         )
 
     def _whole(self, program: Program, calls: int) -> float:
+        now = self._now
         step = program.step
         self._synchronize()
-        start = time.perf_counter()
+        begun = now()
         for _ in range(calls):
             step(no_mark)
         self._synchronize()
-        return (time.perf_counter() - start) / calls
+        return (now() - begun) / calls
 
 
 def expect_marks(marks: int, parts: tuple[Part, ...], calls: int) -> None:
@@ -161,23 +167,3 @@ def part_series(taken: Sequence[Taken], index: int) -> tuple[float, ...]:
 def _without_holes(values: Sequence[float | None]) -> tuple[float, ...]:
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else ()
-
-
-def make_clock(device: str, options: RunOptions | None = None) -> Clock:
-    """The clock of a device string: `HostClock` for the CPU, `cuda_clock.CudaClock` for a GPU.
-
-    On the CPU, `flush_l2` and `cuda_graph` do nothing but leave an informative check: which caches there are, how large they are
-    and who else uses them is not ours to know on a shared machine, so a flush would be a promise that cannot be kept.
-    """
-    options = options or RunOptions()
-    if device == "cpu":
-        asked = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
-        return HostClock(synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted))
-    import torch
-
-    from ci_bench.engine.timing.cuda_clock import CudaClock, make_flush
-
-    flush = None
-    if options.flush_l2:
-        flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
-    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph)

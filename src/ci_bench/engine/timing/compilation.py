@@ -1,4 +1,4 @@
-"""What dynamo did: graphs, breaks, fallbacks and recompiles with their reasons; and where a compiler cache lies.
+"""What dynamo did: graphs, breaks, fallbacks, recompiles with reasons, how long each phase took; and where compiler caches lie.
 
 Read from torch's own counters. A frame that is compiled again shows as a second number behind its frame id (``0/1``):
 https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+MOST_COMPILATIONS = 4096
+"""Of how many compilations torch keeps the figures; 64 by default."""
 MAX_REASONS = 20
 MAX_REASON = 300
 
@@ -34,12 +36,23 @@ class CompileCounts:
     recompile_reasons: tuple[str, ...] = ()
 
 
+_NESTED_US = (
+    ("dynamo", "dynamo_cumulative_compile_time_us"),
+    ("aot", "aot_autograd_cumulative_compile_time_us"),
+    ("inductor", "inductor_cumulative_compile_time_us"),
+    ("kernels", "triton_compile_time_us"),
+)
+"""Phases as torch records them, each within the one before; the last is compiling kernels, with Triton or a C++ compiler."""
+_TUNING_US = ("runtime_triton_autotune_time_us", "compile_time_autotune_time_us")
+
+
 class CompileCounter:
     """Counts what dynamo does from its creation on. One per process at a time."""
 
     def __init__(self) -> None:
         """Reset torch's counters and listen to compilations."""
         import torch._dynamo
+        from torch._dynamo import utils
         from torch._dynamo.callback import on_compile_start
         from torch._dynamo.utils import counters, graph_break_reasons, guard_failures
 
@@ -49,6 +62,8 @@ class CompileCounter:
         guard_failures.clear()
         self._compilations: set[str] = set()
         on_compile_start(self._on_start)
+        utils.set_compilation_metrics_limit(MOST_COMPILATIONS)
+        utils.clear_compilation_metrics()
 
     def _on_start(self, started: object) -> None:
         self._compilations.add(str(getattr(started, "compile_id", "")))
@@ -70,6 +85,29 @@ class CompileCounter:
             break_places=_places(graph_break_reasons),
             recompile_reasons=_reasons(guard_failures),
         )
+
+    def phases_s(self) -> dict[str, float]:
+        """The seconds of each phase of all compilations so far, forward and backward, without those of the phases inside it.
+
+        Tracing by dynamo, AOTAutograd, inductor, compiling kernels, trying them out (``autotune``); phases that took no time are
+        left out.
+        """
+        from torch._dynamo.utils import get_compilation_metrics
+
+        return phases_of(get_compilation_metrics())
+
+
+def phases_of(compilations: Iterable[object]) -> dict[str, float]:
+    """The same from torch's own records of compilations, in microseconds there; what a record lacks took no time."""
+    found = dict.fromkeys([*(name for name, _ in _NESTED_US), "autotune"], 0.0)
+    for one in compilations:
+        whole_us = [float(getattr(one, field, None) or 0) for _, field in _NESTED_US]
+        for place, (name, _) in enumerate(_NESTED_US):
+            if whole_us[place]:
+                inside_us = next((inner for inner in whole_us[place + 1 :] if inner), 0.0)
+                found[name] += max(whole_us[place] - inside_us, 0.0) / 1e6
+        found["autotune"] += sum(float(getattr(one, field, None) or 0) for field in _TUNING_US) / 1e6
+    return {name: seconds for name, seconds in found.items() if seconds > 0}
 
 
 def cache_environment(folder: Path) -> dict[str, str]:

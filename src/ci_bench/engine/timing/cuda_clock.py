@@ -1,28 +1,124 @@
-"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it.
+"""The clock of a CUDA GPU: the host's clock around the fence, CUDA events inside it, and steps captured in CUDA graphs.
 
 Hot (the default): the calls follow one another in one fence, between two events; `device_s` is what lies between these. Cold
 (`flush_l2`): before each call the L2 cache is overwritten, and each call has a fence of its own. There `wall_s` and `device_s`
-come from different calls: the host's clock needs the flush to be over before it starts, while events are queued behind the flush,
-so that the GPU is busy with it while the host queues the call and no waiting for the host is in the span.
+come from different calls: the host's clock needs the flush to be over before it starts, while events are queued behind the
+flush, so that the GPU is busy with it while the host queues the call and no waiting for the host is in the span.
 
-An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of events resolves a span of 100 µs to
-0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the root
-of n on, and are unknown below.
+An event's resolution is about 0.5 µs (CUDA runtime API, cudaEventElapsedTime), so one pair of events resolves a span of 100 µs
+to 0.5 %. The error of a sum of n spans grows with the square root of n, which is why n spans are trusted from 100 µs times the
+root of n on, and are unknown below.
+
+Capture follows https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs: warm up on a side stream, capture, replay. A
+replay does the GPU's part of the captured call again, with the same inputs; what the step does on the host is not repeated.
 """
 
+import contextlib
 import math
 import statistics
-import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ci_bench.engine.timing.clock import Taken, expect_marks, split
-from ci_bench.engine.timing.graph import Captured, capture
-from ci_bench.engine.timing.rotation import copies_of, in_turn
-from ci_bench.records.case import Check, Lane, Outcome
+from ci_bench.engine.timing.fence import Reader, copies_of, in_turn, reader
+from ci_bench.records.results import Check, Lane, Outcome
 from ci_bench.suites.base import Mark, Part, Program, no_mark
+
+WARMUP_CALLS = 3
+"""As in torch's own example: lazy set-up and autotuning have to be over before capturing."""
+MAX_REASON = 300
+
+
+class NothingCaptured(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+    """The graph is empty: replaying it would time nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Captured:
+    """A step's graph, or the reason why there is none. `replay` queues one call and does not wait for it."""
+
+    replay: Callable[[], object] | None
+    reason: str = ""
+
+
+def capture(step: Callable[[], object], cuda: Any, device: str) -> Captured:
+    """Capture one call of `step` on the current device of `cuda` (`torch.cuda`, or what behaves like it).
+
+    Raises:
+        RuntimeError: the attempt failed, and the step does not run without a graph either.
+    """
+    home = cuda.current_stream(device)
+    graph = cuda.CUDAGraph()
+    try:
+        _warm_up(step, cuda, device, home)
+        _record(step, cuda, graph)
+    except Exception as error:  # noqa: BLE001 - whatever stands against capturing is a reason to go on without
+        # Where ending the capture raises, torch.cuda.graph leaves its own stream current, and the random generators and the
+        # allocator in the middle of a capture; resetting the graph frees them in newer versions of torch.
+        cuda.set_stream(home)
+        with contextlib.suppress(Exception):
+            graph.reset()
+        _prove_that_it_runs(step, cuda, device, error)
+        return Captured(replay=None, reason=_words(error))
+    return Captured(replay=graph.replay)
+
+
+def _warm_up(step: Callable[[], object], cuda: Any, device: str, home: Any) -> None:
+    """Call the step on a side stream; the last call may not wait for the GPU.
+
+    Capturing cannot do that either, but a failed capture may spoil the process for plain calls (see `capture`), and this doesn't.
+    """
+    side = cuda.Stream(device)
+    side.wait_stream(home)
+    with cuda.stream(side):
+        for _ in range(WARMUP_CALLS - 1):
+            step()
+        with _no_waiting(cuda):
+            step()
+    home.wait_stream(side)
+    cuda.synchronize(device)
+
+
+@contextlib.contextmanager
+def _no_waiting(cuda: Any) -> Iterator[None]:
+    before = cuda.get_sync_debug_mode()
+    cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        cuda.set_sync_debug_mode(before)
+
+
+def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with cuda.graph(graph):
+            step()
+    if any("graph is empty" in str(warning.message).lower() for warning in said):
+        message = "the step gave the GPU nothing to do, or did it on a stream of its own"
+        raise NothingCaptured(message)
+
+
+def _prove_that_it_runs(step: Callable[[], object], cuda: Any, device: str, reason: Exception) -> None:
+    try:
+        step()
+        cuda.synchronize(device)
+    except Exception as error:
+        message = (
+            f"the step could not be captured in a CUDA graph ({_words(reason)}), and after the attempt it does not run without "
+            f"one either ({_words(error)}); set run.cuda_graph to false"
+        )
+        raise RuntimeError(message) from error
+
+
+def _words(error: Exception) -> str:
+    """The first line of an error: torch's go on with advice and stacks."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]
+
 
 LEAST_SPAN_S = 100e-6
 MAX_EVENTS = 2048
@@ -76,7 +172,7 @@ class CudaClock:
         *,
         flush: Callable[[], object] | None = None,
         graphs: bool = False,
-        now: Callable[[], float] = time.perf_counter,
+        now: Reader = reader(),
     ) -> None:
         """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs."""
         self._cuda, self._device = cuda, device
@@ -120,6 +216,11 @@ class CudaClock:
             self._synchronize()
             costs_s.append(self._now() - begun)
         return FENCE_SHARE * statistics.median(costs_s)
+
+    def replays(self, program: Program) -> bool:
+        """Whether its step was captured in a graph."""
+        subject = self._subjects.get(id(program))
+        return subject is not None and subject.captured is not None and subject.captured.replay is not None
 
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
         """Whether the step was `graphed`, where that was asked for; what is wrong with the device's times, where something is."""

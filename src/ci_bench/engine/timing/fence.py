@@ -1,17 +1,124 @@
-"""The fence around what is timed, and when warm-up is over.
+"""The fence around what is timed: the device, the host's clock, the copies that are called in turn, and when warm-up is over.
 
-Clock: `time.perf_counter` with the device synchronised at both ends; nothing else is inside the fence. The garbage collector
-is held off between `hold_garbage_collector` and its end. Warm-up rule: measurement ends it when the last five windows show no
+Clock: `time.perf_counter` with the device synchronised at both ends; nothing else is inside the fence. The garbage collector is
+held off between `hold_garbage_collector` and its end. Warm-up rule: measurement ends it when the last five windows show no
 trend (Theil-Sen slope across them below a quarter of the within-window spread, or below 1 %), or when time runs out.
+
+The clock is held from before benched code is imported. Whatever times asks for a reader of its own where it is defined, as a
+default of its arguments: no module has an attribute that a measurement looks at, so that no assignment to one slows a clock.
+Tools that freeze or mock time replace `time.perf_counter` wherever they find it by its identity; a `partial` is another object.
+What code can still do to functions and classes of a process that it shares, the parent's clock sees (`engine.witness`).
+
+Where memory lies decides how fast some programs run (which pages share a set of a cache), and one program's memory lies where
+it lies for as long as its process lives. Over several copies, called in turn, that luck is averaged within a launch instead of
+between launches, and no call finds its inputs in the caches of the call before.
+
+A suite that computes with torch names it among the modules to preload. Where no suite of a plan does, nothing here imports it:
+a worker then starts in milliseconds, and `auto` means the CPU.
 """
 
 import gc
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
 
 import numpy as np
 
-from ci_bench.engine.timing import host_time as time
+from ci_bench.records.results import Check
+from ci_bench.suites.base import Mark, Program
+
+
+class NoSuchDevice(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+    """The configured device is not on this machine."""
+
+
+def torch_is_loaded() -> bool:
+    """Whether the suites of this plan compute with torch."""
+    return "torch" in sys.modules
+
+
+def select_device(wanted: str, *, threads: int | None) -> str:
+    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device string, make it current, and fix the thread count.
+
+    Raises:
+        NoSuchDevice: the machine has no such GPU, or torch was built without CUDA.
+    """
+    if not wanted.startswith("cuda") and not torch_is_loaded():
+        return "cpu"
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    index = int(wanted.partition(":")[2] or 0)
+    count = torch.cuda.device_count()
+    if index >= count:
+        message = f"device {wanted!r} was asked for, but torch {torch.__version__} sees {count} CUDA device(s) here"
+        raise NoSuchDevice(message)
+    torch.cuda.set_device(index)
+    return f"cuda:{index}"
+
+
+def synchronizer(device: str) -> Callable[[], None]:
+    """A function that waits until the device has done all that was asked of it; does nothing on the CPU."""
+    if device == "cpu":
+        return _nothing
+    import torch
+
+    return lambda: torch.cuda.synchronize(device)
+
+
+def _nothing() -> None:
+    return None
+
+
+Reader = Callable[[], float]
+"""Gives seconds since some moment; monotonic."""
+
+
+def reader() -> Reader:
+    """A reader of the host's clock that nobody else holds. To be called where modules are loaded, not where time is read."""
+    return partial(time.perf_counter)
+
+
+class Rotation:
+    """Copies of one arm's program, as one program: each call is one of the next copy."""
+
+    def __init__(self, copies: Sequence[Program]) -> None:
+        """`copies` are opened alike, two or more."""
+        self.copies = tuple(copies)
+        self.items, self.parts, self.compiler = copies[0].items, copies[0].parts, copies[0].compiler
+        self._following = cycle([copy.step for copy in copies]).__next__
+
+    def step(self, mark: Mark) -> None:
+        """One call of the next copy."""
+        self._following()(mark)
+
+    def finish(self) -> tuple[Check, ...]:
+        """The checks of every copy; of those of one name the worst counts."""
+        return tuple(check for copy in self.copies for check in copy.finish())
+
+
+def copies_of(program: Program) -> tuple[Program, ...]:
+    """What is called in turn: the copies of a rotation, or the program alone."""
+    return program.copies if isinstance(program, Rotation) else (program,)
+
+
+def in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """One call that makes the next of these each time."""
+    if len(calls) == 1:
+        return calls[0]
+    following = cycle(calls)
+
+    def call() -> object:
+        return next(following)()
+
+    return call
+
 
 WINDOWS = 5
 WINDOW_SAMPLES = 3
@@ -20,14 +127,14 @@ NEGLIGIBLE_TREND = 0.01
 MAX_CALLS = 1 << 20
 
 
-def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[[], None]) -> float:
+def time_calls(step: Callable[[], object], *, calls: int, synchronize: Callable[[], None], now: Reader = reader()) -> float:
     """Seconds per call over `calls` calls in one fence."""
     synchronize()
-    start = time.perf_counter()
+    start = now()
     for _ in range(calls):
         step()
     synchronize()
-    return (time.perf_counter() - start) / calls
+    return (now() - start) / calls
 
 
 def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
@@ -47,15 +154,15 @@ def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
     return calls
 
 
-def warm_up(take: Callable[[], float], *, limit_s: float) -> tuple[tuple[float, ...], bool]:
+def warm_up(take: Callable[[], float], *, limit_s: float, now: Reader = reader()) -> tuple[tuple[float, ...], bool]:
     """Take samples until steady, or for `limit_s` seconds. Returns them (s per call) and whether it became steady."""
-    deadline = time.perf_counter() + limit_s
+    deadline = now() + limit_s
     values: list[float] = []
     while True:
         values.append(take())
         if is_steady(values):
             return tuple(values), True
-        if time.perf_counter() >= deadline and len(values) >= MIN_WARMUP_CALLS:
+        if now() >= deadline and len(values) >= MIN_WARMUP_CALLS:
             return tuple(values), False
 
 

@@ -1,27 +1,39 @@
 """Samples of all arms of a case in one process: opening them, warming them up, taking turns, and what comes of it as metrics.
 
 Who has the next turn is decided in `turns`, in the parent; a turn is one sample of one arm, and two of one arm may come at once.
+Every sample begins from a seed of its own, set outside the clock, so that arms and sides draw the same random numbers.
 """
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from ci_bench.engine.process.channel import Abandoned, Channel
-from ci_bench.engine.process.task import OBEYED, Answer, Done, OrderKind
-from ci_bench.engine.timing.clock import Clock, Taken, device_series, make_clock, part_series
-from ci_bench.engine.timing.device import synchronizer
-from ci_bench.engine.timing.fence import find_calls, hold_garbage_collector, time_calls, warm_up
-from ci_bench.engine.timing.rotation import Rotation
-from ci_bench.records.case import Better, Check, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.engine.process.protocol import OBEYED, TOUCH_FROM_CALLS, Abandoned, Answer, Channel, Done, OrderKind
+from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series, part_series
+from ci_bench.engine.timing.fence import (
+    Rotation,
+    copies_of,
+    find_calls,
+    hold_garbage_collector,
+    synchronizer,
+    time_calls,
+    warm_up,
+)
 from ci_bench.records.config import RunOptions
-from ci_bench.suites.base import Compiler, Context, Evidence, Program, Workload, no_mark
+from ci_bench.records.results import Better, Check, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
+from ci_bench.suites.randomness import seed_step
+
+if TYPE_CHECKING:
+    from ci_bench.engine.timing.referee import Referee
 
 STEP_TIME = "step_time"
 DEVICE_TIME = "device_time"
 COMPILE_WARM = "compile_warm"
-TOUCH_FROM_CALLS = 50
-"""A touch is then at most two per cent of a sample."""
+TIMING_SEED = 40_487
+"""The same for all arms and sides: what a sample draws hangs on its place in its block alone."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -46,6 +58,7 @@ class Table:
     clock: Clock = field(init=False)
     seats: list[Seat] = field(default_factory=list)
     calls: int = 1
+    referee: "Referee | None" = None
 
     def __post_init__(self) -> None:
         """The clock is that of the device."""
@@ -58,9 +71,12 @@ class Table:
             first_calls_s, copies = [], []
             for _ in range(self.options.rotate):
                 copies.append(program := workload.open(arm))
+                if self.options.referee and _can_be_refereed(program):
+                    cast("Refereed", program).remember()
                 first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.seats.append(Seat(arm=arm, program=whole, first_call_s=first_calls_s[0]))
+        self.referee = self._call_referee()
         for seat in self.seats:
             self.clock.prepare(seat.program)
         reference, sample_s = self.seats[0].program, max(self.options.sample_s, self.clock.least_sample_s())
@@ -75,16 +91,33 @@ class Table:
                 limit_s=self.options.warmup_s,
             )
 
-    def turn(self, seat: int, block: int, *, samples: int = 1, touch: bool) -> None:
+    def _call_referee(self) -> "Referee | None":
+        """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
+        if len(self.seats) == 1 or not self.options.referee:
+            return None
+        if not all(_can_be_refereed(copy) for seat in self.seats for copy in copies_of(seat.program)):
+            return None
+        from ci_bench.engine.timing.referee import Referee
+
+        referee = Referee(clock=self.clock, reference=self.seats[0].program)
+        referee.begin()
+        return referee
+
+    def turn(self, seat: int, block: int, *, samples: int = 1, touch: bool, referee: int | None = None) -> None:
         """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
+
+        A `referee`'s seed has it look at calls on fresh inputs first.
 
         Only where a call is a small part of a sample: elsewhere it would cost more than it brings, since both sides find the
         caches cold equally often.
         """
         sitting = self.seats[seat]
+        if referee is not None and self.referee is not None:
+            self.referee.look(sitting.arm, sitting.program, seed=referee, calls=self.calls)
         if touch and self.calls >= TOUCH_FROM_CALLS:
             self.clock.call(sitting.program)
         for _ in range(samples):
+            seed_step(TIMING_SEED, block, sitting.blocks.count(block))
             sitting.taken.append(self.clock.take(sitting.program, calls=self.calls))
             sitting.blocks.append(block)
 
@@ -102,7 +135,19 @@ class Table:
         checks: list[Check] = []
         for seat in self.seats:
             checks += (_steadiness(seat), *self.clock.checks(seat.program, arm=seat.arm), *seat.program.finish())
+        checks += self._refereed()
         return Evidence(metrics=tuple(metrics), checks=tuple(checks))
+
+    def _refereed(self) -> Iterator[Check]:
+        """What the referee says of each candidate arm, and where there is none, that it is switched off."""
+        for seat in self.seats[1:]:
+            if self.referee is not None and seat.taken:
+                plain_s = statistics.median(one.wall_s for one in seat.taken)
+                check = self.referee.check(seat.arm, seat.program, plain_s=plain_s)
+                yield from () if check is None else (check,)
+            elif not self.options.referee and _can_be_refereed(copies_of(seat.program)[0]):
+                detail = "run.referee is off: nobody looked at what the timed calls computed"
+                yield Check(name="refereed", arm=seat.arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
 
     def _metrics(self, seat: Seat, launch: int) -> Iterator[Metric]:
         """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""
@@ -142,7 +187,7 @@ def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, laun
                 case OrderKind.WARM:
                     table.warm(order.calls)
                 case OrderKind.TURN:
-                    table.turn(order.seat, order.block, samples=order.samples, touch=order.touch)
+                    table.turn(order.seat, order.block, samples=order.samples, touch=order.touch, referee=order.referee)
                 case OrderKind.DISCARD:
                     table.discard(order.block)
                 case OrderKind.FINISH:
@@ -151,12 +196,18 @@ def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, laun
     raise Abandoned
 
 
+def _can_be_refereed(program: Program) -> bool:
+    """Whether a program brings what refereeing needs: the rest of `Refereed`."""
+    return hasattr(program, "refresh")
+
+
 def _steadiness(seat: Seat) -> Check:
     """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
     calls = len(seat.warmup)
     if seat.steady:
         return Check(name="steady", arm=seat.arm, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
-    detail = f"not steady after {calls} warm-up samples ({sum(seat.warmup):.1f} s); raise run.warmup_s or quieten the machine"
+    spent = f"not steady after {calls} warm-up samples ({sum(seat.warmup):.1f} s)"
+    detail = f"{spent}; raise run.warmup_s or stop other work on this machine"
     return Check(name="steady", arm=seat.arm, outcome=Outcome.UNKNOWN, detail=detail)
 
 
@@ -176,3 +227,23 @@ def compile_latency(name: str, arm: str, *, first_call_s: float, steady_s: float
         return ()
     taken = Launch(launch=launch, values=(first_call_s - steady_s,))
     return (Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,)),)
+
+
+def make_clock(device: str, options: RunOptions | None = None) -> Clock:
+    """The clock of a device string: `HostClock` for the CPU, `cuda_clock.CudaClock` for a GPU.
+
+    On the CPU, `flush_l2` and `cuda_graph` do nothing but leave an informative check: which caches there are, how large they are
+    and who else uses them is not ours to know on a shared machine, so a flush would be a promise that cannot be kept.
+    """
+    options = options or RunOptions()
+    if device == "cpu":
+        asked = {"flush_l2": options.flush_l2, "cuda_graph": options.cuda_graph}
+        return HostClock(synchronizer(device), unmet=tuple(name for name, wanted in asked.items() if wanted))
+    import torch
+
+    from ci_bench.engine.timing.cuda_clock import CudaClock, make_flush
+
+    flush = None
+    if options.flush_l2:
+        flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
+    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph)

@@ -3,8 +3,13 @@
 The two trees are worktrees of the store. So nothing is written to the checkout or to its ``.git`` (no worktree is registered
 there, no object added, no lock taken), it may be read-only, nothing is left in it whatever ends a run, and the trees don't show
 its configuration, where `actions/checkout` may have left a token.
+
+Files of git LFS are pointers in every commit. A pointer is made here, by
+https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: git-lfs may not be installed where the checkout is measured, and
+where it is, it would write to the checkout's ``.git``.
 """
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +17,44 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_bench.engine.trees.git import LONG_S, Git
-from ci_bench.engine.trees.large_files import NO_FILTER, put_pointers
 from ci_bench.errors import BadCheckout
+
+NO_FILTER = {"filter.lfs.clean": "", "filter.lfs.smudge": "", "filter.lfs.process": "", "filter.lfs.required": "false"}
+VERSION = b"version https://git-lfs.github.com/spec/v1\n"
+
+
+def put_pointers(git: Git, top: Path, head: str, aside: Mapping[str, str], spare: Path) -> None:
+    """Replace the content of changed LFS files in an index by pointers.
+
+    `aside` are the variables that say which index, and where objects are written; `spare` is a file to write to. Raises
+    `GitFailed`.
+    """
+    index = {"GIT_INDEX_FILE": aside["GIT_INDEX_FILE"]}
+    listed = git.run("ls-files", "--stage", "-z", "--", ":(top,attr:filter=lfs)", timeout_s=LONG_S, more=index)
+    if not listed:
+        return
+    at_head = set(git.run("ls-tree", "-r", "-z", "--full-tree", head, timeout_s=LONG_S).split("\0"))
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        mode, known, _ = about.split()
+        file = top / path
+        if f"{mode} blob {known}\t{path}" in at_head or file.is_symlink() or not file.is_file():
+            continue
+        spare.write_bytes(_pointer(file))
+        made = git.run("hash-object", "-w", "--no-filters", str(spare), more=aside).strip()
+        git.run("update-index", "--cacheinfo", f"{mode},{made},{path}", more=aside)
+
+
+def _pointer(file: Path) -> bytes:
+    """The pointer to a file's content; the file as it is where it is one already."""
+    with file.open("rb") as stream:
+        if stream.read(len(VERSION)) == VERSION:
+            stream.seek(0)
+            return stream.read()
+        stream.seek(0)
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return VERSION + f"oid sha256:{digest}\nsize {file.stat().st_size}\n".encode()
+
 
 MOST_UNTRACKED_BYTES = 1 << 30
 AUTHOR = {

@@ -1,6 +1,7 @@
 """Runs git: by argument list, with a time limit, and without hooks, prompts or housekeeping.
 
-Owns the process and what it may do. What is asked of which repository is the business of the callers.
+Owns the process and what it may do, and which commit is being measured (what git doesn't know is `None`). What else is asked of
+which repository is the business of the callers.
 """
 
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from ci_bench.errors import GitFailed
+from ci_bench.records.results import Source
 
 QUICK_S, LONG_S = 60.0, 900.0
 """Limits of a question, and of what moves a whole tree or uses the network."""
@@ -153,3 +155,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _without_secrets(text: str) -> str:
     """The end of what git said; a password in an address is left out."""
     return re.sub(r"://[^/\s@]+@", "://…@", text).strip()[-SAID_CHARACTERS:]
+
+
+def describe_source(folder: Path, environ: Mapping[str, str]) -> Source:
+    """Commit, branch and whether tracked files differ from the commit. `environ` is what git runs with."""
+    git = Git.at(folder, environ)
+    with suppress(GitFailed):
+        commit = git.ask("rev-parse", "--verify", "--quiet", "HEAD")
+        if commit is None:
+            return Source()
+        branch = git.ask("symbolic-ref", "--short", "--quiet", "HEAD")
+        changes = git.ask("status", "--porcelain", "--untracked-files=no")
+        return Source(commit=commit, branch=branch, dirty=None if changes is None else bool(changes))
+    return Source()

@@ -15,13 +15,17 @@ from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from ci_bench.engine.process.users import started_as
+
 TIMEOUT_S = 120.0
 ANSWER = "ci-bench-overlap: "
 """In front of the line that counts, among what a side's start-up hooks may print."""
 
 
-def find_shadowed(venv: Path, sites: Sequence[Path], environ: Mapping[str, str], folder: Path) -> str | None:
-    """Ask the side's interpreter. Returns what is wrong, or `None`."""
+def find_shadowed(
+    venv: Path, sites: Sequence[Path], environ: Mapping[str, str], folder: Path, user: int | None = None
+) -> str | None:
+    """Ask the side's interpreter, which runs as `user`. Returns what is wrong, or `None`."""
     command = [str(venv / "bin" / "python"), "-P", "-m", "ci_bench.engine.trees.overlap", str(venv), *map(str, sites)]
     try:
         done = subprocess.run(
@@ -33,6 +37,7 @@ def find_shadowed(venv: Path, sites: Sequence[Path], environ: Mapping[str, str],
             env=environ,
             cwd=folder,
             stdin=subprocess.DEVNULL,
+            **started_as(user),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"this side's interpreter does not start any more after set-up: {error}"

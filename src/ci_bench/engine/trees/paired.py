@@ -1,28 +1,180 @@
-"""Prepares both sides of a paired run, and takes them away again.
+"""Prepares both sides of a paired run, keeps them for a process that measures them later, and takes them away again.
 
 Everything is made in one folder of the caller's, outside the checkout, which is left exactly as it is: removing that folder is
-all the tidying there is, also of what a killed run left.
+all the tidying there is, also of what a killed run left. What is kept is JSON: where each side lives, and what it was made for.
+No environment variable is in it: those are of the process that measures. Sides that were made for something else (another
+commit, another set-up, another engine) are refused: measuring them would answer a question that nobody asked.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from ci_bench.engine.trees.checkout import open_checkout
-from ci_bench.engine.trees.kept import FILE, Kept, kept_side, read, refuse_others, side_of, terms_of, write
+import ci_bench
+from ci_bench.engine.process.users import Users, let_pass
+from ci_bench.engine.trees.bases import SHORT
+from ci_bench.engine.trees.checkout import Checkout, Store, borrow, open_checkout, snapshot
 from ci_bench.engine.trees.layers import engine_layer, engine_sites
-from ci_bench.engine.trees.setup import Preparing, Workshop, home_of, set_up
+from ci_bench.engine.trees.seals import Seal, base_grounds, engine_grounds, seal
+from ci_bench.engine.trees.setup import ENGINE, Home, Preparing, Workshop, home_of, make_side, set_up, side_environment
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.trees.worktrees import STORE, Trees, Wanted, make_trees, remove
-from ci_bench.errors import CannotWrite
-from ci_bench.records.case import SideName
+from ci_bench.errors import CannotWrite, NotPrepared
 from ci_bench.records.config import Setup
+from ci_bench.records.results import SideName, Source
+
+FILE = "sides.json"
+SHOWN_FILES = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What sides are made for: the base and the set-up that were asked for, and the engine that is to measure them."""
+
+    base: str | None
+    setup: Setup
+    engine: str
+    python: str
+    version: str
+    users: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptSide:
+    """One side: paths are absolute, `failure` is why it cannot be measured."""
+
+    name: SideName
+    tree: str
+    here: str
+    venv: str | None
+    source: Source
+    failure: str | None
+    user: int | None = None
+    own: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """Base and head, on which terms, of which checkout. `snapshot` is the commit of what was checked out, changes included."""
+
+    terms: Terms
+    checkout: str
+    snapshot: str
+    sides: tuple[KeptSide, KeptSide]
+
+
+def terms_of(base: str | None, setup: Setup, users: Users | None = None) -> Terms:
+    """The terms of sides that are made, or measured, by this very process."""
+    engine = str(Path(ci_bench.__file__).resolve().parent)
+    owners = f"{users.base}:{users.head}" if users else None
+    return Terms(base=base, setup=setup, engine=engine, python=sys.executable, version=ci_bench.__version__, users=owners)
+
+
+def kept_side(side: Side, home: Home) -> KeptSide:
+    """A side as it is written down."""
+    return KeptSide(
+        name=side.name,
+        tree=str(home.tree),
+        here=str(home.here),
+        venv=str(home.venv) if home.venv else None,
+        source=side.source,
+        failure=side.failure,
+        user=home.user,
+        own=str(home.own) if home.own else None,
+    )
+
+
+def write(kept: Kept, folder: Path) -> None:
+    """Write down where both sides live."""
+    import msgspec
+
+    (folder / FILE).write_bytes(msgspec.json.encode(kept))
+
+
+def read(folder: Path) -> Kept:
+    """What was written down in a folder. Raises `NotPrepared` where that is nothing."""
+    import msgspec
+
+    path = folder / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Kept)
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        raise NotPrepared(f"{path}: no prepared sides can be read there ({error}); prepare them first") from error
+
+
+def refuse_others(folder: Path, kept: Kept, terms: Terms, checkout: Checkout, leave_out: Sequence[Path]) -> None:
+    """Refuse sides, kept in `folder`, that were prepared for something else than `terms`, or than what is checked out now.
+
+    New files alone, as a job may leave them lying about, are no other code. Raises `NotPrepared`, and what `snapshot` raises.
+    """
+    faults = [*_other_terms(kept.terms, terms), *_other_code(folder, kept, checkout, leave_out)]
+    if faults:
+        raise NotPrepared(f"what was prepared cannot be measured here: {'; '.join(faults)}; run `ci-bench setup` again")
+
+
+def home_of_kept(side: KeptSide) -> Home:
+    """Where a side lives that was written down."""
+    venv, own = (Path(folder) if folder else None for folder in (side.venv, side.own))
+    return Home(tree=Path(side.tree), here=Path(side.here), venv=venv, user=side.user, own=own)
+
+
+def side_of(side: KeptSide, environ: Mapping[str, str], *, checkout: Path, folder: Path) -> Side:
+    """A side as it is measured, in the environment of this process."""
+    home = home_of_kept(side)
+    visible = side_environment(environ, home, checkout=checkout, folder=folder)
+    failure = side.failure
+    if failure is None and not home.here.is_dir():
+        failure = f"what was prepared is not at {home.here} any more; mount it at the path where it was made"
+    return make_side(side.name, home, visible, source=side.source, failure=failure)
+
+
+def _other_terms(then: Terms, now: Terms) -> Iterator[str]:
+    for name in (term.name for term in fields(Terms) if term.name != "setup"):
+        before, after = getattr(then, name), getattr(now, name)
+        if before != after:
+            yield f"{name} was {_said(before)}, now it is {_said(after)}"
+    for name in (term.name for term in fields(Setup)):
+        if getattr(then.setup, name) != getattr(now.setup, name):
+            yield f"setup.{name} has changed"
+
+
+def _said(value: str | None) -> str:
+    return "left to choose" if value is None else value
+
+
+def _other_code(folder: Path, kept: Kept, checkout: Checkout, leave_out: Sequence[Path]) -> Iterator[str]:
+    if str(checkout.top) != kept.checkout:
+        yield f"it is of the checkout {kept.checkout}, this is {checkout.top}"
+        return
+    head = next(side.source.commit for side in kept.sides if side.name is SideName.HEAD) or ""
+    if checkout.head != head:
+        yield f"head was commit {head[:SHORT]}, now {checkout.head[:SHORT]} is checked out"
+        return
+    with TemporaryDirectory(prefix="ci-bench-") as scratch:
+        store = borrow(checkout, Path(scratch) / STORE)
+        now = snapshot(checkout, store, leave_out=leave_out)
+        names = [] if now == kept.snapshot else _changed(kept.snapshot, now, store, folder / STORE / "objects")
+    if names:
+        yield f"files have changed since: {', '.join(names[:SHOWN_FILES])}{' …' if len(names) > SHOWN_FILES else ''}"
+
+
+def _changed(before: str, after: str, store: Store, kept_objects: Path) -> list[str]:
+    """The files that differ between two commits, without new ones; `before` is among the objects that were kept."""
+    with (store.folder / "objects" / "info" / "alternates").open("a") as alternates:
+        alternates.write(f"{kept_objects}\n")
+    told = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", before, after)
+    return [name for name in told.split("\0") if name]
+
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "paired"
+CACHE = "CI_BENCH_CACHE"
+"""The variable that names a folder in the place of `setup.cache`."""
 
 
 def quiet(_: Preparing) -> None:
@@ -36,7 +188,8 @@ class Place:
     `repository` is a folder in the user's checkout; its workers' folder is the same one in each tree. `environ` is the caller's
     environment, as it is: what is secret in it goes no further. `scratch` is a private folder for trees and environments, `logs`
     is where the output of set-up commands is kept. `leave_out` are files and folders of the checkout that are no part of head,
-    such as our own output.
+    such as our own output. `writes` are files that base's own processes may change, beside those of `setup.writes`: the outputs
+    that its cases name. With `users`, each side is its own user's, and out of the other's reach.
     """
 
     repository: Path
@@ -44,15 +197,18 @@ class Place:
     scratch: Path
     logs: Path
     leave_out: tuple[Path, ...] = ()
+    writes: tuple[str, ...] = ()
     observe: Callable[[Preparing], None] = quiet
+    users: Users | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """Both sides; base's `source` says how its commit was chosen."""
+    """Both sides; base's `source` says how its commit was chosen. `seal` is on what base and the engine consist of."""
 
     base: Side
     head: Side
+    seal: Seal = field(compare=False)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -106,29 +262,65 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
     folder = place.scratch.resolve() / FOLDER
     kept = read(folder)
     checkout = open_checkout(place.repository, place.environ)
-    refuse_others(folder, kept, terms_of(base, setup), checkout, _own(place))
+    refuse_others(folder, kept, terms_of(base, setup, place.users), checkout, _own(place))
     base_side, head_side = (side_of(side, place.environ, checkout=checkout.top, folder=folder) for side in kept.sides)
-    return Pair(base=base_side, head=head_side)
+    (home,) = (home_of_kept(side) for side in kept.sides if side.name is SideName.BASE)
+    return Pair(base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder))
+
+
+def seal_prepared(scratch: Path, checkout: Path) -> Seal:
+    """A seal on the engine, and on base where `prepare_sides` left it in `scratch`: for head's code that runs before measuring.
+
+    Raises `NotPrepared`.
+    """
+    folder = scratch.resolve() / FOLDER
+    homes = [home_of_kept(side) for side in read(folder).sides if side.name is SideName.BASE]
+    base = (ground for home in homes for ground in base_grounds(tree=home.tree, venv=home.venv, engine=folder / ENGINE))
+    return seal((*base, *engine_grounds(checkout)))
 
 
 def _prepare(place: Place, folder: Path, *, base: str | None, setup: Setup) -> Pair:
-    cache = folder / "cache" if setup.cache is None else place.repository.resolve() / setup.cache
+    cache = _cache(place, setup, folder)
     own = (*_own(place), *((cache,) if setup.cache else ()))
     wanted = Wanted(repository=place.repository, base=base, setup=setup, environ=place.environ, leave_out=own)
     trees = make_trees(wanted, folder)
+    for passable in (place.scratch, folder) if place.users else ():
+        let_pass(passable)
     if setup.commands:
         _make(cache, "setup.cache")
         _make(place.logs, "the folder for the logs of set-up")
     for log in (path for name in SideName for path in place.logs.glob(f"{name}-[0-9]*.log")):
         log.unlink()
     shop = _workshop(place, setup, trees, cache=cache, folder=folder)
-    made = [(set_up(tree, trees.store.git, shop), home_of(tree, shop)) for tree in (trees.base, trees.head)]
-    kept_base, kept_head = (kept_side(*one) for one in made)
+    base_home, head_home = home_of(trees.base, shop), home_of(trees.head, shop)
+    base_side = set_up(trees.base, trees.store.git, shop)
+    sealed = _seal(base_home, place, setup, shop.checkout, folder)
+    head_side = set_up(trees.head, trees.store.git, shop)
+    if setup.commands and (breaks := sealed.breaks()):
+        reason = f"while head was set up, {'; '.join(breaks)}"
+        base_side, head_side = (replace(side, failure=side.failure or reason) for side in (base_side, head_side))
     kept = Kept(
-        terms=terms_of(base, setup), checkout=str(shop.checkout), snapshot=trees.head.commit, sides=(kept_base, kept_head)
+        terms=terms_of(base, setup, place.users),
+        checkout=str(shop.checkout),
+        snapshot=trees.head.commit,
+        sides=(kept_side(base_side, base_home), kept_side(head_side, head_home)),
     )
     write(kept, folder)
-    return Pair(base=made[0][0], head=made[1][0])
+    return Pair(base=base_side, head=head_side, seal=sealed)
+
+
+def _cache(place: Place, setup: Setup, folder: Path) -> Path:
+    """What set-up keeps. In the action's container the checkout cannot be written, and the job's copy lies elsewhere."""
+    if setup.cache is None:
+        return folder / "cache"
+    return Path(place.environ.get(CACHE) or place.repository.resolve() / setup.cache)
+
+
+def _seal(home: Home, place: Place, setup: Setup, checkout: Path, folder: Path) -> Seal:
+    """Seal base, ready to be measured, and the engine. What of the checkout is on the engine's path is neither."""
+    writes = (*setup.writes, *place.writes)
+    base = base_grounds(tree=home.tree, venv=home.venv, engine=folder / ENGINE, writes=writes)
+    return seal((*base, *engine_grounds(checkout)))
 
 
 def _own(place: Place) -> tuple[Path, ...]:
@@ -150,6 +342,7 @@ def _workshop(place: Place, setup: Setup, trees: Trees, *, cache: Path, folder: 
         cache=cache,
         layer=layer,
         observe=place.observe,
+        users=place.users,
     )
 
 

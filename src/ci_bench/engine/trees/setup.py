@@ -24,21 +24,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
 from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.trees.caller import on_path
+from ci_bench.engine.process.users import Users, give
 from ci_bench.engine.trees.git import LONG_S, Git
 from ci_bench.engine.trees.layers import Layer, engine_sites, link_engine, make_environment
 from ci_bench.engine.trees.overlap import find_shadowed
 from ci_bench.engine.trees.shell import Finished, run_command
-from ci_bench.engine.trees.sides import Side
+from ci_bench.engine.trees.sides import Side, on_path, program_path
 from ci_bench.engine.trees.worktrees import Tree
 from ci_bench.errors import GitFailed
-from ci_bench.records.case import SideName
 from ci_bench.records.config import Setup
-from ci_bench.records.results import Source
+from ci_bench.records.results import SideName, Source
 
 logger = logging.getLogger(__name__)
 
 SHOWN_CHARACTERS = 100
+ENGINE = "engine"
+"""The folder, beside the trees, with the link to the engine."""
 DIVERTING = {"PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "UV_SYSTEM_PYTHON"}
 """Variables that would make a command install somewhere else, or the interpreter look elsewhere."""
 PROXIES = re.compile(r"(https?|ftp|all)_proxy", re.IGNORECASE)
@@ -67,7 +68,8 @@ class Workshop:
     """What set-up needs from outside.
 
     `environ` is the caller's environment; `checkout` the top of the user's tree, `prefix` the folder in it where the caller is;
-    `folder` is for environments, `logs` for what commands say; `cache` is kept between runs, or as good as.
+    `folder` is for environments, `logs` for what commands say; `cache` is kept between runs, or as good as. With `users`, what
+    either side has is its user's alone, its part of the cache, too.
     """
 
     setup: Setup
@@ -79,22 +81,38 @@ class Workshop:
     cache: Path
     layer: Layer
     observe: Callable[[Preparing], None]
+    users: Users | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Home:
-    """Where a side lives: its tree, the folder in it where its workers start, its environment (`None`: the engine's)."""
+    """Where a side lives: its tree, the folder in it where its workers start, its environment (`None`: the engine's).
+
+    A side with a `user` of its own has `own`, too, the home folder of that user.
+    """
 
     tree: Path
     here: Path
     venv: Path | None
+    user: int | None = None
+    own: Path | None = None
+
+    def hand_over(self) -> None:
+        """Give the side's user what was made for it so far, before anything of the side runs."""
+        if self.user is not None and self.own is not None:
+            for folder in (self.own, self.own / "tmp"):
+                folder.mkdir(exist_ok=True)
+            for folder in (self.tree.parent, self.own, *([self.venv] if self.venv else [])):
+                give(folder, self.user)
 
 
 def home_of(tree: Tree, shop: Workshop) -> Home:
     """Where a side is to live. What the engine has of the checkout itself is kept out by an environment, too."""
     needs_own = shop.setup.commands or shop.layer.own
     venv = shop.folder / f"{tree.name}-env" if needs_own else None
-    return Home(tree=tree.folder, here=tree.folder / shop.prefix, venv=venv)
+    user = shop.users.of(tree.name) if shop.users else None
+    own = shop.folder / f"{tree.name}-home" if shop.users else None
+    return Home(tree=tree.folder, here=tree.folder / shop.prefix, venv=venv, user=user, own=own)
 
 
 def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
@@ -107,16 +125,17 @@ def set_up(tree: Tree, git: Git, shop: Workshop) -> Side:
     failure = tree.failure or (None if home.here.is_dir() else f"the folder {shop.prefix} does not exist on this side")
     if failure is None and home.venv is not None:
         failure = make_environment(home.venv, shop.layer, on_path(home.here))
+    home.hand_over()
     if failure is None and shop.setup.commands and home.venv is not None:
-        failure = _run_commands(tree, home.here, git, shop, environ)
-        failure = failure or find_shadowed(home.venv, shop.layer.sites, environ, home.here)
+        failure = _run_commands(tree, home, git, shop, environ)
+        failure = failure or find_shadowed(home.venv, shop.layer.sites, environ, home.here, home.user)
     return make_side(tree.name, home, environ, source=tree.source, failure=failure)
 
 
 def make_side(name: SideName, home: Home, environ: Mapping[str, str], *, source: Source, failure: str | None) -> Side:
     """A side that lives somewhere."""
     python = home.venv / "bin" / "python" if home.venv is not None else Path(sys.executable)
-    return Side(name=name, environ=environ, folder=home.here, python=python, source=source, failure=failure)
+    return Side(name=name, environ=environ, folder=home.here, python=python, source=source, failure=failure, user=home.user)
 
 
 def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, folder: Path) -> dict[str, str]:
@@ -131,14 +150,20 @@ def side_environment(environ: Mapping[str, str], home: Home, *, checkout: Path, 
         if name not in DIVERTING and not name.startswith("GIT_")
     }
     callers = [_moved(Path(part), checkout, home.tree) for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part]
-    path = [link_engine(folder / "engine"), *([] if home.venv else on_path(home.here)), *callers]
+    path = [link_engine(folder / ENGINE), *([] if home.venv else on_path(home.here)), *callers]
     kept["PYTHONPATH"] = os.pathsep.join(map(str, path))
-    bins = [Path(sys.executable).parent, *map(Path, kept.get("PATH", os.defpath).split(os.pathsep))]
     if home.venv is not None:
         kept["VIRTUAL_ENV"] = str(home.venv)
-        bins.insert(0, home.venv / "bin")
-    kept["PATH"] = os.pathsep.join(map(str, dict.fromkeys(bins)))
-    return kept
+    kept["PATH"] = program_path(kept.get("PATH", os.defpath), home.venv)
+    return kept if home.own is None else {**kept, **_home_environment(home.own)}
+
+
+def _home_environment(own: Path) -> dict[str, str]:
+    """What names a user and his own folders, compilers' caches among them: by default those hang on HOME, TMPDIR and USER."""
+    cache = own / "cache"
+    caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "MPLCONFIGDIR": "matplotlib"}
+    named = {"HOME": own, "TMPDIR": own / "tmp", "XDG_CACHE_HOME": cache, "USER": own.name, "LOGNAME": own.name}
+    return {name: str(value) for name, value in {**named, **{key: cache / folder for key, folder in caches.items()}}.items()}
 
 
 def cache_key(git: Git, commit: str, setup: Setup) -> str:
@@ -160,17 +185,17 @@ def _moved(path: Path, checkout: Path, tree: Path) -> Path:
     return tree / path.relative_to(checkout) if path.is_absolute() and path.is_relative_to(checkout) else path
 
 
-def _run_commands(tree: Tree, here: Path, git: Git, shop: Workshop, environ: Mapping[str, str]) -> str | None:
+def _run_commands(tree: Tree, home: Home, git: Git, shop: Workshop, environ: Mapping[str, str]) -> str | None:
     """Run the commands in turn. Returns why the side cannot be measured, or `None`."""
     setup, before = shop.setup, _installed(engine_sites())
     commands = tuple(enumerate(setup.commands, start=1))
     left_s = setup.timeout_s
     try:
-        visible = _command_environment(tree, git, shop, environ)
+        visible = _command_environment(tree, git, shop, environ, home.user)
         for number, command in commands:
             shop.observe(Preparing(side=tree.name, command=command, done=number - 1, total=len(commands)))
             log = shop.logs / f"{tree.name}-{number}.log"
-            ended = run_command(command, folder=here, environ=visible, timeout_s=left_s, log=log)
+            ended = run_command(command, folder=home.here, environ=visible, timeout_s=left_s, log=log, user=home.user)
             left_s -= ended.duration_s
             logger.info("set-up of %s: command %d: %d after %.1f s", tree.name, number, ended.code, ended.duration_s)
             if ended.timed_out or ended.code:
@@ -184,15 +209,17 @@ def _run_commands(tree: Tree, here: Path, git: Git, shop: Workshop, environ: Map
     return None
 
 
-def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[str, str]) -> dict[str, str]:
+def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[str, str], user: int | None) -> dict[str, str]:
     """What commands see, which is more than workers do."""
-    own = shop.cache / "keys" / cache_key(git, tree.commit, shop.setup)
+    cache = shop.cache if user is None else shop.cache / tree.name
+    own = cache / "keys" / cache_key(git, tree.commit, shop.setup)
     own.mkdir(parents=True, exist_ok=True)
+    give(cache, user)
     visible = {
         **environ,
         **QUIET,
-        "PIP_CACHE_DIR": str(shop.cache / "pip"),
-        "UV_CACHE_DIR": str(shop.cache / "uv"),
+        "PIP_CACHE_DIR": str(cache / "pip"),
+        "UV_CACHE_DIR": str(cache / "uv"),
         "CI_BENCH_SETUP_CACHE": str(own),
         "CI_BENCH_SIDE": tree.name,
         "CI_BENCH_CHECKOUT": str(shop.checkout),

@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from ci_bench.engine.process.descendants import adopting, end_children
+from ci_bench.engine.process.users import end_all, started_as
+
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 18
 TAIL_CHARACTERS = 1500
 CHUNK_BYTES = 1 << 16
@@ -38,26 +41,30 @@ class Finished:
     duration_s: float
 
 
-def run_command(command: str, *, folder: Path, environ: Mapping[str, str], timeout_s: float, log: Path) -> Finished:
+def run_command(
+    command: str, *, folder: Path, environ: Mapping[str, str], timeout_s: float, log: Path, user: int | None = None
+) -> Finished:
     """Run a command with ``bash -euo pipefail`` in `folder`; its output goes to `log`, of much output the start and the end.
 
-    When it ends, on time or not, what it started ends too: a server left running would take part in what is measured next.
+    It runs as `user`, or as the caller. When it ends, on time or not, what it started ends too: a server left running would take
+    part in what is measured next.
 
     Raises:
         OSError: bash is not installed, or the log cannot be written.
     """
     started = time.monotonic()
     mark = secrets.token_hex(16)
-    with log.open("wb") as stream:
+    with log.open("wb") as stream, adopting() as others:
         output = _Output(stream=stream)
-        process = _start(command, folder, {**environ, MARK: mark}, mark)
+        process = _start(command, folder, {**environ, MARK: mark}, mark, user)
         assert process.stdout is not None, "stdout was asked for"  # noqa: S101 - for our own bugs
         with process.stdout as pipe:
             os.set_blocking(pipe.fileno(), False)
             try:
                 timed_out = _follow(process, pipe.fileno(), output, started + timeout_s)
             finally:
-                _end(process, mark)
+                _end(process, mark, others)
+                end_all(user)
             while output.take(pipe.fileno()):
                 pass
         output.close()
@@ -118,7 +125,7 @@ def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, 
     return False
 
 
-def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str) -> subprocess.Popen[bytes]:
+def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str, user: int | None) -> subprocess.Popen[bytes]:
     """Start bash. An interrupt may come when it runs already and nobody holds it yet: it is known by its mark then."""
     try:
         return subprocess.Popen(
@@ -129,6 +136,7 @@ def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str) ->
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            **started_as(user),
         )
     except BaseException:
         time.sleep(POLL_S)  # it may not have its environment yet
@@ -136,11 +144,12 @@ def _start(command: str, folder: Path, environ: Mapping[str, str], mark: str) ->
         raise
 
 
-def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End the command's process group, and what left it."""
+def _end(process: subprocess.Popen[bytes], mark: str, others: frozenset[int]) -> None:
+    """End the command's process group, and what left it: what became this process's child, and what carries the mark."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    end_children(others)
     _end_strays(mark)
 
 

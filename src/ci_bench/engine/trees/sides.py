@@ -1,15 +1,17 @@
-"""A side: one commit of the user's code, ready to be measured.
+"""A side: one commit of the user's code, ready to be measured; the caller's own tree is one as it lies, without copy or set-up.
 
-Owns the value only. How the two trees come to be is in `worktrees`, how they are measured in turns in `runner`.
+How the two trees come to be is in `worktrees`, how they are measured in turns in `runner`.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ci_bench.records.case import SideName
-from ci_bench.records.results import Source
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.trees.git import describe_source
+from ci_bench.records.results import SideName, Source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +20,8 @@ class Side:
 
     `folder` is the working folder of its workers and the root of relative paths; `None` is the folder of the caller. `python` is
     the interpreter, whose environment holds the side's own packages layered over the engine's. `environ` is all that workers
-    see. `failure` says why the side cannot be measured at all, where its set-up failed; every case of it then ends so.
+    see. `failure` says why the side cannot be measured at all, where its set-up failed; every case of it then ends so. `user` is
+    the number of the user that its processes run as, `None` for the caller.
     """
 
     name: SideName
@@ -27,3 +30,35 @@ class Side:
     python: Path = field(default_factory=lambda: Path(sys.executable))
     source: Source = Source()  # noqa: RUF009 - frozen, so it can be shared
     failure: str | None = None
+    user: int | None = None
+
+
+def caller_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """What code of the tree at `folder` sees of a caller's environment: its own modules first, and nothing that is secret.
+
+    Programs are found in the engine's environment first, activated or not: `python` is the interpreter that measures.
+    """
+    kept = worker_environment(environ)
+    path = [str(place) for place in on_path(folder)] + [environ.get("PYTHONPATH", "")]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(part for part in path if part),
+        "PATH": program_path(kept.get("PATH", os.defpath)),
+    }
+
+
+def caller_side(name: SideName, folder: Path, environ: Mapping[str, str], more: Mapping[str, str] | None = None) -> Side:
+    """The tree at `folder` as a side; `more` are variables for its workers."""
+    visible = {**caller_environment(folder, environ), **(more or {})}
+    return Side(name=name, environ=visible, source=describe_source(folder, environ))
+
+
+def on_path(folder: Path) -> list[Path]:
+    """Where a tree has its modules: in the folder itself, and in ``src`` if there is one."""
+    return [folder, *([folder / "src"] if (folder / "src").is_dir() else [])]
+
+
+def program_path(path: str, venv: Path | None = None) -> str:
+    """`path` (a value of ``PATH``) behind the folder of the engine's programs, which lies behind that of a side's `venv`."""
+    first = [Path(sys.executable).parent] if venv is None else [venv / "bin", Path(sys.executable).parent]
+    return os.pathsep.join(dict.fromkeys([*map(str, first), *(part for part in path.split(os.pathsep) if part)]))

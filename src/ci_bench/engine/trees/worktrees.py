@@ -1,24 +1,213 @@
 """The two trees of a paired run: head as it is checked out, and the base commit, each in a worktree of its own.
 
-Head is copied, too, although it lies there already: what set-up builds stays out of the user's tree, and both sides start alike,
-without what an earlier build left behind. Owns which trees there are; what is set up in them is in `setup`.
+Head is copied, too, although it lies there already: what set-up builds stays out of the user's tree, and both sides start
+alike, without what an earlier build left behind. Owns which trees there are; what is set up in them is in `setup`.
+
+What a clone lacks of the base is fetched into the store, only where set-up may use the network. The address and the credentials
+that the clone's own configuration holds are lent to git through its environment: they are written nowhere, and no command line
+shows them. A submodule is one more repository whose objects are borrowed, with a worktree of its own in the tree. So
+`git submodule`, which goes by addresses that the measured commit names, is needed only for what is not here, and only where the
+network is allowed.
 """
 
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci_bench.engine.trees.bases import SHORT, Base, choose_base
-from ci_bench.engine.trees.checkout import Checkout, Store, borrow, open_checkout, snapshot
-from ci_bench.engine.trees.fetching import Fetcher, connect
-from ci_bench.engine.trees.submodules import Level, fill
+from ci_bench.engine.trees.bases import NAME_IT, SHORT, Base, choose_base
+from ci_bench.engine.trees.checkout import Checkout, Store, borrow, make_store, open_checkout, snapshot
+from ci_bench.engine.trees.git import LONG_S, Git
 from ci_bench.errors import GitFailed, NoBase
-from ci_bench.records.case import SideName
 from ci_bench.records.config import Setup
-from ci_bench.records.results import Source
+from ci_bench.records.results import SideName, Source
+
+LENT = (
+    r"^(http|credential|url|protocol)\.|^core\.sshcommand$|"
+    r"^remote\.origin\.(url|proxy|uploadpack|promisor|partialclonefilter)$"
+)
+"""The settings of a clone that fetching needs."""
+
+
+def connect(checkout: Checkout, store: Store) -> Store:
+    """The store with the checkout's remote `origin`. From a partial clone it fetches what it lacks when that is needed."""
+    listed = checkout.git.ask("config", "--local", "--includes", "--null", "--get-regexp", LENT) or ""
+    pairs = [entry.partition("\n")[::2] for entry in listed.split("\0") if entry]
+    # A remote may be a path, relative to the checkout.
+    place = ("-C", str(checkout.top), *store.git.place)
+    environ = {**_with_settings(store.git.environ, pairs), "GIT_NO_LAZY_FETCH": "0"}
+    return replace(store, git=Git(place=place, environ=environ, settings={}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fetcher:
+    """Fetches from `origin` into a store that is connected with it."""
+
+    checkout: Checkout
+    store: Store
+
+    def fetch_commit(self, commit: str) -> None:
+        """Fetch one commit with its files, without its history. Raises `NoBase`."""
+        self._fetch("--depth=1", refspecs=(commit,), lacking=f"commit {commit}")
+
+    def fetch_name(self, name: str) -> str:
+        """Fetch a branch or tag without its history and return its commit. Raises `NoBase`."""
+        if not self.store.git.says("check-ref-format", "--allow-onelevel", name):
+            raise NoBase(f"base: {name!r} is no commit, branch or tag of this clone, and no name that a remote could know")
+        self._fetch("--depth=1", refspecs=(f"+{name}:refs/ci-bench/base",), lacking=f"base: {name!r}")
+        return self.store.git.run("rev-parse", "--verify", "refs/ci-bench/base^{commit}").strip()
+
+    def fetch_history(self, branch: str | None) -> None:
+        """Fetch a branch (`None` for the remote's default one) with its history, and what was cut off. Raises `NoBase`."""
+        name = branch or self._default_branch()
+        deepen = ("--unshallow",) if self.checkout.is_shallow else ()
+        refspec = f"+refs/heads/{name}:refs/remotes/origin/{name}"
+        self._fetch(*deepen, refspecs=(refspec,), lacking=f"the history of {name}")
+        self.store.git.run("symbolic-ref", "refs/remotes/origin/HEAD", f"refs/remotes/origin/{name}")
+
+    def _default_branch(self) -> str:
+        for line in (self.store.git.ask("ls-remote", "--symref", "origin", "HEAD") or "").splitlines():
+            if line.startswith("ref: refs/heads/"):
+                return line.removeprefix("ref: refs/heads/").partition("\t")[0]
+        raise NoBase(f"the remote `origin` names no default branch, or cannot be reached; {NAME_IT}")
+
+    def _fetch(self, *options: str, refspecs: Iterable[str], lacking: str) -> None:
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", *options)
+        try:
+            self.store.git.run("fetch", *options, "origin", *refspecs, timeout_s=LONG_S)
+        except GitFailed as error:
+            raise NoBase(f"{lacking} is not in this clone and could not be fetched from its remote `origin`: {error}") from error
+
+
+def _with_settings(environ: Mapping[str, str], pairs: Iterable[tuple[str, ...]]) -> dict[str, str]:
+    """Settings as variables, behind those that are there already."""
+    count = int(environ.get("GIT_CONFIG_COUNT") or 0)
+    numbered = list(enumerate(pairs, start=count))
+    keys = {f"GIT_CONFIG_KEY_{number}": pair[0] for number, pair in numbered}
+    values = {f"GIT_CONFIG_VALUE_{number}": pair[1] for number, pair in numbered}
+    return {**environ, **keys, **values, "GIT_CONFIG_COUNT": str(count + len(numbered))}
+
+
+LINK = "160000"
+"""The mode of a submodule in a git tree."""
+HTTP_PASSWORD = re.compile(r"^(https?://)[^/@]+@")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """A tree whose submodules are wanted: the checkout that lends, the store, and the commit that lies in `folder`.
+
+    `is_live` says that what is checked out is wanted, with uncommitted changes. `stores` is where more stores can be made.
+    """
+
+    checkout: Checkout
+    store: Store
+    commit: str
+    folder: Path
+    stores: Path
+    is_live: bool
+    network: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filled:
+    """What came of the submodules: why one is missing, and whether one has uncommitted changes."""
+
+    failure: str | None = None
+    is_dirty: bool = False
+
+
+def fill(level: Level, environ: Mapping[str, str]) -> Filled:
+    """Check out the submodules of a tree, and theirs.
+
+    What the user has not initialised stays empty, as it is in the checkout. Raises `GitFailed`.
+    """
+    links = dict(_links(level.store.git, level.commit))
+    at_head = dict(_links(level.store.git, level.checkout.head))
+    if not any(_is_initialised(level.checkout.top / path) for path in at_head):
+        return Filled()
+    is_dirty = False
+    for path, commit in links.items():
+        if path in at_head and not _is_initialised(level.checkout.top / path):
+            continue
+        below = _fill_one(level, path, commit, environ)
+        is_dirty = is_dirty or below.is_dirty
+        if below.failure:
+            return Filled(failure=below.failure, is_dirty=is_dirty)
+    return Filled(is_dirty=is_dirty)
+
+
+def _fill_one(level: Level, path: str, commit: str, environ: Mapping[str, str]) -> Filled:
+    here = level.checkout.top / path
+    own = level.stores / f"{len(list(level.stores.iterdir()))}.git"
+    lender = open_checkout(here, environ) if _is_initialised(here) else None
+    if lender is not None:
+        store = borrow(lender, own)
+    elif (kept := _kept_clone(level, path)) is not None:
+        store = make_store(own, objects=kept / "objects", shallow=kept / "shallow", like=level.checkout.git)
+    else:
+        return _by_network(level, path, commit)
+    wanted = snapshot(lender, store) if lender is not None and level.is_live else commit
+    if not store.has(wanted):
+        return _by_network(level, path, commit)
+    store.add_worktree(wanted, level.folder / path)
+    if lender is None:
+        return Filled()
+    inner = Level(
+        checkout=lender,
+        store=store,
+        commit=wanted,
+        folder=level.folder / path,
+        stores=level.stores,
+        is_live=level.is_live,
+        network=level.network,
+    )
+    below = fill(inner, environ)
+    return Filled(failure=below.failure, is_dirty=below.is_dirty or wanted != commit)
+
+
+def _by_network(level: Level, path: str, commit: str) -> Filled:
+    """What no clone here has: let git fetch it by the address in ``.gitmodules``, if it may."""
+    missing = f"commit {commit[:12]} of the submodule {path} is in no clone on this machine"
+    if not level.network:
+        remedy = "clone submodules with all history (`git submodule update --init --recursive`), or set `setup.network: true`"
+        return Filled(failure=f"{missing}; {remedy}")
+    try:
+        # Relative addresses start from this one; a password in it would be written down.
+        url = HTTP_PASSWORD.sub(r"\1", level.checkout.git.ask("remote", "get-url", "origin") or str(level.checkout.top))
+        tree = replace(level.store.git, place=("-C", str(level.folder))).set({"remote.origin.url": url})
+        tree.run("submodule", "--quiet", "update", "--init", "--recursive", "--", path, timeout_s=LONG_S)
+    except GitFailed as error:
+        return Filled(failure=f"{missing}, and it could not be fetched: {error}")
+    return Filled()
+
+
+def _links(git: Git, commit: str) -> Iterator[tuple[str, str]]:
+    """The submodules of a commit: path and commit of each."""
+    for entry in git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=LONG_S).split("\0"):
+        about, _, path = entry.partition("\t")
+        if about.startswith(LINK):
+            yield path, about.split()[2]
+
+
+def _is_initialised(folder: Path) -> bool:
+    return (folder / ".git").exists()
+
+
+def _kept_clone(level: Level, path: str) -> Path | None:
+    """The clone of a submodule that is no longer checked out: git keeps it under its name, which base's ``.gitmodules`` tells."""
+    listed = level.store.git.ask("config", "--blob", f"{level.commit}:.gitmodules", "--null", "--get-regexp", r"\.path$") or ""
+    folder = level.checkout.objects.parent / "modules"
+    for entry in listed.split("\0"):
+        key, _, told = entry.partition("\n")
+        kept = folder / key.removeprefix("submodule.").removesuffix(".path")
+        if told == path and kept.is_relative_to(folder) and ".." not in kept.parts and (kept / "objects").is_dir():
+            return kept
+    return None
+
 
 STORE = "repository"
 """The folder of the repository that both trees are worktrees of, beside them."""

@@ -9,12 +9,11 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from ci_bench.records.case import CaseResult, Launch, Metric, SideName, Unit
 from ci_bench.records.comparison import CaseComparison, Interval
-from ci_bench.report.charts.scaling import axis, short
-from ci_bench.report.charts.values import Material, SampleChart, SampleSeries
+from ci_bench.records.results import CaseResult, Launch, Metric, SideName
+from ci_bench.records.units import TIMES
+from ci_bench.report.charts.values import Material, SampleChart, SampleSeries, axis, short
 
-_TIMES = {Unit.SECONDS, Unit.PER_SECOND}
 _FEWEST = 2
 
 _Value = TypeVar("_Value")
@@ -38,7 +37,7 @@ def rows_of(case: str, material: Material) -> Sides:
 
 def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[SampleChart, ...]:
     """A chart for every duration and rate that was sampled more than once on some side, of about `most` samples a series."""
-    metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in _TIMES)
+    metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in TIMES)
     names = dict.fromkeys(metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST)
     judged = {pair.metric for pair in case.pairs if not pair.detail}
     ordered = sorted(names, key=lambda name: (name != "step_time", name.startswith("compile"), name not in judged))

@@ -1,13 +1,28 @@
 """The values that charts are drawn from, and the material that they are made of.
 
-Numbers are already in the unit that the axis names. A colour is a number: the renderer owns the palette.
+Numbers are already in the unit that the axis names: one for a whole axis, and figures no longer than a reader or a file needs.
+A colour is a number: the renderer owns the palette.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ci_bench.records.case import CaseResult
-from ci_bench.records.closeness import Closeness
+from ci_bench.records.comparison import Closeness
+from ci_bench.records.results import CaseResult, Unit
+from ci_bench.records.units import UNITS
+
+
+def axis(values: Iterable[float], unit: Unit) -> tuple[float, str]:
+    """The size and the name of the unit in which the largest value is at least 1."""
+    largest = max(map(abs, filter(math.isfinite, values)), default=0.0)
+    choices = UNITS[unit].sizes
+    return next(((size, name) for size, name in choices if largest >= size), choices[-1] if largest else choices[0])
+
+
+def short(value: float, *, digits: int = 6) -> float:
+    """The value with so many significant digits."""
+    return float(f"{value:.{digits}g}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

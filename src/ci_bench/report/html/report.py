@@ -6,15 +6,13 @@ Owns the order of the parts. Every text goes through `markup.tag`, every figure 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Side
-from ci_bench.records.judgement import Finding
-from ci_bench.records.policy import Severity
+from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, Side
+from ci_bench.records.config import Severity
 from ci_bench.report.averages import Mean, averages
 from ci_bench.report.charts.overview import case_charts, change_chart
 from ci_bench.report.charts.samples import rows_of
 from ci_bench.report.charts.values import Density, Material, density
-from ci_bench.report.html.case_parts import case_fold, case_parts
-from ci_bench.report.html.case_table import case_table
+from ci_bench.report.html.cases import case_fold, case_parts, case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
 from ci_bench.report.html.tables import fact, folded, identifier, table, word

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ci_bench.records.case import Fact
+from ci_bench.records.results import Fact
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.text import UNKNOWN, bytes_
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from ci_bench.records.case import Case, Check, Outcome
+from ci_bench.records.results import Case, Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.canary.plan import ARM
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Better
+from ci_bench.records.results import Better
 
 ONLY_ARM = "command"
 STDOUT = "stdout"

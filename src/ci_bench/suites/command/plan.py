@@ -7,7 +7,7 @@ and a ledger has to be known before, or a benchmark that vanishes would not be m
 from collections.abc import Mapping
 from typing import Any
 
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 from ci_bench.suites.command.options import parse
 

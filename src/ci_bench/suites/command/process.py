@@ -1,30 +1,48 @@
 """One run of a command: started, waited for, ended with all that it started, its output in files.
 
+What a command starts is this process's to end, wherever it went: the kernel hands orphans of any session or group to it
+(PR_SET_CHILD_SUBREAPER, prctl(2)) while one runs.
+
 The clock is not here; but what is here happens while it runs, so waiting is the kernel's business and not done by looking again
 and again. A second thread looks, twice a second, whether the command takes too long or prints too much.
 """
 
+import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_bench.records.case import Status
+from ci_bench.records.results import Status
 from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.options import Command
 
 MOST_OUTPUT_BYTES = 1 << 28
 TAIL_BYTES = 2000
+CAUSE_BYTES = 1 << 16
+"""How much of the end is searched for the cause: what a launcher says of its workers is longer than a tail."""
 LOOK_S = 0.5
+LEFTOVERS_S = 10.0
+"""How long what a command left running may take to end, once it was killed."""
+PAUSE_S = 0.001
+PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None)
 LINE = 200
 METER = Path(__file__).with_name("meter.py")
 _METERED = (sys.executable, "-I", "-S", str(METER))
+RANK = re.compile(r"^\[[^\]\s]{1,40}\]: ?")
+"""What torchrun and torch.distributed put before each line of a worker: ``[rank1]: ``."""
+LAUNCHER = re.compile(r"[\w.]*\b(ChildFailedError|CalledProcessError)\b")
+"""What a launcher raises because a worker failed, which says nothing of why."""
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+ENDING = re.compile(r"\b(error|failed|signal|exitcode)\b", re.IGNORECASE)
 SHELL = ("bash", "-euo", "pipefail", "-c")
 
 
@@ -67,8 +85,10 @@ def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequ
 
     Raises:
         CommandLate: it takes longer than `timeout_s`.
-        CommandFailed: it cannot be started, prints too much, or ends with another exit code.
+        CommandFailed: it cannot be started, prints too much, ends with another exit code, or leaves what cannot be ended.
     """
+    others = frozenset(_children())
+    _adopt(1)
     process = _start(argv, place)
     guard = _Guard(pid=process.pid, deadline=time.monotonic() + timeout_s, files=(place.stdout, place.stderr))
     guard.start()
@@ -78,12 +98,13 @@ def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequ
         os.killpg(process.pid, signal.SIGKILL)
     guard.stop()
     code = process.wait()
-    why = guard.why(timeout_s) or ("" if code in exit_codes else _ending(code))
+    left = "" if _end_leftovers(others) else "left processes running that cannot be ended"
+    why = guard.why(timeout_s) or ("" if code in exit_codes else _ending(code)) or left
     if why:
         show_tail(place)
-        last = _end_of(place.stderr).rpartition("\n")[2][-LINE:]
+        cause = find_cause(_end_of(place.stderr, CAUSE_BYTES))[-LINE:]
         kind = CommandLate if guard.late else CommandFailed
-        raise kind(f"{_shown(argv)} {why}" + (f": {last}" if last else ""))
+        raise kind(f"{_shown(argv)} {why}" + (f": {cause}" if cause else ""))
 
 
 def peak_bytes(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int]) -> int:
@@ -110,6 +131,48 @@ def _start(argv: Sequence[str], place: Place) -> subprocess.Popen[bytes]:
             )
     except (OSError, ValueError) as error:
         raise CommandFailed(f"{_shown(argv)} cannot be started: {error}") from error
+
+
+def _adopt(value: int) -> None:
+    """Become the parent of orphans among what this process started, or (0) no longer."""
+    _LIBC.prctl(PR_SET_CHILD_SUBREAPER, value, 0, 0, 0)
+
+
+def _end_leftovers(others: frozenset[int]) -> bool:
+    """End what the command left running, until only `others` are this process's children; whether that worked.
+
+    As a rule nothing is left, which is two calls of the kernel: they are within the time of a sample.
+    """
+    deadline = time.monotonic() + LEFTOVERS_S
+    while left := set(_children()).difference(others):
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        gone = [pid for pid in left if _is_reaped(pid)]
+        if not gone:
+            time.sleep(PAUSE_S)
+    _adopt(0)
+    return True
+
+
+def _is_reaped(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return True
+
+
+def _children() -> Iterator[int]:
+    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(stat.parent.name)
 
 
 class _Guard(threading.Thread):
@@ -151,10 +214,42 @@ def show_tail(place: Place) -> None:
     sys.stderr.flush()
 
 
-def _end_of(file: Path) -> str:
+def find_cause(text: str) -> str:
+    """The line of what a command said last that says why it failed; empty where it said nothing.
+
+    That is the last line, as a rule. Launchers of several processes end with a report between rulers instead: then it is what
+    the first worker to fail raised, or how it ended.
+    """
+    lines = [RANK.sub("", line).rstrip() for line in text.splitlines()]
+    worded = [line for line in lines if any(map(str.isalnum, line))]
+    last = next((line for line in reversed(lines) if line), "")
+    if not worded or (last == worded[-1] and not LAUNCHER.match(last)):
+        return last.strip() if worded else ""
+    raised = (error for error in _raised(lines) if not LAUNCHER.match(error))
+    endings = (line for line in reversed(worded) if ENDING.search(line))
+    return next(raised, None) or next(endings, worded[-1]).strip()
+
+
+def _raised(lines: Sequence[str]) -> Iterator[str]:
+    """The last line of each traceback; of several that follow from one another, that of the last."""
+    error, inside, chained = "", False, False
+    for line in lines:
+        if line == "Traceback (most recent call last):":
+            if error and not chained:
+                yield error
+            inside, chained = True, False
+        elif inside and line and not line[0].isspace():
+            error, inside = line, False
+        elif not inside and line.startswith(CHAINED):
+            chained = True
+    if error:
+        yield error
+
+
+def _end_of(file: Path, most_bytes: int = TAIL_BYTES) -> str:
     with suppress(OSError), file.open("rb") as stream:
         stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, stream.tell() - TAIL_BYTES))
+        stream.seek(max(0, stream.tell() - most_bytes))
         return stream.read().decode("utf-8", "replace").strip()
     return ""
 

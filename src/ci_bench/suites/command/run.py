@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ci_bench.records.case import Better, Case, Check, Fact, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.records.results import Better, Case, Check, Fact, Lane, Launch, Metric, Outcome, Unit
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, Options, parse
 from ci_bench.suites.command.outputs import Output, read_output

@@ -1,18 +1,41 @@
 """Which series of a reading become metrics, under which names, in which unit and direction. Pure.
 
-A direction is never guessed: a series of which neither the tool nor a rule says which way is better is not used, and is told of.
+A direction is never guessed: a series of which neither the tool nor a rule says which way is better is not used, and is
+reported. Names are what results allow (`[a-z0-9_]{1,60}`), made from what tools call their series. A name depends on nothing
+but the series' own, so that a benchmark that comes or goes renames no other. What loses something on the way gets six
+characters of a digest, so that two names that differ stay different.
 """
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.formats.units import interpret
-from ci_bench.records.case import Better, Lane, Launch, Metric, Unit
+from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
 from ci_bench.suites.base import NotMeasured
-from ci_bench.suites.command.naming import metric_name
 from ci_bench.suites.command.options import Rule
+
+LONGEST = 60
+JOINT = "__"
+_DIGEST = 6
+
+
+def metric_name(benchmark: str, measure: str) -> str:
+    """A stable name: ``matmul``, ``matmul__memory``, ``bm_sum_64_k3x2ab``."""
+    parts = [part for part in (benchmark, measure) if part]
+    words = [re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") for part in parts]
+    name = JOINT.join(filter(None, words))
+    if words == parts and len(name) <= LONGEST:
+        return name
+    digest = base64.b32encode(hashlib.sha256(f"{benchmark}\0{measure}".encode("utf-8", "replace")).digest())
+    tail = digest.decode().lower()[:_DIGEST]
+    # The end of a long name says more than its start: most tools put the file first and the parameters last.
+    stem = name[-(LONGEST - _DIGEST - 1) :].strip("_")
+    return f"{stem}_{tail}" if stem else tail
+
 
 MOST_VALUES = 1000
 """Samples of one launch beyond this are thinned: they tell nothing more, and results have to be carried around."""

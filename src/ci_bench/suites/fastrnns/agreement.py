@@ -1,23 +1,32 @@
-"""Whether two sets of tensors are the same up to rounding: the scale of each tensor, and how far rounding moves it, decide.
+"""Whether an arm computes what its reference does, by the rule that all suites share (`suites.numerics`).
 
-How far rounding moves a result is found in double precision, from starts that are shaken by one rounding of the case's number
-format. On top comes what a computation in that format adds: a rounding per time step and layer, and sums over all rows and
-steps in single precision. The bound is `SLACK` times that; nothing absolute is in it.
+The truth is the reference in double precision. What rounding does is shown by the reference itself in the case's number format:
+from the start as it is, from starts that are shaken by one rounding, and, for the kinks of ReLUs, from one that is shaken
+harder.
+
+An arm with dropout is held to what it dropped: with one step and one row, the gradient of a layer's W_ih is the outer product
+of the gates' gradient and the layer's input. A column of zeros is a dropped feature, so the mask of every layer can be read off
+a form that hides everything else. With these masks put into plain formulas the values must agree, and the share of dropped
+features must be the one asked for.
+
+Owns also what the reference arm computed, for the other side of a paired run: output, final states and gradients of one round.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ci_bench.records.case import Outcome
-from ci_bench.suites.fastrnns.given import Given
+from ci_bench.records.results import Outcome
+from ci_bench.suites.base import Computed
+from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.fastrnns.initial_state import Given, draw
+from ci_bench.suites.fastrnns.networks import Network, build_network
 from ci_bench.suites.fastrnns.options import Dtype, Job
-from ci_bench.suites.fastrnns.reference import GRADIENT, Observed, Reference
-from ci_bench.suites.fastrnns.variants import Task
+from ci_bench.suites.fastrnns.reference import GRADIENT, Observed, Reference, observe, plain_lstm, plain_network
+from ci_bench.suites.numerics import agree, jolt_of, shaken
 
 ROUNDING: Mapping[Dtype, float] = {
     Dtype.FLOAT64: 2.0**-53,
@@ -26,34 +35,18 @@ ROUNDING: Mapping[Dtype, float] = {
     Dtype.FLOAT16: 2.0**-11,
 }
 """Half the distance from 1 to the next number: the most that one rounding moves a value, as a share of it."""
-TYPICAL = 3.0**-0.5
-"""The root mean square of roundings, as a share of the largest."""
 TF32_ROUNDING = 2.0**-11
 SHAKES = 2
-SHAKES_OF_FEW = 8
-FEW = 64
-"""Tensors of fewer numbers are shaken more often: of a few draws, all may be small."""
-SLACK = 8.0
-"""Twice what was seen at most over all variants, sizes and formats tried (docs/suites/fastrnns.md)."""
-SLACK_OF_CONVOLUTIONS = 32.0
-"""Of their outputs: each product sums up to 4608 numbers, and normalisation by few numbers amplifies what that leaves."""
-UNTELLING = 1.0
-"""A bound of a tensor's whole scale lets zeros pass: the answer is then unknown, not yes."""
-KINKED = {Task.RNN_RELU, Task.RESNET18, Task.RESNET50}
-KINK = 0.1
-"""Where a unit's sign hangs on rounding, the gradient through it is there or not, so gradients behind ReLUs move in jumps.
-
-Theirs are held to this share of their root mean square; what goes forward is held to the bound.
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """Exact values and the bound of each, as a share of its scale. Those named in `kinked` are compared in the mean alone."""
+    """What an arm is held against: exact values, and those that the reference comes to in the case's number format."""
 
     exact: Observed
-    bounds: Mapping[str, float]
-    kinked: frozenset[str] = frozenset()
+    runs: tuple[Observed, ...]
+    jolts: tuple[Observed, ...]
+    epsilon: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,20 +58,13 @@ class Verdict:
 
 
 def expect(job: Job, given: Given, reference: Reference) -> Expected:
-    """The exact values of a start, and how far from them rounding may lead."""
-    exact = reference.observe(given)
+    """The exact values of a start, and what rounding makes of them."""
     rounding = rounding_of(job)
-    shakes = SHAKES_OF_FEW if min(value.numel() for value in exact.values()) < FEW else SHAKES
-    shaken = [reference.observe(_shaken(given, rounding, seed=1 + index)) for index in range(shakes)]
-    floor = _floor(job, rounding)
-    kinked = frozenset(name for name in exact if name.startswith(GRADIENT)) if job.variant.task in KINKED else frozenset()
-
-    def bound(name: str) -> float:
-        slack = SLACK_OF_CONVOLUTIONS if job.variant.is_convolutional and name not in kinked else SLACK
-        moved = max(_error(one[name], exact[name], mean_only=name in kinked) for one in shaken)
-        return max(slack * (moved + floor), KINK if name in kinked else 0.0)
-
-    return Expected(exact=exact, bounds={name: bound(name) for name in exact}, kinked=kinked)
+    runs = [reference.observe(given, exact=False)]
+    runs += [reference.observe(shake(given, rounding, seed=1 + index), exact=False) for index in range(SHAKES)]
+    jolt = jolt_of(rounding)
+    jolts = [reference.observe(shake(given, jolt, seed=1 + SHAKES), exact=False)] if jolt else []
+    return Expected(exact=reference.observe(given), runs=tuple(runs), jolts=tuple(jolts), epsilon=rounding)
 
 
 def rounding_of(job: Job) -> float:
@@ -87,87 +73,117 @@ def rounding_of(job: Job) -> float:
 
 
 def compare(seen: Observed, expected: Expected) -> Verdict:
-    """Every tensor against its bound. Other names or shapes fail, whatever the values."""
-    exact = expected.exact
-    if apart := _mismatch(seen, exact):
-        return Verdict(outcome=Outcome.FAIL, detail=apart)
-    errors = {name: _error(seen[name], value, mean_only=name in expected.kinked) for name, value in exact.items()}
-    name = max(errors, key=lambda name: errors[name] / expected.bounds[name])
-    error, bound = errors[name], expected.bounds[name]
-    detail = f"{name} is off by {error:.2g} of its scale (bound {bound:.2g}; the worst of {len(errors)} tensors)"
-    if not error <= bound:
+    """Every tensor against the truth. Other names, types or shapes fail, whatever the values."""
+    answer = agree(seen, truth=expected.exact, runs=expected.runs, epsilon=expected.epsilon, jolts=expected.jolts)
+    more = "; a wider dtype, a shorter sequence or a larger batch would decide" if answer.outcome is Outcome.UNKNOWN else ""
+    return Verdict(outcome=answer.outcome, detail=f"{answer.detail}{more}")
+
+
+def shake(given: Given, rounding: float, *, seed: int) -> Given:
+    """A start that is off by one such rounding.
+
+    Not from the seed of the start itself: xi would go with the numbers that it shakes.
+    """
+    generator = torch.Generator().manual_seed(1_000_003 + seed)
+
+    def listed(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(shaken({str(place): value for place, value in enumerate(values)}, rounding, generator).values())
+
+    return Given(
+        weights=shaken(given.weights, rounding, generator),
+        inputs=listed(given.inputs),
+        states=listed(given.states),
+        gradient=listed((given.gradient,))[0],
+    )
+
+
+FEATURES = 2000
+"""Features whose fate is looked at: enough to tell a share of 0.40 from 0.45."""
+MOST_ROUNDS = 20
+DEVIATIONS = 5.0
+"""How many standard deviations the share may be off: by chance in less than one of a million runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedReference(Reference):
+    """Plain formulas with given masks, one of each layer but the last: (H), 1 where a feature was kept."""
+
+    masks: tuple[Tensor, ...]
+
+    def _network(self, given: Given) -> Network:
+        kept = 1 - self.job.options.dropout
+
+        def between(layer: int, x: Tensor) -> Tensor:
+            return x * self.masks[layer].to(x.dtype) / kept
+
+        return plain_network(given, plain_lstm, layers=self.job.options.num_layers, between=between)
+
+
+def check_masks(job: Job, device: str) -> Verdict:
+    """Rounds of one step and one row, with dropout on."""
+    small = replace(job, options=replace(job.options, seq_length=1, batch_size=1))
+    given = draw(small)
+    given = given.to(given.gradient.dtype, device)
+    network = build_network(small, given)
+    rounds = min(MOST_ROUNDS, math.ceil(FEATURES / (job.options.hidden_size * (job.options.num_layers - 1))))
+    torch.manual_seed(job.options.seed)
+    seen: list[tuple[Tensor, ...]] = []
+    for _ in range(rounds):
+        network.zero_gradients()
+        observed = observe(network, given.gradient)
+        masks = _masks_of(network, job.options.num_layers)
+        verdict = compare(observed, _expected(small, given, masks))
+        if verdict.outcome is not Outcome.PASS:
+            return replace(verdict, detail=f"with the masks it drew, {verdict.detail}")
+        seen.append(masks)
+    return _share_of(seen, job.options.dropout)
+
+
+def _masks_of(network: Network, layers: int) -> tuple[Tensor, ...]:
+    found = []
+    for layer in range(1, layers):
+        gradient = network.parameters[f"weight_ih_l{layer}"].grad
+        assert gradient is not None, "a network's gradients exist from the start"  # noqa: S101 - our own bug if not
+        found.append((gradient.abs().amax(0) > 0).double())
+    return tuple(found)
+
+
+def _expected(job: Job, given: Given, masks: tuple[Tensor, ...]) -> Expected:
+    return expect(job, given, MaskedReference(words="", job=job, backward=True, masks=masks))
+
+
+def _share_of(rounds: list[tuple[Tensor, ...]], wanted: float) -> Verdict:
+    """The share of dropped features over all rounds, and whether two rounds ever differed."""
+    features = torch.stack([torch.cat(masks) for masks in rounds])
+    share, count = 1 - float(features.mean()), features.numel()
+    allowed = DEVIATIONS * math.sqrt(wanted * (1 - wanted) / count)
+    detail = f"it dropped {share:.3f} of {count} features, asked for {wanted:g} (±{allowed:.3f})"
+    if abs(share - wanted) > allowed:
         return Verdict(outcome=Outcome.FAIL, detail=detail)
-    vague = [name for name, bound in expected.bounds.items() if bound >= UNTELLING]
-    if vague:
-        more = f"{detail}. Rounding alone may move {len(vague)} of them by all of its scale, {vague[0]} for one"
-        return Verdict(outcome=Outcome.UNKNOWN, detail=f"{more}; a wider dtype, a shorter sequence or a larger batch would tell")
+    if len(rounds) > 1 and 0 < wanted < 1 and bool((features == features[0]).all()):
+        return Verdict(outcome=Outcome.FAIL, detail=f"{detail}, the same ones in all {len(rounds)} rounds")
     return Verdict(outcome=Outcome.PASS, detail=detail)
 
 
-def _mismatch(seen: Observed, exact: Observed) -> str:
-    if seen.keys() != exact.keys():
-        return f"it lacks {_listed(exact.keys() - seen.keys())}, and has {_listed(seen.keys() - exact.keys())} besides"
-    shapes = [
-        f"{name} {tuple(seen[name].shape)}, not {tuple(exact[name].shape)}"
-        for name in exact
-        if seen[name].shape != exact[name].shape
-    ]
-    return f"shapes differ: {_listed(shapes)}" if shapes else ""
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)[:5]) or "nothing"
-
-
-def _error(seen: Tensor, exact: Tensor, *, mean_only: bool = False) -> float:
-    """The larger of two shares: root mean square of the difference, and its largest element, each of the exact tensor's own.
-
-    The second sees a single wrong element of a large tensor. Infinite for what is not finite, or not zero where it should be.
-    """
-    difference, exact = seen.double() - exact.double(), exact.double()
-    if not bool(difference.isfinite().all()):
-        return math.inf
-    mean, largest = (
-        _share(difference.square().mean().sqrt(), exact.square().mean().sqrt()),
-        _share(difference.abs().max(), exact.abs().max()),
+def rnn_computed(job: Job, given: Given, seen: Observed, expected: Expected) -> Computed:
+    """One round of an arm, with the reference's own rounds in the case's format, and in double precision for the truth."""
+    inputs = (*given.inputs, *given.states, given.gradient)
+    return Computed(
+        arm=job.variant.name,
+        epsilon=expected.epsilon,
+        outputs=_named(seen),
+        start=digests(given.weights.items()),
+        inputs=[digest(value) for value in inputs],
+        runs=list(map(_named, expected.runs)),
+        jolts=list(map(_named, expected.jolts)),
+        truth=_named(expected.exact),
     )
-    return mean if mean_only else max(mean, largest)
 
 
-def _share(part: Tensor, whole: Tensor) -> float:
-    if float(part) == 0:
-        return 0.0
-    return float(part / whole) if float(whole) else math.inf
+def _named(seen: Observed) -> Observed:
+    """By kinds that the rule of numbers knows: ``gradient: weight_ih_l0``."""
+    return {_kind(name): value for name, value in seen.items()}
 
 
-def _floor(job: Job, rounding: float) -> float:
-    """The typical roundings of a walk through time and layers, and of sums over rows and steps."""
-    options = job.options
-    sums = max(ROUNDING[Dtype.FLOAT64], min(rounding, ROUNDING[Dtype.FLOAT32]))
-    if job.variant.is_convolutional:
-        return TYPICAL * (rounding + sums * math.sqrt(options.cnn_batch_size * (options.image_size / 2) ** 2))
-    rows = options.seq_length * options.batch_size
-    # Rows of variable length run one after the other, and each of their steps adds to the gradients.
-    depth = options.num_layers * (rows if job.variant.task is Task.VARIABLE_LENGTH else options.seq_length)
-    return TYPICAL * (rounding * math.sqrt(depth) + sums * math.sqrt(rows))
-
-
-def _shaken(given: Given, rounding: float, *, seed: int) -> Given:
-    """Every number times (1 + rounding xi), xi standard normal.
-
-    From another generator than the start was drawn with: of one seed, xi would go with the numbers that it shakes.
-    """
-    generator = np.random.default_rng(seed)
-
-    def shake(value: Tensor) -> Tensor:
-        if not value.is_floating_point():
-            return value
-        noise = torch.from_numpy(generator.standard_normal(tuple(value.shape))).to(value.device)
-        return value.double() * (1 + rounding * noise)
-
-    return Given(
-        weights={name: shake(value) for name, value in given.weights.items()},
-        inputs=tuple(shake(value) for value in given.inputs),
-        states=tuple(shake(value) for value in given.states),
-        gradient=shake(given.gradient),
-    )
+def _kind(name: str) -> str:
+    return f"gradient: {name.removeprefix(GRADIENT)}" if name.startswith(GRADIENT) else f"output: {name}"

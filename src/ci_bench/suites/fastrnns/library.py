@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 
-from ci_bench.suites.fastrnns.given import Given
+from ci_bench.suites.fastrnns.initial_state import Given
 from ci_bench.suites.fastrnns.options import CompileMode, Job, Options
 from ci_bench.suites.fastrnns.variants import Form, Task
 

@@ -1,23 +1,178 @@
-"""One arm of a case, built and ready: a forward pass on what is given, and the parameters whose gradients it leaves behind."""
+"""One arm of a case, built and ready: a forward pass on what is given, and the parameters whose gradients it leaves behind.
 
-from collections.abc import Callable
+Owns how a function becomes the form that runs it (as it is, scripted, traced or compiled); translation happens in the first
+call, so that the first call's latency tells what it costs. Owns also the loop over time as one operator of the graph, so that a
+compiler need not unroll it: `scan` and `while_loop`. Both are prototypes in torch, and only worth running compiled: uncompiled
+they trace their body anew in each call. What has to be done so that their gradients are right is said where it is done; the
+agreement check tells when torch changes under it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.utils import rnn
 
+from ci_bench.suites.base import Unsupported
 from ci_bench.suites.fastrnns import library
-from ci_bench.suites.fastrnns.cells import lstm_cell
-from ci_bench.suites.fastrnns.forms import translated
-from ci_bench.suites.fastrnns.given import Given
-from ci_bench.suites.fastrnns.higher_order import HIGHER_ORDER, keep_saved_buffers
+from ci_bench.suites.fastrnns.cells import gated, lstm_cell
+from ci_bench.suites.fastrnns.initial_state import Given
 from ci_bench.suites.fastrnns.library import Outputs
-from ci_bench.suites.fastrnns.options import Job
+from ci_bench.suites.fastrnns.options import CompileMode, Job
 from ci_bench.suites.fastrnns.residual import build_resnet
-from ci_bench.suites.fastrnns.structures import STRUCTURES, sequences_apart
+from ci_bench.suites.fastrnns.structures import STRUCTURES, Structure, sequences_apart, stacked
 from ci_bench.suites.fastrnns.variants import Form, Task
+
+Function = Callable[..., Any]
+
+
+def translated(function: Function, form: Form, *, mode: CompileMode | None = None, whole: bool = False) -> Function:
+    """A function that runs `function` in a form; `whole` refuses graph breaks, for what can only run as one graph."""
+    if form is Form.COMPILE:
+        compiled: Function = torch.compile(function, mode=str(mode or CompileMode.DEFAULT), fullgraph=whole)
+        return compiled
+    if form is Form.SCRIPT:
+        return Lazy(function, _script)
+    if form is Form.TRACE:
+        return Lazy(function, _trace)
+    return function
+
+
+class Lazy:
+    """A function that TorchScript translates when it is first called, from its text or from that call's arguments."""
+
+    def __init__(self, function: Function, translate: Callable[[Function, tuple[Any, ...]], Function]) -> None:
+        """Nothing is translated yet."""
+        self._function = function
+        self._translate = translate
+        self._translated: Function | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Translate once, and call."""
+        if self._translated is None:
+            self._translated = self._translate(self._function, arguments)
+        return self._translated(*arguments)
+
+
+def require_torchscript() -> None:
+    """Raise `Unsupported` where scripted and traced forms cannot run: the functions are gone, or switched off.
+
+    With PYTORCH_JIT=0 `torch.jit.script` returns what it is given, and an eager loop would be timed under another name.
+    """
+    for name in ("script", "trace"):
+        if not callable(getattr(getattr(torch, "jit", None), name, None)):
+            message = f"torch {torch.__version__} has no torch.jit.{name}; take the compiled form of the structure"
+            raise Unsupported(message)
+    with _no_deprecation():
+        if _add_one is torch.jit.script(_add_one):
+            raise Unsupported("TorchScript is switched off here (PYTORCH_JIT=0); unset the variable to run scripted forms")
+
+
+def _add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def _script(function: Function, _: tuple[Any, ...]) -> Function:
+    with _no_deprecation():
+        scripted: Function = torch.jit.script(function)
+    return scripted
+
+
+def _trace(function: Function, arguments: tuple[Any, ...]) -> Function:
+    """Trace without torch's own comparison: the suite checks agreement by itself, with gradients."""
+    with _no_deprecation():
+        # A model asks for sizes on its way, and a trace has the answers built in: the sizes are the same in every step.
+        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        traced: Function = torch.jit.trace(function, arguments, check_trace=False)  # type: ignore[no-untyped-call]
+    return traced
+
+
+@contextmanager
+def _no_deprecation() -> Iterator[None]:
+    """TorchScript says in every call that it is deprecated; this suite measures it all the same."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"`torch\.jit\.\w+` is (deprecated|not supported)")
+        yield
+
+
+def scanned() -> Structure:
+    """A scan for each layer."""
+    operator = _operator("scan")
+
+    def layer(x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        w_ih, w_hh, b_ih, b_hh = weights
+
+        def step(carry: tuple[Tensor, Tensor], x: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+            h, c = gated(functional.linear(x, w_ih, b_ih) + functional.linear(carry[0], w_hh, b_hh), carry[1])
+            # Copies, since what backward saves must not be an output, too: https://github.com/pytorch/pytorch/issues/195977
+            return (h.clone(), c.clone()), h.clone()
+
+        final, outputs = operator(step, state, x)
+        return outputs, final
+
+    return stacked(layer)
+
+
+def looped() -> Structure:
+    """One loop over time, with all layers in its body."""
+    operator = _operator("while_loop")
+
+    def structure(x: Tensor, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        layers, steps = states[0].size(0), x.size(0)
+
+        def going(step: Tensor, *_: Tensor) -> Tensor:
+            return step < steps
+
+        def body(step: Tensor, outputs: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+            at = step.reshape(1)
+            feature = x.index_select(0, at).squeeze(0)
+            new: list[Tensor] = []
+            for k in range(layers):
+                w_ih, w_hh, b_ih, b_hh = weights[4 * k : 4 * k + 4]
+                h, c = carried[2 * k], carried[2 * k + 1]
+                feature, c = gated(functional.linear(feature, w_ih, b_ih) + functional.linear(h, w_hh, b_hh), c)
+                new += [feature.clone(), c.clone()]
+            return (step + 1, outputs.index_copy(0, at, feature.unsqueeze(0)), *new)
+
+        # Where a carry needs no gradient at the start, torch 2.13 drops the part of the weights' gradients that flows through it.
+        nothing = 0 * weights[0].sum()
+        start = [state + nothing for k in range(layers) for state in (states[0][k], states[1][k])]
+        outputs = x.new_zeros(steps, x.size(1), states[0].size(2)) + nothing
+        counter = torch.zeros((), dtype=torch.int64, device=x.device)
+        _, outputs, *finals = operator(going, body, (counter, outputs, *start))
+        return outputs, [torch.stack(finals[0::2]), torch.stack(finals[1::2])]
+
+    return structure
+
+
+HIGHER_ORDER: Mapping[str, Callable[[], Structure]] = {"scan": scanned, "while_loop": looped}
+"""What makes each structure; both raise `Unsupported` where this torch lacks the operator."""
+
+
+def keep_saved_buffers() -> None:
+    """Keep inductor from reusing what backward still reads: in the body of a loop it takes the wrong buffers for donated.
+
+    https://github.com/pytorch/pytorch/pull/193787 names the fault, of which gradients are wrong without an error.
+    """
+    from torch._functorch import config
+
+    config.donated_buffer = False
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    """Imported by name, since the modules are private: one that is gone is a reason to skip."""
+    try:
+        operator: Callable[..., Any] = getattr(import_module(f"torch._higher_order_ops.{name}"), name)
+    except (ImportError, AttributeError) as error:
+        message = f"torch {torch.__version__} has no higher-order operator {name}"
+        raise Unsupported(message) from error
+    return operator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

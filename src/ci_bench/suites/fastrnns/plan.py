@@ -1,10 +1,10 @@
 """The half of `fastrnns` that needs no torch: an entry to cases, one for each variant, and a case to stages."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
 from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
@@ -22,6 +22,11 @@ class FastRnns:
     name = "fastrnns"
     worker = "ci_bench.suites.fastrnns.run"
     preload = ("torch", "torch._dynamo", "transformers.models.resnet.modeling_resnet")
+    exports: ClassVar[Mapping[str, str]] = {
+        "fastrnns-oss": "ci_bench.formats.fastrnns:export_oss",
+        "fastrnns-pep": "ci_bench.formats.fastrnns:export_pep",
+        "fastrnns-table": "ci_bench.formats.fastrnns:export_table",
+    }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """One case per variant and compile mode. Raises `BadConfig` where options contradict each other or the variants."""
@@ -35,7 +40,9 @@ class FastRnns:
         """Translate from cold where there is something to translate, verify, then memory and time."""
         job = parse_job(case.params)
         cold = (
-            (Stage(kind=StageKind.ALONE, arms=(job.variant.name,), cache=Cache.COLD),) if job.variant.form.is_translated else ()
+            (Stage(kind=StageKind.ALONE, arms=(job.variant.name,), launches=None, cache=Cache.COLD),)
+            if job.variant.form.is_translated
+            else ()
         )
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         return (
@@ -67,7 +74,7 @@ def _jobs(entry: Entry) -> Iterator[Job]:
 
 def _plan_case(job: Job, name: str | None) -> Case:
     variant, reference = job.variant, reference_of(job.variant)
-    checks = ("agrees", "compiled") if variant.form is Form.COMPILE else ("agrees",)
+    checks = ("agrees", "refereed", *(("compiled",) if variant.form is Form.COMPILE else ()))
     full_name = f"{name}.{variant.name}" if name else variant.name
     return Case(
         id=f"fastrnns/{full_name}[{','.join(_shown(job))}]",

@@ -5,15 +5,22 @@ with the step. A scripted arm runs a few rounds in its first step, until TorchSc
 their time is part of the translation's latency, less one steady step.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from ci_bench.records.case import Check, Outcome
+from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Mark, Part, no_mark
+from ci_bench.suites.fastrnns.agreement import rounding_of
+from ci_bench.suites.fastrnns.initial_state import Given
+from ci_bench.suites.fastrnns.library import Outputs
 from ci_bench.suites.fastrnns.networks import Network
 from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.plan import BACKWARD, FORWARD
 from ci_bench.suites.fastrnns.variants import Form
+from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, State
+from ci_bench.suites.numerics import shaken as shake
 
 SETTLING_ROUNDS = 4
 """More than the profiling executor needs: it profiles, then optimises, first the forward graph and then the backward graph."""
@@ -22,8 +29,12 @@ SETTLING_ROUNDS = 4
 class TimedProgram:
     """One arm for the clock."""
 
-    def __init__(self, job: Job, network: Network, gradient: Tensor, *, forward_only: bool) -> None:
-        """`gradient` is driven into the output in each step; without backward (`forward_only`) there is one part."""
+    learns = False
+    memory = 0.0
+
+    def __init__(self, job: Job, network: Network, given: Given, *, forward_only: bool) -> None:
+        """`network` is built on what is `given`; without backward (`forward_only`) there is one part."""
+        gradient = given.gradient
         options = job.options
         names = (FORWARD,) if forward_only else (FORWARD, BACKWARD)
         self.items: int | None = options.cnn_batch_size if job.variant.is_convolutional else options.batch_size
@@ -34,6 +45,14 @@ class TimedProgram:
         self._gradient = gradient
         self._forward_only = forward_only
         self._settling = SETTLING_ROUNDS if job.variant.form.is_torchscript else 0
+        self.epsilon = rounding_of(job)
+        apart = job.variant.structure == "library_layernorm"
+        self.unrefereed = "the norms beside the module do not enter its results, and the reference's do" if apart else ""
+        self._given = (*given.inputs, *given.states, gradient)
+        self._prepared = tuple(value.data for value in self._given)
+        self._before: tuple[Tensor, ...] = ()
+        self._keeps = False
+        self._left: Outputs | None = None
         self._marks_steps = job.mode is not None and job.mode.uses_cudagraphs and gradient.is_cuda
 
     def step(self, mark: Mark) -> None:
@@ -47,13 +66,67 @@ class TimedProgram:
         if self._marks_steps:
             # CUDA graphs write into the same memory again; this says that the last step's outputs may go.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        output, _ = self._network.forward()
+        output, states = self._network.forward()
         mark()
+        if self._keeps:
+            self._left = output, states
         if self._forward_only:
             return
         torch.autograd.backward([output], [self._gradient])
         mark()
-        self._network.zero_gradients()
+        if not self._keeps:
+            self._network.zero_gradients()
+
+    def remember(self) -> None:
+        """Nothing: inputs are drawn, and no step changes the weights."""
+
+    def state(self) -> State:
+        """The weights, on the host."""
+        return {f"{WEIGHTS}{name}": value.detach().to("cpu", copy=True) for name, value in self._network.parameters.items()}
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take other inputs, states and output gradient from now on, standard normal, and keep what a round leaves.
+
+        The network holds on to its tensors, so that it is their memory that is exchanged.
+        """
+        self.resume()
+        self._keeps = True
+        with torch.no_grad():
+            for name, value in self._network.parameters.items():
+                if state is not None:
+                    value.copy_(state[f"{WEIGHTS}{name}"])
+        generator = torch.Generator().manual_seed(seed)
+        fresh = {str(place): _drawn_like(value, generator) for place, value in enumerate(self._given)}
+        if shaken:
+            fresh = shake(fresh, self.epsilon, torch.Generator().manual_seed(shaken))
+        self._before = () if moved else tuple(value.clone() for value in self._prepared)
+        for value, other in zip(self._given, fresh.values(), strict=True):
+            if moved:
+                value.data = other
+            else:
+                value.data.copy_(other)
+        return True
+
+    def outputs(self) -> State:
+        """Output, final states, and the gradients of the last round, which were not zeroed."""
+        if self._left is None:
+            return {}
+        output, states = self._left
+        found = {"output": output, **{f"state.{index}": state for index, state in enumerate(states)}}
+        if self._forward_only:
+            return found
+        gradients = {name: value.grad for name, value in self._network.parameters.items()}
+        return found | {f"{GRADIENTS}{name}": value for name, value in gradients.items() if value is not None}
+
+    def resume(self) -> None:
+        """Back to what was given, with gradients of zero."""
+        for value, prepared in zip(self._given, self._prepared, strict=True):
+            value.data = prepared
+        for prepared, before in zip(self._prepared, self._before, strict=False):
+            prepared.copy_(before)
+        if self._keeps and not self._forward_only:
+            self._network.zero_gradients()
+        self._before, self._left, self._keeps = (), None, False
 
     def finish(self) -> tuple[Check, ...]:
         """Once the clock has stopped: the gradients are zero, and one more round gives numbers."""
@@ -67,6 +140,11 @@ class TimedProgram:
         finite = _finite(self._arm, {"output": output, **{f"gradient of {name}": value for name, value in gradients.items()}})
         self._network.zero_gradients()
         return (_zeroed(self._arm, left, len(gradients)), finite)
+
+
+def _drawn_like(value: Tensor, generator: torch.Generator) -> Tensor:
+    drawn = torch.randn(value.shape, generator=generator, dtype=torch.float32)
+    return torch.empty_like(value).copy_(drawn)
 
 
 def _compiler(form: Form) -> Compiler:

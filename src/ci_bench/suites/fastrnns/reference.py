@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.suites.fastrnns.cells import EPSILON
-from ci_bench.suites.fastrnns.given import Given
+from ci_bench.suites.fastrnns.initial_state import Given
 from ci_bench.suites.fastrnns.library import Outputs
 from ci_bench.suites.fastrnns.networks import Network, build_network
 from ci_bench.suites.fastrnns.options import Job
@@ -20,7 +20,7 @@ from ci_bench.suites.fastrnns.variants import REFERENCES, VARIANTS, Task
 Observed = dict[str, Tensor]
 """What is compared, by name: the output, the final states, the gradient of each weight."""
 
-GRADIENT = "gradient of "
+GRADIENT = "gradient: "
 PLAIN = "plain formulas in double precision"
 
 
@@ -32,10 +32,13 @@ class Reference:
     job: Job
     backward: bool
 
-    def observe(self, given: Given) -> Observed:
-        """The expected values for a start, which is taken in double precision."""
-        exact = given.to(torch.float64, str(given.gradient.device))
-        return observe(_exact_network(self.job, exact), exact.gradient, backward=self.backward)
+    def observe(self, given: Given, *, exact: bool = True) -> Observed:
+        """The expected values of a start in double precision; or, not `exact`, what the start's own format makes of them."""
+        start = given.to(torch.float64, str(given.gradient.device)) if exact else given
+        return observe(self._network(start), start.gradient, backward=self.backward)
+
+    def _network(self, given: Given) -> Network:
+        return _reference_network(self.job, given)
 
 
 def reference_for(job: Job) -> Reference:
@@ -66,7 +69,7 @@ def observe(network: Network, gradient: Tensor, *, backward: bool = True) -> Obs
     return {**seen, **{f"{GRADIENT}{name}": grad.detach().clone() for name, grad in grads.items() if grad is not None}}
 
 
-def _exact_network(job: Job, given: Given) -> Network:
+def _reference_network(job: Job, given: Given) -> Network:
     layer = PLAIN_LAYERS.get(job.variant.task)
     if layer is None:
         network = build_network(job, given)

@@ -3,24 +3,81 @@
 Seed, number format and determinism: weights, inputs, states and gradients follow `seed` and are the same bytes for both arms;
 TF32 is off for every kind of product unless `allow_tf32`, so that library and hand-written arms round alike; torch's
 deterministic mode is off. Warm-up is the engine's.
+
+Fuser, executor and code-generation knobs of TorchScript are set for the whole worker process before anything is built, with the
+effects of the original tool: `te` and `old` choose fuser and executor together, an executor that is named wins.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
 
-from ci_bench.records.case import Case, Check, Fact, Outcome
+from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
-from ci_bench.suites.fastrnns.agreement import Expected, Verdict, compare, expect
-from ci_bench.suites.fastrnns.forms import require_torchscript
-from ci_bench.suites.fastrnns.given import Given, draw
-from ci_bench.suites.fastrnns.knobs import apply_knobs
-from ci_bench.suites.fastrnns.masks import check_masks
-from ci_bench.suites.fastrnns.networks import Network, build_network
-from ci_bench.suites.fastrnns.options import Job, parse_job
+from ci_bench.suites.fastrnns.agreement import Expected, Verdict, check_masks, compare, expect, rnn_computed
+from ci_bench.suites.fastrnns.initial_state import Given, draw
+from ci_bench.suites.fastrnns.networks import Network, build_network, require_torchscript
+from ci_bench.suites.fastrnns.options import Executor, Fuser, Job, Options, parse_job
 from ci_bench.suites.fastrnns.program import TimedProgram
 from ci_bench.suites.fastrnns.reference import observe, reference_for
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
+
+Setting = tuple[str, bool | int]
+"""The name of a private function of torch, and its argument."""
+
+FUSERS: Mapping[Fuser, tuple[Setting, ...]] = {
+    Fuser.TE: (
+        ("_jit_set_profiling_executor", True),
+        ("_jit_set_profiling_mode", True),
+        ("_jit_override_can_fuse_on_cpu", False),
+        ("_jit_override_can_fuse_on_gpu", True),
+        ("_jit_set_texpr_fuser_enabled", True),
+    ),
+    Fuser.OLD: (
+        ("_jit_set_profiling_executor", False),
+        ("_jit_set_profiling_mode", False),
+        ("_jit_override_can_fuse_on_gpu", True),
+        ("_jit_set_texpr_fuser_enabled", False),
+    ),
+    Fuser.NONE: (
+        ("_jit_set_profiling_executor", False),
+        ("_jit_set_profiling_mode", False),
+        ("_jit_override_can_fuse_on_gpu", False),
+        ("_jit_override_can_fuse_on_cpu", False),
+        ("_jit_set_texpr_fuser_enabled", False),
+    ),
+    Fuser.DEFAULT: (),
+}
+EXECUTORS: Mapping[Executor, tuple[Setting, ...]] = {
+    Executor.PROFILING: (("_jit_set_profiling_executor", True), ("_jit_set_profiling_mode", True)),
+    Executor.SIMPLE: (("_jit_set_profiling_executor", True), ("_jit_set_profiling_mode", False)),
+    Executor.LEGACY: (("_jit_set_profiling_executor", False), ("_jit_set_profiling_mode", False)),
+    Executor.DEFAULT: (),
+}
+
+
+def settings(options: Options) -> Iterator[Setting]:
+    """All that the options set, in the order in which it is applied."""
+    yield from FUSERS[options.fuser]
+    yield from EXECUTORS[options.executor]
+    knobs = {
+        "_jit_set_te_cuda_pointwise_loop_levels": options.cuda_pointwise_loop_level,
+        "_jit_set_te_cuda_pointwise_block_count": options.cuda_pointwise_block_count,
+        "_jit_set_te_cuda_pointwise_block_size": options.cuda_pointwise_block_size,
+    }
+    yield from ((name, value) for name, value in knobs.items() if value is not None)
+
+
+def apply_knobs(options: Options) -> None:
+    """Set them. Raises `Unsupported` where this torch lacks one of them."""
+    for name, value in settings(options):
+        knob = getattr(torch._C, name, None)  # noqa: SLF001 - TorchScript has no public way to set these
+        if knob is None:
+            message = f"torch {torch.__version__} lacks {name}, which fuser {options.fuser} and executor {options.executor} need"
+            raise Unsupported(message)
+        knob(value)
+
 
 AMPERE = 8
 ROUNDS_BEFORE = 2
@@ -61,7 +118,7 @@ class RnnWorkload:
         facts: dict[str, Fact] = {}
         for index, arm in enumerate(arms):
             job = self._arm(arm)
-            verdict, words, parameters = self._verify(job, self._given(arm))
+            verdict, words, parameters = self._verify(job, self._given(arm), is_reference=index == 0)
             detail = f"with {words}: {verdict.detail}"
             checks.append(Check(name="agrees", arm=arm, outcome=verdict.outcome, detail=detail))
             if job.variant.name == self._job.variant.name:
@@ -69,8 +126,8 @@ class RnnWorkload:
             self._context.progress(arm, index + 1, len(arms))
         return Evidence(checks=tuple(checks), facts=facts)
 
-    def _verify(self, job: Job, given: Given) -> tuple[Verdict, str, int]:
-        """The verdict, what the arm was compared with, and its parameters."""
+    def _verify(self, job: Job, given: Given, *, is_reference: bool) -> tuple[Verdict, str, int]:
+        """The verdict, what the arm was compared with, and its parameters. What the reference arm computes is kept."""
         reference = reference_for(job)
         network = build_network(job, given)
         parameters = sum(parameter.numel() for parameter in network.parameters.values())
@@ -79,7 +136,10 @@ class RnnWorkload:
         for _ in range(ROUNDS_BEFORE):
             program.step(no_mark)
         seen = observe(network, given.gradient, backward=reference.backward)
-        verdict = compare(seen, self._expected(job, given))
+        expected = self._expected(job, given)
+        verdict = compare(seen, expected)
+        if is_reference:
+            self._context.keep(rnn_computed(job, given, seen, expected))
         if job.variant.task is Task.DROPOUT and verdict.outcome is not Outcome.FAIL:
             masks = check_masks(job, self._context.device)
             verdict = masks if masks.outcome is not Outcome.PASS else replace(verdict, detail=f"{verdict.detail}; {masks.detail}")
@@ -89,7 +149,7 @@ class RnnWorkload:
         return expect(job, given, reference_for(job))
 
     def _program(self, job: Job, given: Given, network: Network) -> TimedProgram:
-        return TimedProgram(job, network, given.gradient, forward_only=self._job.variant.forward_only)
+        return TimedProgram(job, network, given, forward_only=self._job.variant.forward_only)
 
     def _given(self, arm: str) -> Given:
         given = draw(self._arm(arm))

@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 REFERENCE_ARM = "eager"
+QUANTIZATION_LOSS = "quantization_loss"
+"""The check of how far quantised outputs are from unquantised ones."""
 TRAINING_PARTS = ("forward_time", "backward_time", "optimizer_time")
 """What a training step is timed by where only the model is compiled."""
 
@@ -42,6 +44,13 @@ class Measure(StrEnum):
     BOTH = "both"
     PERFORMANCE = "performance"
     ACCURACY = "accuracy"
+
+
+class QuantizedArms(StrEnum):
+    """Which arms are quantised: both, to ask what the compiler makes of it, or the candidate, to ask what quantising brings."""
+
+    BOTH = "both"
+    CANDIDATE = "candidate"
 
 
 class Scope(StrEnum):
@@ -83,9 +92,10 @@ _EPSILON = {
 class Settings:
     """How a model is built, compiled, run and verified: what every case of an entry shares.
 
-    `steps` is how many steps are verified, one after the other; `perturbations` how many eager runs from slightly shaken numbers
+    `steps` is how many steps are verified at least, one after the other; `perturbations` how many eager runs from shaken numbers
     measure rounding; `prepared` how many batches take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to
-    torch, to the optimizer and to the model.
+    torch, to the optimizer and to the model. `quantization_limit` is the share of the outputs that quantising the candidate
+    alone may lose, `None` for that of its kind (`quantization.LIMITS`).
     """
 
     scope: Scope = Scope.MODEL
@@ -108,8 +118,15 @@ class Settings:
     batch_invariance: bool = False
     activation_checkpointing: bool = False
     quantization: str | None = None
+    quantized_arms: QuantizedArms = QuantizedArms.BOTH
+    quantization_limit: float | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compares_quantization(self) -> bool:
+        """Whether a quantised candidate stands beside an unquantised reference."""
+        return self.quantization is not None and self.quantized_arms is QuantizedArms.CANDIDATE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,8 +144,12 @@ class Options:
 
     @property
     def arm(self) -> str:
-        """The candidate arm; dynamo's own backend ``eager`` must not be mistaken for the reference."""
-        return arm_name(self.backend)
+        """The candidate arm; dynamo's own backend ``eager`` must not be mistaken for the reference.
+
+        One that alone is quantised says so.
+        """
+        name = arm_name(self.backend)
+        return f"{name}-{self.settings.quantization}" if self.settings.compares_quantization else name
 
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
@@ -157,6 +178,7 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     known = {one.name for one in fields(Settings)}
     given = {name: value for name, value in values.items() if name in known}
     given["scope"] = Scope(given.get("scope", Scope.MODEL))
+    given["quantized_arms"] = QuantizedArms(given.get("quantized_arms", QuantizedArms.BOTH))
     given["measure"] = Measure(given.get("measure", Measure.BOTH))
     return Settings(**given)
 

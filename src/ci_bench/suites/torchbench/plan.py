@@ -1,16 +1,25 @@
-"""The half of `torchbench` that needs no torch: options to cases, cases to stages."""
+"""The half of `torchbench` that needs no torch: which models an entry is about, options to cases, cases to stages.
+
+Models are chosen by name, by pattern, by share. Shares are balanced by how long models took in an earlier run: the longest
+first, each to the share that has least. Where nothing is known, a model counts as the median of the known ones.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import fields, replace
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Case, Due
+from ci_bench.records.documents import read_results
+from ci_bench.records.results import Case, Due
+from ci_bench.records.spelling import nearest
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.torchbench import catalogue
 from ci_bench.suites.torchbench.options import (
+    QUANTIZATION_LOSS,
     REFERENCE_ARM,
     TRAINING_PARTS,
     Measure,
@@ -23,12 +32,121 @@ from ci_bench.suites.torchbench.options import (
     arm_name,
     settings_from,
 )
-from ci_bench.suites.torchbench.selection import WHERE, select, selection_from
 from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, unknown_models
+
+WHERE = "suites.torchbench"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """What of a source is wanted.
+
+    `models` and `exclude_exact` are exact names (empty: all, none), `filter` and `exclude` regular expressions, searched without
+    regard to case; `partition` counts from 0.
+    """
+
+    models: tuple[str, ...] = ()
+    filter: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    exclude_exact: tuple[str, ...] = ()
+    partitions: int = 1
+    partition: int = 0
+    durations: str | None = None
+
+
+def selection_from(entry: Mapping[str, Any]) -> Selection:
+    """The selection of an entry of the configuration."""
+    lists: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("models", "filter", "exclude", "exclude_exact")}
+    rest: dict[str, Any] = {name: entry[name] for name in ("partitions", "partition", "durations") if name in entry}
+    return Selection(**lists, **rest)
+
+
+def select(known: Sequence[str], wanted: Selection) -> tuple[str, ...]:
+    """The chosen names in the source's order.
+
+    Raises:
+        BadConfig: a name or pattern is wrong, or nothing is left: an empty share would pass unseen.
+    """
+    _check_names(known, wanted)
+    chosen = [name for name in known if not wanted.models or name in wanted.models]
+    chosen = [name for name in chosen if not wanted.filter or any(_search("filter", one, name) for one in wanted.filter)]
+    chosen = [name for name in chosen if not any(_search("exclude", one, name) for one in wanted.exclude)]
+    chosen = [name for name in chosen if name not in wanted.exclude_exact]
+    if not chosen:
+        raise BadConfig(f"{WHERE}: none of {len(known)} models is chosen by models, filter and exclude; correct them")
+    return _share(tuple(chosen), wanted)
+
+
+def _check_names(known: Sequence[str], wanted: Selection) -> None:
+    for field, names in (("models", wanted.models), ("exclude_exact", wanted.exclude_exact)):
+        for name in names:
+            if name not in known:
+                raise BadConfig(f"{WHERE}.{field}: there is no model {name!r} among {len(known)}{nearest(name, known)}")
+
+
+def _search(field: str, pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name, re.IGNORECASE) is not None
+    except re.error as error:
+        raise BadConfig(f"{WHERE}.{field}: {pattern!r} is no regular expression: {error}") from error
+
+
+def _share(names: tuple[str, ...], wanted: Selection) -> tuple[str, ...]:
+    if not 0 <= wanted.partition < wanted.partitions:
+        last = wanted.partitions - 1
+        raise BadConfig(
+            f"{WHERE}.partition: {wanted.partition} is not in 0..{last}, and there are {wanted.partitions} partitions"
+        )
+    if wanted.partitions > len(names):
+        message = f"{WHERE}.partitions: {wanted.partitions} partitions of {len(names)} models would leave some empty; take fewer"
+        raise BadConfig(message)
+    if wanted.partitions == 1:
+        return names
+    costs = costs_of(names, {} if wanted.durations is None else earlier_durations(Path(wanted.durations)))
+    mine = set(balanced(costs, wanted.partitions)[wanted.partition])
+    return tuple(name for name in names if name in mine)
+
+
+def costs_of(names: Sequence[str], known: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by model; the median of the known ones, or 1, for the others."""
+    found = [known[name] for name in names if name in known]
+    usual = statistics.median(found) if found else 1.0
+    return {name: known.get(name, usual) for name in names}
+
+
+def balanced(costs: Mapping[str, float], shares: int) -> list[list[str]]:
+    """Longest first, each to the share with the least so far (then the fewest): none is empty if there are names enough."""
+    loads = [0.0] * shares
+    split: list[list[str]] = [[] for _ in range(shares)]
+    for name in sorted(costs, key=lambda one: (-costs[one], one)):
+        least = min(range(shares), key=lambda index: (bool(split[index]), loads[index], len(split[index]), index))
+        split[least].append(name)
+        loads[least] += costs[name]
+    return split
+
+
+def earlier_durations(path: Path) -> dict[str, float]:
+    """Seconds that each model took in an earlier run's results, all its cases together. Raises `BadDocument`."""
+    found: dict[str, float] = {}
+    for row in read_results(path).cases:
+        if row.case.suite == "torchbench" and row.duration_s:
+            model = str(row.case.params.get("model", row.case.name))
+            found[model] = found.get(model, 0.0) + row.duration_s
+    return found
+
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+COMPILE_ARGUMENTS = frozenset({"backend", "disable", "dynamic", "fullgraph", "mode", "name", "options"})
+"""Arguments of torch.compile, which inductor has no options of."""
+MODES = {
+    "default": {},
+    "reduce-overhead": {"triton.cudagraphs": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
+    "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
+}
+"""What the modes of torch.compile stand for (`torch._inductor.list_mode_options`)."""
 SETTINGS = frozenset(one.name for one in fields(Settings))
 
 
@@ -38,6 +156,10 @@ class TorchBench:
     name = "torchbench"
     worker = "ci_bench.suites.torchbench.run"
     preload = ("torch", "torch._dynamo")
+    exports: ClassVar[Mapping[str, str]] = {
+        "dynamo-csv": "ci_bench.formats.dynamo_csv:write",
+        "userbenchmark": "ci_bench.formats.userbenchmark:write",
+    }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """One case per model, mode, precision and backend.
@@ -72,7 +194,7 @@ class TorchBench:
         arms = case.arms
         (candidate,) = (arm for arm in arms if arm != REFERENCE_ARM)
         prepare = Stage(kind=StageKind.PREPARE, arms=())
-        cold = Stage(kind=StageKind.ALONE, arms=(candidate,), cache=Cache.COLD)
+        cold = Stage(kind=StageKind.ALONE, arms=(candidate,), launches=None, cache=Cache.COLD)
         verify = (Stage(kind=StageKind.VERIFY, arms=arms),) if measure is not Measure.PERFORMANCE else ()
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in arms)
         timed = (*memory, Stage(kind=StageKind.TIME, arms=arms, launches=None)) if measure is not Measure.ACCURACY else ()
@@ -121,6 +243,7 @@ def _listed(options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("
 def _check(options: Options) -> None:
     """Refuse what cannot be asked together."""
     settings, training = options.settings, options.mode is Mode.TRAINING
+    _check_inductor(settings)
     if settings.nopython and training and settings.scope is Scope.STEP:
         message = (
             f"{WHERE}.nopython: a whole training step breaks the graph at backward; take `scope: model`, or mode inference alone"
@@ -130,14 +253,45 @@ def _check(options: Options) -> None:
         raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; take `mode: inference`")
     if settings.batch_invariance and training:
         raise BadConfig(f"{WHERE}.batch_invariance: asks about inference; take `mode: inference`")
-    if settings.quantization and (training or options.precision is not Precision.BF16):
-        raise BadConfig(f"{WHERE}.quantization: is for `mode: inference` and `precision: bf16`")
+    _check_quantization(options)
+
+
+def _check_quantization(options: Options) -> None:
+    """Beside an unquantised reference, weights may be fp32, too: the question is what quantising brings."""
+    settings = options.settings
+    if settings.quantization is None:
+        for name in ("quantized_arms", "quantization_limit"):
+            if getattr(settings, name) != getattr(Settings(), name):
+                raise BadConfig(f"{WHERE}.{name}: there is no `quantization` that it could be of")
+        return
+    precisions = (Precision.BF16, Precision.FP32) if settings.compares_quantization else (Precision.BF16,)
+    if options.mode is Mode.TRAINING or options.precision not in precisions:
+        listed = " or ".join(f"`precision: {precision}`" for precision in precisions)
+        raise BadConfig(f"{WHERE}.quantization: is for `mode: inference` and {listed}")
+    if settings.quantization_limit is not None and not settings.compares_quantization:
+        raise BadConfig(f"{WHERE}.quantization_limit: is for `quantized_arms: candidate`, which has an unquantised reference")
+
+
+def _check_inductor(settings: Settings) -> None:
+    """Refuse what torch.compile takes and inductor does not; what inductor of this torch has, its worker knows."""
+    for name in sorted(COMPILE_ARGUMENTS & settings.inductor.keys()):
+        hint = ""
+        if name == "mode" and (meant := MODES.get(str(settings.inductor[name]))):
+            hint = f"; this mode stands for {', '.join(f'{option}: true' for option in meant)}"
+        if name in {"dynamic", "backend"}:
+            hint = f"; `{name}` is an option of the entry"
+        if name == "fullgraph":
+            hint = "; `nopython: true` of the entry makes a graph break an error"
+        raise BadConfig(f"{WHERE}.inductor.{name}: an argument of torch.compile, and no option of inductor{hint}")
 
 
 def _case(options: Options, prefix: str) -> Case:
     parts = TRAINING_PARTS if options.mode is Mode.TRAINING and options.settings.scope is Scope.MODEL else ()
-    accuracy = ("accuracy",) if options.settings.measure is not Measure.PERFORMANCE else ()
-    times = ("step_time",) if options.settings.measure is not Measure.ACCURACY else ()
+    lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
+    accuracy = ("accuracy", *lossy) if options.settings.measure is not Measure.PERFORMANCE else ()
+    timed = options.settings.measure is not Measure.ACCURACY
+    times = ("step_time",) if timed else ()
+    refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
     name = prefix + NAME.sub("_", options.model)[-60:]
     setting = f"backend={options.backend},mode={options.mode},precision={options.precision}"
     return Case(
@@ -147,7 +301,7 @@ def _case(options: Options, prefix: str) -> Case:
         params=options.as_params(),
         arms=(REFERENCE_ARM, options.arm),
         reference=REFERENCE_ARM,
-        due=Due(checks=("compiled", *accuracy), times=times),
+        due=Due(checks=("compiled", *accuracy, *refereed), times=times),
         details=parts,
     )
 

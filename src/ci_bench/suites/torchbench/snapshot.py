@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 MAX_DEPTH, MAX_OBJECT_DEPTH = 20, 5
 Leaves = dict[str, Tensor]
@@ -48,13 +49,26 @@ def take(module: nn.Module, outputs: Any, loss: Tensor | None) -> Snapshot:
 
 
 def parameters_of(module: nn.Module) -> State:
-    """Copies of all parameters, on the host."""
-    return {name: _host(value) for name, value in module.named_parameters()}
+    """Copies of all parameters, on the host; of quantised ones the tensors that they are made of."""
+    return {part: _host(plain) for name, value in module.named_parameters() for part, plain in plain_parts(name, value)}
 
 
 def buffers_of(module: nn.Module) -> State:
     """Copies of all buffers, on the host, those that no state dict holds included."""
     return {name: _host(value) for name, value in module.named_buffers()}
+
+
+def plain_parts(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """A parameter as tensors that every operation knows: itself, or the parts of a tensor that only wraps some.
+
+    A quantised weight is one of those (numbers of eight bits, scales, zero points); it has no sum and no difference.
+    """
+    if not is_traceable_wrapper_subclass(value):
+        yield name, value
+        return
+    inner, _ = value.__tensor_flatten__()
+    for part in inner:
+        yield from plain_parts(f"{name}.{part}", getattr(value, part))
 
 
 def _host(value: Tensor) -> Tensor:
@@ -112,6 +126,7 @@ def load_state(module: nn.Module, parameters: State, buffers: State) -> None:
     """Write parameters and buffers in place, so that nothing compiled has to notice; casts to the module's own types."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(parameters[name])
+            for part, plain in plain_parts(name, parameter):
+                plain.copy_(parameters[part])
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])

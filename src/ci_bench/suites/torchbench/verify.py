@@ -1,29 +1,167 @@
 """Gathers what accuracy is judged from: the same steps by eager, eager again, fp64, shaken eager, and the candidate.
 
-Each step of each run begins from the state that eager had there (parameters, buffers, optimizer state), so that one step's
-rounding does not grow into the next, and an optimizer that divides by small numbers does not turn rounding into a different
-sign. Gradients are judged as they come; what the optimizer made of them is judged against the same optimizer in fp64 on the
-same gradients. Candidates are checked again after more steps, unforced, as timing would take them. Seed: `Settings.seed` at
-every step.
+Every batch that takes turns while timing is a step, with dynamic shapes every size. Each step of each run begins from the state
+that eager had there (parameters, buffers, optimizer state, plain attributes), so that one step's rounding does not grow into
+the next, and an optimizer that divides by small numbers does not turn rounding into a different sign. Gradients are judged as
+they come; what the optimizer made of them is judged against the same optimizer in fp64 on the same gradients. Candidates are
+checked again after more steps, unforced, as timing would take them. Every step of every run begins from its own seed, of
+`Settings.seed` and its number.
+
+Plain attributes are what a model keeps that is neither parameter nor buffer nor module: counters, caches, lists. A forward pass
+that reads what the pass before wrote (``self.n += 1``) gives something else at each call, so these are copied where a step
+begins, and put back. Values that cannot be copied stay as they are; classes, modules and functions are not state.
 """
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import no_mark
+from ci_bench.suites.numerics import jolt_of, shaken
 from ci_bench.suites.optimizers import make_optimizer, same_in_fp64
+from ci_bench.suites.randomness import seed_everything, seed_step
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot, State, buffers_of, load_state, parameters_of, take
+from ci_bench.suites.torchbench.sources.loaded import Sample
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.user_code import is_import_path
+
+MOST_DEPTH = 8
+INTERNAL = frozenset(vars(nn.Module())) - {"training"}
+"""What torch itself keeps in a module: tables of parameters, buffers, modules and hooks."""
+NOT_STATE = (nn.Module, nn.Parameter, type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonState:
+    """Copies of a model's plain attributes, by the name of the module and of the attribute."""
+
+    values: Mapping[tuple[str, str], Any]
+
+
+def python_state_of(module: nn.Module) -> PythonState:
+    """Copy the plain attributes of all modules; what they share is shared in the copy, and tensors are cut from their graphs."""
+    memo = _kept(module)
+    found = {}
+    for name, inner in module.named_modules():
+        for attribute, value in vars(inner).items():
+            if attribute in INTERNAL or isinstance(value, NOT_STATE):
+                continue
+            try:
+                found[name, attribute] = _copied(value, memo)
+            except Exception:  # noqa: BLE001, S112 - locks, files and the like: benched code may raise anything when it is copied
+                continue
+    return PythonState(values=found)
+
+
+def restore_python_state(module: nn.Module, state: PythonState) -> None:
+    """Put back what has changed, and take away what is new. What has not changed keeps its identity, which compilers guard."""
+    memo = _kept(module)
+    for name, inner in module.named_modules():
+        ours = {attribute for owner, attribute in state.values if owner == name}
+        for attribute in ours:
+            wanted, missing = state.values[name, attribute], attribute not in vars(inner)
+            if missing or not _same(vars(inner)[attribute], wanted, 0):
+                with suppress(Exception):  # what refers weakly to something may be copied once, and not again
+                    _put(inner, attribute, _copied(wanted, memo))
+        new = [one for one in vars(inner) if one not in ours and one not in INTERNAL and _is_plain(vars(inner)[one])]
+        for attribute in new:
+            delattr(inner, attribute)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is of a kind that is copied, so that one without a copy is newer than the copies."""
+    return isinstance(value, Tensor | int | float | complex | str | bytes | list | tuple | dict | set | None) and not isinstance(
+        value, nn.Parameter
+    )
+
+
+def _put(inner: nn.Module, attribute: str, value: Any) -> None:
+    """In place where that is possible: the attribute may be known elsewhere, too."""
+    current = vars(inner).get(attribute)
+    if isinstance(current, Tensor) and isinstance(value, Tensor) and current.shape == value.shape and not current.requires_grad:
+        current.copy_(value)
+    elif type(current) is list and type(value) is list:
+        current[:] = value
+    elif type(current) in {dict, set} and type(value) is type(current):
+        current.clear()  # type: ignore[union-attr] # it is a mapping or a set
+        current.update(value)  # type: ignore[union-attr] # likewise
+    else:
+        setattr(inner, attribute, value)
+
+
+def _kept(module: nn.Module) -> dict[int, Any]:
+    """The memo of a copy in which modules and parameters stand for themselves: they are restored elsewhere."""
+    own = [*module.modules(), *module.parameters(), *module.buffers()]
+    return {id(one): one for one in own}
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy; of a tensor what it holds."""
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, Tensor):
+        memo[id(value)] = copied = value.detach().clone()
+        return copied
+    if type(value) in {list, tuple, set}:
+        return type(value)(_copied(one, memo) for one in value)
+    if type(value) is dict:
+        return {key: _copied(one, memo) for key, one in value.items()}
+    return copy.deepcopy(value, memo)
+
+
+def _same(one: Any, other: Any, depth: int) -> bool:
+    """Whether nothing has changed, as far as can be seen: what is too deep, or shows nothing of itself, counts as unchanged."""
+    if one is other or depth > MOST_DEPTH or isinstance(other, NOT_STATE):
+        return True
+    if type(one) is not type(other):
+        return False
+    for kind, compare in COMPARED:
+        if isinstance(one, kind):
+            return compare(one, other, depth)
+    return _same(getattr(one, "__dict__", None), getattr(other, "__dict__", None), depth + 1)
+
+
+def _same_items(one: Any, other: Any, depth: int) -> bool:
+    return len(one) == len(other) and all(_same(a, b, depth + 1) for a, b in zip(one, other, strict=True))
+
+
+def _same_entries(one: Any, other: Any, depth: int) -> bool:
+    return list(one) == list(other) and all(_same(one[key], other[key], depth + 1) for key in one)
+
+
+def _same_tensors(one: Tensor, other: Tensor, _depth: int) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _same_values(one: Any, other: Any, _depth: int) -> bool:
+    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN is itself
+
+
+COMPARED: tuple[tuple[Any, Callable[[Any, Any, int], bool]], ...] = (
+    (Tensor, _same_tensors),
+    (torch.Generator, lambda one, other, _: torch.equal(one.get_state(), other.get_state())),
+    (random.Random, lambda one, other, _: one.getstate() == other.getstate()),
+    (np.ndarray, lambda one, other, _: one.shape == other.shape and one.tobytes() == other.tobytes()),
+    (list | tuple | deque, _same_items),
+    (Mapping, _same_entries),
+    (int | float | complex | str | bytes | set | frozenset, _same_values),
+)
+"""How values of a kind are compared; other objects by their attributes."""
+
 
 LATER_STEPS = 5
 """Steps between the first check of a candidate and the last."""
@@ -31,21 +169,27 @@ LATER_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Where a step begins: eager's parameters (which of them are trained), buffers and optimizer state, on the host."""
+    """Where a step begins: eager's parameters (which of them are trained), buffers and optimizer state, on the host.
+
+    `attributes` are the plain ones of the model's modules, where they are.
+    """
 
     parameters: State
     trained: tuple[str, ...]
     buffers: State
     optimizer: dict[str, Any] | None
+    attributes: PythonState
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
     """What candidates are compared with. `exact` is `None` where fp64 was impossible, and `why_inexact` says why.
 
-    For each verified step there is a start, eager's snapshot and again's, the exact one, and those of the shaken runs. A large
-    model's fill the memory, so that parameters are kept where somebody asks for them: eager's of every step, the exact ones of
-    the last.
+    For each verified step there is a start, eager's snapshot and again's, the exact one, and those of the shaken and jolted runs
+    (see `numerics`). A large model's fill the memory, so that parameters are kept where somebody asks for them: eager's of every
+    step, the exact ones of the last. `late` is the last step once more by again, after what the candidate does in between.
+    `inputs` are the prepared batches, `generators` the states of the random generators after eager's first step, empty where it
+    drew no random numbers.
     """
 
     starts: tuple[Start, ...]
@@ -53,7 +197,12 @@ class Reference:
     again: tuple[Snapshot, ...]
     exact: tuple[Snapshot, ...] | None
     shaken: tuple[tuple[Snapshot, ...], ...]
+    jolted: tuple[tuple[Snapshot, ...], ...]
+    late: Snapshot
+    batches: int
     why_inexact: str = ""
+    inputs: tuple[Tensor, ...] = ()
+    generators: tuple[Tensor, ...] = ()
 
 
 Build = Callable[..., Ready]
@@ -68,20 +217,35 @@ class Witness:
     device: str
     build: Build
 
-    @property
-    def steps(self) -> int:
-        """How many steps are verified."""
-        return self.options.settings.steps
-
     def reference(self) -> Reference:
         """Everything but the candidate."""
         with worded(Word.EAGER_1ST_RUN_FAIL, Word.EAGER_1ST_RUN_OOM):
-            starts, eager = self._first(self.build(backend=None))
+            ready = self.build(backend=None)
+            batches = len(ready.samples)
+            inputs = tuple(
+                leaf for leaf in pytree.tree_leaves([_parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor)
+            )
+            starts, eager, generators = self._first(ready, max(self.options.settings.steps, batches))
+            del ready
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
-            again = self._spread(self.build(backend=None), starts)
-        shaken = tuple(self._shaken(starts, index) for index in range(self.options.settings.perturbations))
+            *again, late = (_light(one) for _, one in self._whole(self.build(backend=None), starts))
+        epsilon, count = self.options.precision.epsilon, self.options.settings.perturbations
+        shaken_runs = tuple(self._shaken(starts, epsilon, index) for index in range(count))
+        jolted = (self._shaken(starts, jolt_of(epsilon), count),) if jolt_of(epsilon) else ()
         exact, why = self._exact(starts)
-        return Reference(starts=starts, eager=eager, again=again, exact=exact, shaken=shaken, why_inexact=why)
+        return Reference(
+            starts=starts,
+            eager=eager,
+            again=tuple(again),
+            exact=exact,
+            shaken=shaken_runs,
+            jolted=jolted,
+            late=late,
+            batches=batches,
+            why_inexact=why,
+            inputs=inputs,
+            generators=generators,
+        )
 
     def candidate(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
         """The candidate's steps, each with the number of the step that it repeats, one at a time, so that each can be forgotten.
@@ -89,12 +253,15 @@ class Witness:
         After them come some more without being set back, and the last one once again.
         """
         with worded(Word.FAIL_TO_RUN, Word.OOM):
-            yield from enumerate(self.forced(ready, starts))
-            for index in range(LATER_STEPS):
-                self._step(ready, index)
-            last = len(starts) - 1
-            self._set_back(ready, starts[last])
-            yield last, self._step(ready, last)
+            yield from self._whole(ready, starts)
+
+    def _whole(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
+        yield from enumerate(self.forced(ready, starts))
+        for index in range(LATER_STEPS):
+            self._step(ready, index)
+        last = len(starts) - 1
+        self._set_back(ready, starts[last])
+        yield last, self._step(ready, last)
 
     def forced(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[Snapshot]:
         """One step from each start."""
@@ -102,37 +269,39 @@ class Witness:
             self._set_back(ready, start)
             yield self._step(ready, index)
 
-    def _spread(self, ready: Ready, starts: tuple[Start, ...]) -> tuple[Snapshot, ...]:
-        """The same of a run that shows how far rounding goes. Nobody asks for its parameters, and large models have many."""
-        return tuple(replace(one, parameters={}) for one in self.forced(ready, starts))
+    def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...]]:
+        """Eager goes ahead and leaves the starts for the others. Where one step ends, the next begins.
 
-    def _first(self, ready: Ready) -> tuple[tuple[Start, ...], tuple[Snapshot, ...]]:
-        """Eager goes ahead and leaves the starts for the others. Where one step ends, the next begins."""
+        Beside them the random generators after the first step, if it drew from them.
+        """
         starts: list[Start] = []
         found: list[Snapshot] = []
-        for index in range(self.steps):
+        generators: tuple[Tensor, ...] = ()
+        for index in range(steps):
             parameters = found[-1].parameters if found else parameters_of(ready.module)
             starts.append(_start_of(ready, parameters))
-            found.append(self._step(ready, index))
-        return tuple(starts), tuple(found)
+            after = self._step(ready, index)
+            found.append(replace(after, parameters=_shared(after.parameters, parameters)))
+            generators = generators if index else drawn_since(self.options.settings.seed)
+        return tuple(starts), tuple(found), generators
 
     def _step(self, ready: Ready, index: int) -> Snapshot:
-        seed_everything(self.options.settings.seed + index)
+        seed_step(self.options.settings.seed, index)
         loss, outputs = ready.step(ready.samples[index % len(ready.samples)], no_mark)
         return take(ready.module, outputs, loss)
 
     def _set_back(self, ready: Ready, start: Start) -> None:
         load_state(ready.module, start.parameters, start.buffers)
+        restore_python_state(ready.module, start.attributes)
         if ready.optimizer is not None and start.optimizer is not None:
             _load_optimizer(ready.optimizer, start.optimizer)
 
-    def _shaken(self, starts: tuple[Start, ...], index: int) -> tuple[Snapshot, ...]:
-        """Eager from numbers that are off by one rounding each."""
+    def _shaken(self, starts: tuple[Start, ...], epsilon: float, index: int) -> tuple[Snapshot, ...]:
+        """Eager from weights that are off by `epsilon` each."""
         ready = self.build(backend=None)
         generator = torch.Generator().manual_seed(index + 1)
-        epsilon = self.options.precision.epsilon
-        shaken = tuple(replace(one, parameters=_shake(one.parameters, epsilon, generator)) for one in starts)
-        return self._spread(ready, shaken)
+        off = tuple(replace(one, parameters=shaken(one.parameters, epsilon, generator)) for one in starts)
+        return tuple(map(_light, self.forced(ready, off)))
 
     def _exact(self, starts: tuple[Start, ...]) -> tuple[tuple[Snapshot, ...] | None, str]:
         """The fp64 run; models that cannot are compared with eager, and rounding is measured by the shaken runs alone."""
@@ -156,13 +325,20 @@ class Witness:
         return not torch.equal(*masks)
 
 
-def seed_everything(seed: int) -> None:
-    """Seed Python, numpy and torch."""
-    import numpy as np
+def drawn_since(seed: int) -> tuple[Tensor, ...]:
+    """The states of torch's generators, where the first step of `seed` drew numbers; begins that step's numbers once more."""
+    now = _generator_states()
+    seed_step(seed, 0)
+    return now if any(not torch.equal(one, other) for one, other in zip(now, _generator_states(), strict=True)) else ()
 
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the global generator is what benched code uses
-    torch.manual_seed(seed)
+
+def _generator_states() -> tuple[Tensor, ...]:
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    return torch.get_rng_state(), *on_gpus
+
+
+def _parts_of(sample: Sample) -> tuple[Any, ...]:
+    return sample.args, dict(sample.kwargs), sample.target
 
 
 def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]:
@@ -212,6 +388,7 @@ def _start_of(ready: Ready, parameters: State) -> Start:
         trained=tuple(name for name, value in ready.module.named_parameters() if value.requires_grad and state is not None),
         buffers=buffers_of(ready.module),
         optimizer=state,
+        attributes=python_state_of(ready.module),
     )
 
 
@@ -225,23 +402,24 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) ->
                     value.copy_(theirs[name])
 
 
-def _shake(state: State, epsilon: float, generator: torch.Generator) -> State:
-    def shake(value: Tensor) -> Tensor:
-        if not value.is_floating_point():
-            return value
-        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-        return (value.double() * (1 + epsilon * noise)).to(value.dtype)
+def _light(snapshot: Snapshot) -> Snapshot:
+    """Of a run that shows how far rounding goes: nobody asks for its parameters, and large models have many."""
+    return replace(snapshot, parameters={})
 
-    return {name: shake(value) for name, value in state.items()}
+
+def _shared(after: State, before: State) -> State:
+    """The same tensors where nothing has changed: in inference, all of them."""
+    return {name: before[name] if torch.equal(value, before[name]) else value for name, value in after.items()}
 
 
 def _is_random(ready: Ready) -> bool:
     """Whether two steps from the same state have other outputs when only the seed differs. Uses `ready` up."""
-    before, buffers = parameters_of(ready.module), buffers_of(ready.module)
+    before, buffers, attributes = parameters_of(ready.module), buffers_of(ready.module), python_state_of(ready.module)
     kept = []
     for seed in (1, 2):
         seed_everything(seed)
         _, outputs = ready.step(ready.samples[0], no_mark)
         kept.append(take(ready.module, outputs, None).outputs)
         load_state(ready.module, before, buffers)
+        restore_python_state(ready.module, attributes)
     return any(name not in kept[1] or not torch.equal(kept[0][name], kept[1][name]) for name in kept[0])

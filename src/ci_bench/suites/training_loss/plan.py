@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Options, Precision, parse
 
@@ -28,12 +28,13 @@ class TrainingLoss:
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time."""
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
-        cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), cache=Cache.COLD) for arm in candidates)
+        cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         return (
             Stage(kind=StageKind.PREPARE, arms=()),
             *cold,
             Stage(kind=StageKind.VERIFY, arms=case.arms),
+            Stage(kind=StageKind.SEEDS, arms=(REFERENCE_ARM,)),
             *memory,
             Stage(kind=StageKind.TIME, arms=case.arms, launches=None),
         )
@@ -62,7 +63,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("compiled",), times=("step_time",), parity=True),
+        due=Due(checks=("compiled", "refereed"), times=("step_time",), parity=True),
     )
 
 

@@ -1,21 +1,27 @@
 """The worker's half of `training_loss`: one case as a workload. Imports torch; never imported by the parent.
 
-Seed, precision and determinism: weights, data order and masks follow `options.seed`; TF32 is on only for precision `tf32`;
-torch's deterministic mode is off, since it changes what is timed.
+Seed, precision and determinism: weights, data order and masks follow `options.seed`, and every step that is verified begins from
+a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic mode is off, since it changes what is timed.
 """
 
 import math
+from collections.abc import Mapping
 from itertools import cycle
 
 import torch
 from torch import Tensor
 
-from ci_bench.records.case import Case, Check, Outcome
+from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
-from ci_bench.suites.training_loss.corpus import Rows, batches, load_rows, prepare_rows
+from ci_bench.suites.flops import count_flops, peak_facts
+from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
+from ci_bench.suites.numerics import shaken as shake
+from ci_bench.suites.optimizers import longest_memory
+from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
-from ci_bench.suites.training_loss.training import build_trainee, check_own_code
+from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_trainee, check_own_code
 from ci_bench.suites.training_loss.verify import Verifier
 from ci_bench.suites.user_code import resolve_backend
 
@@ -62,9 +68,23 @@ class TrainingWorkload:
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
+        return Evidence(parity=self._verifier().gather(arms), facts=self._work())
+
+    def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
+        """Whole trainings of the reference arm, the one of `arms`, over seeds."""
+        return Evidence(parity=self._verifier().over_seeds(*arms))
+
+    def _verifier(self) -> Verifier:
         test = self._rows("test") if self._options.evaluation else None
-        verifier = Verifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
-        return Evidence(parity=verifier.gather(arms))
+        return Verifier(options=self._options, context=self._context, train=self._rows("train"), test=test)
+
+    def _work(self) -> dict[str, Fact]:
+        """The operations of one eager step of full size, and the device's peak."""
+        rows = self._rows("train")
+        batch = rows.batch(torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device))
+        trainee = build_trainee(self._options, self._start(), device=self._context.device, backend=None)
+        operations = count_flops(lambda: trainee.step(batch))
+        return {"model_flops_per_step": operations, **peak_facts(self._context.device, str(self._options.precision))}
 
     def _rows(self, split: str) -> Rows:
         return load_rows(self._context.scratch, split).to(self._context.device)
@@ -74,7 +94,13 @@ class TrainingWorkload:
 
 
 class TimedTraining:
-    """Training steps over the batches of one epoch, again and again, for the clock."""
+    """Training steps over the batches of one epoch, again and again, for the clock.
+
+    Refereed, a step goes over rows that the epoch's batches hold in another order, from a state that is given.
+    """
+
+    learns = True
+    unrefereed = ""
 
     def __init__(self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str) -> None:
         """Build the trainee and put every batch of full size on the device."""
@@ -85,14 +111,19 @@ class TimedTraining:
         self._start = start
         self._trainee = build_trainee(options, start, device=device, backend=options.backend_of(arm))
         stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
-        full = [batch for indices, batch in stream if len(indices) == self.items]
-        self._batches = cycle(full)
+        self._full = [batch for indices, batch in stream if len(indices) == self.items]
+        self._batches = cycle(self._full)
+        self._batch = self._full[0]
+        self._overwritten: tuple[Batch, Batch] | None = None
+        self.epsilon = options.precision.epsilon
+        self.memory = longest_memory(self._trainee.optimizer.param_groups)
         self._loss: Tensor | None = None
-        torch.manual_seed(options.seed)
+        seed_step(options.seed)
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - the step is compiled as a whole, so it has no parts
         """One training step on the next batch."""
-        self._loss = self._trainee.step(next(self._batches))
+        self._batch = next(self._batches)
+        self._loss = self._trainee.step(self._batch)
 
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, and the weights have moved."""
@@ -108,6 +139,50 @@ class TimedTraining:
             Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {loss:.6g}"),
             Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
         )
+
+    def remember(self) -> None:
+        """Nothing: the rows are kept anyway, and where a step begins is given."""
+
+    def state(self) -> State:
+        """Weights, buffers and what the optimizer keeps, on the host."""
+        return read_state(self._trainee.model, self._trainee.optimizer)
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take a batch of rows drawn from all batches, each of its place, and the next step from `state`."""
+        self.resume()
+        if state is not None:
+            write_state(state, self._trainee.model, self._trainee.optimizer)
+        if self._trainee.scaler is not None:
+            self._trainee.scaler.update(FIRST_LOSS_SCALE)
+        batch = self._drawn(torch.Generator().manual_seed(seed))
+        if shaken:
+            batch = shake(batch, self.epsilon, torch.Generator().manual_seed(shaken))
+        if not moved:
+            self._overwritten = (self._batch, copied(self._batch))
+            batch = self._batch if overwritten(self._batch, batch) else batch
+        self._batches = cycle((batch,))
+        return True
+
+    def _drawn(self, generator: torch.Generator) -> Batch:
+        """A batch in new memory of rows from anywhere in the epoch."""
+        batch: Batch = copied(self._batch)
+        places = torch.randint(len(self._full), (len(batch["labels"]),), generator=generator)
+        rows = torch.randint(len(batch["labels"]), (len(batch["labels"]),), generator=generator)
+        for index, (place, row) in enumerate(zip(places.tolist(), rows.tolist(), strict=True)):
+            for name, values in self._full[place].items():
+                batch[name][index] = values[row]
+        return batch
+
+    def outputs(self) -> State:
+        """Loss, gradients and weights after the last step."""
+        return left_by_training(self._loss, self._trainee.model)
+
+    def resume(self) -> None:
+        """Back to the batches of the epoch."""
+        if self._overwritten is not None:
+            overwritten(*self._overwritten)
+        self._overwritten = None
+        self._batches = cycle(self._full)
 
 
 def _allow_compilations(programs: int) -> None:

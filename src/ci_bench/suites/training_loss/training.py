@@ -5,7 +5,7 @@ Gradients are left in place after the step, so that their norm can be read outsi
 are allocated before the first step, so that the first step has the same guards as all others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from ci_bench.suites.user_code import load_named, resolve_backend
 
 Step = Callable[[Batch], Tensor]
 
+FP32_ROUNDING = 2.0**-24
 FIRST_LOSS_SCALE = 2.0**10
 """Below torch's default of 2**16: a training of a few hundred steps should not spend its first ones searching for the scale."""
 
@@ -34,6 +35,8 @@ class Trainee:
     loss: Callable[[Batch], Tensor]
     autocast: Callable[[], AbstractContextManager[object]]
     compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
+    scaler: torch.amp.GradScaler | None = None
+    """What scales the loss, where the precision needs it."""
 
     def gradient_norm(self) -> float:
         """The global 2-norm of all gradients, accumulated in fp64."""
@@ -43,6 +46,21 @@ class Trainee:
             if parameter.grad is not None
         ]
         return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+
+
+def rounded_rates(
+    optimizer: torch.optim.Optimizer, rates: Sequence[float | Tensor], step: int, generator: torch.Generator
+) -> None:
+    """Give each group of parameters its own of `rates`, off by the rounding of what the optimizer divides by in step `step`.
+
+    Adam and its kin divide by ``1 - beta ** t``. Eager computes that in Python's fp64, a compiled step in fp32, where one
+    rounding of ``beta ** t`` is a share of ``2 ** -24 / (1 - beta ** t)``: the learning rate times ``1 + xi`` of that, xi
+    standard normal. Of an optimizer without betas, or with tensors for them, the rates stay as they are.
+    """
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        betas = [beta for beta in group.get("betas", ()) if isinstance(beta, float) and 0 < beta < 1]
+        share = max((FP32_ROUNDING / (1 - beta ** (step + 1)) for beta in betas), default=0.0)
+        group["lr"] = rate * (1 + share * float(torch.randn((), generator=generator, dtype=torch.float64)))
 
 
 def build_trainee(options: Options, state: State, *, device: str, backend: str | None) -> Trainee:
@@ -70,6 +88,7 @@ def build_trainee(options: Options, state: State, *, device: str, backend: str |
         loss=loss,
         autocast=autocast,
         compile=compiler,
+        scaler=scaler if options.precision is Precision.AMP_FP16 else None,
     )
 
 

@@ -1,35 +1,222 @@
 """Gathers the parity evidence: trains reference, perturbed references and candidates from the same bytes, step by step.
 
-Judging is done elsewhere (`ci_bench.judge.parity.candidates`), from the recorded traces alone. Envelope runs and the statistical
-tier: J = `perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of reference, candidate, and
-reference under other masks.
+Judging is done elsewhere (`ci_bench.judge.parity`), from the recorded traces alone. Envelope runs and the statistical tier: J =
+`perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of reference, candidate, and
+reference under other masks. Every step of every run begins from its own seed, of the run's `mask_seed`, its seed and the step.
+Accuracy is that of the `evaluate` library, by the package's own metric module, loaded by path, so that no hub is needed.
+
+Whether the candidate's random masks match the reference's is asked of both arms' own steps, not assumed: inductor draws its own
+random numbers unless `fallback_random` is set, and even then not everywhere (https://github.com/pytorch/pytorch/issues/141645
+and #142853), and a backend of the user's own may draw in any way. Both arms take the same step, from the same weights on the
+same batch, once for each of `DRAWS` seeds. Where masks match, what one seed changes in the reference's loss and gradients it
+changes in the candidate's as well, also where the candidate computes something else. Where they do not, the candidate must at
+least vary with its draws as the reference does: a backend that drops dropout, or takes one mask again and again, has no other
+masks that would explain a difference.
 """
 
 import hashlib
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import combinations, islice
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from ci_bench.records.case import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
+from ci_bench.records.results import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
 from ci_bench.suites.base import Context
-from ci_bench.suites.training_loss import evaluation
-from ci_bench.suites.training_loss.corpus import Rows, batches
-from ci_bench.suites.training_loss.masks import model_is_random, probe_masks
+from ci_bench.suites.randomness import States, generator_states, moved, seed_step
+from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options
-from ci_bench.suites.training_loss.training import Trainee, build_trainee
+from ci_bench.suites.training_loss.training import Trainee, build_trainee, rounded_rates
+
+
+def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
+    """The predicted class of every row, int64 [rows], on the CPU.
+
+    The forward pass is compiled as the training step was, unless `compiled` is off. The last batch is filled up with repeated
+    rows, so that one shape serves all.
+    """
+    trainee.model.eval()
+
+    def forward(batch: Batch) -> Tensor:
+        with trainee.autocast():
+            return trainee.logits(batch)
+
+    run: Callable[[Batch], Tensor] = trainee.compile(forward) if compiled else forward
+    found = []
+    with torch.no_grad():
+        for indices in torch.arange(len(rows)).split(batch_size):  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            filled = torch.cat([indices, indices[:1].expand(batch_size - len(indices))])
+            found.append(run(rows.batch(filled.to(rows.labels.device))).argmax(dim=-1)[: len(indices)].cpu())
+    trainee.model.train()
+    return torch.cat(found)
+
+
+def accuracy(predictions: Tensor, labels: Tensor, *, cache: Path) -> float:
+    """The share of right predictions, 0..1."""
+    import evaluate
+
+    metric = evaluate.load(str(DATA / "accuracy"), cache_dir=str(cache), keep_in_memory=True)
+    return float(metric.compute(predictions=predictions.tolist(), references=labels.tolist())["accuracy"])
+
+
+def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int, int]:
+    """How many rows only the eager forward pass got right, and how many only the compiled one."""
+    eager_right, compiled_right = eager == labels, compiled == labels
+    return int((eager_right & ~compiled_right).sum()), int((~eager_right & compiled_right).sum())
+
+
+DRAWS = 8
+ELEMENTS = 4096
+"""Of each parameter's gradient, evenly spaced: enough to know one mask from another."""
+
+GRADIENTS_MATCH, LOSSES_MATCH = 0.5, 0.98
+"""From which correlation on masks match: of many numbers by chance never, of eight losses once in 50,000 times."""
+REPEATED = 0.01
+"""The share of the reference's own spread below which two draws are one and the same."""
+LEAST_SPREAD, LARGEST_SPREAD = 0.4, 2.5
+"""What the candidate's draws may spread, on the scale of the reference's, where its numbers are others of the same kind."""
+NOISE = 10.0
+"""Seeds matter where they move a step this many times as far as repeating it does."""
+UNREPEATABLE = 1e-3
+"""A step that repeats itself no better than to this share draws from a generator that nobody seeds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draws:
+    """One step of one arm from each of the seeds, and from the first of them again.
+
+    `losses` is fp64 [DRAWS], `gradients` fp64 [DRAWS, elements]; `again` the gradients of the first seed, repeated. `after` says
+    where the generators stood after the last step.
+    """
+
+    losses: Tensor
+    gradients: Tensor
+    again: Tensor
+    after: States
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it are numbers."""
+        return bool(self.losses.isfinite().all() and self.gradients.isfinite().all() and self.again.isfinite().all())
+
+    @property
+    def noise(self) -> float:
+        """How far apart two steps from one seed are."""
+        return float((self.gradients[0] - self.again).norm())
+
+    @property
+    def spread(self) -> float:
+        """How far apart steps from different seeds are, in the middle."""
+        return float(torch.tensor(self._distances()).median())
+
+    @property
+    def nearest(self) -> float:
+        """How far apart the two most similar of them are."""
+        return min(self._distances())
+
+    @property
+    def size(self) -> float:
+        """The length of a gradient, in the middle."""
+        return float(self.gradients.norm(dim=1).median())
+
+    def _distances(self) -> list[float]:
+        return [float((one - other).norm()) for one, other in combinations(self.gradients, 2)]
+
+
+def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Draws:
+    """Take the trainee's own step from `start`, once for each seed. The trainee's weights and optimizer are used up."""
+    losses, gradients = [], []
+    for index in (*range(DRAWS), 0):
+        trainee.model.load_state_dict(start)
+        seed_step(seed, index)
+        losses.append(float(trainee.step(batch)))
+        gradients.append(_sampled_gradient(trainee))
+    return Draws(
+        losses=torch.tensor(losses[:DRAWS], dtype=torch.float64),
+        gradients=torch.stack(gradients[:DRAWS]),
+        again=gradients[DRAWS],
+        after=generator_states(),
+    )
+
+
+def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses: tuple[float, float]) -> ArmMasks:
+    """Whether the candidate's masks match the reference's.
+
+    `first_losses` are the reference's and the candidate's of the first step of their trainings, the candidate's being the one
+    in which it compiled.
+    """
+    if not (reference.is_finite and candidate.is_finite):
+        return _answer(arm, Masks.ALIGNED, "a step from the start is not finite, so that masks cannot be compared")
+    if reference.spread <= NOISE * reference.noise:
+        if reference.spread <= UNREPEATABLE * reference.size:
+            return _answer(arm, Masks.NO_DROPOUT, "the model draws no random numbers in training")
+        return _answer(arm, Masks.DIFFER, "the eager step itself does not repeat from the same seed: it has its own generator")
+    by_gradient, by_loss = (
+        _correlation(reference.gradients, candidate.gradients),
+        _correlation(reference.losses, candidate.losses),
+    )
+    seen = f"over {DRAWS} seeds, its gradients follow eager's by {by_gradient:.2f}, its losses by {by_loss:.2f}"
+    if by_gradient >= GRADIENTS_MATCH or by_loss >= LOSSES_MATCH:
+        return _of_matching(arm, seen, reference, candidate, first_losses)
+    share = candidate.spread / reference.spread
+    if candidate.nearest < REPEATED * reference.spread or not LEAST_SPREAD <= share <= LARGEST_SPREAD:
+        told = f"{seen}, and they vary {share:.2g} times as much: these are no other masks, so every step is compared as it is"
+        return _answer(arm, Masks.ALIGNED, told)
+    return _answer(arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}")
+
+
+def _of_matching(arm: str, seen: str, reference: Draws, candidate: Draws, first_losses: tuple[float, float]) -> ArmMasks:
+    """Masks match once the step is compiled; in the first step, compiling itself may have drawn some of the numbers before."""
+    expected, first = first_losses
+    spread = float((reference.losses.max() - reference.losses.min()).abs())
+    compiled = float((candidate.losses[0] - reference.losses[0]).abs())
+    apart = abs(first - expected)
+    if max(0.1 * spread, 2 * compiled) < apart <= spread:
+        return _answer(arm, Masks.DIFFER, f"in its first step, which compiles, it draws other random numbers ({seen} after it)")
+    return _answer(arm, Masks.ALIGNED, f"{seen}{_standing(reference, candidate)}")
+
+
+def _correlation(one: Tensor, other: Tensor) -> float:
+    """How what a seed changes in one arm follows what it changes in the other: 1 where masks match, about 0 where not."""
+    first, second = one - one.mean(dim=0), other - other.mean(dim=0)
+    size = float(first.norm() * second.norm())
+    return float((first * second).sum()) / size if size else 0.0
+
+
+def _standing(reference: Draws, candidate: Draws) -> str:
+    """Which generators stand elsewhere after the step; the next one begins from its own seed all the same."""
+    names = moved(reference.after, candidate.after)
+    return f"; after a step, {' and '.join(names)} stands elsewhere" if names else ""
+
+
+def _sampled_gradient(trainee: Trainee) -> Tensor:
+    """At most `ELEMENTS` of every parameter's gradient, fp64, on the CPU; zeros where it has none."""
+    kept = []
+    for parameter in trainee.model.parameters():
+        flat = (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).detach().reshape(-1)
+        kept.append(flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS].to("cpu", torch.float64))
+    return torch.cat(kept)
+
+
+def _answer(arm: str, masks: Masks, detail: str) -> ArmMasks:
+    return ArmMasks(arm=arm, masks=masks, detail=detail)
+
 
 ENVELOPE_STEPS = 50
 MASK_SEED = 7919
 OTHER_MASK_SEED = 104729
+OTHER_START = 1_000_003
+"""Added to a seed, for start weights that no seed of the options has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """One training to do. `steps` limits it; `mask_seed` starts the random numbers of dropout."""
+    """One training to do. `steps` limits it; `mask_seed`, with its seed and the step, starts a step's random numbers."""
 
     arm: str
     role: Role
@@ -51,16 +238,36 @@ class Verifier:
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the candidates among `arms`."""
         seed = self.options.seed
-        traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed)), *self._envelope(seed)]
-        masks = []
+        reference, expected = self._run_and_draw(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
+        traces = [reference, *self._envelope(seed)]
+        masks: list[ArmMasks] = []
         for arm in arms:
             if arm == REFERENCE_ARM:
                 continue
-            found = self._probe(arm)
-            masks.append(found)
-            traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
-            if found.masks is Masks.DIFFER:
+            candidate, draws = self._run_and_draw(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed))
+            first_losses = (_first_loss(reference), _first_loss(candidate))
+            masks.append(compare_masks(arm, expected, draws, first_losses=first_losses))
+            traces.append(candidate)
+            if masks[-1].masks is Masks.DIFFER:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
+        return self._evidence(traces, masks)
+
+    def over_seeds(self, arm: str) -> ParityEvidence:
+        """Trainings that show how well the reference arm learns, and how much of that is the luck of its start.
+
+        Of each seed the reference, and the reference drawn again: from other start weights, under other masks, on the same data.
+        """
+        recipes = [
+            recipe
+            for seed in range(self.options.seed, self.options.seed + self.options.seeds)
+            for recipe in (
+                Recipe(arm=arm, role=Role.REFERENCE, seed=seed),
+                Recipe(arm=arm, role=Role.OTHER_START, seed=seed, mask_seed=OTHER_MASK_SEED),
+            )
+        ]
+        return self._evidence([self._run(recipe) for recipe in recipes], [])
+
+    def _evidence(self, traces: list[Trace], masks: list[ArmMasks]) -> ParityEvidence:
         return ParityEvidence(
             precision=str(self.options.precision),
             epsilon=self.options.precision.epsilon,
@@ -93,39 +300,47 @@ class Verifier:
         ]
         return [self._run(recipe) for recipe in wanted if (recipe.role, recipe.arm, recipe.seed) not in known]
 
-    def _probe(self, arm: str) -> ArmMasks:
-        backend = self.options.backend_of(arm)
-        assert backend is not None, f"{arm} is a candidate, so it has a backend"  # noqa: S101 - our own bug if not
-        trainee = build_trainee(self.options, start_state(self.options, seed=0), device=self.context.device, backend=None)
-        random = model_is_random(trainee, self.train.batch(torch.arange(min(2, len(self.train)))))
-        with self._aligned():
-            return probe_masks(arm, backend, device=self.context.device, random=random)
-
     def _run(self, recipe: Recipe) -> Trace:
-        """Train by a recipe, and evaluate a whole training.
+        """Train by a recipe, and evaluate a whole training."""
+        with self._trained(recipe) as (_, _, trace):
+            return trace
+
+    def _run_and_draw(self, recipe: Recipe) -> tuple[Trace, Draws]:
+        """Train by a recipe, and then probe the masks of the very step that was trained with."""
+        with self._trained(recipe) as (trainee, state, trace):
+            return trace, take_draws(trainee, state, self._first_batch(), seed=recipe.mask_seed)
+
+    @contextmanager
+    def _trained(self, recipe: Recipe) -> Iterator[tuple[Trainee, State, Trace]]:
+        """A trainee after its training, the state that it began from, and what was recorded.
 
         Dynamo is reset first: it counts compilations per code object, and all trainings share the step's. From the ninth on
         (`recompile_limit`) it would run a candidate eagerly without a word.
         """
         torch.compiler.reset()
-        state = start_state(self.options, seed=recipe.seed)
+        state = start_state(self.options, seed=recipe.seed + (OTHER_START if recipe.role is Role.OTHER_START else 0))
         if recipe.role is Role.PERTURBED:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
         backend = self.options.backend_of(recipe.arm)
         with self._aligned():
             trainee = build_trainee(self.options, state, device=self.context.device, backend=backend)
             trace = record_training(trainee, recipe, state=state, verifier=self)
-            return self._evaluated(trace, trainee, self.test) if self.test is not None else trace
+            yield trainee, state, self._evaluated(trace, trainee, self.test) if self.test is not None else trace
+
+    def _first_batch(self) -> Batch:
+        """The batch that every training of the first seed begins with."""
+        stream = batches(self.train, batch_size=self.options.batch_size, seed=self.options.seed, epochs=1)
+        return next(batch for _, batch in stream)
 
     def _evaluated(self, trace: Trace, trainee: Trainee, test: Rows) -> Trace:
         """Accuracy in the arm's own forward pass, and for a candidate where an eager pass of the same weights disagrees."""
         labels, size = test.labels.cpu(), self.options.batch_size
-        predicted = evaluation.predict(trainee, test, batch_size=size)
-        share = evaluation.accuracy(predicted, labels, cache=self.context.scratch / "evaluate")
+        predicted = predict(trainee, test, batch_size=size)
+        share = accuracy(predicted, labels, cache=self.context.scratch / "evaluate")
         if trace.role is not Role.CANDIDATE:
             return replace(trace, accuracy=share)
-        eager = evaluation.predict(trainee, test, batch_size=size, compiled=False)
-        return replace(trace, accuracy=share, disagreements=evaluation.disagreements(eager, predicted, labels))
+        eager = predict(trainee, test, batch_size=size, compiled=False)
+        return replace(trace, accuracy=share, disagreements=disagreements(eager, predicted, labels))
 
     def _aligned(self) -> AbstractContextManager[object]:
         """Ask inductor for eager's random numbers, if the options want that."""
@@ -146,8 +361,11 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
     seen = hashlib.sha256(verifier.train.digest().encode())
     losses: list[float] = []
     norms: list[float] = []
-    torch.manual_seed(recipe.mask_seed + recipe.seed)
+    rates, generator = [group["lr"] for group in trainee.optimizer.param_groups], torch.Generator().manual_seed(recipe.index)
     for step, (indices, batch) in enumerate(islice(stream, total)):
+        if recipe.role is Role.PERTURBED:
+            rounded_rates(trainee.optimizer, rates, step, generator)
+        seed_step(recipe.mask_seed, recipe.seed, step)
         losses.append(float(trainee.step(batch)))
         norms.append(trainee.gradient_norm())
         if step < ENVELOPE_STEPS:
@@ -164,6 +382,12 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
         start=state_digest(state),
         data=seen.hexdigest()[:16],
     )
+
+
+def _first_loss(trace: Trace) -> float:
+    """The loss before any update; nan where it is no number."""
+    first = trace.loss[0] if trace.loss else None
+    return math.nan if first is None else first
 
 
 def _finite(values: list[float]) -> tuple[float | None, ...]:

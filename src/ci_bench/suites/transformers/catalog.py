@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.faults import nearest
+from ci_bench.records.spelling import nearest
 from ci_bench.suites.transformers.options import Model, looks_local
 
 PRESETS = ("bert", "gpt2", "t5", "llama", "vit", "wav2vec2", "whisper")

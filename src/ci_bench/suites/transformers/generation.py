@@ -5,20 +5,22 @@ are not the model. Its tokens are those of `model.generate(do_sample=False)`. A 
 `generate` does; the prompt is processed eagerly in every arm unless the candidate is `whole`.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ci_bench.records.case import Check
+from ci_bench.records.results import Check
 from ci_bench.suites.base import Mark, Part, Unsupported
-from ci_bench.suites.transformers.agreement import Observation, coarse_limit
+from ci_bench.suites.freshness import State, read_state, write_state
+from ci_bench.suites.transformers.agreement import Observation
 from ci_bench.suites.transformers.inputs import Batch, arguments_of, described
 from ci_bench.suites.transformers.options import FIRST_TOKEN, TIMED_AGREES, TOKEN, CacheKind, Options
-from ci_bench.suites.transformers.steps import Parts, check, nothing
+from ci_bench.suites.transformers.parts import Parts
+from ci_bench.suites.transformers.steps import check, nothing
 from ci_bench.suites.transformers.translate import forward_of, has_cuda_graphs
 
 Choose = Callable[[int, Tensor], Tensor]
@@ -37,6 +39,10 @@ def greedy(_: int, logits: Tensor) -> Tensor:
 class Generation:
     """A generation of `new_tokens` for a batch of prompts, again and again."""
 
+    learns = False
+    unrefereed = ""
+    memory = 0.0
+
     def __init__(self, parts: Parts, script: Script | None = None) -> None:
         """`items` are tokens. `script` makes `observe` compare logits after the same tokens."""
         options = parts.recipe.options
@@ -53,7 +59,8 @@ class Generation:
         self._tokens: Tokens = ()
         self._parts = parts
         self._options = options
-        self._batches = cycle(parts.batches)
+        self.epsilon = options.precision.epsilon
+        self._feed = parts.feed
         self._batch: Batch = {}
         self._autocast = parts.autocast
         self._decode = forward_of(parts.candidate, parts.model, {"use_cache": True})
@@ -65,7 +72,7 @@ class Generation:
 
     def step(self, mark: Mark) -> None:
         """One generation for the next prompts."""
-        self._batch = next(self._batches)
+        self._batch = next(self._feed.following)
         self._tokens = self._generate(self._prefill, self._decode, self._batch, mark, greedy)
 
     def _generate(
@@ -107,9 +114,9 @@ class Generation:
         states = output.encoder_last_hidden_state
         return {"encoder_outputs": (states.clone() if self._keep_encoded else states,)}
 
-    def observe(self) -> Observation:
+    def observe(self, *, lightly: bool = False) -> Observation:  # noqa: ARG002 - logits of single tokens are small
         """The logits of every token of the next prompts, after the script's tokens where there is one."""
-        self._batch = next(self._batches)
+        self._batch = next(self._feed.following)
         seen: dict[str, Tensor] = {}
         given = self.script[len(self.observed)] if self.script else None
 
@@ -123,24 +130,58 @@ class Generation:
 
     def finish(self) -> tuple[Check, ...]:
         """Every token of the last timed generation is the likeliest by the model itself, but for rounding."""
-        arm, limit = self._parts.arm, coarse_limit(self._parts.recipe.options.precision.epsilon)
+        arm, limit = self._parts.arm, math.sqrt(self.epsilon)
+        gaps, finite = self._scored()
+        checks = (check("finite_output", arm, passed=finite, detail=f"logits of {len(gaps)} tokens"),)
+        if self._parts.candidate is None:
+            return checks
+        worst = float(gaps.max())
+        told = f"the timed tokens are the model's own likeliest within {worst:.2g} of the logits' size (limit {limit:.2g})"
+        return (*checks, check(TIMED_AGREES, arm, passed=worst <= limit, detail=told))
+
+    def _scored(self) -> tuple[Tensor, bool]:
+        """How far each token of the last generation is from the model's own likeliest, fp32 [tokens, batch]; are all finite?
+
+        By the model as it is, uncompiled, after the same tokens; in units of the logits' root mean square.
+        """
         gaps, finite = [], []
 
         def choose(number: int, logits: Tensor) -> Tensor:
             row = logits[:, -1].float()
             token = self._tokens[number]
             size = row.square().mean().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
-            gaps.append(float((row.amax(dim=-1) - row.gather(-1, token)[:, 0]).max() / size))
+            gaps.append((row.amax(dim=-1) - row.gather(-1, token)[:, 0]) / size)
             finite.append(bool(torch.isfinite(row).all()))
             return token
 
         own = partial(self.model, use_cache=True)
         self._generate(partial(own, **last_logits_only(self.model)), own, self._batch, nothing, choose)
-        checks = (check("finite_output", arm, passed=all(finite), detail=f"logits of {len(finite)} tokens"),)
-        if self._parts.candidate is None:
-            return checks
-        told = f"the timed tokens are the model's own likeliest within {max(gaps):.2g} of the logits' size (limit {limit:.2g})"
-        return (*checks, check(TIMED_AGREES, arm, passed=max(gaps) <= limit, detail=told))
+        return torch.stack(gaps), all(finite)
+
+    def remember(self) -> None:
+        """Nothing: prompts are drawn, and no generation changes the weights."""
+
+    def state(self) -> State:
+        """The weights and buffers, on the host."""
+        return read_state(self.model)
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take prompts drawn from another seed from now on."""
+        if state is not None:
+            write_state(state, self.model)
+        return self._feed.refresh(seed, None if moved else self._batch, shaken)
+
+    def outputs(self) -> State:
+        """Whether each token is the model's own likeliest after those before it, up to rounding; bool [tokens, batch].
+
+        Tokens cannot be held against another arm's: where two are as likely, rounding chooses, and all after it differ.
+        """
+        gaps, _ = self._scored()
+        return {"outputs.likeliest": gaps <= math.sqrt(self.epsilon)}
+
+    def resume(self) -> None:
+        """Back to the prepared prompts."""
+        self._feed.resume()
 
 
 def require_generation(model: Any, options: Options) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.optimizers import make_optimizer, same_in_fp64
+from ci_bench.suites.optimizers import longest_memory, make_optimizer, same_in_fp64
 from ci_bench.suites.transformers.options import Options, Precision
 
 SMALLEST_EPS = 1e-4
@@ -36,11 +36,11 @@ class Shadow:
     """The same optimizer on the CPU in fp64, on weights that are a model's at the beginning, again and again."""
 
     def __init__(self, options: Options, model: nn.Module) -> None:
-        """Copies the weights that are trained."""
+        """Copies the weights that are trained, as `starts`."""
         trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self._start = {name: value.detach().cpu().clone() for name, value in trained.items()}
-        self._weights = {name: nn.Parameter(value.to(torch.float64, copy=True)) for name, value in self._start.items()}
-        weights = next(iter(self._start.values())).dtype
+        self.starts = {name: value.detach().cpu().clone() for name, value in trained.items()}
+        self._weights = {name: nn.Parameter(value.to(torch.float64, copy=True)) for name, value in self.starts.items()}
+        weights = next(iter(self.starts.values())).dtype
         given = same_in_fp64(options.optimizer, options.optimizer_options, weights)
         holder = nn.ParameterList(self._weights.values())
         self._optimizer = build_optimizer(replace(options, optimizer_options=given), holder, "cpu")
@@ -49,19 +49,19 @@ class Shadow:
         """Put a model's weights back to where they began."""
         with torch.no_grad():
             for name, value in model.named_parameters():
-                if name in self._start:
-                    value.copy_(self._start[name])
+                if name in self.starts:
+                    value.copy_(self.starts[name])
 
     def changes(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """How far each weight should move after these gradients; the optimizer's state goes on from call to call."""
         with torch.no_grad():
             for name, weight in self._weights.items():
-                weight.copy_(self._start[name])
+                weight.copy_(self.starts[name])
                 weight.grad = gradients[name].double() if name in gradients else None
         self._optimizer.step()
-        return {name: weight.detach() - self._start[name].double() for name, weight in self._weights.items()}
+        return {name: weight.detach() - self.starts[name].double() for name, weight in self._weights.items()}
 
-    def moved(self, model: nn.Module) -> dict[str, Tensor]:
-        """How far each weight of a model is from where it began."""
-        values = dict(model.named_parameters())
-        return {name: values[name].detach().cpu().double() - start.double() for name, start in self._start.items()}
+    @property
+    def memory(self) -> float:
+        """The optimizer's longest memory: Adam's second beta, 0 where there is none."""
+        return longest_memory(self._optimizer.param_groups)

@@ -7,10 +7,10 @@ of memory, then costs its own row and no other's.
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice, product
-from typing import Any
+from typing import Any, ClassVar
 
 from ci_bench.errors import BadConfig
-from ci_bench.records.case import Case, Due
+from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
@@ -48,6 +48,10 @@ class Transformers:
 
     name = "transformers"
     worker = "ci_bench.suites.transformers.run"
+    exports: ClassVar[Mapping[str, str]] = {
+        "transformers-benchmark": "ci_bench.formats.transformers_benchmark:write_files",
+        "transformers-log": "ci_bench.formats.transformers_benchmark:export_log",
+    }
     preload = (
         "torch",
         "torch._dynamo",
@@ -71,7 +75,7 @@ class Transformers:
         """Prepare, compile from cold, verify, then memory and time. An arm's process by itself is asked for its VRAM, too."""
         options = parse(case.params)
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
-        cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), cache=Cache.COLD) for arm in candidates)
+        cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         peaks = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         looks = tuple(Stage(kind=StageKind.VERIFY, arms=(arm,)) for arm in case.arms if candidates)
         return (
@@ -156,7 +160,8 @@ def _case(options: Options, entry: str | None) -> Case:
 def _owed(options: Options) -> tuple[str, ...]:
     """The checks of a candidate. `compiled` comes from the engine, which counts dynamo's graphs."""
     compiled = ("compiled",) if options.candidate and options.candidate.way is Way.DYNAMO else ()
-    return (*compiled, AGREES, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
+    refereed = ("refereed",) if options.speed else ()
+    return (*compiled, AGREES, *refereed, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
 
 
 def _point(options: Options) -> str:

@@ -5,6 +5,7 @@ CUDA_VISIBLE_DEVICES is set, so the GPU is found by its UUID.
 """
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -18,6 +19,8 @@ import torch
 
 STATUS = Path("/proc/self/status")
 MOST_EVENTS = 200_000
+MOST_BYTES = 3_500_000
+"""Of a timeline's file, which is kept with the run: what comes later is left out, and the last line says how much."""
 SHOWN_SITES = 6
 OWN_FRAMES = ("/torch/", "/ci_bench/", "<frozen", "<string>", "??")
 """Parts of file names that are not where a model allocates."""
@@ -111,9 +114,13 @@ class Timeline:
         return traces[index] if index < len(traces) else []
 
     def write(self, path: Path) -> None:
-        """Keep the events as JSON, one on each line: torch's own file is a pickle."""
-        with path.open("w", encoding="utf-8") as file:
-            for event in self.events():
+        """Keep the events as JSON, one on each line, compressed (gzip): torch's own file is a pickle."""
+        events = self.events()
+        with path.open("wb") as packed, gzip.open(packed, "wt", encoding="utf-8") as file:
+            for number, event in enumerate(events):
+                if packed.tell() > MOST_BYTES:
+                    file.write(json.dumps({"left_out": len(events) - number}) + "\n")
+                    break
                 frames = [f"{frame['filename']}:{frame['line']} {frame['name']}" for frame in event.get("frames", ())]
                 kept = {key: event[key] for key in ("action", "addr", "size", "time_us") if key in event}
                 file.write(json.dumps({**kept, "frames": frames}) + "\n")

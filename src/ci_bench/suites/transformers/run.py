@@ -6,15 +6,16 @@ deterministic mode is off, since it changes what is timed; dropout is off unless
 
 import torch
 
-from ci_bench.records.case import Case
+from ci_bench.records.results import Case
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
 from ci_bench.suites.transformers.inputs import Inputs, require_length
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.optimizers import build_optimizer
 from ci_bench.suites.transformers.options import Attention, Mode, Options, Precision, parse
+from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
-from ci_bench.suites.transformers.steps import Inference, Observed, Training, make_parts
+from ci_bench.suites.transformers.steps import Inference, Observed, Training
 from ci_bench.suites.transformers.translate import check_candidate
 from ci_bench.suites.transformers.verify import Verifier
 

@@ -5,31 +5,28 @@ gradients stay after it, so that they can be read without changing it. Inputs ta
 """
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from itertools import cycle
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ci_bench.records.case import Check, Outcome
-from ci_bench.suites.base import Compiler, Mark, Part, Program
-from ci_bench.suites.transformers.agreement import Observation, coarse_limit, relative_error
-from ci_bench.suites.transformers.inputs import Batch, Inputs, described, task_of
-from ci_bench.suites.transformers.network import Recipe
+from ci_bench.records.results import Check, Outcome
+from ci_bench.suites.base import Mark, Part, Program
+from ci_bench.suites.freshness import State, left_by_training, read_state, write_state
+from ci_bench.suites.numerics import agree_coarsely
+from ci_bench.suites.optimizers import longest_memory
+from ci_bench.suites.transformers.agreement import Change, Observation
+from ci_bench.suites.transformers.inputs import Batch, described, task_of
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
-from ci_bench.suites.transformers.options import STEP_PARTS, TIMED_AGREES, Candidate, Precision
-from ci_bench.suites.transformers.translate import compiled, compiler_of, forward_of, tensors_of
+from ci_bench.suites.transformers.options import STEP_PARTS, TIMED_AGREES, Precision
+from ci_bench.suites.transformers.parts import Parts
+from ci_bench.suites.transformers.translate import compiled, forward_of, tensors_of
 
-AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
 UPDATE_ROUNDINGS = 4.0
 """An update should be seen where the gradient times the learning rate is this many roundings of the weight."""
 FIRST_LOSS_SCALE = 2.0**10
 """Below torch's default of 2**16: a few timed steps should not be spent on searching for the scale."""
-
-Autocast = Callable[[], AbstractContextManager[object]]
 
 
 class Observed(Program, Protocol):
@@ -39,50 +36,16 @@ class Observed(Program, Protocol):
     inputs: str
     """The shapes of a batch."""
 
-    def observe(self) -> Observation:
-        """Take the next step, as timed, and return what came of it, on the CPU."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
-    """What every program is made of: a fresh model, its batches, the arguments of each call, its autocast."""
-
-    recipe: Recipe
-    arm: str
-    candidate: Candidate | None
-    model: nn.Module
-    batches: tuple[Batch, ...]
-    fixed: dict[str, bool] = field(default_factory=dict)
-
-    @property
-    def autocast(self) -> Autocast:
-        """Autocast where the precision says so; the reference in fp64 has none."""
-        kind = None if self.recipe.exact else AUTOCAST.get(self.recipe.options.precision)
-        device = self.recipe.device.partition(":")[0]
-        return nullcontext if kind is None else lambda: torch.autocast(device, dtype=kind)
-
-    @property
-    def compiler(self) -> Compiler:
-        """What translates the arm."""
-        return compiler_of(self.candidate)
-
-
-def make_parts(recipe: Recipe, arm: str) -> Parts:
-    """Build an arm's model and inputs; the same bytes for every arm."""
-    model = recipe.build()
-    inputs = Inputs(options=recipe.options, model=model, dtype=recipe.dtype, device=recipe.device, exact=recipe.exact)
-    return Parts(
-        recipe=recipe,
-        arm=arm,
-        candidate=recipe.options.candidate_of(arm),
-        model=model,
-        batches=inputs.batches(),
-        fixed=inputs.fixed(),
-    )
+    def observe(self, *, lightly: bool = False) -> Observation:
+        """Take the next step, as timed, and return what came of it, on the CPU; `lightly`: of what is large, its norm alone."""
 
 
 class Inference:
     """A forward pass, again and again."""
+
+    learns = False
+    unrefereed = ""
+    memory = 0.0
 
     def __init__(self, parts: Parts) -> None:
         """`items` are rows."""
@@ -91,8 +54,9 @@ class Inference:
         self.compiler = parts.compiler
         self.model = parts.model
         self.inputs = described(parts.batches[0])
+        self.epsilon = parts.recipe.options.precision.epsilon
         self._parts = parts
-        self._batches = cycle(parts.batches)
+        self._feed = parts.feed
         self._batch: Batch = {}
         self._forward = forward_of(parts.candidate, parts.model, parts.fixed)
         self._autocast = parts.autocast
@@ -101,11 +65,11 @@ class Inference:
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - one part is the whole
         """One forward pass. The output before it is let go first, so that no two of them are in the peak."""
         self._output = None
-        self._batch = next(self._batches)
+        self._batch = next(self._feed.following)
         with torch.no_grad(), self._autocast():
             self._output = self._forward(**self._batch)
 
-    def observe(self) -> Observation:
+    def observe(self, *, lightly: bool = False) -> Observation:  # noqa: ARG002 - outputs are small
         """The output tensors, by place."""
         self.step(lambda: None)
         return Observation(
@@ -120,16 +84,43 @@ class Inference:
         if self._parts.candidate is None:
             return checks
         with torch.no_grad(), self._autocast():
-            own = list(tensors_of(self.model(**self._batch, **self._parts.fixed)).values())
-        limit = coarse_limit(self._parts.recipe.options.precision.epsilon)
-        worst = max((relative_error(one, two) for one, two in zip(timed, own, strict=False)), default=math.inf)
-        same = len(timed) == len(own) and worst <= limit
-        told = f"the last timed output is off the model's own by {worst:.2g} of its norm (limit {limit:.2g})"
-        return (*checks, check(TIMED_AGREES, arm, passed=same, detail=told))
+            own = tensors_of(self.model(**self._batch, **self._parts.fixed))
+        named = {f"output: {place}": value for place, value in tensors_of(self._output).items()}
+        looked = agree_coarsely(
+            named,
+            {f"output: {place}": value for place, value in own.items()},
+            epsilon=self._parts.recipe.options.precision.epsilon,
+        )
+        told = f"the last timed output against the model's own: {looked.detail}"
+        return (*checks, check(TIMED_AGREES, arm, passed=looked.outcome is Outcome.PASS, detail=told))
+
+    def remember(self) -> None:
+        """Nothing: inputs are drawn, and no step changes the weights."""
+
+    def state(self) -> State:
+        """The weights and buffers, on the host."""
+        return read_state(self.model)
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take inputs drawn from another seed from now on."""
+        if state is not None:
+            write_state(state, self.model)
+        return self._feed.refresh(seed, None if moved else self._batch, shaken)
+
+    def outputs(self) -> State:
+        """The output tensors of the last pass, by place."""
+        return {f"outputs.{name}": value for name, value in tensors_of(self._output).items()}
+
+    def resume(self) -> None:
+        """Back to the prepared inputs."""
+        self._feed.resume()
 
 
 class Training:
     """A training step, again and again."""
+
+    learns = True
+    unrefereed = ""
 
     def __init__(self, parts: Parts) -> None:
         """`items` are rows. An arm compiled as a whole has no parts."""
@@ -138,8 +129,10 @@ class Training:
         self.compiler = parts.compiler
         self.model = parts.model
         self.inputs = described(parts.batches[0])
+        self.epsilon = options.precision.epsilon
         self._parts = parts
-        self._batches = cycle(parts.batches)
+        self._feed = parts.feed
+        self._batch: Batch = {}
         self._autocast = parts.autocast
         self._own_loss = task_of(parts.model) is not None
         self._optimizer = build_optimizer(options, parts.model, parts.recipe.device)
@@ -156,7 +149,7 @@ class Training:
 
     def step(self, mark: Mark) -> None:
         """One training step on the next batch."""
-        batch = next(self._batches)
+        self._batch = batch = next(self._feed.following)
         self._loss = self._train(batch, mark) if self._whole is None else self._whole(batch, nothing)
 
     def _train(self, batch: Batch, mark: Mark) -> Tensor:
@@ -172,27 +165,41 @@ class Training:
         mark()
         return loss.detach()
 
-    def observe(self) -> Observation:
-        """Loss, every gradient, and how far every weight moved, from the weights that training starts from.
+    def observe(self, *, lightly: bool = False) -> Observation:
+        """Loss, every gradient, and what became of every weight, from the weights that training starts from.
 
         Every observed step starts from those: where they had moved, the rounding of the step before would be in all that follows.
-        What the optimizer should have done is told by the same optimizer in fp64 from the arm's own gradients: Adam makes a whole
-        update of the rounding of a tiny gradient, and that is not the optimizer's fault.
         """
         if self._shadow is None:
             self._shadow = Shadow(self._parts.recipe.options, self.model)
         self._shadow.restore(self.model)
         self.step(nothing)
-        values, gradients = {"loss: of the step": self._loss.cpu().reshape(1)}, {}
-        for name, value in self.model.named_parameters():
-            if value.grad is not None:
-                gradients[name] = value.grad.detach().cpu().clone()
-                values[f"gradient: {name}"] = gradients[name]
-        expected = {f"weight change: {name}": value for name, value in self._shadow.changes(gradients).items()}
-        moved = self._shadow.moved(self.model)
-        return Observation(
-            values={**values, **{f"weight change: {name}": value for name, value in moved.items()}}, expected=expected
-        )
+        loss = {"loss: of the step": self._loss.cpu().reshape(1)}
+        gradients = {
+            name: value.grad.detach().cpu().clone() for name, value in self.model.named_parameters() if value.grad is not None
+        }
+        if lightly:
+            norms = {f"gradient norm: {name}": torch.linalg.vector_norm(value).reshape(1) for name, value in gradients.items()}
+            return Observation(values={**loss, **norms})
+        values = {**loss, **{f"gradient: {name}": value for name, value in gradients.items()}}
+        if self._parts.recipe.exact:
+            return Observation(values=values)
+        return Observation(values=values, changes=self._changes(gradients))
+
+    @property
+    def memory(self) -> float:
+        """The optimizer's longest memory."""
+        return longest_memory(self._optimizer.param_groups)
+
+    def _changes(self, gradients: dict[str, Tensor]) -> dict[str, Change]:
+        assert self._shadow is not None, "the weights were put back by it"  # noqa: S101 - our own bug if not
+        weights = dict(self.model.named_parameters())
+        return {
+            f"weight change: {name}": Change(
+                start=self._shadow.starts[name], after=weights[name].detach().cpu().clone(), ideal=ideal
+            )
+            for name, ideal in self._shadow.changes(gradients).items()
+        }
 
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, gradients exist and are finite, and the weights that have one have moved."""
@@ -208,6 +215,29 @@ class Training:
             check("gradients", arm, passed=sound, detail=counted + ("" if sound else ", and not all of it is finite")),
             check("updates_weights", arm, passed=updated, detail=f"{len(moved)} tensors moved while timed{lazy}"),
         )
+
+    def remember(self) -> None:
+        """Nothing: inputs are drawn, and where a step begins is given."""
+
+    def state(self) -> State:
+        """Weights, buffers and what the optimizer keeps, on the host."""
+        return read_state(self.model, self._optimizer)
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take batches drawn from another seed from now on, and the next step from `state`, at the first scale of the loss."""
+        if state is not None:
+            write_state(state, self.model, self._optimizer)
+        if self._scaler.is_enabled():
+            self._scaler.update(FIRST_LOSS_SCALE)
+        return self._feed.refresh(seed, None if moved else self._batch, shaken)
+
+    def outputs(self) -> State:
+        """Loss, gradients and weights after the last step."""
+        return left_by_training(self._loss, self.model)
+
+    def resume(self) -> None:
+        """Back to the prepared batches."""
+        self._feed.resume()
 
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
         """The names of those that have moved, and of those that have not but should."""

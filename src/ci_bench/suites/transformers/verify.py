@@ -1,43 +1,71 @@
 """What is found out about a case beside its times: that the arms agree, and how large the model and its work are.
 
 The timed programs themselves take the steps that are compared: same batch, same formats, same mode. The reference is the same
-program in fp64, from the same bytes. One model lives at a time.
+program in fp64, from the same bytes. Every step of every arm begins from its own seed. One model lives at a time.
+
+For the other side of a paired run: what the eager arm computed, outputs or logits, in training loss and gradients, without what
+the optimizer made of them (Adam makes a whole update of the rounding of a tiny gradient). Every observed step of a training
+begins from the same weights, so that all of them are comparable.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
-from ci_bench.records.case import Better, Check, Fact, Lane, Launch, Metric, Outcome, Unit
-from ci_bench.suites.base import Context, Evidence
-from ci_bench.suites.transformers.agreement import (
-    Mismatch,
-    Observation,
-    agreement,
-    disagrees,
-    errors_of,
-    limits_of,
-    same_formats,
-    scales_of,
-)
-from ci_bench.suites.transformers.flops import count_flops, peak_flops_per_s
+from ci_bench.records.results import Better, Check, Fact, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.suites.base import Computed, Context, Evidence
+from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.flops import count_flops, peak_facts
+from ci_bench.suites.numerics import jolt_of
+from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
-from ci_bench.suites.transformers.inputs import task_of
+from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
 from ci_bench.suites.transformers.options import AGREES, PROCESS_VRAM, REFERENCE_ARM, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, is_out_of_memory, process_vram, sites_at_peak, told_sites
-from ci_bench.suites.transformers.steps import Observed, nothing
+from ci_bench.suites.transformers.steps import Observed, Training, nothing
 
 logger = logging.getLogger(__name__)
 
 STEPS = 2
-"""Steps that are compared: what is stale, or adds up, shows in the second."""
+"""Steps that are compared at least, and in full: what is stale, or adds up, shows in the second."""
 SETTLING_CALLS = 3
 
 Open = Callable[[Recipe, str, Script | None], Observed]
+
+
+@dataclass(kw_only=True, slots=True)
+class Beginning:
+    """What a program begins with, looked at before its first step: digests of weights and inputs."""
+
+    recipe: Recipe
+    start: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+
+    def look(self, program: Observed) -> None:
+        """Take the digests of a fresh program's weights and batches."""
+        recipe = self.recipe
+        batches = Inputs(options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device).batches()
+        self.start = digests(program.model.named_parameters())
+        self.inputs = tuple(digest(value) for batch in batches for value in batch.values())
+
+    def computed(self, eager: Observation, exact: Observation | None, shaken: Observation) -> Computed:
+        """What the eager arm computed, the truth where there is one, and what comes of shaken weights (see `shake_of`)."""
+        epsilon = self.recipe.options.precision.epsilon
+        return Computed(
+            arm=REFERENCE_ARM,
+            epsilon=epsilon,
+            outputs=eager.values,
+            start=self.start,
+            inputs=self.inputs,
+            runs=() if jolt_of(epsilon) else [shaken.values],
+            jolts=[shaken.values] if jolt_of(epsilon) else (),
+            truth=None if exact is None else exact.values,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +81,7 @@ class Verifier:
         candidate = self.recipe.options.candidate
         if candidate is None:
             seen = self.look(REFERENCE_ARM)
+            self._keep_alone()
             return replace(seen, facts={**seen.facts, **self._facts()})
         return Evidence(checks=(self._compare(candidate.arm),), facts=self._facts())
 
@@ -73,54 +102,84 @@ class Verifier:
         return Evidence(metrics=() if used is None else (_bytes(PROCESS_VRAM, arm, used),), facts=facts)
 
     def _timeline(self, arm: str, program: Observed) -> dict[str, Fact]:
-        """Record one steady step. The events stay in the case's scratch folder, the lines at the peak in the results."""
+        """Record one steady step. The events are kept beside the results, the lines at the peak in them."""
         timeline = Timeline(self.context.device)
         with timeline.record():
             program.step(nothing)
-        timeline.write(self.context.scratch / f"memory-timeline-{_plain(arm)}.jsonl")
+        timeline.write(self.context.attachments / f"memory-timeline-{_plain(arm)}.jsonl.gz")
         peak, sites = sites_at_peak(timeline.events())
         return {f"step_peak_bytes_{_plain(arm)}": peak, f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000]}
 
     def _compare(self, arm: str) -> Check:
-        """The candidate against the reference in fp64; the eager arm says what rounding does.
+        """The candidate against the reference in fp64; eager runs, one from shaken weights, say what rounding does.
 
         Without dropout even where it is timed with it: no compiler draws the random numbers that eager draws.
         """
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
         try:
-            exact, script = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None)
+            exact, script, _ = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None, self.steps)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
+            self._keep(recipe, None, None)
             return _unknown(arm, error)
-        eager, _ = self._observe(recipe, REFERENCE_ARM, script)
-        scales = scales_of(exact)
-        try:
-            noise = errors_of(eager, exact, scales)
-        except Mismatch as mismatch:
-            return disagrees(arm, f"the eager arm itself cannot be compared with fp64: {mismatch}")
-        seen, _ = self._observe(recipe, arm, script)
-        try:
-            same_formats(seen, {name: value.dtype for name, value in eager.values.items()})
-            errors = errors_of(seen, exact, scales)
-        except Mismatch as mismatch:
-            return disagrees(arm, str(mismatch))
-        return agreement(arm, errors, noise, limits_of(noise, scales, self.recipe.options.precision.epsilon))
+        reference, memory = self._keep(recipe, exact, script)
+        seen, _, _ = self._observe(recipe, arm, script, self.steps)
+        check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
+        return replace(check, detail=f"{self.steps} steps over all {self.recipe.options.prepared_inputs} batches: {check.detail}")
 
-    def _observe(self, recipe: Recipe, arm: str, script: Script | None) -> tuple[Observation, Script | None]:
-        """All that came of the first steps. For a generation the tokens, too: the other arms take the same."""
+    @property
+    def steps(self) -> int:
+        """How many steps are compared: every batch that takes turns."""
+        return max(STEPS, self.recipe.options.prepared_inputs)
+
+    def _keep_alone(self) -> None:
+        """What the only arm of a case computes is held against the other side's, though no other arm is."""
+        recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
+        exact, script = None, None
+        try:
+            exact, script, _ = self._observe(replace(recipe, exact=True), REFERENCE_ARM, None, self.steps)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            logger.warning("the reference in fp64: %s", error)
+        self._keep(recipe, exact, script)
+
+    def _keep(self, recipe: Recipe, exact: Observation | None, script: Script | None) -> tuple[Reference, float]:
+        """Observe the eager arm, once from shaken weights, and keep what it computes for the other side.
+
+        Returns what candidates are held against (eager itself where there is no fp64), and the optimizer's memory.
+        """
+        begun = Beginning(recipe=recipe)
+        eager, _, memory = self._observe(recipe, REFERENCE_ARM, script, self.steps, begun.look)
+        shake = shake_of(self.recipe.options.precision.epsilon)
+        shaken, _, _ = self._observe(replace(recipe, shake=shake), REFERENCE_ARM, script, 1)
+        self.context.keep(begun.computed(eager, exact, shaken))
+        return Reference(exact=eager if exact is None else exact, eager=eager, shaken=shaken), memory
+
+    def _observe(
+        self, recipe: Recipe, arm: str, script: Script | None, steps: int, look: Callable[[Observed], None] = lambda _: None
+    ) -> tuple[Observation, Script | None, float]:
+        """All that came of the first steps. For a generation the tokens, too: the other arms take the same.
+
+        Of a training's later batches, losses and the norms of gradients: gradients of a large model fill the memory. The last
+        value is the optimizer's memory. `look` sees the program before its first step.
+        """
         program = self.open_program(recipe, arm, script)
+        look(program)
         values: dict[str, Tensor] = {}
-        expected: dict[str, Tensor] = {}
-        for step in range(1, 1 + STEPS):
-            one = program.observe()
-            values |= {_of_step(name, step): value for name, value in one.values.items()}
-            expected |= {_of_step(name, step): value for name, value in one.expected.items()}
-            self.context.progress(f"{arm} (fp64)" if recipe.exact else arm, step, STEPS)
+        changes: dict[str, Change] = {}
+        for step in range(1, 1 + steps):
+            seed_step(recipe.options.seed, step)
+            one = program.observe(lightly=step > STEPS)
+            values |= {f"{name} (step {step})": value for name, value in one.values.items()}
+            changes |= {f"{name} (step {step})": change for name, change in one.changes.items()}
+            self.context.progress(f"{arm} (fp64)" if recipe.exact else arm, step, steps)
         tokens = program.observed if isinstance(program, Generation) else None
+        memory = program.memory if isinstance(program, Training) else 0.0
         del program
         forget(recipe.device)
-        return Observation(values=values, expected=expected), tokens
+        return Observation(values=values, changes=changes), tokens, memory
 
     def _facts(self) -> dict[str, Fact]:
         """The size of the model and of one eager step's work."""
@@ -139,14 +198,7 @@ class Verifier:
         }
         if options.mode is Mode.TRAINING:
             facts["loss"] = "the model's own" if task_of(model) else "a fixed projection of its main output"
-        peak = peak_flops_per_s(self.recipe.device, options.precision)
-        return facts if peak is None else {**facts, "peak_flops_per_s": peak}
-
-
-def _of_step(name: str, step: int) -> str:
-    """``gradient of step 2: lm_head.weight``."""
-    kind, _, place = name.partition(": ")
-    return f"{kind} of step {step}: {place}"
+        return {**facts, **peak_facts(self.recipe.device, options.precision)}
 
 
 def _unknown(arm: str, error: BaseException) -> Check:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from ci_bench.suites.torchbench.huggingface_table import HUGGINGFACE, Listed
+from ci_bench.suites.torchbench.catalogue import HUGGINGFACE, Listed
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 

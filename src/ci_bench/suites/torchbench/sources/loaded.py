@@ -1,14 +1,18 @@
-"""What every source of models gives: a module on the CPU, samples to feed it, a loss, and what is peculiar about it."""
+"""What every source of models gives: a module on the CPU, samples to feed it, a loss, and what is peculiar about it.
+
+Owns also which module loads which source.
+"""
 
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import Options, Source
 
 Loss = Callable[[Any, Any], Tensor]
 """Outputs and target to a scalar."""
@@ -65,3 +69,18 @@ def leading_rows(sample: Sample) -> int | None:
 def optional(package: str) -> Any:
     """A package that ci-bench does not ask for. Raises `ImportError` where it is not installed."""
     return importlib.import_module(package)
+
+
+_MODULES = {
+    Source.ZOO: "zoo",
+    Source.TORCHBENCH: "checkout",
+    Source.HUGGINGFACE: "huggingface",
+    Source.TIMM: "timm_models",
+    Source.OWN: "own",
+}
+
+
+def find_loader(source: Source) -> Loader:
+    """The `load` of a source's module, imported when it is asked for."""
+    loader: Loader = import_module(f"ci_bench.suites.torchbench.sources.{_MODULES[source]}").load
+    return loader

@@ -1,4 +1,4 @@
-"""What a case asks to be done to a loaded model, whatever its source: batches of several sizes, checkpointing, quantisation."""
+"""What a case asks to be done to a loaded model, whatever its source: batches of several sizes, checkpointing."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import Unsupported
 from ci_bench.suites.torchbench.options import Options
-from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample, optional
+from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 SHARES = (1.0, 0.5, 0.75, 1.25, 1.5)
 
@@ -21,8 +21,6 @@ def transformed(loaded: Loaded, options: Options) -> Loaded:
         loaded = varied(loaded, options.settings.seed)
     if options.settings.activation_checkpointing:
         _checkpoint(loaded)
-    if options.settings.quantization:
-        _quantize(loaded, options.settings.quantization)
     return loaded
 
 
@@ -65,24 +63,6 @@ def _checkpoint(loaded: Loaded) -> None:
     if enable is None:
         raise Unsupported("activation_checkpointing: only models with gradient_checkpointing_enable, as transformers', can do it")
     enable()
-
-
-QUANTIZERS = {
-    "int8dynamic": "Int8DynamicActivationInt8WeightConfig",
-    "int8weightonly": "Int8WeightOnlyConfig",
-    "int4weightonly": "Int4WeightOnlyConfig",
-}
-
-
-def _quantize(loaded: Loaded, kind: str) -> None:
-    try:
-        quantization = optional("torchao").quantization
-    except ImportError as error:
-        raise Unsupported(f"quantization {kind}: torchao is not installed") from error
-    config = getattr(quantization, QUANTIZERS[kind], None)
-    if config is None:
-        raise Unsupported(f"quantization {kind}: this torchao has no {QUANTIZERS[kind]}")
-    quantization.quantize_(loaded.module, config())
 
 
 def leaves(sample: Sample) -> Iterator[Tensor]:

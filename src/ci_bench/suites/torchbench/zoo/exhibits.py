@@ -9,9 +9,21 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from ci_bench.suites.torchbench.sources.loaded import Loss, Sample
-from ci_bench.suites.torchbench.zoo.dense import ActorCritic, Autoencoder, GraphNetwork, Perceptron, Recommender
-from ci_bench.suites.torchbench.zoo.sequence import Decoder, Encoder, Tagger
-from ci_bench.suites.torchbench.zoo.vision import DiffusionBlock, PlainCnn, ResNet, UNet, VisionTransformer
+from ci_bench.suites.torchbench.zoo.models import (
+    ActorCritic,
+    Autoencoder,
+    Decoder,
+    DiffusionBlock,
+    Encoder,
+    GraphNetwork,
+    Perceptron,
+    PlainCnn,
+    Recommender,
+    ResNet,
+    Tagger,
+    UNet,
+    VisionTransformer,
+)
 
 POSITIONS, TAGGED, WORDS = 24, 4, 200
 GRAPHS, NODES, EDGES = 8, 96, 320

@@ -1,0 +1,145 @@
+"""How far launches of unchanged code differ: what the priors of `judge.statistics.suspicion` stand on.
+
+Run as ``python -m benchmarks.launch_spread [--launches N] [--compilations N] [--json FILE]``. Everything is the product's own:
+six CPU workloads sampled in turns, commands that measure themselves, peaks of memory, compilations from a cold cache. Each launch
+of a metric gives one log-ratio of two sides of the same code; the table holds them against the prior of their kind.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from benchmarks.tables import publish, render
+from benchmarks.work_suite import SUITE as WORK
+from ci_bench import pipeline, planning
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.runner import Engine, Plan
+from ci_bench.engine.trees.sides import Side
+from ci_bench.judge.noise import NORMAL_MAD, Floats
+from ci_bench.judge.paired import figures
+from ci_bench.judge.pairing import lines_of_both
+from ci_bench.judge.suspicion import PRIORS, Source
+from ci_bench.records.config import Config, RunOptions, Sampling
+from ci_bench.records.results import Case, SideName
+from ci_bench.suites.base import Cache, Stage, StageKind, Suite, find_suite
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = RunOptions(device="cpu", threads=1, sampling=Sampling.FIXED, compile_budget_s=1e9, warmup_s=0.5)
+HEAD = "import json, sys, time\ndef timed(f):\n    s = time.perf_counter(); f(); return time.perf_counter() - s\n"
+TAIL = """print(json.dumps({"kind": "measurements", "schema_version": 1,
+    "series": [{"name": "it", "unit": "s", "better": "lower", "values": [timed(work) for _ in range(20)]}]}))
+"""
+COMMANDS = {
+    "sleep": "def work():\n    time.sleep(0.002)\n",
+    "loop": "def work():\n    sum(i * i for i in range(20_000))\n",
+    "dictionary": "def work():\n    d = {str(i): i for i in range(5_000)}; sorted(d)\n",
+    "microseconds": "def work():\n    [i for i in range(100)]\n",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stages:
+    """A suite whose cases have the stages of one kind only, in every launch."""
+
+    suite: Suite
+    kind: StageKind
+    cache: Cache = Cache.SHARED
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the suite's."""
+        return getattr(self.suite, name)
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Preparing, and what is asked for."""
+        kept = [one for one in self.suite.stages(case) if (one.kind, one.cache) == (self.kind, self.cache)]
+        prepare = [one for one in self.suite.stages(case) if one.kind is StageKind.PREPARE]
+        return (*prepare, *(replace(one, launches=None) for one in kept))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--launches", type=int, default=30)
+    parser.add_argument("--compilations", type=int, default=8)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    found: dict[str, tuple[Source, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for title, source, plan, launches in _plans(Path(folder), arguments.launches, arguments.compilations):
+            found[title] = source, _ratios(plan, launches, Path(folder))
+            sys.stderr.write(f"{title}: {len(found[title][1])} ratios\n")
+    rows = [_row(title, source, np.array(ratios)) for title, (source, ratios) in found.items()]
+    figures_of = {title: ratios for title, (_, ratios) in found.items()}
+    publish(render("Launches of unchanged code against the priors", rows), {"ratios": figures_of}, arguments.json)
+    return 0
+
+
+def _plans(folder: Path, launches: int, compilations: int) -> Iterator[tuple[str, Source, Plan, int]]:
+    for name, code in COMMANDS.items():
+        (folder / f"{name}.py").write_text(HEAD + code + TAIL)
+    command, bench = find_suite("command"), find_suite("torchbench")
+    read = [_entry(folder, name, format="measurements", output="stdout") for name in COMMANDS]
+    whole = [_entry(folder, name) for name in COMMANDS]
+    models = {"models": ["mlp"], "backend": "inductor"}
+    yield "in turns: six workloads", Source.TURNS, _plan(Stages(suite=WORK, kind=StageKind.TIME), [{}]), launches
+    yield "read: four commands", Source.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), read), launches
+    yield "peak of memory: four commands", Source.RUNS, _plan(Stages(suite=command, kind=StageKind.RUN), whole), launches
+    cold = Stages(suite=bench, kind=StageKind.ALONE, cache=Cache.COLD)
+    yield "compiled from cold: mlp, inductor", Source.COMPILATION, _plan(cold, [models]), compilations
+
+
+def _entry(folder: Path, name: str, **more: str) -> Mapping[str, Any]:
+    return {"name": name, "command": [sys.executable, str(folder / f"{name}.py")], **more}
+
+
+def _plan(suite: Stages, entries: Sequence[Mapping[str, Any]]) -> Plan:
+    return tuple((suite, case) for entry in entries for case in suite.plan(entry))
+
+
+def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
+    """The log-ratios of all launches of all times and peaks."""
+    environ = {**worker_environment(os.environ), "PYTHONPATH": str(ROOT)}
+    sides = tuple(Side(name=name, environ=environ) for name in (SideName.BASE, SideName.HEAD))
+    config = Config(entries=(), run=replace(RUN, launches=launches))
+    begun = planning.start(config)
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = Engine(options=config.run, scratch=Path(scratch), observe=lambda _: None, seed=begun.id)
+        results = pipeline.measure(
+            plan,
+            run=begun,
+            sides=sides,
+            reproduce=dict.fromkeys((case.id for _, case in plan), "python -m benchmarks.launch_spread"),
+            engine=engine.measure,
+            folder=folder / "results",
+        )
+    wanted = ("step_time", "peak_rss", "compile_cold")
+    lines = lines_of_both(results[SideName.BASE], results[SideName.HEAD], lambda _, __: 0.0)
+    kept = [line for line in lines if line.metric.name in wanted or line.suite == "command"]
+    d = figures([(line.base[0], line.head[0]) for line in kept], most=launches).d
+    return [float(ratio) for ratio in d[np.isfinite(d)]]
+
+
+def _row(title: str, source: Source, ratios: Floats) -> dict[str, str]:
+    prior = PRIORS[source]
+    beyond = {level: float(stdtrit(prior.freedom, 1 - (1 - level) / 2)) * prior.spread for level in (0.95, 0.99)}
+    return {
+        "launches of": title,
+        "ratios": str(ratios.size),
+        "sd": f"{ratios.std():.2%}",
+        "robust sd": f"{NORMAL_MAD * np.median(np.abs(ratios)):.2%}",
+        "largest": f"{np.abs(ratios).max(initial=0.0):.1%}",
+        "prior": f"{prior.spread:.0%}, {prior.freedom:g} launches",
+        **{f"beyond {level:.0%}": f"{float((np.abs(ratios) > limit).mean()):.1%}" for level, limit in beyond.items()},
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,139 @@
+"""The commands for people to look at a run: report (Markdown, HTML, pictures, a badge) and show (the terminal)."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ci_bench.commands.inputs import results_path
+from ci_bench.commands.output import console, say, tell
+from ci_bench.errors import BadDocument, BadInput, CannotWrite, ExitCode, PlotsMissing
+from ci_bench.settings import Showing
+
+if TYPE_CHECKING:
+    from ci_bench.records.comparison import Comparison, Side
+    from ci_bench.records.results import Results
+
+PICTURES = ("svg", "png")
+ALONE = "this report is of one run alone"
+
+
+def show(settings: Showing) -> int:
+    """The verdict in the terminal, as `gate` prints it."""
+    from ci_bench.report.terminal import print_comparison
+
+    comparison, _, _ = _read(_document(settings.document))
+    print_comparison(comparison, console())
+    return int(ExitCode.OK)
+
+
+def report(settings: Showing) -> int:
+    """Render a comparison, or one run alone."""
+    from ci_bench import pipeline
+    from ci_bench.report.markdown import render_comment, render_report
+    from ci_bench.report.summary import badge
+
+    document = _document(settings.document)
+    comparison, head, base = _read(document, head=settings.head, base=settings.base)
+    if settings.format in PICTURES:
+        return _pictures(comparison, head, base, settings)
+    if settings.format == "html":
+        text = pipeline.page(comparison, head=head, base=base)
+    elif settings.format == "badge":
+        text = json.dumps(badge(comparison)) + "\n"
+    else:
+        text = render_report(comparison) if settings.full else render_comment(comparison)
+    _give(text, settings.output)
+    return int(ExitCode.OK)
+
+
+def _document(path: Path) -> Path:
+    """A document, or the comparison in a run's folder, else its results."""
+    if not path.is_dir():
+        return path
+    comparison = path / "comparison.json"
+    return comparison if comparison.exists() else results_path(path)
+
+
+def _read(
+    document: Path, *, head: Path | None = None, base: Path | None = None
+) -> "tuple[Comparison, Results | None, Results | None]":
+    """The comparison with the results that it was made of; of a results document, what is to be said of it alone."""
+    from ci_bench import pipeline
+    from ci_bench.records import documents
+    from ci_bench.records.comparison import BaselineMode
+    from ci_bench.records.config import Policy
+
+    if documents.document_kind(document) is documents.Kind.RESULTS:
+        alone = documents.read_results(document)
+        baseline = pipeline.Baseline(mode=BaselineMode.NONE, absence=ALONE)
+        return pipeline.judge(alone, baseline, policy=Policy(), folder=None), alone, None
+    comparison = documents.read_comparison(document)
+    beside = document.parent
+    found_head = _side(comparison.head, head, beside / "results.json")
+    found_base = None if comparison.base is None else _side(comparison.base, base, beside / "base" / "results.json")
+    return comparison, found_head, found_base
+
+
+def _side(side: "Side", named: Path | None, beside: Path) -> "Results | None":
+    """The results of one side: those that were named, else those beside the comparison, if they are of the same run."""
+    from ci_bench.records import documents
+
+    if named is None and not beside.exists():
+        return None
+    path = results_path(named or beside)
+    results = documents.read_results(path)
+    if (results.run.id, results.source.commit) == (side.run.id, side.source.commit):
+        return results
+    if named is not None:
+        raise BadDocument(f"{path}: is of another run than the comparison: {results.run.id}, not {side.run.id}")
+    tell(f"{path} is of another run than the comparison, so its samples are not shown")
+    return None
+
+
+def _give(text: str, output: Path | None) -> None:
+    from ci_bench.records import documents
+
+    if output is None:
+        say(text)
+        return
+    documents.write_text(text, output)
+    tell(f"wrote {output}")
+
+
+def _pictures(comparison: "Comparison", head: "Results | None", base: "Results | None", settings: Showing) -> int:
+    """A picture of every chart, in the folder that --output names."""
+    from ci_bench import pipeline
+    from ci_bench.report.plots import figures
+
+    if settings.output is None:
+        raise BadInput(f"--format {settings.format} makes several files: name their folder with --output")
+    save = _saver(settings.format)
+    folder = settings.output
+    number = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures(comparison, pipeline.material(head, base)):
+            save(figure, folder / f"{name}.{settings.format}")
+            number += 1
+    except OSError as error:
+        raise CannotWrite(f"{folder}: cannot be written: {error.strerror or error}; choose another folder") from error
+    tell(f"wrote {number} pictures to {folder}")
+    return int(ExitCode.OK)
+
+
+def _saver(kind: str) -> Callable[..., None]:
+    """How a figure becomes a file: the same bytes for the same figure, text as text where the kind can hold it."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise PlotsMissing('pictures need matplotlib: pip install "ci-bench[plots]"; --format html needs nothing') from error
+
+    def save(figure: object, path: Path) -> None:
+        style: Any = {"svg.hashsalt": "ci-bench", "svg.fonttype": "none"}
+        with mpl.rc_context(style), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name may hold any character
+            figure.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)  # type: ignore[attr-defined]
+
+    return save

@@ -1,0 +1,153 @@
+"""What a pull request is told: the legs' verdicts as a comment, a title, annotations, counts. Values in, text out.
+
+A leg without a comparison is told as a failure with its reason: a gate must not look green because its results could not be read.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ci_bench.commands.trusted.judging import Judged, JudgedLeg
+
+if TYPE_CHECKING:
+    from ci_bench.github.checks import Annotation
+    from ci_bench.records.config import Severity
+
+BUDGET = 60_000
+"""UTF-16 units of a comment; GitHub takes 65,536."""
+_NOTE = 2_000
+"""What is kept free of it for the marker, the titles of legs and the notes."""
+
+
+SHARED = "_Another open pull request has the same head, and does not pass: the check on the commit is for both._"
+"""What a pull request that passes is told where the check does not."""
+
+
+def not_judged(reason: str) -> str:
+    """Why there is no verdict, as the text of a check."""
+    from ci_bench.report.text import fence
+
+    return f"Nothing was judged, so that this check lets nothing pass.\n\n{fence(reason, lines=20)}"
+
+
+def title(judged: Judged) -> str:
+    """One line: the headline of the only leg, or how many of them failed."""
+    from ci_bench.report.text import clean
+
+    if len(judged.legs) == 1:
+        return clean(_headline(judged.legs[0]), cap=250)
+    failed = [leg for leg in judged.legs if leg.exit_code]
+    if not failed:
+        return f"Passed on all {len(judged.legs)} machines."
+    return clean(f"Failed on {len(failed)} of {len(judged.legs)} machines: {_headline(failed[0])}", cap=250)
+
+
+def comment(judged: Judged, *, marker: str | None = None) -> str:
+    """The comment: legs that failed first, the notes last. `marker` becomes the first line."""
+    from ci_bench.report.text import code
+
+    budget = (BUDGET - _NOTE) // max(1, len(judged.legs))
+    ordered = sorted(judged.legs, key=lambda leg: leg.exit_code == 0)
+    parts = [marker] if marker else []
+    parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.legs) != 1 else []
+    for leg in ordered:
+        parts += [f"---\n\n**{code(leg.name)}**"] if len(judged.legs) != 1 else []
+        parts.append(_leg(leg, budget))
+    return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
+
+
+def report(judged: Judged) -> str:
+    """The same without a limit, for the job's summary."""
+    from ci_bench.report.markdown import render_report
+    from ci_bench.report.text import code
+
+    parts = []
+    for leg in judged.legs:
+        parts += [f"## {code(leg.name)}"] if len(judged.legs) != 1 else []
+        parts.append(render_report(leg.comparison) if leg.comparison else _fault(leg))
+    return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
+
+
+def changed(judged: Judged) -> bool:
+    """Whether there is something to tell: a failure, a warning, or a figure that moved."""
+    from ci_bench.records.config import Severity
+
+    return any(
+        leg.comparison is None
+        or not leg.comparison.judgement.passed
+        or any(finding.severity is not Severity.NOTE for finding in leg.comparison.judgement.findings)
+        or any(pair.verdict.moved for case in leg.comparison.cases for pair in case.pairs)
+        for leg in judged.legs
+    )
+
+
+def annotations(judged: Judged, path: str) -> tuple["Annotation", ...]:
+    """The findings that fail or warn, at the configuration: a case has no file of its own."""
+    from ci_bench.github.checks import Annotation, Level
+    from ci_bench.records.config import Severity
+
+    levels = {Severity.FAIL: Level.FAILURE, Severity.WARN: Level.WARNING}
+    several = len(judged.legs) != 1
+    return tuple(
+        Annotation(
+            path=path, line=1, level=levels[severity], title=name, message=_about(leg.name, message) if several else message
+        )
+        for leg in judged.legs
+        for severity, name, message in _complaints(leg)
+        if severity in levels
+    )
+
+
+def _complaints(leg: JudgedLeg) -> Iterator[tuple["Severity", str, str]]:
+    """What there is to say against a leg: how grave, under which name, in which words."""
+    from ci_bench.records.config import Severity
+    from ci_bench.report.text import clean
+
+    if leg.fault is not None:
+        yield Severity.FAIL, "no verdict", clean(str(leg.fault), cap=1000)
+    for finding in leg.comparison.judgement.findings if leg.comparison else ():
+        message = clean(finding.message, cap=1000)
+        named = message if finding.case is None else f"{message} ({clean(finding.case, cap=160)})"
+        yield finding.severity, finding.rule.replace("_", " "), named
+
+
+def _about(name: str, message: str) -> str:
+    from ci_bench.report.text import clean
+
+    return f"{clean(name)}: {message}"
+
+
+def counts(judged: Judged) -> Mapping[str, int]:
+    """How many cases came out how, over all legs; every word is there, with 0 where there is none."""
+    from ci_bench.records.comparison import Verdict
+
+    found = Counter(case.verdict for leg in judged.legs if leg.comparison for case in leg.comparison.cases)
+    return {verdict.value: found[verdict] for verdict in Verdict}
+
+
+def _headline(leg: JudgedLeg) -> str:
+    return leg.comparison.judgement.headline if leg.comparison else f"No verdict: {leg.fault}"
+
+
+def _leg(leg: JudgedLeg, budget: int) -> str:
+    from ci_bench.report.markdown import render_comment
+
+    return render_comment(leg.comparison, limit=budget).rstrip() if leg.comparison else _fault(leg)
+
+
+def _fault(leg: JudgedLeg) -> str:
+    """What kept a leg from having a verdict. The text may repeat a hostile document: it stays inside a fence."""
+    from ci_bench.report.text import fence
+
+    why = "The results of this run could not be judged, so it counts as failed."
+    return f"### ❌ No verdict\n\n{why}\n\n{fence(str(leg.fault), lines=20)}"
+
+
+def _icon(judged: Judged) -> str:
+    return "❌" if judged.exit_code else "✅"
+
+
+def _plain(text: str) -> str:
+    from ci_bench.report.text import plain
+
+    return plain(text)

@@ -1,0 +1,247 @@
+"""What results have to be of, and whether their run may be judged at all: by GitHub's word, and the base branch's configuration.
+
+The configuration is planned here; no code of the tree is run for it, and no torch is needed. `judge.binding` compares results
+with what comes out. What is not judged is never green. A run that waits for approval, or that was skipped, has nothing to say,
+and nothing is said: a required check goes on waiting. One that was cancelled, and one whose pull request is closed or has moved
+on, ends its check as `cancelled`, which lets nothing pass and blames nobody. docs/github.md has the table.
+"""
+
+import logging
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ci_bench import __version__
+from ci_bench.commands.trusted.legs import Leg
+from ci_bench.commands.trusted.sources import Desk
+from ci_bench.errors import BadConfig, ExitCode, GitHubMissing
+from ci_bench.github.client import Client
+from ci_bench.github.commits import branch_point, is_on, parents, resolve
+from ci_bench.github.context import Context
+from ci_bench.github.pulls import NoPullRequest, PullRequest
+
+if TYPE_CHECKING:
+    from ci_bench.judge.binding import Commits, Expected
+    from ci_bench.judge.policy import Scope
+    from ci_bench.records.config import Config, Policy
+    from ci_bench.records.results import Case, Results
+
+
+Pulls = tuple[PullRequest, ...] | NoPullRequest
+
+SILENT = {
+    "action_required": "the run waits for somebody's approval",
+    "skipped": "every job of the run was skipped, so that nothing was measured",
+}
+"""By the conclusion of the run that measured: why nothing is said."""
+CANCELLED = {
+    "cancelled": "the run was cancelled before its end",
+    "stale": "the run did not come to its end, and GitHub gave it up",
+}
+"""By the same: why the check ends as cancelled."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Halt:
+    """Why nothing is judged. Where it is `told`, the commit's check ends as `cancelled`; else nothing is written anywhere."""
+
+    reason: str
+    told: bool
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 where there is nothing to say; what was to be judged and is not has not met the policy."""
+        return ExitCode.POLICY_NOT_MET if self.told else ExitCode.OK
+
+
+def halted(context: Context, pulls: Pulls) -> Halt | None:
+    """Why a run is not judged; `None` where it is."""
+    ended = context.conclusion or ""
+    if ended in SILENT:
+        return Halt(reason=SILENT[ended], told=False)
+    if ended in CANCELLED:
+        return Halt(reason=CANCELLED[ended], told=True)
+    if isinstance(pulls, NoPullRequest) and pulls.answered and context.is_for_pull_request:
+        return Halt(reason=pulls.reason, told=True)
+    return None
+
+
+def waits(client: Client, context: Context) -> str | None:
+    """Why the run that measures is not to be announced; `None` where it is under way. Raises `GitHubFailed`.
+
+    The event is older than we are: the run may wait for approval, or have ended, by now.
+    """
+    if not context.reports_for_another_run:
+        return None
+    try:
+        run = client.get(f"actions/runs/{context.run.id}")
+    except GitHubMissing:
+        ended, status = context.conclusion, None
+    else:
+        ended, status = run.text("conclusion"), run.text("status")
+        if run.number("run_attempt") != context.run.attempt:
+            return "another attempt of the run has begun"
+    if "action_required" in {ended, status} or status == "waiting":
+        return SILENT["action_required"]
+    return f"the run has ended already ({ended or status})" if status == "completed" else None
+
+
+logger = logging.getLogger(__name__)
+
+PAIRED = "paired"
+_MODES = {PAIRED, "artifact", "none"}
+_WHOLE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REMOTE = "origin/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expecting:
+    """What one pull request, or one branch, expects of the legs of a run. Asks GitHub for the commits that a leg names."""
+
+    desk: Desk
+    config: "Config"
+
+    @property
+    def policy(self) -> "Policy":
+        """The base branch's policy. What somebody asked for by hand, for nobody's check, is narrowed on purpose."""
+        from ci_bench.records.config import Rule, Severity
+
+        policy = self.config.policy
+        by_hand = self.desk.context.event == "workflow_dispatch" and self.desk.settings.check == "none"
+        return replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN}) if by_hand else policy
+
+    def of(self, leg: Leg, head: "Results") -> "Expected":
+        """What the results of a leg have to be of. Raises `GitHubFailed`, and `BadConfig` where there is no plan."""
+        from ci_bench import planning
+        from ci_bench.judge.binding import Expected
+        from ci_bench.records.config import Machine
+        from ci_bench.records.results import WorkflowRun
+
+        config, context = self.config, self.desk.context
+        cases, foreign = plan_here(config)
+        paired = self.desk.settings.baseline == PAIRED
+        return Expected(
+            cases=cases,
+            foreign=foreign,
+            config_digest=planning.digest(config),
+            device=(config.written or config.run).device,
+            machine=config.machines.get(leg.machine or "", Machine()),
+            workflow=WorkflowRun(repository=context.repository, run=context.run.id, attempt=context.run.attempt),
+            head=self._head(head.source.commit),
+            base=self._base(head, leg) if paired else None,
+            tool_version=__version__,
+        )
+
+    def scope(self, head: "Results", expected: "Expected") -> "Scope":
+        """What was measured of what was asked for, and what this job's own flags narrow or move.
+
+        The workflow that reports on another run is the default branch's; a pull request's own job can set any flag.
+        """
+        from ci_bench.judge import binding
+
+        found, settings, config = binding.scope(head, expected), self.desk.settings, self.config
+        said = {"base": config.base, "baseline_branch": self.desk.base_branch}
+        given = {name: getattr(settings, name) for name in said} if settings.baseline == "artifact" else {}
+        moved = {name: value for name, value in given.items() if value not in {None, said[name]}}
+        gated = isinstance(self.desk.pull, PullRequest) or self.desk.context.event == "merge_group"
+        if settings.baseline != config.baseline and (config.baseline in _MODES or (settings.baseline == "none" and gated)):
+            moved["baseline"] = settings.baseline
+        if self.desk.context.reports_for_another_run:
+            return found
+        return replace(found, narrowed=(*found.narrowed, *(binding.moved_by(name, (value,)) for name, value in moved.items())))
+
+    def _head(self, commit: str | None) -> "Commits":
+        """The measured commit, or GitHub's test merge of it: a commit of the base branch with it, in this order."""
+        from ci_bench.judge.binding import Commits
+
+        context, branch = self.desk.context, self.desk.base_branch
+        sha, for_pull = context.head.sha, isinstance(self.desk.pull, PullRequest) or context.is_for_pull_request
+        if not for_pull or branch is None:
+            return Commits(accepted=(sha,), words=f"the commit that this run ({context.event}) is for")
+        words = f"the head of the pull request, or GitHub's merge of it into {branch}"
+        merged = commit is not None and commit != sha and self._is_test_merge(commit, sha, branch)
+        return Commits(accepted=(sha, str(commit)) if merged else (sha,), words=words)
+
+    def _is_test_merge(self, commit: str, sha: str, branch: str) -> bool:
+        if not _WHOLE.fullmatch(commit):
+            return False
+        try:
+            first, *others = parents(self.desk.client, commit) or ("",)
+        except GitHubMissing:
+            return False
+        return others == [sha] and is_on(self.desk.client, branch, first)
+
+    def _base(self, head: "Results", leg: Leg) -> "Commits":
+        """The base commit of a paired run: what the configuration names, else what head's own commit says."""
+        from ci_bench.judge.binding import BASE, Commits
+        from ci_bench.records.config import Rule, Severity
+
+        commit, context = head.source.commit, self.desk.context
+        allowed = self.policy.severity(Rule.NARROWED) is not Severity.FAIL
+        asked = next(iter(head.run.asked.get(BASE, ())), None) if allowed else None
+        named = asked or self.config.base
+        if commit is None or not _WHOLE.fullmatch(commit):
+            return Commits(accepted=(), words="head's commit is not known")
+        try:
+            if named is not None:
+                return self._named(named, commit, leg)
+            if context.event == "merge_group" and context.base_branch is not None:
+                point = branch_point(self.desk.client, context.base_branch, commit)
+                words = f"what the merge group is made on, or where it left {context.base_branch}"
+                return Commits(accepted=tuple(filter(None, (context.base_sha, point))), words=words)
+            return self._of_head(commit)
+        except GitHubMissing as error:
+            return Commits(accepted=(), words=f"GitHub does not tell which commit it should be: {error}")
+
+    def _of_head(self, commit: str) -> "Commits":
+        """As `engine.trees.bases` chooses: head's first parent on the target branch, else where head left it."""
+        from ci_bench.judge.binding import Commits
+
+        desk = self.desk
+        for_pull = isinstance(desk.pull, PullRequest) or desk.context.is_for_pull_request
+        target = desk.base_branch if for_pull else desk.context.default_branch
+        if target is None:
+            return Commits(accepted=(), words="this event does not tell the branch that head is meant for; name one with `base:`")
+        before = parents(desk.client, commit)
+        if before and (is_on(desk.client, target, commit) or (len(before) > 1 and is_on(desk.client, target, before[0]))):
+            return Commits(accepted=before[:1], words=f"head's first parent, which is on {target}")
+        point = branch_point(desk.client, target, commit)
+        if point == commit:
+            return Commits(accepted=(), words="head is the first commit: there is nothing before it to compare with")
+        return Commits(accepted=(point,), words=f"where head left {target}")
+
+    def _named(self, name: str, commit: str, leg: Leg) -> "Commits":
+        """The commit of a name; of a branch any commit that it had since head left it, as it may have moved while measuring."""
+        from ci_bench.judge.binding import Commits
+
+        client, (left, dots, right) = self.desk.client, name.partition("...")
+        if dots:
+            sides = (commit if one in {"", "HEAD"} else one.removeprefix(_REMOTE) for one in (left, right))
+            return Commits(accepted=(branch_point(client, *sides),), words=f"the merge base of {name}")
+        branch = name.removeprefix(_REMOTE)
+        tip, point = resolve(client, branch), branch_point(client, branch, commit)
+        measured = leg.base_commit()
+        since = measured is not None and is_on(client, branch, measured) and branch_point(client, measured, point) == point
+        return Commits(accepted=(tip, str(measured)) if since else (tip,), words=f"what `base: {name}` stands for")
+
+
+def plan_here(config: "Config") -> "tuple[tuple[Case, ...], dict[str, tuple[str, ...] | int | None]]":
+    """The cases that can be planned without the tree, and the suites of which others can come, with what is declared of those.
+
+    That is a plugin, whose code is the tree's, and an entry whose plan reads files of the tree (the folder of a model, say).
+    """
+    from ci_bench import planning
+    from ci_bench.suites.base import BUILT_IN
+
+    planned, foreign = [], {}
+    for entry in config.entries:
+        own = config.plugins.get(entry.suite)
+        try:
+            if entry.suite in BUILT_IN:
+                planning.plan(replace(config, entries=(entry,)), ())
+                planned.append(entry)
+                continue
+        except (BadConfig, OSError, ImportError):
+            logger.info("an entry of the suite %s cannot be planned without the tree", entry.suite, exc_info=True)
+        foreign[entry.suite] = own.cases if own is not None else None
+    return tuple(case for _, case in planning.plan(replace(config, entries=tuple(planned)), ())), foreign

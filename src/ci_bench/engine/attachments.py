@@ -1,0 +1,88 @@
+"""Files that a case leaves beside its figures, such as a timeline of allocations: kept beside `results.json`.
+
+A workload writes them into `Context.attachments`. What lies there was written by code under test, so only plain files with plain
+names are taken, and no more of them than the artifact of a run may hold (`github.archive.Limits`, within which the documents
+need their share). Each file taken, or why it was not, is a fact of the case.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci_bench.records.results import Case, Fact
+from ci_bench.suites.base import ATTACHMENTS
+
+FOLDER = "files"
+MOST_BYTES = 4_000_000
+MOST_BYTES_IN_ALL = 10_000_000
+MOST_FILES = 24
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
+PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
+DIGEST = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attachments:
+    """The files of one side's cases. `folder` is where they are kept, beside the side's results."""
+
+    folder: Path
+
+    def clear(self) -> None:
+        """Forget the files of an earlier run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def take(self, case: Case, scratch: Path) -> Mapping[str, Fact]:
+        """Keep what a stage of the case left in its scratch folder; a file of the same name is replaced. Returns the facts."""
+        left = scratch / ATTACHMENTS
+        if left.is_symlink() or not left.is_dir():
+            return {}
+        names = sorted(entry.name for entry in os.scandir(left))[:MOST_FILES]
+        told = {_fact(name): self._keep(left / name, self.folder / folder_name(case) / name) for name in names}
+        shutil.rmtree(left, ignore_errors=True)
+        return told
+
+    def _keep(self, source: Path, place: Path) -> str:
+        """Copy one file. Returns its path from the results' folder, or why it was not kept."""
+        if not NAME.fullmatch(source.name):
+            return "not kept: a name has letters, digits, dots, dashes and underscores"
+        try:
+            content = _read(source)
+            others = [path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and path != place]
+            if len(others) >= MOST_FILES or sum(others) + len(content) > MOST_BYTES_IN_ALL:
+                return f"not kept: a run keeps {MOST_FILES} files and {MOST_BYTES_IN_ALL:,} bytes at most"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        except (OSError, ValueError) as error:
+            return f"not kept: {error}"[:500]
+        return str(place.relative_to(self.folder.parent))
+
+
+def folder_name(case: Case) -> str:
+    """The folder of a case's files: its id as far as a path can have it, and a digest, since two ids may then be alike."""
+    digest = hashlib.sha256(case.id.encode()).hexdigest()[:DIGEST]
+    return f"{PLAIN.sub('_', case.id).strip('_')[:80]}-{digest}"
+
+
+def _read(path: Path) -> bytes:
+    """The whole of a plain file. Raises `ValueError` where it is none, or too large, and `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is no plain file")
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            content = stream.read(MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES:,} bytes")
+    return content
+
+
+def _fact(name: str) -> str:
+    """``file.memory-timeline.jsonl.gz`` as the name of a fact: `file.memory_timeline.jsonl.gz`."""
+    return f"file.{re.sub('[^a-z0-9_.]', '_', name.lower())}"[:60]

@@ -1,0 +1,33 @@
+"""Opens a CUDA context, computes one number, and says in words what is in the way. A script of its own, for a process of its own.
+
+Run as ``python -m ci_bench.engine.machine.context``, before anything is measured: by the action, in the image, with the GPUs that
+it was given. Ends with 0, or with 3 and the words on stderr.
+"""
+
+import os
+import sys
+
+from ci_bench.engine.machine.devices import look, refusal
+from ci_bench.errors import ExitCode
+from ci_bench.records.results import Environment
+
+
+def main() -> ExitCode:
+    """Try the first GPU, as a run with `device: auto` would take it."""
+    cards = look()
+    identity: dict[str, str | int | None] = {"device": "cpu", "threads": 1}
+    try:
+        import torch
+
+        identity |= {"torch": str(torch.__version__), "cuda": torch.version.cuda}
+        torch.ones(1, device="cuda").add_(1).item()
+        sys.stdout.write(f"{torch.cuda.get_device_name()}, driver {cards.driver or 'unknown'}, CUDA {torch.version.cuda}\n")
+    except Exception as error:  # noqa: BLE001 - whatever is in the way is what was asked
+        seen = Environment(identity=identity, condition={"cuda_trouble": " ".join(str(error).split())[:300]})
+        sys.stderr.write(f"{refusal(seen, cards, os.environ, device='auto', required='cuda')}\n")
+        return ExitCode.MEASURING_FAILED
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""The worker's half of holding head's tensors against base's: two files in, errors and allowances out.
+
+Runs none of the user's code. Two comparisons, tensor by tensor, by the rule of `suites.numerics`. What head computed in the
+case's precision is held against base's fp64 truth, with base's own runs for the envelope of rounding. And where both sides have
+an fp64 truth, head's is held against base's: there a change shows that the case's precision would hide, such as a factor of
+1.0005 in bf16. Models cast to fp32 inside also when they run in fp64, so what fp32 rounds is allowed for: base's own rounding,
+scaled to fp32.
+
+The files may come from elsewhere: size, digest and names are checked, and safetensors holds nothing but numbers.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ci_bench.engine.outputs.keeping import EPSILON, JOLTS, MAX_BYTES, MAX_TENSORS, NAMES, RUNS, TRUTH, file_digest
+from ci_bench.records.outputs import BesideBase, TensorError
+
+if TYPE_CHECKING:
+    from ci_bench.suites.numerics import Deviation
+
+WORST = 5
+MAX_NAME = 500
+MAX_RUNS = 100
+SLACK_BYTES = 64 << 20
+"""For the head of a file: names and places of its tensors."""
+FP32_EPSILON = 2.0**-24
+ROUNDINGS, MULTIPLIER = 8.0, 3.0
+"""Between two truths: roundings of fp32, and multiples of base's own scaled to it. Honest code differs in its order of sums."""
+EXACT = "in fp64: "
+COARSE = 0.5
+"""Without a truth or shaken runs nothing shows how far rounding goes: a change of half of the format's digits is one."""
+
+
+class BadTensors(Exception):  # noqa: N818 - it is an answer, not an error
+    """A file is not what its document says. The message says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """The files of both sides, each with the digest that its document names."""
+
+    base: str
+    base_digest: str
+    head: str
+    head_digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """Which of head's tensors stands against which of base's: `named` are certain, `guessed` go by their form alone."""
+
+    named: Mapping[str, str]
+    guessed: Mapping[str, str]
+    missing: tuple[str, ...]
+    extra: int
+
+    @property
+    def every(self) -> dict[str, str]:
+        """All pairs."""
+        return {**self.named, **self.guessed}
+
+
+def compare(files: Files, *, base: str) -> BesideBase:
+    """Hold head's tensors against base's, whose digest in the results document is `base`."""
+    with ExitStack() as stack:
+        try:
+            theirs, ours = (
+                stack.enter_context(_Opened(Path(path), digest))
+                for path, digest in ((files.base, files.base_digest), (files.head, files.head_digest))
+            )
+        except BadTensors as error:
+            return BesideBase(base=base, tensors=0, unknown=str(error)[:1000])
+        return _compared(theirs, ours, base)
+
+
+def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
+    pairs = paired(theirs.forms(), ours.forms())
+    found = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
+    faults = [TensorError(name=name, error=None, allowed=None, fault="head does not compute it") for name in pairs.missing]
+    certain = [one for one in found if one.name.removeprefix(EXACT) in pairs.named]
+    guessed = [one for one in found if one.name.removeprefix(EXACT) in pairs.guessed]
+    worst = [] if pairs.extra else faults
+    worst += [_error(one) for one in sorted(certain, key=_rank)]
+    unknown = ""
+    if not theirs.truth and not theirs.runs and _nearly(certain, theirs.epsilon):
+        unknown = "nothing that was kept shows how far rounding goes, and head is off by less than half of the digits"
+    elif not any(one.wrong for one in worst):
+        unknown = _untellable(certain or guessed) or _unpaired(pairs, guessed)
+        worst += [_error(one) for one in sorted(guessed, key=_rank)]
+    more = f"{pairs.extra} more that base does not compute" if pairs.extra and not pairs.missing else ""
+    return BesideBase(base=base, tensors=len(theirs.names), worst=tuple(worst[:WORST]), unknown=unknown[:2000], remark=more)
+
+
+def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
+    """In the case's precision, against base's truth, else its plain run."""
+    from ci_bench.suites.numerics import judged, measured, yardstick_of
+
+    own = theirs.part("outputs")
+    runs = [own, *(theirs.part(f"run{number}") for number in range(theirs.runs))]
+    seen = ours.part("outputs", pairs.every)
+    truth = theirs.part("truth") if theirs.truth else None
+    jolts = [theirs.part(f"jolt{number}") for number in range(theirs.jolts)]
+    found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts={})
+    return judged(_of(pairs, found), yardstick_of(theirs.epsilon))
+
+
+def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
+    """In fp64, where both sides have it."""
+    from ci_bench.suites.numerics import Yardstick, judged, measured
+
+    if not (theirs.truth and ours.truth):
+        return
+    share = min(1.0, FP32_EPSILON / theirs.epsilon)
+    truth, own = theirs.part("truth"), theirs.part("outputs")
+    rounded = _Part(list(truth), lambda name: _toward(truth[name], own[name], share))
+    runs: list[Any] = [truth, rounded]
+    found = measured(ours.part("truth", pairs.every), truth=truth, runs=runs, starts={})
+    yardstick = Yardstick(tolerance=ROUNDINGS * FP32_EPSILON, multiplier=MULTIPLIER)
+    yield from (_renamed(one) for one in judged(_of(pairs, found), yardstick))
+
+
+def _of(pairs: Pairs, measurements: Sequence[Any]) -> list[Any]:
+    """Without those that have no partner: they are told apart."""
+    every = pairs.every
+    return [one for one in measurements if one.name in every]
+
+
+def _toward(truth: Any, run: Any, share: float) -> Any:
+    """The truth, off by a share of a run's rounding. Whole numbers have no rounding to scale, and what is not finite stays."""
+    import torch
+
+    if run.shape != truth.shape or not truth.is_floating_point():
+        return truth
+    off = torch.nan_to_num(run.to(truth.dtype) - truth, nan=0.0, posinf=0.0, neginf=0.0)
+    return truth + share * off
+
+
+def _renamed(deviation: "Deviation") -> "Deviation":
+    from dataclasses import replace
+
+    return replace(deviation, name=EXACT + deviation.name)
+
+
+def _rank(deviation: "Deviation") -> tuple[bool, float]:
+    """The worst first; what is no number is worst of all."""
+    score = deviation.score
+    return not deviation.fault, -score if score == score else -float("inf")  # noqa: PLR0124 - NaN differs from itself
+
+
+def _error(deviation: "Deviation") -> TensorError:
+    error, allowed = (float(value) if abs(value) < float("inf") else None for value in (deviation.error, deviation.allowed))
+    return TensorError(name=deviation.name[: MAX_NAME + len(EXACT)], error=error, allowed=allowed, fault=deviation.fault[:500])
+
+
+def _untellable(found: "Sequence[Deviation]") -> str:
+    """Why agreement would mean nothing; an fp64 comparison that can tell does so for both."""
+    from ci_bench.suites.numerics import unverifiable
+
+    exact = [one for one in found if one.name.startswith(EXACT)]
+    return unverifiable(exact or found) if found else "there is no tensor to compare"
+
+
+def _nearly(found: "Sequence[Deviation]", epsilon: float) -> bool:
+    """Whether the worst is beyond the format's own roundings, which were allowed, but within half of its digits."""
+    from ci_bench.suites.numerics import ROUNDINGS as ALLOWED
+
+    wrong = [one for one in found if one.wrong]
+    return bool(wrong) and all(not one.fault and one.score * ALLOWED * epsilon <= epsilon**COARSE for one in wrong)
+
+
+def _unpaired(pairs: Pairs, guessed: "Sequence[Deviation]") -> str:
+    """What cannot be held against each other for certain."""
+    if pairs.missing and pairs.extra:
+        named = ", ".join(pairs.missing[:3])
+        return f"head computes tensors of other names or forms than base, so that {named} could not be compared"
+    if any(one.wrong for one in guessed):
+        return "head computes tensors of other names than base, and which stands against which is not certain"
+    return ""
+
+
+def paired(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Pairs:
+    """Put tensors together, given the form of each by name: by name, and what is left by its form, in order.
+
+    The order is certain where both sides have the same forms in the same order; a refactoring that renames leaves it so.
+    """
+    named = {name: name for name in theirs if name in ours}
+    left, right = [name for name in theirs if name not in named], [name for name in ours if name not in named]
+    if [theirs[name] for name in left] == [ours[name] for name in right]:
+        return Pairs(named={**named, **dict(zip(left, right, strict=True))}, guessed={}, missing=(), extra=0)
+    guessed: dict[str, str] = {}
+    for name in left:
+        fitting = next((other for other in right if ours[other] == theirs[name]), None)
+        if fitting is not None:
+            guessed[name] = fitting
+            right.remove(fitting)
+    return Pairs(named=named, guessed=guessed, missing=tuple(name for name in left if name not in guessed), extra=len(right))
+
+
+class _Part(Mapping[str, Any]):
+    """Tensors that are read as they are asked for: no more than a few are in memory."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[str], Any]) -> None:
+        self._names, self._read = dict.fromkeys(names), read
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+
+class _Opened:
+    """One file, open. Raises `BadTensors`."""
+
+    def __init__(self, path: Path, digest: str) -> None:
+        try:
+            size = path.stat().st_size
+            if size > MAX_BYTES + SLACK_BYTES:
+                raise BadTensors(f"the kept tensors have {size:,} bytes, {MAX_BYTES:,} are read at most")
+            if file_digest(path) != digest:
+                raise BadTensors("the kept tensors are not those that the results document names")
+        except OSError as error:
+            raise BadTensors(f"the kept tensors cannot be read: {error.strerror}") from error
+        self._path = path
+
+    def __enter__(self) -> Self:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            opener: Any = safe_open
+            self._file = opener(self._path, framework="pt", device="cpu").__enter__()
+        except (SafetensorError, OSError) as error:
+            raise BadTensors(f"the kept tensors are not a sound file: {str(error)[:200]}") from error
+        self._keys = frozenset(self._file.keys())
+        try:
+            self._read_head(self._file.metadata() or {})
+        except (LookupError, ValueError, TypeError, RecursionError) as error:
+            raise BadTensors(f"the kept tensors do not say what they are: {str(error)[:200]}") from error
+        return self
+
+    def _read_head(self, metadata: Mapping[str, str]) -> None:
+        names = json.loads(metadata[NAMES])
+        if not isinstance(names, list) or len(names) > MAX_TENSORS or not all(isinstance(name, str) for name in names):
+            raise ValueError("their names are no list of texts")
+        if len({*names}) < len(names) or any(len(name) > MAX_NAME for name in names):
+            raise ValueError("a name comes twice or is too long")
+        self.names: dict[str, int] = {name: number for number, name in enumerate(names)}
+        self.truth, self.epsilon = metadata[TRUTH] == "True", float(metadata[EPSILON])
+        self.runs, self.jolts = int(metadata[RUNS]), int(metadata[JOLTS])
+        if not (0 <= self.runs <= MAX_RUNS and 0 <= self.jolts <= MAX_RUNS and 0 < self.epsilon < 1):
+            raise ValueError("their number of runs or their rounding is out of bounds")
+        absent = [name for name, number in self.names.items() if f"outputs.{number}" not in self._keys]
+        if absent:
+            raise ValueError(f"{absent[0][:100]} is named and not there")
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__(None, None, None)
+
+    def forms(self) -> dict[str, str]:
+        """Type and shape of each tensor of the plain run, by name."""
+        return {name: self._form(f"outputs.{number}") for name, number in self.names.items()}
+
+    def _form(self, key: str) -> str:
+        part = self._file.get_slice(key)
+        return f"{part.get_dtype()} {part.get_shape()}"
+
+    def part(self, role: str, names: Mapping[str, str] | None = None) -> _Part:
+        """The tensors of a role; `names` gives for each name to ask by the file's own."""
+        own = {name: name for name in self.names} if names is None else names
+        there = [name for name, mine in own.items() if f"{role}.{self.names[mine]}" in self._keys]
+        return _Part(there, lambda name: self._file.get_tensor(f"{role}.{self.names[own[name]]}"))

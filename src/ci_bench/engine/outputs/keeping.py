@@ -1,0 +1,146 @@
+"""The worker's half of keeping what an arm computed: its digests, and its tensors in a file of the case's scratch folder.
+
+The file is a safetensors file, which holds numbers and nothing that could run. Imports torch and safetensors where they are used.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ci_bench.records.outputs import ReferenceOutputs, Weights
+from ci_bench.suites.base import Computed
+
+FILE = "outputs.safetensors"
+MAX_BYTES = 1 << 30
+"""Of one side of one case. Above it the runs that show rounding are left out, then everything but the digests."""
+MAX_TENSORS = 20_000
+NAMES, RUNS, JOLTS, EPSILON, TRUTH = "names", "runs", "jolts", "epsilon", "truth"
+"""Fields of the file's metadata: names as JSON, how many runs there are, one rounding, whether there is an fp64 truth."""
+
+
+class Keeping(StrEnum):
+    """What of the tensors is written."""
+
+    NOTHING = "nothing"
+    """Digests only: nobody compares."""
+    OUTPUTS = "outputs"
+    """The plain run, and the one in fp64: head's half of a comparison."""
+    EVERYTHING = "everything"
+    """What shows how far rounding goes, too: base's half."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Keeper:
+    """Takes what a workload gives to `Context.keep`; `record` is what the results document says of it."""
+
+    folder: Path
+    keeping: Keeping
+    record: ReferenceOutputs | None = field(default=None, init=False)
+
+    def keep(self, computed: Computed) -> None:
+        """Note the digests, and write the tensors. Trouble with the file is a remark: it must not end the case."""
+        from ci_bench.suites.digests import digest, plain
+
+        tensors = {name: plain(value) for name, value in computed.outputs.items()}
+        whole = [f"{value.dtype} {list(value.shape)} {digest(value)}" for value in tensors.values()]
+        file, remark = self._write(computed, tensors)
+        self.record = ReferenceOutputs(
+            arm=computed.arm,
+            tensors=len(tensors),
+            size_bytes=sum(map(_size, tensors.values())),
+            digest=joined(whole),
+            start=weights_of(computed.start),
+            inputs=joined(computed.inputs),
+            drawn=joined(digest(state) for state in computed.generators) if computed.generators else None,
+            file=file,
+            remark=remark[:1000],
+        )
+
+    def _write(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[str | None, str]:
+        """The digest of the file, or why there is none."""
+        if self.keeping is Keeping.NOTHING:
+            return None, "the tensors were not kept"
+        content = self._content(computed, tensors)
+        if isinstance(content, str):
+            return None, content
+        from safetensors.torch import save_file
+
+        path = self.folder / FILE
+        try:
+            save_file(content[0], path, metadata=content[1])
+            return file_digest(path), ""
+        except Exception as error:  # noqa: BLE001 - a full disk, a format that files cannot hold: what was verified stays verified
+            path.unlink(missing_ok=True)
+            return None, f"the tensors could not be kept: {type(error).__name__}: {str(error).strip()[:300]}"
+
+    def _content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | str:
+        """What the file holds, and its metadata; or why it would be too large."""
+        names = list(tensors)
+        own = sum(map(_size, tensors.values()))
+        if own > MAX_BYTES or len(names) > MAX_TENSORS:
+            return f"{len(names):,} tensors of {own:,} bytes in all are more than is kept ({MAX_TENSORS:,}, {MAX_BYTES:,} bytes)"
+        held = dict(_numbered("outputs", names, tensors))
+        spread = self.keeping is Keeping.EVERYTHING
+        wanted = [("run", run) for run in computed.runs if spread] + [("jolt", run) for run in computed.jolts if spread]
+        truth = dict(_numbered("truth", names, computed.truth or {}))
+        runs: list[dict[str, Any]] = []
+        counts = {"run": 0, "jolt": 0}
+        left = MAX_BYTES - own - sum(map(_size, truth.values()))
+        if left < 0:
+            truth, left = {}, MAX_BYTES - own
+        for kind, run in wanted:
+            part = dict(_numbered(f"{kind}{counts[kind]}", names, run))
+            left -= sum(map(_size, part.values()))
+            if left < 0:
+                break
+            runs.append(part)
+            counts[kind] += 1
+        if spread and not truth and not runs and (computed.runs or computed.truth):
+            return f"with a run that shows their rounding, tensors of {own:,} bytes are more than is kept ({MAX_BYTES:,} bytes)"
+        for part in (truth, *runs):
+            held |= part
+        metadata = {NAMES: json.dumps(names), EPSILON: repr(computed.epsilon), TRUTH: str(bool(truth))}
+        metadata |= {RUNS: str(counts["run"]), JOLTS: str(counts["jolt"])}
+        return held, metadata
+
+
+def _numbered(role: str, names: Sequence[str], tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Tensors under keys that say nothing, so that no name can break the file. A copy each: no two may share memory."""
+    from ci_bench.suites.digests import plain
+
+    for number, name in enumerate(names):
+        if name in tensors:
+            yield f"{role}.{number}", plain(tensors[name]).clone()
+
+
+def _size(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def weights_of(start: Mapping[str, str]) -> Weights:
+    """The digests of the weights together."""
+    pairs = sorted(start.items())
+    return Weights(
+        names=joined(name for name, _ in pairs),
+        named=joined(part for pair in pairs for part in pair),
+        ordered=joined(start.values()),
+    )
+
+
+def joined(parts: Iterable[str]) -> str:
+    """One digest of many texts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part.encode("utf-8", "replace"))
+        found.update(b"\0")
+    return found.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a file's bytes. Raises `OSError`."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

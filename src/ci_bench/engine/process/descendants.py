@@ -1,0 +1,67 @@
+"""What a process started, directly or not: adopted when its parents end, and ended to the last.
+
+A process that leaves its session, its group and its parent (a daemon) keeps one tie: the kernel hands an orphan to its nearest
+ancestor that asked for it (PR_SET_CHILD_SUBREAPER), whatever it did to its environment or name.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""From linux/prctl.h: prctl(2)."""
+PATIENCE_S = 5.0
+"""How long a process that was killed may take to go: the kernel frees its memory meanwhile."""
+PAUSE_S = 0.002
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process (prctl(2))."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+@contextmanager
+def adopting() -> Iterator[frozenset[int]]:
+    """Become the parent of what is orphaned in the block; gives the children that were there before."""
+    before = frozenset(own_children())
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield before
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple[int, ...]:
+    """End all children but the `spared` ones, again until none is left, since the end of one orphans what it started.
+
+    Returns those that would not end in time.
+    """
+    kept, deadline = frozenset(spared), time.monotonic() + patience_s
+    while children := set(own_children()).difference(kept):
+        for pid in children:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        gone = [pid for pid in children if _is_reaped(pid)]
+        if time.monotonic() > deadline:
+            return tuple(sorted(children.difference(gone)))
+        if not gone:
+            time.sleep(PAUSE_S)
+    return ()
+
+
+def own_children() -> Iterator[int]:
+    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(stat.parent.name)
+
+
+def _is_reaped(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return True

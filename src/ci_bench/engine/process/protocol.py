@@ -1,0 +1,186 @@
+"""What a worker is told to do, the lines it answers with, and its end of the two pipes. Plain JSON in both directions."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Never
+
+import msgspec
+
+from ci_bench.engine.outputs.comparing import Files
+from ci_bench.engine.outputs.keeping import Keeping
+from ci_bench.records.config import RunOptions
+from ci_bench.records.outputs import BesideBase
+from ci_bench.records.results import Case, Progress
+from ci_bench.suites.base import Evidence, Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One worker's job. Without a stage, the worker only looks at the machine, or compares the tensors in `files`.
+
+    `environ` is set in the worker before anything else runs there. `worker` is the suite's worker module. `keep` says what is
+    written of what the case's reference arm computes, `base_digest` is the digest of base's tensors in `files`.
+    """
+
+    launch: int
+    device: str
+    options: RunOptions
+    scratch: str
+    worker: str | None = None
+    case: Case | None = None
+    stage: Stage | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    keep: Keeping = Keeping.NOTHING
+    files: Files | None = None
+    base_digest: str = ""
+
+
+class OrderKind(StrEnum):
+    """What a worker that keeps the arms of a case ready is told to do next."""
+
+    WARM = "warm"
+    """Warm every arm up; `Order.calls` make a sample."""
+    TURN = "turn"
+    """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
+    DISCARD = "discard"
+    """Throw the samples of `Order.block` away."""
+    FINISH = "finish"
+    """Tell what was measured, and end."""
+
+
+TOUCH_FROM_CALLS = 50
+"""A touch is then at most two per cent of a sample."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One line to a worker.
+
+    With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had the machine in between.
+
+    With `referee`, calls on fresh inputs drawn from this seed come before them, and what they return is judged at the end.
+    """
+
+    kind: OrderKind
+    calls: int = 1
+    seat: int = 0
+    block: int = 0
+    samples: int = 1
+    touch: bool = False
+    referee: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A worker did what it was told, or has its arms open (then `calls` of the first arm make a sample)."""
+
+    calls: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """How a stage ended when it could say so itself: `kind` is a `Status` value."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One line from a worker: exactly one field is set."""
+
+    progress: Progress | None = None
+    done: Done | None = None
+    evidence: Evidence | None = None
+    fault: Fault | None = None
+    environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
+    beside: BesideBase | None = None
+
+
+ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))
+
+
+def encode(message: Task | Answer) -> bytes:
+    """One line of JSON. Raises ValueError for a number that is not finite, TypeError for what JSON cannot hold."""
+    return json.dumps(msgspec.to_builtins(message), allow_nan=False).encode() + b"\n"
+
+
+def encode_order(order: Order) -> bytes:
+    """One line of JSON, in as few steps as can be: between two samples, all code has left the caches."""
+    return _ORDER_ENCODER.encode(order) + b"\n"
+
+
+def decode_task(line: bytes) -> Task:
+    """Read what `encode` wrote."""
+    return msgspec.convert(json.loads(line), Task)
+
+
+def decode_order(line: bytes) -> Order:
+    """Read what `encode_order` wrote."""
+    return _ORDER_DECODER.decode(line)
+
+
+def decode_answer(line: bytes) -> Answer:
+    """Read one line of a worker. Raises `ValueError` (or `msgspec.ValidationError`, its subclass) on anything else."""
+    if line == _OBEYED_LINE:
+        return _OBEYED
+    raw = _DECODER.decode(line.decode())
+    if not isinstance(raw, dict) or not raw.keys() <= ANSWER_FIELDS or sum(raw[name] is not None for name in raw) != 1:
+        message = "an answer is a mapping with exactly one of its fields set"
+        raise ValueError(message)
+    return msgspec.convert(raw, Answer)
+
+
+def _finite(text: str) -> float:
+    """Python reads 1e999 as infinity."""
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text[:20])
+
+
+def _refuse(name: str) -> Never:
+    message = f"{name} is not a number that JSON knows"
+    raise ValueError(message)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Made once: `json.loads` would make one for every answer, between two turns."""
+_ORDER_ENCODER, _ORDER_DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(Order)
+
+_OBEYED = Answer(done=Done())
+OBEYED = encode(_OBEYED)
+"""The line that answers every order of a turn: it is not put together, and not taken apart, each time."""
+_OBEYED_LINE = OBEYED.rstrip(b"\n")
+
+
+class Abandoned(Exception):  # noqa: N818 - nobody is told: whoever gave the orders is gone, or no longer listens
+    """The orders ended before the order to finish."""
+
+
+class Channel:
+    """Says answers on one descriptor and takes orders from another."""
+
+    def __init__(self, answers: int, orders: int) -> None:
+        """Both descriptors are open; they are left so."""
+        self._answers = answers
+        self._orders = orders
+
+    def say(self, answer: Answer) -> None:
+        """Send one line."""
+        self.send(encode(answer))
+
+    def send(self, line: bytes) -> None:
+        """Send one line that is encoded already."""
+        data = memoryview(line)
+        while data:
+            data = data[os.write(self._answers, data) :]
+
+    def orders(self) -> Iterator[Order]:
+        """The parent's orders as they come; ends when the parent has closed its end."""
+        rest = b""
+        while data := os.read(self._orders, 1 << 16):
+            *lines, rest = (rest + data).split(b"\n")
+            yield from map(decode_order, lines)

@@ -1,0 +1,122 @@
+"""A user of the operating system for each side: the kernel keeps one side's code from the other's files, memory and signals.
+
+For a process that is root, in a container as a rule, and holds what it takes to start and end processes of others (CAP_SETUID,
+CAP_SETGID, CAP_KILL, CAP_CHOWN, CAP_DAC_OVERRIDE). It runs none of either side's code itself. Processes of a side have no
+capabilities, and no group but their own.
+"""
+
+import os
+import re
+import signal
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from ci_bench.errors import BadInput
+from ci_bench.records.results import SideName
+
+VARIABLE = "CI_BENCH_USERS"
+"""``65101:65102``: the numbers of base's user and of head's. Without it both sides run as the caller."""
+FORM = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})")
+PRIVATE, PASSABLE = 0o700, 0o711
+PATIENCE_S = 5.0
+PAUSE_S = 0.01
+
+
+class Started(TypedDict, total=False):
+    """The arguments of `subprocess.Popen` that make a process another user's."""
+
+    user: int
+    group: int
+    extra_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Users:
+    """The numbers of both users; their groups have the same."""
+
+    base: int
+    head: int
+
+    def of(self, name: SideName) -> int:
+        """The user of a side."""
+        return self.base if name is SideName.BASE else self.head
+
+
+def users_of(environ: Mapping[str, str]) -> Users | None:
+    """The users that the environment names; `None` where it names none.
+
+    Raises:
+        BadInput: they are no two users of their own, one runs something already, or only root could start their processes.
+    """
+    given = environ.get(VARIABLE, "")
+    if not given:
+        return None
+    named = FORM.fullmatch(given)
+    if named is None or named[1] == named[2]:
+        form = "two numbers of users, base's and head's, neither of them root's"
+        raise BadInput(f"{VARIABLE} is {form}: 65101:65102; not {given!r}")
+    if os.geteuid() != 0:
+        raise BadInput(f"{VARIABLE} is set, but only root can start processes of other users; run as root, or without it")
+    users = Users(base=int(named[1]), head=int(named[2]))
+    for user in (users.base, users.head):
+        if others := sorted(living(user)):
+            raise BadInput(
+                f"{VARIABLE} names {user}, which runs already (process {others[0]}); a side's user is this run's alone, and all "
+                "its processes are ended with it: take numbers that nobody on this host has, containers on it included"
+            )
+    return users
+
+
+def started_as(user: int | None) -> Started:
+    """How a process is started as a user; as the caller where that is `None`."""
+    return {} if user is None else {"user": user, "group": user, "extra_groups": ()}
+
+
+def give(path: Path, user: int | None, mode: int = PRIVATE) -> None:
+    """Make a user the owner of a file, or of a folder with all in it, before anything of his runs; nobody else may enter.
+
+    A file that is linked to from elsewhere stays whose it is: he may have made the link.
+    """
+    if user is None:
+        return
+    for place, folders, files in os.walk(path):
+        for entry in (Path(place) / name for name in (*folders, *files)):
+            found = entry.lstat()
+            if found.st_uid != user and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                os.lchown(entry, user, user)
+    let_pass(path, mode)
+    os.lchown(path, user, user)
+
+
+def let_pass(folder: Path, mode: int = PASSABLE) -> None:
+    """Set the mode of a folder, which has to be our own for that (CAP_FOWNER is not needed)."""
+    if folder.stat().st_uid != os.geteuid():
+        os.chown(folder, os.geteuid(), os.getegid())
+    folder.chmod(mode)
+
+
+def end_all(user: int | None) -> bool:
+    """End every process of a user, wherever it went. Returns whether none is left."""
+    deadline = time.monotonic() + PATIENCE_S
+    while user is not None and (left := list(living(user))):
+        if time.monotonic() > deadline:
+            return False
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(PAUSE_S)
+    return True
+
+
+def living(user: int) -> Iterator[int]:
+    """The processes of a user, but for those that ended and wait to be reaped; by /proc/PID/status (proc(5))."""
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            lines = dict(line.partition(":")[::2] for line in status.read_text(errors="replace").splitlines())
+            if str(user) in lines.get("Uid", "").split() and not lines.get("State", "").strip().startswith(("Z", "X")):
+                yield int(status.parent.name)

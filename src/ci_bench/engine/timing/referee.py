@@ -1,0 +1,354 @@
+"""Referees timed calls: looks at some of them while timing, and judges what they left once the clock has stopped. Imports torch.
+
+A *look* is one call (one of each copy, where inputs rotate), timed as every sample is, on inputs that nobody could know before:
+fresh inputs before the fence, copies of all that the call left right behind it. Its sample does not count. Of two looks at an
+arm one writes other values into the memory of the inputs before, the other takes new memory: what remembers addresses is wrong
+in the first, and what remembers values is slow in both. A training begins each look from one known state.
+
+In `check` the reference arm does the same from the same seeds, and the rule of numbers decides; rounding is measured by shaken
+runs of the reference, as many as it takes. Random numbers that the arms draw alike are aligned by seeding before each look;
+where they are drawn otherwise, an arm is held to what other draws of the reference change. Loaded only for programs that can be
+refereed.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ci_bench.engine.timing.clock import Clock
+from ci_bench.engine.timing.fence import copies_of
+from ci_bench.records.results import Check, Outcome
+from ci_bench.suites.base import Program, Refereed
+from ci_bench.suites.freshness import GRADIENTS, WEIGHTS
+from ci_bench.suites.numerics import Agreement, agree, jolt_of, shaken
+from ci_bench.suites.randomness import seed_everything
+
+SETTLING_S = 0.001
+"""Between the two looks at what one call left: whoever still writes by then is seen."""
+ROUNDS = 7
+MAX_REASON = 200
+
+Left = Mapping[str, Tensor]
+"""What one call left, by name, on the host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """One refereed call: how its inputs were made, what each copy left, how long it took per call (s), or what it raised.
+
+    `fresh` says that the inputs had other values than before. `kinds` are the classes of tensors that are none of torch's own.
+    `unsettled` names what changed though nobody called.
+    """
+
+    seed: int
+    moved: bool
+    fresh: bool = True
+    left: tuple[Left, ...] = ()
+    kinds: frozenset[str] = frozenset()
+    unsettled: str = ""
+    wall_s: float = 0.0
+    raised: str = ""
+    lacked_memory: bool = False
+
+
+def copies(program: Program) -> tuple[Refereed, ...]:
+    """What is called in turn, as programs that can be refereed."""
+    return cast("tuple[Refereed, ...]", copies_of(program))
+
+
+def take_look(
+    clock: Clock, program: Program, seed: int, *, moved: bool, state: Left | None, noise: int = 0, draw: int = 0
+) -> Look:
+    """One call of every copy on inputs of one seed, beginning from `state`.
+
+    `noise` shakes the inputs; `draw` seeds the generators otherwise than the inputs. What is captured reads its inputs from where
+    they lay, so that they never move there.
+    """
+    every = copies(program)
+    moved = moved and not clock.replays(program)
+    try:
+        fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
+        seed_everything(draw or seed)
+        taken = clock.take(program, calls=len(every))
+        seen = [copy.outputs() for copy in every]
+        left = tuple(map(_copied, seen))
+        return Look(
+            seed=seed,
+            moved=moved,
+            fresh=all(fresh),
+            left=left,
+            kinds=frozenset(type(value).__name__ for one in seen for value in one.values() if not _is_own(value)),
+            unsettled=_changed(seen, left),
+            wall_s=taken.wall_s,
+        )
+    except Exception as error:  # noqa: BLE001 - benched code may raise anything; whose fault it is, the reference tells
+        return Look(seed=seed, moved=moved, raised=_words(error), lacked_memory=_lacks_memory(error))
+    finally:
+        for copy in every:
+            copy.resume()
+
+
+def fresh_over_known(clock: Clock, program: Program, state: Left | None) -> float:
+    """How many times as long a call takes on fresh inputs as on the prepared ones, by medians of calls in turns.
+
+    Either kind of call comes right after inputs were written, so that the caches are as cold for both.
+    """
+    every = copies(program)
+    times_s: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(1, 1 + 2 * ROUNDS):
+        fresh = bool(seed % 2)
+        for copy in every:
+            copy.refresh(seed, moved=not clock.replays(program), state=state)
+            if not fresh:
+                copy.resume()
+        times_s[fresh].append(clock.take(program, calls=len(every)).wall_s)
+        for copy in every:
+            copy.resume()
+    return statistics.median(times_s[True]) / statistics.median(times_s[False])
+
+
+def differing(one: Left, other: Left) -> bool:
+    """Whether any tensor differs, or is on one side alone."""
+    if one.keys() != other.keys():
+        return True
+    return any(not torch.equal(_numbers(value), _numbers(other[name])) for name, value in one.items())
+
+
+def distance(one: Left, other: Left, name: str) -> float:
+    """The 2-norm of a tensor's difference; infinite where it is missing or of another shape."""
+    if name not in one or name not in other or one[name].shape != other[name].shape:
+        return float("inf")
+    return float(torch.linalg.vector_norm((one[name].double() - other[name].double()).nan_to_num()))
+
+
+def _copied(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().to("cpu", copy=True) for name, value in seen.items()}
+
+
+def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
+    """What is other than a moment ago; gradients and weights, which are many, are not looked at twice."""
+    time.sleep(SETTLING_S)
+    for now, before in zip(seen, left, strict=True):
+        again = {name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))}
+        for name, value in again.items():
+            if not torch.equal(_numbers(value.detach().to("cpu")), _numbers(before[name])):
+                return name
+    return ""
+
+
+def _numbers(value: Tensor) -> Tensor:
+    """Comparable: NaN equals NaN."""
+    return value.nan_to_num() if value.is_floating_point() else value
+
+
+def _is_own(value: Tensor) -> bool:
+    return type(value) in {Tensor, torch.nn.Parameter}
+
+
+def _lacks_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in str(error).lower()
+
+
+def _words(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]
+
+
+REFEREED = "refereed"
+SHAKES = (1, 3)
+"""How many shaken runs of the reference are made, and how many more where the first are not enough."""
+DRAWS = 3
+"""Seeds of the reference's random numbers, where the arms' cannot be aligned."""
+BEYOND_DRAWS = 3.0
+"""An arm may be this many times as far from the reference as two draws of the reference are from each other."""
+ALIKE = 0.01
+"""What is this share of a spread away from the reference was computed with the same random numbers."""
+SLOWER_WHEN_FRESH = 2.0
+"""A call on fresh inputs may take this many times as long as on known ones, as a multiple of the reference's own ratio."""
+SUSPECT = 1.5
+"""A look that took this many times a sample's time per call is reason to time fresh and known inputs in turns."""
+MAX_DETAIL = 1000
+
+ORDER = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    outcome: Outcome
+    detail: str
+
+    @staticmethod
+    def cannot(reason: str) -> "_Answer":
+        return _Answer(outcome=Outcome.UNKNOWN, detail=reason)
+
+    @staticmethod
+    def fails(reason: str) -> "_Answer":
+        return _Answer(outcome=Outcome.FAIL, detail=reason)
+
+
+@dataclass(kw_only=True, slots=True)
+class Referee:
+    """Referees the candidate arms of one case against its `reference` arm."""
+
+    clock: Clock
+    reference: Program
+    start: Left | None = None
+    looks: dict[str, list[Look]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Keep the state that looks at a training begin from: the reference's, after its first step."""
+        whole = copies(self.reference)[0]
+        self.start = whole.state() if whole.learns else None
+
+    def look(self, arm: str, program: Program, *, seed: int, calls: int) -> None:
+        """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones."""
+        if any(copy.unrefereed for copy in copies(program)):
+            return
+        coin = random.Random(seed)  # noqa: S311 - it spreads a seed that was drawn as a secret
+        ways = [True, False] if calls > 1 else [bool(coin.getrandbits(1))]
+        coin.shuffle(ways)
+        for moved in ways:
+            taken = take_look(self.clock, program, coin.getrandbits(31) + 1, moved=moved, state=self.start)
+            self.looks.setdefault(arm, []).append(taken)
+
+    def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
+        """The check `refereed` of one candidate arm; `None` where this launch took no look at it.
+
+        `plain_s` is the median of its samples (s per call). Uses up both programs: nothing can be read from them afterwards.
+        """
+        whys = [copy.unrefereed for one in (program, self.reference) for copy in copies(one) if copy.unrefereed]
+        looks = self.looks.get(arm, [])
+        if not whys and not looks:
+            return None
+        answer = _Answer.cannot(whys[0]) if whys else self._answer(looks, program, plain_s)
+        unknown = answer.outcome is Outcome.UNKNOWN
+        return Check(name=REFEREED, arm=arm, outcome=answer.outcome, detail=answer.detail[:MAX_DETAIL], informative=unknown)
+
+    def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> _Answer:
+        answers = [self._judged(look) for look in looks]
+        worst = max(answers, key=lambda one: ORDER.index(one.outcome))
+        slow = min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
+        if worst.outcome is not Outcome.FAIL and slow:
+            worst = self._remembering(program) or worst
+        if worst.outcome is not Outcome.PASS:
+            return worst
+        calls = "timed call" if len(answers) == 1 else "timed calls"
+        verb = "agrees" if len(answers) == 1 else "agree"
+        return _Answer(outcome=Outcome.PASS, detail=f"{len(answers)} {calls} with fresh inputs {verb}; {worst.detail}")
+
+    def _judged(self, look: Look) -> _Answer:
+        """Whether one look left what the reference leaves."""
+        place = "a timed call on fresh inputs" + ("" if look.moved else " in known memory")
+        own = self._again(look)
+        if look.lacked_memory or own.lacked_memory:
+            return _Answer.cannot(f"there is no memory for {place}: {look.raised or own.raised}")
+        if own.raised:
+            return _Answer.cannot(f"the reference cannot compute from fresh inputs: {own.raised}")
+        fault = _fault(look, own)
+        return _Answer.fails(f"{place} {fault}") if fault else self._compared(look, own, place)
+
+    def _compared(self, look: Look, own: Look, place: str) -> _Answer:
+        if not own.left[0]:
+            return _Answer.cannot("a replayed call leaves nothing that could be looked at")
+        agreement = self._agreement(look, own)
+        if agreement.outcome is Outcome.FAIL:
+            return self._of_other_draws(look, own, f"{place} left what the reference does not: {agreement.detail}")
+        if not look.fresh and self.start is None:
+            return _Answer.cannot("its inputs cannot be drawn anew, so a replayed result would agree as well")
+        return _Answer(outcome=agreement.outcome, detail=agreement.detail)
+
+    def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
+        """The reference's own call from a look's seed, or from another one; `draw` seeds its generators otherwise."""
+        return take_look(self.clock, self.reference, seed or look.seed, moved=True, state=self.start, draw=draw)
+
+    def _agreement(self, look: Look, own: Look) -> Agreement:
+        """The rule of numbers, with as many shaken runs as it takes to tell."""
+        runs, jolts = [own.left[0]], list[Left]()
+        epsilon = copies(self.reference)[0].epsilon
+        found = self._worst(look, runs, jolts)
+        for more in SHAKES:
+            if found.outcome is Outcome.PASS:
+                break
+            noisy = [self._shaken(look, epsilon, noise=len(runs) + index) for index in range(more)]
+            runs += [one.left[0] for one in noisy if not one.raised]
+            if more == SHAKES[-1] and jolt_of(epsilon):
+                jolted = self._shaken(look, jolt_of(epsilon), noise=len(runs) + more)
+                jolts += [] if jolted.raised else [jolted.left[0]]
+            found = self._worst(look, runs, jolts)
+        return found
+
+    def _shaken(self, look: Look, size: float, *, noise: int) -> Look:
+        """The reference's call with weights that are off by `size`, a share, and inputs that are off by one rounding."""
+        whole = copies(self.reference)[0]
+        plain = whole.state() if self.start is None else self.start
+        weights = {name: value for name, value in plain.items() if name.startswith(WEIGHTS)}
+        off = {**plain, **shaken(weights, size, torch.Generator().manual_seed(noise))}
+        found = take_look(self.clock, self.reference, look.seed, moved=True, state=off, noise=noise)
+        for copy in copies(self.reference):
+            copy.refresh(look.seed, moved=True, state=plain)
+            copy.resume()
+        return found
+
+    def _worst(self, look: Look, runs: Sequence[Left], jolts: Sequence[Left]) -> Agreement:
+        """The least agreement among a look's copies; `jolts` show the kinks that rounding may cross."""
+        starts: Mapping[str, Tensor] = self.start or {}
+        whole = copies(self.reference)[0]
+        rule = partial(agree, truth=None, runs=runs, jolts=jolts, epsilon=whole.epsilon, starts=starts, memory=whole.memory)
+        return max(map(rule, look.left), key=lambda one: (ORDER.index(one.outcome), one.score))
+
+    def _of_other_draws(self, look: Look, own: Look, fault: str) -> _Answer:
+        """What disagrees may have drawn other random numbers: then it is as near to the reference as its own draws are."""
+        draws = [own, *(self._again(look, draw=1 + index) for index in range(DRAWS))]
+        if any(one.raised for one in draws) or not any(differing(own.left[0], one.left[0]) for one in draws[1:]):
+            return _Answer.fails(fault)
+        lefts = [one.left[0] for one in draws]
+        names = [name for name, value in own.left[0].items() if value.is_floating_point() and value.numel()]
+        spread = {name: max(distance(one, other, name) for one in lefts for other in lefts) for name in names}
+        if any(_aligned(left, lefts[0], spread) for left in look.left):
+            return _Answer.fails(fault)
+        for name, width in spread.items():
+            if any(min(distance(left, one, name) for one in lefts) > BEYOND_DRAWS * width for left in look.left):
+                return _Answer.fails(f"{fault}; other random numbers do not explain {name}")
+        other = self._again(look, seed=look.seed + 1)
+        answering = [
+            name
+            for name, width in spread.items()
+            if not other.raised and distance(lefts[0], other.left[0], name) > BEYOND_DRAWS * width
+        ]
+        if not answering:
+            return _Answer.cannot("it draws other random numbers than the reference, which hide what its inputs change")
+        detail = f"it draws other random numbers than the reference, and {len(answering)} results follow the fresh inputs"
+        return _Answer(outcome=Outcome.PASS, detail=detail)
+
+    def _remembering(self, program: Program) -> _Answer | None:
+        """Whether an arm is fast on inputs alone that it has seen."""
+        ratio, usual = (fresh_over_known(self.clock, one, self.start) for one in (program, self.reference))
+        if ratio <= SLOWER_WHEN_FRESH * max(usual, 1.0):
+            return None
+        detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the reference's {usual:.1f} times"
+        return _Answer.fails(f"{detail}: what was timed remembers results")
+
+
+def _aligned(left: Left, own: Left, spread: Mapping[str, float]) -> bool:
+    """Whether most of what other draws move is the same, so that random numbers were drawn alike and explain nothing."""
+    moved = [name for name, width in spread.items() if width > 0]
+    same = sum(distance(left, own, name) <= ALIKE * spread[name] for name in moved)
+    return 2 * same > len(moved)
+
+
+def _fault(look: Look, own: Look) -> str:
+    """What is wrong with a look whatever its numbers are, given that the reference's was taken."""
+    if look.raised:
+        return f"raised {look.raised}, and the reference computes from them"
+    if look.unsettled:
+        return f"left {look.unsettled}, which changed afterwards though nobody called"
+    if strange := sorted(look.kinds - own.kinds):
+        return f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
+    return ""

@@ -1,0 +1,104 @@
+"""Compares compiled modules with what their sources compile to.
+
+Python runs what a `__pycache__` holds as long as it names the source's size and time, so a planted one changes a program whose
+sources are untouched. Compiling again tells them apart. Code objects are compared, since equal ones may be stored differently;
+line tables are left out, as they depend on options of the interpreter.
+
+What another interpreter, or a tool under a tag of its own (pytest), keeps there cannot be compared and is skipped.
+
+Run as ``python -I -S bytecode.py``, this file is the process that loads the foreign bytes: paths come in on standard input,
+separated by NUL, the numbers of those that passed go out. What ends the process has not passed.
+"""
+
+import importlib.util
+import marshal
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType
+
+HEADER_BYTES = 16
+"""Magic number, flags, and the source's time and size or hash (PEP 552)."""
+TAG = re.compile(rf"\.{re.escape(sys.implementation.cache_tag or '')}(?:\.opt-([12]))?\.pyc")
+TIMEOUT_S = 600.0
+COMPARED = (
+    "co_name",
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_flags",
+    "co_names",
+    "co_varnames",
+    "co_freevars",
+    "co_cellvars",
+    "co_code",
+)
+
+
+def foreign_bytecode(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Those of some `.pyc` files in `__pycache__` folders that are not what their sources compile to.
+
+    A file that is gone again, or whose source is, is never loaded and passes.
+    """
+    comparable = [path for path in paths if TAG.search(path.name)]
+    if not comparable:
+        return ()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", __file__],
+            input=b"\0".join(map(os.fsencode, comparable)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return tuple(comparable)
+    passed = {int(number) for number in done.stdout.split()}
+    return tuple(path for number, path in enumerate(comparable) if number not in passed)
+
+
+def _main() -> None:
+    warnings.simplefilter("ignore")
+    for number, path in enumerate(sys.stdin.buffer.read().split(b"\0")):
+        if _is_own(Path(os.fsdecode(path))):
+            sys.stdout.write(f"{number}\n")
+            sys.stdout.flush()
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        stored = path.read_bytes()
+        source = Path(importlib.util.source_from_cache(str(path)))
+        text = source.read_bytes()
+    except FileNotFoundError:
+        return True
+    level = TAG.search(path.name)
+    try:
+        compiled = compile(text, str(source), "exec", dont_inherit=True, optimize=int((level and level[1]) or 0))
+        return _is_same(marshal.loads(stored[HEADER_BYTES:]), compiled)  # noqa: S302 - in a process of its own, and not run
+    except Exception:  # noqa: BLE001 - whatever cannot be read or compiled has not passed
+        return False
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two constants are equal, of equal types, and compute alike where they are code."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, CodeType) and isinstance(other, CodeType):
+        alike = all(getattr(one, name) == getattr(other, name) for name in COMPARED)
+        tables = getattr(one, "co_exceptiontable", b"") == getattr(other, "co_exceptiontable", b"")
+        return alike and tables and _is_same(one.co_consts, other.co_consts)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, frozenset) and isinstance(other, frozenset):
+        return sorted(map(repr, one)) == sorted(map(repr, other))
+    return repr(one) == repr(other)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,227 @@
+"""What base and the engine consist of, sealed before anything of head's runs, and inspected afterwards.
+
+Where both sides run as one user, nothing keeps head from writing to base's tree; what it writes there is noticed, and fails the
+run by the file's name. A seal holds what `lstat` says of every file, and nobody but root can set the time of a file's last change
+(ctime), so a file that was changed and restored is noticed, too, without its content being read.
+
+Allowed is what honest work does. A side's own processes leave new files in its tree (outputs, logs), so only those count that
+something loads unasked: modules, libraries, settings of tools. Compiled modules are held against their sources (`bytecode`).
+Installers link one file into several environments, which changes its ctime: such a file counts where its content is not what the
+RECORD of its package says. What a benchmark writes over on purpose is named by `setup.writes`.
+
+docs/security.md says what is not noticed.
+"""
+
+import base64
+import csv
+import hashlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import ci_bench
+from ci_bench.engine.trees.bytecode import foreign_bytecode
+from ci_bench.engine.trees.layers import engine_sites
+
+SHOWN_FILES = 3
+LOADED = re.compile(r"\.(py|pyc|pyo|pyd|pth|egg|zip|whl)$|\.so(\.\d+)*$")
+"""New files that an interpreter or a linker loads because of their names."""
+SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "pyvenv.cfg"})
+CACHE = "__pycache__"
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+class Mark(NamedTuple):
+    """What a file is known by; its size in bytes, times in nanoseconds."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    links: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    """A sealed folder: whose it is, in words, and where.
+
+    One that `grows` takes new files that nothing loads unasked. Of one that `imports` alone are known to use (an entry of
+    PYTHONPATH, which may be any folder of the user's), only modules and packages at its top count. `writes` are globs of files,
+    or of folders with all that is in them, that may change in any way. One that is `shared` belongs to both sides, and is large.
+    """
+
+    owner: str
+    folder: Path
+    grows: bool = False
+    imports: bool = False
+    shared: bool = False
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seal:
+    """What folders held at one moment: marks by path within each folder, and the RECORD files of the packages in it.
+
+    `passed` are compiled modules that were held against their sources since; `digests` what of RECORD files was needed.
+    """
+
+    marks: Mapping[Ground, Mapping[str, Mark]]
+    records: Mapping[Ground, tuple[bytes, ...]]
+    passed: dict[Path, Mark] = field(default_factory=dict)
+    digests: dict[Ground, Mapping[str, str]] = field(default_factory=dict)
+
+    def breaks(self, *, shared: bool = True) -> tuple[str, ...]:
+        """A sentence for each folder of which something was changed. Without `shared`, those of both sides are skipped."""
+        inspected = [ground for ground in self.marks if shared or not ground.shared]
+        return tuple(sentence for ground in inspected if (sentence := self._inspect(ground)))
+
+    def _inspect(self, ground: Ground) -> str:
+        then, now = self.marks[ground], dict(_marks(ground))
+        names = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+        names = [name for name in names if not _may_change(name, ground.writes)]
+        plain = [name for name in names if not _is_cached(name)]
+        faults = [fault for name in plain if (fault := self._fault(ground, name, then.get(name), now.get(name)))]
+        compiled = {ground.folder / name: now[name] for name in names if _is_cached(name) and name in now}
+        faults += [f"{path.relative_to(ground.folder)} is not what its source compiles to" for path in self._foreign(compiled)]
+        if not faults:
+            return ""
+        more = f" and {len(faults) - SHOWN_FILES} more" if len(faults) > SHOWN_FILES else ""
+        return f"{ground.owner} was changed: {', '.join(faults[:SHOWN_FILES])}{more}"
+
+    def _fault(self, ground: Ground, name: str, then: Mark | None, now: Mark | None) -> str:
+        """What is wrong with a file that is not as it was; empty where nothing is."""
+        if now is None:
+            return f"{name} was removed"
+        if then is None:
+            return "" if ground.grows and not _is_loaded(ground.folder / name) else f"{name} is new"
+        return "" if self._is_relinked(ground, name, then, now) else f"{name} was written"
+
+    def _is_relinked(self, ground: Ground, name: str, then: Mark, now: Mark) -> bool:
+        """Whether a file was only linked to from elsewhere, or no longer is, and has the content that it was installed with."""
+        alike = then._replace(ctime_ns=0, links=0) == now._replace(ctime_ns=0, links=0)
+        if not alike or max(then.links, now.links) == 1:
+            return False
+        if ground not in self.digests:
+            self.digests[ground] = dict(_recorded(self.records[ground]))
+        installed = name.rpartition("/site-packages/")[2]
+        return self.digests[ground].get(installed) == _digest(ground.folder / name)
+
+    def _foreign(self, compiled: Mapping[Path, Mark]) -> tuple[Path, ...]:
+        unseen = {path: mark for path, mark in compiled.items() if self.passed.get(path) != mark}
+        foreign = foreign_bytecode(tuple(unseen))
+        self.passed.update({path: mark for path, mark in unseen.items() if path not in foreign})
+        return foreign
+
+
+def seal(grounds: Iterable[Ground]) -> Seal:
+    """Seal folders as they are now. One that is not there may not come to be."""
+    marks = {ground: dict(_marks(ground)) for ground in grounds}
+    return Seal(marks=marks, records={ground: tuple(_records(ground.folder)) for ground in marks})
+
+
+def base_grounds(*, tree: Path, venv: Path | None, engine: Path, writes: Sequence[str] = ()) -> tuple[Ground, ...]:
+    """What base consists of: its tree, its environment, and the folder with the link to the engine."""
+    own = Ground(owner="base's tree", folder=tree, grows=True, writes=tuple(writes))
+    environment = () if venv is None else (Ground(owner="base's environment", folder=venv),)
+    return own, *environment, Ground(owner="the link to the engine", folder=engine)
+
+
+def engine_grounds(checkout: Path) -> tuple[Ground, ...]:
+    """What both sides take from the engine's environment: all that its interpreter finds, but for code of the checkout."""
+    package, prefix = Path(ci_bench.__file__).resolve().parent, Path(sys.prefix).resolve()
+    sites = {site.resolve() for site in engine_sites()}
+    programs = () if sys.prefix == sys.base_prefix else (prefix / "bin",)
+    found = dict.fromkeys([package, *sites, *programs, *(Path(part).resolve() for part in sys.path if part)])
+    folders = [folder for folder in found if folder.is_dir() and (folder == package or not _is_source(folder, checkout, prefix))]
+    library = Path(os.__file__).resolve().parent
+    whole = {folder for folder in folders if folder in {package, library, *sites, *programs} or folder.name in INSTALLED}
+    outer = [folder for folder in folders if not any(_covers(other, folder) for other in whole)]
+    return tuple(
+        Ground(
+            owner="the engine's environment",
+            folder=folder,
+            grows=folder in {package, library} or folder not in whole,
+            imports=folder not in whole,
+            shared=True,
+        )
+        for folder in outer
+    )
+
+
+def _is_source(folder: Path, checkout: Path, prefix: Path) -> bool:
+    """Whether a folder is code of the checkout. The engine's environment may lie in the checkout, too."""
+    return folder.is_relative_to(checkout) and not folder.is_relative_to(prefix)
+
+
+def _covers(outer: Path, inner: Path) -> bool:
+    """Whether marks of one folder hold those of another one: packages that lie in a standard library are not taken with it."""
+    return inner != outer and inner.is_relative_to(outer) and not INSTALLED.intersection(inner.relative_to(outer).parts)
+
+
+def _marks(ground: Ground) -> Iterator[tuple[str, Mark]]:
+    """All files in a folder, and links as such. What goes away meanwhile is not there."""
+    top = str(ground.folder)
+    waiting, start = [top], len(top) + 1
+    passed_over = frozenset() if (ground.folder / "pyvenv.cfg").exists() else INSTALLED
+    while waiting:
+        place = waiting.pop()
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if ground.imports and place == top and not _is_imported(entry):
+                    continue
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    if not stat.S_ISDIR(found.st_mode):
+                        yield entry.path[start:], _mark(found)
+                    elif entry.name not in passed_over:
+                        waiting.append(entry.path)
+
+
+def _is_imported(entry: os.DirEntry[str]) -> bool:
+    """Whether an import finds it at the top of a folder: a module, a library, or a package that has a module of its own."""
+    return bool(LOADED.search(entry.name)) or entry.name == CACHE or Path(entry.path, "__init__.py").exists()
+
+
+def _mark(found: os.stat_result) -> Mark:
+    return Mark(found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
+
+
+def _is_cached(name: str) -> bool:
+    return PurePosixPath(name).parent.name == CACHE
+
+
+def _may_change(name: str, writes: Sequence[str]) -> bool:
+    path = PurePosixPath(name)
+    return any(place.match(glob) for glob in writes for place in (path, *path.parents[:-1]))
+
+
+def _is_loaded(path: Path) -> bool:
+    """Whether a new file is a module, a library, or settings; a link to a folder makes everything there modules."""
+    return bool(LOADED.search(path.name)) or path.name in SETTINGS or (path.is_symlink() and path.is_dir())
+
+
+def _records(folder: Path) -> Iterator[bytes]:
+    """What the installers noted of the packages in a folder, or in an environment."""
+    for path in (*folder.glob("*.dist-info/RECORD"), *folder.glob("lib*/python*/site-packages/*.dist-info/RECORD")):
+        with suppress(OSError):
+            yield path.read_bytes()
+
+
+def _recorded(records: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """The digests of installed files: https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
+    for record in records:
+        for row in csv.reader(record.decode("utf-8", "replace").splitlines()):
+            if len(row) > 1 and row[1].startswith("sha256="):
+                yield row[0], row[1].removeprefix("sha256=")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return base64.urlsafe_b64encode(hashlib.file_digest(stream, "sha256").digest()).decode().rstrip("=")

@@ -1,0 +1,46 @@
+"""What GitHub says of commits: their parents, the commit that a name stands for, where two of them meet. Also across forks.
+
+Asked of the API, and never of a checkout or of what results say of themselves.
+"""
+
+from urllib.parse import quote
+
+from ci_bench.errors import GitHubInvalid, GitHubMissing
+from ci_bench.github.client import Client
+from ci_bench.github.server import Record
+
+
+def parents(client: Client, name: str) -> tuple[str, ...]:
+    """The parents of a commit, the first one first. Raises `GitHubMissing` where GitHub knows no such commit."""
+    listed = _commit(client, name).fields.get("parents")
+    return tuple(one.need_text("sha") for one in Record.each(listed if isinstance(listed, list) else []))
+
+
+def resolve(client: Client, name: str) -> str:
+    """The commit that a branch, a tag or a commit's own name stands for. Raises `GitHubMissing`."""
+    return _commit(client, name).need_text("sha")
+
+
+def branch_point(client: Client, base: str, head: str) -> str:
+    """The commit where `head` left `base`, each a commit or a branch. Raises `GitHubFailed`."""
+    compared = client.get(f"compare/{quote(base, safe='')}...{quote(head, safe='')}", {"per_page": 1})
+    return compared.need_text("merge_base_commit", "sha")
+
+
+def is_on(client: Client, branch: str, commit: str) -> bool:
+    """Whether a commit is part of a branch; one that GitHub does not know is part of none."""
+    try:
+        return branch_point(client, branch, commit) == commit
+    except GitHubMissing:
+        return False
+
+
+def _commit(client: Client, name: str) -> Record:
+    try:
+        listing = client.pages("commits", {"sha": name, "per_page": 1}, most=1)
+    except GitHubInvalid as error:
+        raise GitHubMissing(str(error)) from error
+    first = next(Record.each(listing.items), None)
+    if first is None:
+        raise GitHubMissing(f"GitHub knows no commit {name:.80}")
+    return first

@@ -1,0 +1,268 @@
+"""Whether results are of what was asked for: held field by field against what the trusted side derived for itself. Pure.
+
+Whoever judges a pull request plans the base branch's configuration, asks GitHub for commits and runs, and says it all in one
+`Expected`. Results of another commit, of other cases, of another machine, configuration, run or attempt are refused, each
+difference by its field. What a workflow may set, and what nobody outside of the measured tree can know, is no difference but
+has a rule in the policy: `scope` words it.
+
+Not here: how `Expected` is derived (`commands.trusted.expecting`), and whether what was measured is any good (`compare`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from ci_bench.judge.policy import Scope
+from ci_bench.records.config import Machine
+from ci_bench.records.faults import show
+from ci_bench.records.results import Case, Due, Results, Status, WorkflowRun
+
+FILTER, DEVICE, BASE = "filter", "device", "base"
+MOST_DIFFERENCES = 30
+_NAMED = 3
+_RE_RUN = "re-run all jobs of the workflow"
+_AUTO = "auto"
+_ALLOW = "allow it by `policy.severities.narrowed` in the base branch's configuration, or take the flag out of the workflow"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commits:
+    """The commits that a side may be of, and what they are in words (``the head of pull request 7``).
+
+    Without any, `words` says why none is known, and every commit is refused.
+    """
+
+    accepted: tuple[str, ...]
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What results have to be of.
+
+    `cases` are planned of the base branch's configuration, before filters. `foreign` are its suites that nobody plans here: the
+    ids of their cases, how many there are, or `None` where that is not declared. `device` is the configuration's word (``auto``,
+    ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the one that measured. `base` is `None` where there is no base
+    side of the same run. `tool_version` is that of the trusted side.
+    """
+
+    cases: tuple[Case, ...]
+    foreign: Mapping[str, tuple[str, ...] | int | None] = field(default_factory=dict)
+    config_digest: str
+    device: str
+    machine: Machine = Machine()  # noqa: RUF009 - frozen, so it can be shared
+    workflow: WorkflowRun
+    head: Commits
+    base: Commits | None = None
+    tool_version: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One field of results that is not what it has to be: by its name, with what to do."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """``source.commit: is 1234…, and has to be …``."""
+        return f"{self.field}: {self.message}"
+
+
+def differences(head: Results, base: Results | None, expected: Expected) -> tuple[Difference, ...]:
+    """Every field of both sides that is not what was asked for; none where the results may be judged.
+
+    `base` is the base side of the same run, `None` where it is looked for elsewhere, or is missing.
+    """
+    found = [*_of_side(head, expected, expected.head)]
+    if base is not None:
+        absent = Commits(accepted=(), words="no base side was asked for")
+        own = [*_of_pair(head, base), *_of_side(base, expected, expected.base or absent)]
+        found += [Difference(field=f"base.{one.field}", message=one.message) for one in own]
+    return tuple(found)
+
+
+def scope(head: Results, expected: Expected) -> Scope:
+    """What was measured of what was asked for, in words: what the policy has a rule for."""
+    return Scope(narrowed=narrowings(head, expected), undeclared=undeclared(expected))
+
+
+def narrowings(head: Results, expected: Expected) -> tuple[str, ...]:
+    """What narrows or moves what the configuration says is measured: a sentence for each flag, and for uncommitted changes."""
+    asked = head.run.asked
+    found = []
+    if FILTER in asked:
+        chosen, whole = len(_chosen(expected.cases, asked)), len(expected.cases)
+        flags = " ".join(f"--filter {text}" for text in asked[FILTER])
+        unplanned = " of the suites that are planned here" if expected.foreign else ""
+        found.append(f"the workflow measured only {chosen} of {whole} cases{unplanned} ({flags}); {_ALLOW}")
+    right = expected.base.accepted if expected.base else ()
+    moved = {name: values for name, values in asked.items() if name != FILTER and not (name == BASE and {*values} <= {*right})}
+    found += [moved_by(name, moved[name]) for name in sorted(moved)]
+    if head.source.dirty:
+        found.append("head was measured with changes that no commit holds: measure a clean checkout")
+    return tuple(found)
+
+
+def moved_by(name: str, values: Sequence[str]) -> str:
+    """That a flag is not what the configuration says, in a sentence."""
+    flag = name.removesuffix("_s").replace("_", "-")
+    return f"the workflow set --{flag} {' '.join(values)}, which the configuration does not say; {_ALLOW}"
+
+
+def undeclared(expected: Expected) -> tuple[str, ...]:
+    """The suites whose cases nobody but the measured tree knows."""
+    return tuple(
+        f"cases of the suite {name} are planned by the measured tree alone, so that a missing one goes unnoticed; declare "
+        f"them in the base branch's configuration: `plugins: {{{name}: {{target: …, cases: [their ids, or how many]}}}}`"
+        for name, cases in expected.foreign.items()
+        if cases is None
+    )
+
+
+def _of_pair(head: Results, base: Results) -> Iterator[Difference]:
+    """Base and head are measured in one run, and one plan: each in turns with the other."""
+    if base.run.id != head.run.id:
+        message = f"is of another run than head's ({show(base.run.id)}, {show(head.run.id)}); both have to be measured in one"
+        yield Difference(field="run.id", message=message)
+    for name in ("started_at", "device", "asked"):
+        if getattr(base.run, name) != getattr(head.run, name):
+            yield Difference(field=f"run.{name}", message="differs from head's, and both sides are measured in one run")
+    ids = [[row.case.id for row in side.cases] for side in (base, head)]
+    if sorted(ids[0]) != sorted(ids[1]):
+        yield Difference(field="cases", message=f"are not head's: {_apart(ids[0], ids[1])}")
+
+
+def _of_side(results: Results, expected: Expected, commits: Commits) -> Iterator[Difference]:
+    yield from _of_commit(results.source.commit, commits)
+    yield from _of_workflow(results.run.workflow, expected.workflow)
+    if results.run.config_digest != expected.config_digest:
+        other = results.tool_version != expected.tool_version
+        versions = f", or ci-bench {show(results.tool_version)} reads it otherwise than {expected.tool_version}" if other else ""
+        message = "it was measured by another configuration than the base branch's"
+        yield Difference(field="run.config_digest", message=f"{message}, which may have changed since{versions}; {_RE_RUN}")
+    yield from _of_device(results, expected)
+    yield from _of_cases(results, expected)
+
+
+def _of_commit(commit: str | None, commits: Commits) -> Iterator[Difference]:
+    if commit is None:
+        yield Difference(field="source.commit", message="is not recorded: ci-bench has to measure a git checkout")
+    elif not commits.accepted:
+        yield Difference(
+            field="source.commit", message=f"is {show(commit)}, and cannot be held against anything: {commits.words}"
+        )
+    elif commit not in commits.accepted:
+        message = f"is {show(commit)}, and has to be {' or '.join(commits.accepted)}: {commits.words}; {_RE_RUN}"
+        yield Difference(field="source.commit", message=message)
+
+
+def _of_workflow(found: WorkflowRun | None, expected: WorkflowRun) -> Iterator[Difference]:
+    if found is None:
+        message = "is not recorded: these results were not measured in a workflow, or by a ci-bench that did not say in which"
+        yield Difference(field="run.workflow", message=message)
+        return
+    for name in ("repository", "run", "attempt"):
+        is_, wanted = getattr(found, name), getattr(expected, name)
+        same = is_.casefold() == wanted.casefold() if isinstance(is_, str) else is_ == wanted
+        if not same:
+            hint = f"; the artifact of another attempt is not this one's: {_RE_RUN}" if name == "attempt" else ""
+            yield Difference(field=f"run.workflow.{name}", message=f"is {show(is_)}, and has to be {wanted}{hint}")
+
+
+def _of_device(results: Results, expected: Expected) -> Iterator[Difference]:
+    """The kind of device that was measured on. Where no case came to its end, nothing was."""
+    device = next(iter(results.run.asked.get(DEVICE, ())), expected.device)
+    if results.run.device != device:
+        yield Difference(field="run.device", message=f"is {show(results.run.device)}, and has to be {device}")
+    if not any(row.status is Status.OK for row in results.cases):
+        return
+    identity, machine = results.environment.identity, expected.machine
+    kind = machine.device or (None if device == _AUTO else device.partition(":")[0])
+    if kind is not None and identity.get(DEVICE) != kind:
+        message = f"is {show(identity.get(DEVICE))}, and has to be {kind}; look at the log of the machine that measured"
+        yield Difference(field="environment.identity.device", message=message)
+    if machine.gpu is not None and machine.gpu.casefold() not in str(identity.get("gpu", "")).casefold():
+        message = f"is {show(identity.get('gpu'))}, and `machines` says that its name contains {machine.gpu}"
+        yield Difference(field="environment.identity.gpu", message=message)
+
+
+def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
+    """Exactly the planned cases, each as it was planned; of suites that are not planned here what is declared."""
+    rows = {row.case.id: row.case for row in results.cases}
+    planned = {case.id: case for case in _chosen(expected.cases, results.run.asked)}
+    missing = [name for name in planned if name not in rows]
+    if missing:
+        yield Difference(field="cases", message=f"{_count(missing)} that the configuration plans: {_names(missing)} missing")
+    suites = {*expected.foreign}
+    surplus = [name for name, case in rows.items() if name not in planned and case.suite not in suites]
+    if surplus:
+        yield Difference(field="cases", message=f"{_count(surplus)} that the configuration does not plan: {_names(surplus)}")
+    for index, row in enumerate(results.cases):
+        if row.case.id in planned:
+            yield from _of_case(f"cases[{index}].case", row.case, planned[row.case.id])
+        elif row.case.suite in suites and row.case.id.partition("/")[0] != row.case.suite:
+            message = f"is {show(row.case.suite)}, and the case's id is {show(row.case.id)}"
+            yield Difference(field=f"cases[{index}].case.suite", message=message)
+    for suite, declared in expected.foreign.items():
+        own = [name for name, case in rows.items() if case.suite == suite and name not in planned]
+        yield from _of_declared(suite, declared, own, results.run.asked)
+
+
+def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
+    for one in fields(Case):
+        found, wanted = getattr(case, one.name), getattr(planned, one.name)
+        if _text(found) != _text(wanted):
+            message = f"of {show(case.id)} is {show(_text(found))}, and the configuration plans {show(_text(wanted))}"
+            yield Difference(field=f"{path}.{one.name}", message=message)
+
+
+def _of_declared(
+    suite: str, declared: tuple[str, ...] | int | None, own: list[str], asked: Mapping[str, Sequence[str]]
+) -> Iterator[Difference]:
+    where = f"`plugins.{suite}.cases` of the base branch's configuration"
+    if isinstance(declared, int):
+        fits = len(own) <= declared if FILTER in asked else len(own) == declared
+        if not fits:
+            yield Difference(field="cases", message=f"{len(own)} of the suite {suite}, and {where} says {declared}")
+    elif declared is not None:
+        wanted = [name for name in declared if _passes(name, asked)]
+        if sorted(own) != sorted(wanted):
+            yield Difference(field="cases", message=f"of the suite {suite} are not those of {where}: {_apart(own, wanted)}")
+
+
+def _chosen(cases: Iterable[Case], asked: Mapping[str, Sequence[str]]) -> list[Case]:
+    return [case for case in cases if _passes(case.id, asked)]
+
+
+def _passes(name: str, asked: Mapping[str, Sequence[str]]) -> bool:
+    return FILTER not in asked or any(text in name for text in asked[FILTER])
+
+
+def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:
+    """Which are missing, and which are too many."""
+    parts = [(_names([name for name in wanted if name not in found]), "missing")]
+    parts.append((_names([name for name in found if name not in wanted]), "too many"))
+    return "; ".join(f"{names} {word}" for names, word in parts if names) or "one of them comes twice"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(show(name) for name in names[:_NAMED]) + more
+
+
+def _count(names: Sequence[str]) -> str:
+    return f"{len(names)} {'case' if len(names) == 1 else 'cases'}"
+
+
+def _text(value: object) -> str:
+    """A field as its document holds it: there is no tuple in JSON."""
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Due):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(Due)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value

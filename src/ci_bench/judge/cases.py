@@ -1,0 +1,152 @@
+"""What a case says by itself, apart from base: its candidate arms against its reference arm, and what it owes and did not bring.
+
+Owns speedups and memory compression ratios within a run (arms share their launches, so what a launch does to both cancels), and
+what is expected of a case: what it says it owes, what its reference arm has, and what the baseline's run had. Each gap becomes a
+row, never a silence. How bad a gap is, the policy decides.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_bench.judge import ratios
+from ci_bench.judge.pairing import Key, Keyed, Match, oriented
+from ci_bench.judge.ratios import Known
+from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
+from ci_bench.records.results import Better, CaseResult, Check, Due, Lane, Metric, Outcome, Status, Unit
+
+Changes = Mapping[str, Mapping[Key, SpeedupChange]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    """A metric that an arm shares with the reference arm, on head and, where it has it too, on base."""
+
+    case: int
+    key: Key
+    reference: str
+    head: tuple[Metric, Metric]
+    base: tuple[Metric, Metric] | None
+
+
+def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool) -> list[tuple[ArmSpeedup, ...]]:
+    """For each case every time, rate and peak that an arm shares with the reference, on head and, `with_base`, on base too.
+
+    `known` holds the facts of all series, `changes` what a paired run says of whether head changed a speedup.
+    """
+    found = [one for case, match in enumerate(matches) for one in _shared(case, match, with_base=with_base)]
+    measured = ratios.ratios([oriented(*one.head) for one in found], known, paired=True)
+    answers: list[list[ArmSpeedup]] = [[] for _ in matches]
+    for one, ratio in zip(found, measured, strict=True):
+        if ratio.value is not None:
+            speedup = ArmSpeedup(
+                metric=one.key[0],
+                arm=one.key[1],
+                reference=one.reference,
+                speedup=ratio.value,
+                interval=ratio.interval,
+                base_speedup=_earlier(one.base, known) if one.base else None,
+                change=changes.get(matches[one.case].head.case.id, {}).get(one.key),
+            )
+            answers[one.case].append(speedup)
+    return [tuple(of) for of in answers]
+
+
+def _earlier(arms: tuple[Metric, Metric], known: Known) -> float | None:
+    one, two = oriented(*arms)
+    return ratios.ratio_of_medians(known[id(one)], known[id(two)])
+
+
+def _shared(case: int, match: Match, *, with_base: bool) -> Iterator[_Found]:
+    reference = match.head.case.reference
+    for key in match.after:
+        if arms := _two_arms(match.after, key, reference):
+            earlier = _two_arms(match.before, key, reference) if with_base else None
+            yield _Found(case=case, key=key, reference=reference, head=arms, base=earlier)
+
+
+def _two_arms(metrics: Keyed, key: Key, reference: str) -> tuple[Metric, Metric] | None:
+    """The metric of the reference arm and of another, where both have it once and it means the same; counts have no speedup."""
+    one, two = metrics.get((key[0], reference), ()), metrics.get(key, ())
+    if key[1] == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:
+        return None
+    alike = (one[0].unit, one[0].better, one[0].lane) == (two[0].unit, two[0].better, two[0].lane)
+    return (one[0], two[0]) if alike else None
+
+
+def missing_metrics(match: Match, threshold: Callable[[str], float]) -> tuple[Pair, ...]:
+    """A failed pair for every metric that an arm owes and neither side has; one that base has is `removed` already.
+
+    `threshold` gives that of a metric.
+    """
+    if match.head.status is not Status.OK:
+        return ()
+    there = {*match.after, *match.before}
+    return tuple(
+        Pair(
+            metric=name,
+            arm=arm,
+            unit=unit,
+            better=better,
+            verdict=Verdict.FAILED,
+            reason=reason,
+            threshold=threshold(name),
+        )
+        for name, arm, unit, better, reason in _owed(match)
+        if (name, arm) not in there
+    )
+
+
+def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
+    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass."""
+    if head.status is not Status.OK:
+        return ()
+    owed = {(check.name, check.arm): "the baseline's run has one" for check in (base.checks if base else ())}
+    owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
+    answered = {(check.name, check.arm) for check in head.checks}
+    return tuple(
+        Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"there is no answer, and {why}")
+        for (name, arm), why in owed.items()
+        if (name, arm) not in answered and arm in head.case.arms
+    )
+
+
+def missing_parity(base: CaseResult | None, head: CaseResult) -> tuple[ParityFinding, ...]:
+    """A finding without data for every candidate arm, where parity is owed and there is no evidence at all."""
+    owed = _due(base, head).parity or (base is not None and base.parity is not None)
+    if head.status is not Status.OK or head.parity is not None or not owed:
+        return ()
+    detail = "no evidence on loss parity was gathered"
+    verdict = Parity.INSUFFICIENT_DATA
+    return tuple(
+        ParityFinding(arm=arm, verdict=verdict, tier=None, masks=None, steps=0, detail=detail) for arm in _candidates(head)
+    )
+
+
+def _due(base: CaseResult | None, head: CaseResult) -> Due:
+    """What either side's case says it owes: head cannot owe less than its base did."""
+    dues = [side.case.due for side in (head, base) if side is not None]
+    return Due(
+        checks=tuple(dict.fromkeys(name for due in dues for name in due.checks)),
+        times=tuple(dict.fromkeys(name for due in dues for name in due.times)),
+        parity=any(due.parity for due in dues),
+    )
+
+
+def _candidates(head: CaseResult) -> tuple[str, ...]:
+    return tuple(arm for arm in head.case.arms if arm != head.case.reference)
+
+
+def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
+    """Every metric that an arm of the case has to have: name, arm, unit, which way is better, and what is said of a gap.
+
+    Details are owed by nobody, nor is the device's clock.
+    """
+    head = match.head
+    times = _due(match.usable, head).times
+    for name in times:
+        reason = "not measured, and every arm owes it"
+        yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
+    for (name, owner), (metric, *_) in match.after.items():
+        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in {*times, *head.case.details}:
+            reason = f"not measured, though {owner} was"
+            yield from ((name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))

@@ -1,0 +1,179 @@
+"""The verdict of a run: its findings, the one sentence that a reviewer reads first, and the exit code that follows.
+
+Everything is derived from the comparison's own rows, so that it can be judged again from the document, under another policy.
+"""
+
+from ci_bench.errors import ExitCode
+from ci_bench.judge.policy import Compared, find, measured
+from ci_bench.judge.wording import change, change_size, count_of, place
+from ci_bench.records.comparison import CaseComparison, Finding, Judgement, Pair, Verdict
+from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.results import Status, Unit
+
+_MOST_CLAUSES = 3
+_ONE_AND_MANY = {
+    Rule.BELOW_FLOOR: "{} below a floor",
+    Rule.IMPLAUSIBLE: "{} too fast to be true",
+    Rule.CLOCK_DISAGREES: "the clock of {} is not to be believed",
+    Rule.PARITY_BROKEN: "loss parity broken in {}",
+    Rule.PARITY_UNDECIDED: "loss parity undecided in {}",
+    Rule.ACCURACY_BROKEN: "accuracy changed in {}",
+    Rule.LEARNING_CHANGED: "{} no longer learns what base learns",
+    Rule.LEARNING_UNKNOWN: "whether base and head learn the same unknown in {}",
+    Rule.OUTPUTS_CHANGED: "outputs changed in {}",
+    Rule.OUTPUTS_UNKNOWN: "whether base and head compute the same is unknown in {}",
+    Rule.CHECK_FAILED: "a check failed in {}",
+    Rule.CHECK_UNKNOWN: "a check has no answer in {}",
+    Rule.CASE_FAILED: "{} could not be measured",
+    Rule.CASE_SKIPPED: "{} skipped",
+    Rule.CASE_NOT_RUN: "{} not run",
+    Rule.CASE_REMOVED: "{} of the baseline missing",
+    Rule.METRIC_REMOVED: "a metric of the baseline missing in {}",
+    Rule.METRIC_MISSING: "a metric missing in {}",
+    Rule.CASE_NEW: "{} not in the baseline",
+    Rule.INCONCLUSIVE: "{} inconclusive",
+    Rule.BASELINE_FAILED: "the baseline failed in {}",
+}
+
+
+_WORSE = {
+    Rule.REGRESSED: "more regression",
+    Rule.SUSPECTED: "more suspected regression",
+    Rule.POSSIBLE: "more possible regression",
+}
+_VERBS = {
+    Rule.REGRESSED: ("is", "takes"),
+    Rule.SUSPECTED: ("is suspected to be", "is suspected to take"),
+    Rule.POSSIBLE: ("may be", "may take"),
+}
+_MOST_NAMED = 3
+
+
+def headline(compared: Compared, findings: tuple[Finding, ...], *, passed: bool, nothing_measured: bool) -> str:
+    """What happened, in one sentence: what failed and by how much, or what was found to be in order."""
+    if nothing_measured:
+        planned = sum(case.head_status is not None for case in compared.cases)
+        return f"Failed: none of {count_of(planned, 'planned case')} could be measured."
+    if passed:
+        return f"Passed: {_passed(compared, findings)}."
+    failing = [finding for finding in findings if finding.severity is Severity.FAIL]
+    clauses = [_clause(rule, failing, compared) for rule in dict.fromkeys(finding.rule for finding in failing)]
+    if len(clauses) > _MOST_CLAUSES:
+        clauses[_MOST_CLAUSES - 1 :] = [f"{len(clauses) - _MOST_CLAUSES + 1} more kinds of failure"]
+    return f"Failed: {'; '.join(clauses)}."
+
+
+def _clause(rule: Rule, findings: list[Finding], compared: Compared) -> str:
+    own = [finding for finding in findings if finding.rule is rule]
+    if rule in _WORSE:
+        return _worse(own, compared.cases, rule)
+    if rule is Rule.INCOMPARABLE and compared.mismatches:
+        return f"the runs cannot be compared, they differ in {', '.join(one.field for one in compared.mismatches)}"
+    cases = {finding.case for finding in own if finding.case is not None}
+    if not cases or rule not in _ONE_AND_MANY:
+        return own[0].message
+    return _ONE_AND_MANY[rule].format(count_of(len(cases), "case"))
+
+
+def _worse(own: list[Finding], cases: tuple[CaseComparison, ...], rule: Rule) -> str:
+    """The largest change for the worse under a rule with its size, and how many more there are."""
+    named = {finding.case for finding in own}
+    found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is rule]
+    case, pair = max(found, key=lambda one: change_size(one[1]))
+    more = f", and {count_of(len(own) - 1, _WORSE[rule])}" if len(own) > 1 else ""
+    return f"{_short(case.id)} {_effect(pair, rule)}{more}"
+
+
+def _rule_of(pair: Pair) -> Rule | None:
+    """The rule under which a pair is worse, where it can fail the run."""
+    if pair.detail:
+        return None
+    by_verdict = {Verdict.REGRESSED: Rule.REGRESSED, Verdict.SUSPECTED: Rule.SUSPECTED}
+    return Rule.POSSIBLE if pair.possible else by_verdict.get(pair.verdict)
+
+
+def _effect(pair: Pair, rule: Rule) -> str:
+    """``is 12.3 % slower (eager step_time)``; counts, and what came from zero, by their values."""
+    if pair.unit is Unit.COUNT or pair.speedup is None:
+        return f"went from {pair.reason} ({place(pair)})"
+    is_, takes = _VERBS[rule]
+    return f"{takes if pair.unit is Unit.BYTES else is_} {change(pair.speedup, pair.unit, pair.better)} ({place(pair)})"
+
+
+def _short(case_id: str) -> str:
+    """The id without its parameters: they are in the table below the headline."""
+    return case_id.partition("[")[0]
+
+
+def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
+    count = sum(measured(case) for case in compared.cases if case.head_status is Status.OK)
+    clauses = [f"{count_of(count, 'case')} measured, {_movement(compared)}"]
+    verdicts = [finding.verdict for case in compared.cases for finding in case.parity]
+    if verdicts and all(verdict.holds for verdict in verdicts):
+        clauses.append("loss parity holds")
+    elif verdicts:
+        clauses.append("loss parity does not hold everywhere, which the policy lets pass")
+    if possible := [finding for finding in findings if finding.rule is Rule.POSSIBLE and finding.severity is Severity.WARN]:
+        clauses.append(_worse(possible, compared.cases, Rule.POSSIBLE))
+    warnings = sum(finding.severity is Severity.WARN for finding in findings)
+    if warnings:
+        clauses.append(count_of(warnings, "warning"))
+    return "; ".join(clauses)
+
+
+def _movement(compared: Compared) -> str:
+    """What became of the metrics that gate. That nothing regressed is said of those only that were decided."""
+    verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
+    if compared.base is None:
+        return "no baseline to compare with"
+    worse, improved = sum(verdict.worse for verdict in verdicts), verdicts.count(Verdict.IMPROVED)
+    unclear = verdicts.count(Verdict.INCONCLUSIVE)
+    decided = worse + improved + verdicts.count(Verdict.UNCHANGED)
+    if not decided + unclear:
+        return "nothing compared"
+    better = f"{count_of(improved, 'metric')} improved, " if improved else ""
+    if worse:
+        words = f"{count_of(worse, 'metric')} worse, which the policy lets pass"
+    elif decided:
+        words = "nothing regressed" if not unclear else f"nothing regressed of {count_of(decided, 'decided metric')}"
+    else:
+        words = "nothing decided"
+    return f"{better}{words}" + (f", {unclear} undecided ({_undecided(compared.cases)})" if unclear else "")
+
+
+def _undecided(cases: tuple[CaseComparison, ...]) -> str:
+    """The cases with an undecided metric that gates, by name; of many the first few."""
+    found = [case for case in cases if any(pair.verdict is Verdict.INCONCLUSIVE and not pair.detail for pair in case.pairs)]
+    names = list(dict.fromkeys(_short(case.id) for case in found))
+    more = [f"{count_of(len(names) - _MOST_NAMED, 'more case')}"] if len(names) > _MOST_NAMED else []
+    return ", ".join([*names[:_MOST_NAMED], *more])
+
+
+def judge(compared: Compared, policy: Policy) -> Judgement:
+    """Judges a comparison. It passes exactly when its exit code is 0."""
+    findings = find(compared, policy)
+    nothing_measured = _nothing_measured(compared.cases)
+    code = _exit_code(findings, nothing_measured=nothing_measured)
+    passed = code is ExitCode.OK
+    return Judgement(
+        passed=passed,
+        exit_code=int(code),
+        headline=headline(compared, findings, passed=passed, nothing_measured=nothing_measured),
+        findings=findings,
+    )
+
+
+def _nothing_measured(cases: tuple[CaseComparison, ...]) -> bool:
+    """Whether measuring was tried and gave nothing: no policy can allow that. A run of skipped cases only was not tried."""
+    planned = [case for case in cases if case.head_status is not None]
+    tried = any(case.head_status is not Status.SKIPPED for case in planned)
+    return tried and not any(measured(case) for case in planned)
+
+
+def _exit_code(findings: tuple[Finding, ...], *, nothing_measured: bool) -> ExitCode:
+    failing = {finding.rule for finding in findings if finding.severity is Severity.FAIL}
+    if nothing_measured:
+        return ExitCode.MEASURING_FAILED
+    if failing == {Rule.INCOMPARABLE}:
+        return ExitCode.INCOMPARABLE
+    return ExitCode.POLICY_NOT_MET if failing else ExitCode.OK

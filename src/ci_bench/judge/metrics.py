@@ -1,0 +1,205 @@
+"""From lines to pairs: each metric of an arm, base against head, with its verdict and the reason.
+
+Owns which rule applies to which metric, the rules for what is counted rather than sampled (numbers of things, peaks of memory),
+and what happens to samples taken while the machine was disturbed (`Block.doubt`): they are left out where enough others remain,
+and reported. Times are judged in `screening` and `paired`; what a verdict means for the run is decided in `policy`.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from ci_bench.judge import wording
+from ci_bench.judge.pairing import Judged, Line, MetricVerdict, is_exact, settled, undecided
+from ci_bench.judge.ratios import LARGEST, LEAST_LAUNCHES, Known, samples
+from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
+from ci_bench.records.comparison import Pair, Summary, Verdict
+from ci_bench.records.results import Better, CaseResult, Check, Launch, Metric, Outcome, Results, Unit
+
+LEAST_BYTES = 1024**2
+"""Memory differences up to one MiB are never flagged: the allocator's own granularity (measurement of peaks)."""
+
+_RANGES = 2.0
+
+
+def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
+    """Counts are exact: the worst value of any launch is compared, without statistics."""
+    worst = max if head.better is Better.LOWER else min
+    before, after = worst(samples(base.launches)), worst(samples(head.launches))
+    speedup = _speedup(before, after, head.better)
+    shown = wording.quantity(after, Unit.COUNT)
+    reason = f"{wording.quantity(before, Unit.COUNT)} to {shown}"
+    if max(before, after) <= min(before, after) * (1 + threshold):
+        reason = f"{shown} on both sides" if before == after else f"{reason}, within the threshold"
+        return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup)
+    return MetricVerdict(verdict=_direction(before, after, head.better), reason=reason, speedup=speedup)
+
+
+def by_memory(base: Metric, head: Metric, threshold: float, *, gating: int = 0) -> MetricVerdict:
+    """Peaks: exact where each side repeats exactly; otherwise beyond twice the range that a side shows by itself.
+
+    Of a single launch nobody knows the range; what is suspected then follows from the prior, where the metric is one of `gating`.
+    """
+    sides = [samples(metric.launches) for metric in (base, head)]
+    before, after = (median(side) for side in sides)
+    speedup = _speedup(before, after, head.better)
+    if min(map(len, sides)) < LEAST_LAUNCHES:
+        return _of_one_launch(before, after, speedup, threshold, gating)
+    floor = max(float(LEAST_BYTES), threshold * min(before, after))
+    noise = _RANGES * max(max(side) - min(side) for side in sides)
+    reason = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
+    if abs(after - before) > max(floor, noise):
+        share = "" if speedup is None else f", {wording.change(speedup, head.unit, head.better)}"
+        return MetricVerdict(verdict=_direction(before, after, head.better), reason=f"{reason}{share}", speedup=speedup)
+    if noise <= floor:
+        reason = f"{reason}, within {wording.quantity(floor, Unit.BYTES)}"
+        return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup)
+    unclear = f"{reason}; launches of one side differ by up to {wording.quantity(noise / _RANGES, Unit.BYTES)}"
+    reason = f"{unclear}, so only changes of more than {wording.quantity(noise, Unit.BYTES)} are detectable"
+    return MetricVerdict(verdict=Verdict.INCONCLUSIVE, reason=reason, speedup=speedup)
+
+
+def _of_one_launch(before: float, after: float, speedup: float | None, threshold: float, gating: int) -> MetricVerdict:
+    advice = "a peak of one launch may not repeat: measure at least 2 launches on each side"
+    suspicion = Suspicion.NONE
+    if gating and speedup is not None and abs(after - before) > LEAST_BYTES:
+        suspicion = suspicion_of_one(-math.log(speedup), math.log1p(threshold), Source.RUNS, gating=gating)
+    change = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
+    return undecided(suspicion, change=change, advice=advice, speedup=speedup)
+
+
+def _speedup(before: float, after: float, better: Better) -> float | None:
+    """The ratio, or `None` where one side is zero: there is no factor from or to nothing."""
+    if before <= 0 or after <= 0:
+        return None
+    ratio = before / after if better is Better.LOWER else after / before
+    return ratio if 0 < ratio < LARGEST else None
+
+
+def _direction(before: float, after: float, better: Better) -> Verdict:
+    improved = after < before if better is Better.LOWER else after > before
+    return Verdict.IMPROVED if improved else Verdict.REGRESSED
+
+
+CHECK = "undisturbed"
+LEAST_SHARE = 0.5
+"""Where fewer of a launch's samples are above doubt, all count: a machine that is always throttled is measured all the same."""
+
+Doubts = dict[tuple[int, int], str]
+"""Why, by launch and block."""
+
+
+def in_turns(base: Results, head: Results) -> tuple[Results, Results]:
+    """Both sides of a paired run: a block that was doubtful on either is left out of both."""
+    found: dict[str, Doubts] = {}
+    for row in (*base.cases, *head.cases):
+        found.setdefault(row.case.id, {}).update(_doubts(row))
+    return _settled(base, found), _settled(head, found)
+
+
+def alone(results: Results) -> Results:
+    """A run by itself."""
+    return _settled(results, {row.case.id: _doubts(row) for row in results.cases})
+
+
+def _settled(results: Results, found: Mapping[str, Doubts]) -> Results:
+    if not any(found.values()):
+        return results
+    rows = ((row, found[row.case.id]) for row in results.cases)
+    return replace(results, cases=tuple(_told(_without(row, doubts), row, doubts) if doubts else row for row, doubts in rows))
+
+
+def _doubts(row: CaseResult) -> Doubts:
+    return {(block.launch, block.block): block.doubt for block in row.blocks if block.doubt}
+
+
+def _without(row: CaseResult, doubts: Doubts) -> CaseResult:
+    metrics = (replace(one, launches=tuple(_cleared(launch, doubts) for launch in one.launches)) for one in row.metrics)
+    return replace(row, metrics=tuple(metrics))
+
+
+def _cleared(launch: Launch, doubts: Doubts) -> Launch:
+    kept = [place for place, block in enumerate(launch.blocks) if (launch.launch, block) not in doubts]
+    if len(launch.blocks) != len(launch.values) or len(kept) < LEAST_SHARE * len(launch.values):
+        return launch
+    return replace(
+        launch, values=tuple(launch.values[place] for place in kept), blocks=tuple(launch.blocks[place] for place in kept)
+    )
+
+
+def _told(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> CaseResult:
+    """The row with a check, where samples count although they are doubtful."""
+    counted = sorted({*_counted(cleared, row, doubts)})
+    if not counted:
+        return cleared
+    reasons = sorted({reason for (launch, _), reason in doubts.items() if launch in counted})
+    launches = ", ".join(map(str, counted))
+    detail = f"most of launch {launches} was taken in doubt, and counts all the same: {'; '.join(reasons)}"
+    check = Check(name=CHECK, arm=row.case.reference, outcome=Outcome.UNKNOWN, detail=detail)
+    return replace(cleared, checks=(*cleared.checks, check))
+
+
+def _counted(cleared: CaseResult, row: CaseResult, doubts: Doubts) -> Iterable[int]:
+    """The launches with a doubtful block whose samples were all kept."""
+    for metric, before in zip(cleared.metrics, row.metrics, strict=True):
+        for launch, whole in zip(metric.launches, before.launches, strict=True):
+            if launch is whole and any((whole.launch, block) in doubts for block in whole.blocks):
+                yield whole.launch
+
+
+SampledRule = Callable[[Sequence[Line], Known], Judged]
+"""Judges all sampled metrics of a run at once, in their order; it is handed the facts of all series."""
+
+
+def judge_lines(lines: Sequence[Line], known: Known, sampled: SampledRule) -> tuple[list[Pair], Judged]:
+    """The pair of each line, in their order, and what `sampled` saw over all that it judged."""
+    gating = sum(not line.detail for line in lines)
+    outcomes = [_without_statistics(line, known, gating) for line in lines]
+    waiting = [place for place, outcome in enumerate(outcomes) if outcome is None]
+    judged = sampled([lines[place] for place in waiting], known)
+    for place, outcome in zip(waiting, judged.outcomes, strict=True):
+        outcomes[place] = outcome
+    found = [outcome for outcome in outcomes if outcome is not None]
+    return [_pair(line, outcome, known) for line, outcome in zip(lines, found, strict=True)], replace(judged, outcomes=())
+
+
+def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict | None:
+    """The outcome of a line with nothing to compare, or with what is exact."""
+    if word := settled(line, known):
+        return MetricVerdict(verdict=word[0], reason=word[1])
+    if not is_exact(line, known):
+        return None
+    base, head = line.base[0], line.head[0]
+    if head.unit is Unit.COUNT:
+        return by_count(base, head, line.threshold)
+    return by_memory(base, head, line.threshold, gating=0 if line.detail else gating)
+
+
+def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
+    metric = line.metric
+    return Pair(
+        metric=metric.name,
+        arm=metric.arm,
+        unit=metric.unit,
+        better=metric.better,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+        threshold=max(0.0, line.threshold),
+        base=_summary(line.base, known),
+        head=_summary(line.head, known),
+        speedup=outcome.speedup,
+        interval=outcome.interval,
+        items=metric.items,
+        detail=line.detail,
+        calibrated=outcome.calibrated,
+        noise=outcome.noise,
+        resolvable=outcome.resolvable,
+        q=outcome.q,
+        possible=outcome.possible,
+    )
+
+
+def _summary(metrics: tuple[Metric, ...], known: Known) -> Summary | None:
+    """The summary of a side that has its metric once."""
+    return known[id(metrics[0].launches)].summary if len(metrics) == 1 else None

@@ -1,0 +1,407 @@
+"""Times of a paired run: base and head measured in turns, judged launch by launch by the sequential rule.
+
+Owns which samples are compared (the log-ratio of the sides in each launch, and the spread inside it), which figures the rule is
+given, and the reasons of its verdicts: effect, interval, launches, and what it would take to decide. The rule is in `sequential`,
+the estimators in `noise`, the history in `calibration`. A run whose sides were measured at other times is judged in `screening`.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+
+from ci_bench.judge import aggregates, noise, sequential
+from ci_bench.judge.noise import LEAST_HISTORY, Floats, Learned
+from ci_bench.judge.pairing import Judged, Key, Line, MetricVerdict
+from ci_bench.judge.sequential import Code, Counts, Rule, Ruling, Truths
+from ci_bench.judge.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions
+from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
+from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
+from ci_bench.records.config import COMPILATION
+from ci_bench.records.results import Better, Launch, Metric, Unit
+
+_MOST_AT_ONCE = 500_000
+"""Samples of a side in one go: memory stays bounded however many metrics there are."""
+
+Values = tuple[float, ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Launches of one shape that both sides have: row and number of each, and its samples in the order of their blocks."""
+
+    rows: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    base: list[Values] = field(default_factory=list)
+    head: list[Values] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """What the launches of each metric showed, both [metrics, launches]; NaN where a side has no such launch.
+
+    `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value.
+    """
+
+    d: Floats
+    within: Floats
+
+    @property
+    def in_turns(self) -> Truths:
+        """Which metrics were sampled in turns, rather than with one value per launch."""
+        return np.asarray(np.isfinite(self.within).any(axis=-1), dtype=np.bool_)
+
+
+def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
+    """The figures of base and head metrics with positive samples, for `most` launches at most.
+
+    Launches are matched by number, samples by block; what has no counterpart is left out. A launch's column is its number, so
+    that one which failed everywhere leaves a hole; numbers that don't fit are replaced by their ranks.
+    """
+    groups: dict[tuple[int, int, int], _Group] = defaultdict(_Group)
+    for row, (base, head) in enumerate(pairs):
+        others = {launch.launch: launch for launch in head.launches}
+        for launch in base.launches:
+            if (other := others.get(launch.launch)) is not None:
+                one, two, per_block = _matched(launch, other)
+                if one and two:
+                    group = groups[len(one), len(two), per_block]
+                    group.rows.append(row)
+                    group.numbers.append(launch.launch)
+                    group.base.append(one)
+                    group.head.append(two)
+    columns = _columns({number for group in groups.values() for number in group.numbers}, most)
+    d, within = (np.full((len(pairs), most), np.nan) for _ in range(2))
+    for (base_size, head_size, per_block), group in groups.items():
+        step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
+        for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
+            rows, place = np.array(group.rows[part]), np.array([columns[number] for number in group.numbers[part]])
+            kept = place < most
+            ratio, spread = _ratio_and_spread(group.base[part], group.head[part], per_block)
+            d[rows[kept], place[kept]], within[rows[kept], place[kept]] = ratio[kept], spread[kept]
+    worse_is_lower = np.array([head.better is Better.HIGHER for _, head in pairs], dtype=np.bool_)
+    d[worse_is_lower] *= -1
+    return Figures(d=d, within=within)
+
+
+def _columns(numbers: set[int], most: int) -> dict[int, int]:
+    fitting = all(0 <= number < most for number in numbers)
+    return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers))}
+
+
+def _ratio_and_spread(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats]:
+    sides = _logs(base), _logs(head)
+    unknown = np.full(len(base), np.nan)
+    return noise.launch_ratio(*sides), noise.within_spread(*sides, per_block=per_block) if per_block else unknown
+
+
+def _logs(rows: list[Values]) -> Floats:
+    return np.log(np.fromiter(chain.from_iterable(rows), dtype=np.float64)).reshape(len(rows), -1)
+
+
+def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
+    """The samples of the blocks that both sides have, in the order of the blocks, and how many of a side make a block.
+
+    Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none stands for the others.
+    """
+    if len(base.blocks) != len(base.values) or len(head.blocks) != len(head.values):
+        return base.values, head.values, 0
+    if base.blocks == head.blocks:
+        order, size = _layout(base.blocks)
+        if order is None:
+            return base.values, head.values, size
+        return tuple(base.values[i] for i in order), tuple(head.values[i] for i in order), size
+    counts = Counter(base.blocks), Counter(head.blocks)
+    shared = {block: count for block, count in counts[0].items() if counts[1].get(block) == count}
+    one, two = (_of_blocks(side, shared) for side in (base, head))
+    sizes = {*shared.values()}
+    return one, two, sizes.pop() if len(sizes) == 1 else 0
+
+
+def _of_blocks(launch: Launch, shared: Container[int]) -> Values:
+    kept = sorted(((block, i) for i, block in enumerate(launch.blocks) if block in shared))
+    return tuple(launch.values[i] for _, i in kept)
+
+
+@lru_cache(maxsize=256)
+def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
+    """How to sort samples by block (`None` where they are), and the size of the blocks (0 where they differ)."""
+    sizes = {*Counter(blocks).values()}
+    order = tuple(sorted(range(len(blocks)), key=blocks.__getitem__))
+    return None if order == tuple(range(len(blocks))) else order, sizes.pop() if len(sizes) == 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the rule says of one time; `None` where it cannot say. `resolvable`, `threshold` and `margin` are relative.
+
+    `needed` is how many launches in all would tell a change of `margin`; `None` where no number would.
+    """
+
+    verdict: Verdict
+    speedup: float | None
+    interval: Interval | None
+    launches: int
+    resolvable: float | None
+    needed: float | None
+    threshold: float
+    margin: float
+    calibrated: bool
+    possible: bool = False
+
+
+def reason(answer: Answer, unit: Unit, better: Better, cold_launches: int) -> str:
+    """Why this verdict, in one line. Without a history, it takes `cold_launches` launches to decide."""
+    if answer.speedup is None:
+        return "base and head have no launch in common: measure again"
+    launches = count_of(answer.launches, "launch")
+    if answer.interval is None:
+        return f"{change(answer.speedup, unit, better)} in {launches}; {_doubt(answer)}{_too_few(cold_launches)}"
+    figures = f"speedup {answer.speedup:.3f}, {interval_text(answer.interval)}, {launches}"
+    return f"{change(answer.speedup, unit, better)} ({figures}){_conclusion(answer)}"
+
+
+def _conclusion(answer: Answer) -> str:
+    match answer.verdict:
+        case Verdict.REGRESSED | Verdict.IMPROVED:
+            return f", beyond the threshold of {percent(answer.threshold)}"
+        case Verdict.UNCHANGED:
+            return f", certainly less than {percent(answer.margin)}"
+        case _:
+            return f"; {_doubt(answer)}{_what_would_tell(answer)}"
+
+
+def _doubt(answer: Answer) -> str:
+    return doubt(suspected=answer.verdict is Verdict.SUSPECTED, possible=answer.possible)
+
+
+def _too_few(cold_launches: int) -> str:
+    """Without a history, the first launches only show how noisy the machine is."""
+    return (
+        f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}: "
+        "measure more of them, or run ci-bench calibrate once"
+    )
+
+
+def _what_would_tell(answer: Answer) -> str:
+    if answer.resolvable is None:
+        return "how noisy it is cannot be told: measure more launches"
+    told = f"only changes of about {percent(answer.resolvable)} or more are detectable"
+    if answer.needed is None:
+        return f"{told}; no number of launches would detect {percent(answer.margin)}"
+    if answer.needed > answer.launches:
+        return f"{told}; about {answer.needed:.0f} launches would detect {percent(answer.margin)}"
+    return f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches disagree"
+
+
+LEAST_MARGIN = 0.002
+"""No change below 0.2 % can be certain to be none, so a threshold of 0 does not ask for it."""
+
+_VERDICTS: Mapping[int, Verdict] = {
+    Code.IMPROVED: Verdict.IMPROVED,
+    Code.OPEN: Verdict.INCONCLUSIVE,
+    Code.REGRESSED: Verdict.REGRESSED,
+    Code.UNCHANGED: Verdict.UNCHANGED,
+}
+_LONGEST_LOG = 700.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turns:
+    """The lines of a paired run with the figures of their launches and what past runs taught of each, in the same order.
+
+    `gating` marks those that can fail the run, `measured` those whose noise past runs of this machine taught; `learned` holds the
+    prior of latencies of compilation where none did. `source` is the `Source` of each.
+    """
+
+    lines: Sequence[Line]
+    figures: Figures
+    learned: Learned
+    rule: Rule
+    gating: Truths
+    measured: Truths
+    source: Counts
+
+    def ruling(self) -> Ruling:
+        """What the rule says of every line."""
+        return sequential.replay(self.figures.d, self.figures.within, self.learned, self.rule)
+
+
+def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule) -> Turns:
+    """Prepares lines that have both sides, for `rule` with the thresholds of each.
+
+    The threshold is the smallest change that is flagged, and twice of it what must not be called unchanged.
+    """
+    gating = np.array([not line.detail for line in lines], dtype=np.bool_)
+    thresholds = np.array([max(line.threshold, 0.0) for line in lines], dtype=np.float64)
+    own = replace(
+        rule,
+        tau=np.log1p(thresholds),
+        margin=np.log1p(margins(thresholds)),
+        gating=max(1, int(gating.sum())),
+    )
+    found = figures([(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1])
+    compiled = np.array([line.metric.name.startswith(COMPILATION) for line in lines], dtype=np.bool_)
+    source = np.where(compiled, Source.COMPILATION, np.where(found.in_turns, Source.TURNS, Source.RUNS)).astype(np.intp)
+    measured = np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
+    history = _with_prior(learned, compiled & ~measured)
+    return Turns(lines=lines, figures=found, learned=history, rule=own, gating=gating, measured=measured, source=source)
+
+
+def _with_prior(learned: Learned, which: Truths) -> Learned:
+    """A compilation may take minutes, so its first launches are not spent on finding out how noisy it is."""
+    prior = PRIORS[Source.COMPILATION]
+    return replace(
+        learned,
+        spread=np.where(which, prior.spread, learned.spread),
+        freedom=np.where(which, prior.freedom, learned.freedom),
+    )
+
+
+def margins(thresholds: Floats) -> Floats:
+    """The smallest relative change that must not be called unchanged, for thresholds."""
+    return np.maximum(2 * thresholds, LEAST_MARGIN)
+
+
+def judge_turns(turns: Turns, *, calibration: str) -> Judged:
+    """Judges all lines at once. `calibration` says in words where the noise is known from."""
+    ruling = turns.ruling()
+    pairing = Pairing(
+        calibration=calibration,
+        gating=int(turns.gating.sum()),
+        launches=int(ruling.launches.max(initial=0)),
+        inflation=float(np.nanmax(ruling.inflation)) if np.isfinite(ruling.inflation).any() else None,
+        mean=_mean(turns),
+    )
+    return Judged(outcomes=tuple(_outcomes(turns, ruling)), pairing=pairing, changes=_changes(turns))
+
+
+def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
+    thresholds = np.array([line.threshold for line in turns.lines], dtype=np.float64)
+    doubts = [Suspicion(doubt) for doubt in _suspicions(turns, ruling).tolist()]
+    verdicts = [_VERDICTS[code] for code in ruling.code.tolist()]
+    answers = map(
+        Answer,
+        [Verdict.SUSPECTED if doubt is Suspicion.SUSPECTED else word for word, doubt in zip(verdicts, doubts, strict=True)],
+        _speedups(ruling.mean),
+        _intervals(ruling.low, ruling.high, turns.rule.level),
+        ruling.launches.tolist(),
+        _shares(ruling.resolvable),
+        _known(ruling.needed),
+        thresholds.tolist(),
+        margins(thresholds).tolist(),
+        turns.measured.tolist(),
+        [doubt is Suspicion.POSSIBLE for doubt in doubts],
+    )
+    noise = _shares(np.where(turns.measured, turns.learned.spread, np.nan))
+    q = _known(aggregates.false_discovery(aggregates.p_values(ruling)))
+    for line, answer, spread, discovery in zip(turns.lines, answers, noise, q, strict=True):
+        yield MetricVerdict(
+            verdict=answer.verdict,
+            reason=reason(answer, line.metric.unit, line.metric.better, turns.rule.cold_launches),
+            speedup=answer.speedup,
+            interval=answer.interval,
+            calibrated=answer.calibrated,
+            noise=spread,
+            resolvable=answer.resolvable,
+            q=discovery,
+            possible=answer.possible,
+        )
+
+
+def _suspicions(turns: Turns, ruling: Ruling) -> Counts:
+    """What the undecided changes amount to."""
+    cases = Undecided(
+        d=turns.figures.d,
+        within=turns.figures.within,
+        tau=np.broadcast_to(np.asarray(turns.rule.tau, dtype=np.float64), turns.gating.shape),
+        source=turns.source,
+        gating=turns.gating,
+        excursions=turns.learned.excursions,
+    )
+    return suspicions(cases, ruling)
+
+
+def _mean(turns: Turns) -> MeanSpeedup | None:
+    """The geometric mean over the gating times that were taken in turns."""
+    chosen = turns.gating & turns.figures.in_turns
+    if not chosen.any():
+        return None
+    mean = aggregates.geometric_mean(turns.figures.d[chosen], turns.learned.only(chosen), level=turns.rule.level)
+    if not math.isfinite(mean.value):
+        return None
+    (interval,) = _intervals(np.array([mean.low]), np.array([mean.high]), turns.rule.level)
+    return MeanSpeedup(speedup=math.exp(-mean.value), interval=interval, metrics=mean.cases, launches=mean.launches)
+
+
+def _changes(turns: Turns) -> dict[str, dict[Key, SpeedupChange]]:
+    """Whether head changed the speedup of each arm over its reference, by the rule that judges times: the contrast of both.
+
+    Of an arm's change and the reference's, what both share cancels. Nothing was learned of the difference by itself.
+    """
+    place = {line.key: row for row, line in enumerate(turns.lines)}
+    found = [(row, place.get((line.case, line.metric.name, line.reference))) for row, line in enumerate(turns.lines)]
+    pairs = [(row, reference) for row, reference in found if reference is not None and row != reference and turns.gating[row]]
+    if not pairs:
+        return {}
+    arms, references = np.array(pairs, dtype=np.intp).T
+    d = turns.figures.d[arms] - turns.figures.d[references]
+    nothing = np.full(d.shape, np.nan)
+    rule = replace(turns.rule, gating=None, tau=_rows(turns.rule.tau, arms), margin=_rows(turns.rule.margin, arms))
+    ruling = sequential.replay(d, nothing, _of_contrasts(turns.learned, arms, references), rule)
+    changes: dict[str, dict[Key, SpeedupChange]] = {}
+    columns = (arms.tolist(), ruling.code.tolist(), _speedups(ruling.mean), _intervals(ruling.low, ruling.high, rule.level))
+    for row, code, ratio, interval in zip(*columns, strict=True):
+        if ratio is not None:
+            case, metric, arm = turns.lines[row].key
+            change = SpeedupChange(verdict=_VERDICTS[code], ratio=ratio, interval=interval)
+            changes.setdefault(case, {})[metric, arm] = change
+    return changes
+
+
+def _rows(figure: Floats | float, rows: Counts) -> Floats:
+    every: Floats = np.asarray(figure, dtype=np.float64)
+    return every[rows]
+
+
+def _of_contrasts(learned: Learned, arms: Counts, references: Counts) -> Learned:
+    """What is known of differences of two lines: their spreads add up, as if they shared nothing, which is the safe side.
+
+    The degrees of freedom are the fewer of the two.
+    """
+    both = learned.only(arms), learned.only(references)
+    return Learned(
+        spread=np.hypot(both[0].spread, both[1].spread),
+        freedom=np.minimum(both[0].freedom, both[1].freedom),
+        within=np.full(len(arms), np.nan),
+        bound=learned.bound,
+        excursions=np.minimum(2 * np.asarray(learned.excursions), 1.0),
+    )
+
+
+def _speedups(log_ratios: Floats) -> list[float | None]:
+    """Base over head from logarithms of head over base; `None` for NaN."""
+    return _known(np.exp(np.clip(-log_ratios, -_LONGEST_LOG, _LONGEST_LOG)))
+
+
+def _shares(log_ratios: Floats) -> list[float | None]:
+    """Relative changes from logarithms; `None` for NaN."""
+    return _known(np.expm1(np.minimum(log_ratios, _LONGEST_LOG)))
+
+
+def _intervals(low: Floats, high: Floats, level: float) -> list[Interval | None]:
+    """The intervals of speedups from those of the log-ratios; `None` where there is none."""
+    ends = zip(_speedups(high), _speedups(low), strict=True)
+    return [None if low is None or high is None else Interval(low=low, high=high, level=level) for low, high in ends]
+
+
+def _known(figures: Floats) -> list[float | None]:
+    """`None` for what isn't a finite number."""
+    finite = np.isfinite(figures)
+    if finite.all():
+        return list(figures.tolist())
+    return [figure if there else None for figure, there in zip(figures.tolist(), finite.tolist(), strict=True)]

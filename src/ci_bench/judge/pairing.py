@@ -1,0 +1,360 @@
+"""Pairs two documents: which case, arm and metric of head is compared with which of base, and what is said where nothing can be.
+
+Owns the matching of cases and metrics, the answer for one line and for several, the word for a case as a whole with the order of
+verdicts, and which metrics can fail a run. Nothing is compared here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ci_bench.judge import wording
+from ci_bench.judge.ratios import Known, Series, describe, sizes
+from ci_bench.judge.suspicion import Suspicion
+from ci_bench.judge.wording import change_size, count_of, place
+from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
+from ci_bench.records.config import SHOWN_ONLY, Policy
+from ci_bench.records.results import Better, CaseResult, Lane, Metric, Results, Status, Unit
+from ci_bench.records.units import TIMES
+
+_EXACT = frozenset({Unit.COUNT, Unit.BYTES})
+_FIELDS = ("unit", "better", "lane")
+
+Key = tuple[str, str]
+"""The name and the arm of a metric."""
+Keyed = dict[Key, tuple[Metric, ...]]
+Threshold = Callable[[Metric], float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    """What the lines of one case stand on.
+
+    `missing` and `missing_reason` are the word for a metric that only base has, `new_reason` for one that only head has.
+    `barrier` says why nothing can be compared, where that is so.
+    """
+
+    missing: Verdict = Verdict.REMOVED
+    missing_reason: str = "was measured in the baseline and is missing now"
+    new_reason: str = "not in the baseline"
+    barrier: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One metric of one arm: every metric of that name and arm that each side holds.
+
+    That is none, one, or (a fault of the document) several; at least one side holds one. `metric` is head's, or base's where
+    head has none. `threshold` is relative. A `detail` fails nothing.
+    """
+
+    case: str
+    suite: str
+    reference: str
+    metric: Metric
+    base: tuple[Metric, ...]
+    head: tuple[Metric, ...]
+    threshold: float
+    ground: Ground
+    detail: bool
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Case, metric and arm."""
+        return self.case, self.metric.name, self.metric.arm
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is a time or a rate, and so never exact."""
+        return self.metric.unit in TIMES
+
+
+def keyed(metrics: Iterable[Metric]) -> Keyed:
+    """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
+    groups: Keyed = {}
+    for metric in metrics:
+        if any(sizes(metric.launches)):
+            key = (metric.name, metric.arm)
+            groups[key] = (*groups.get(key, ()), metric)
+    return groups
+
+
+def lines_of(
+    before: Keyed, after: Keyed, head: CaseResult, *, planned: CaseResult | None, ground: Ground, threshold: Threshold
+) -> Iterator[Line]:
+    """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
+
+    `planned` is base's row of the case, also where nothing of it can be compared. A metric fails nothing that the case names as a
+    detail, that is shown only, or that was read from the device's clock; but head cannot take one out of the gate that was in it,
+    nor one that either side owes.
+    """
+    case = head.case
+    cases = [case, planned.case] if planned else [case]
+    owed = {name for one in cases for name in one.due.times}
+    details = (set.intersection(*({*one.details} for one in cases)) | SHOWN_ONLY) - owed
+    for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
+        base_side, head_side = before.get(key, ()), after.get(key, ())
+        metric = (head_side or base_side)[0]
+        yield Line(
+            case=case.id,
+            suite=case.suite,
+            reference=case.reference,
+            metric=metric,
+            base=base_side,
+            head=head_side,
+            threshold=threshold(metric),
+            ground=ground,
+            detail=key[0] in details or (key[0] not in owed and _by_device((*base_side, *head_side))),
+        )
+
+
+def _by_device(metrics: tuple[Metric, ...]) -> bool:
+    """Whether a metric was read from the device's clock, on every side that has it: the host's gates."""
+    return all(metric.lane is Lane.DEVICE for metric in metrics)
+
+
+def known_of(lines: Iterable[Line]) -> Known:
+    """The facts of all series that lines stand on."""
+    return describe(metric.launches for line in lines for side in (line.base, line.head) for metric in side)
+
+
+def lines_of_both(base: Results, head: Results, threshold: Callable[[str, Metric], float]) -> list[Line]:
+    """All metrics that both sides have and that can be compared, whatever became of their cases.
+
+    `threshold` gives that of a metric of a suite.
+    """
+    before = {result.case.id: result for result in base.cases}
+    lines: list[Line] = []
+    for head_row in head.cases:
+        if base_row := before.get(head_row.case.id):
+            sides = keyed(base_row.metrics), keyed(head_row.metrics)
+            of = partial(threshold, head_row.case.suite)
+            lines += lines_of(*sides, head_row, planned=base_row, ground=Ground(), threshold=of)
+    known = known_of(lines)
+    return [line for line in lines if settled(line, known) is None]
+
+
+def times_of_both(base: Results, head: Results) -> list[Line]:
+    """The times among `lines_of_both`, without thresholds."""
+    return [line for line in lines_of_both(base, head, lambda _, __: 0.0) if line.timed]
+
+
+def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
+    """The word for a line that needs no statistics, because there is nothing to compare; `None` where there is."""
+    if line.ground.barrier:
+        return Verdict.INCOMPARABLE, line.ground.barrier
+    if not line.head:
+        return line.ground.missing, line.ground.missing_reason
+    if not line.base:
+        return Verdict.NEW, line.ground.new_reason
+    if len(line.base) > 1 or len(line.head) > 1:
+        return Verdict.INCONCLUSIVE, "the document holds this metric twice"
+    return _unusable(line.base[0], line.head[0], known)
+
+
+def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
+    if (base.unit, base.better, base.lane) != (head.unit, head.better, head.lane):
+        differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
+        return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
+    for side, metric in (("base", base), ("head", head)):
+        exact = metric.unit in _EXACT and single(metric, known)
+        if wrong := known[id(metric.launches)].fault(zero_allowed=exact):
+            return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
+    return None
+
+
+def is_exact(line: Line, known: Known) -> bool:
+    """Whether a line on which both sides stand is compared without statistics: a count, or peaks of one value per launch."""
+    if line.metric.unit is Unit.COUNT:
+        return True
+    return line.metric.unit is Unit.BYTES and all(single(side[0], known) for side in (line.base, line.head))
+
+
+def single(metric: Metric, known: Known) -> bool:
+    """Whether a metric has one value per launch, or is a count, which is exact."""
+    return metric.unit is Unit.COUNT or known[id(metric.launches)].single
+
+
+def oriented(base: Metric, head: Metric) -> tuple[Series, Series]:
+    """Numerator and denominator of the speedup of head over base."""
+    if head.better is Better.LOWER:
+        return base.launches, head.launches
+    return head.launches, base.launches
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricVerdict:
+    """The word for one metric of one arm and why; the figures and `possible` are those of `Pair`."""
+
+    verdict: Verdict
+    reason: str
+    speedup: float | None = None
+    interval: Interval | None = None
+    calibrated: bool | None = None
+    noise: float | None = None
+    resolvable: float | None = None
+    q: float | None = None
+    possible: bool = False
+
+
+def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float | None) -> MetricVerdict:
+    """Of a line with too few launches to decide: suspected, or inconclusive. `advice` says what would decide it."""
+    said = wording.doubt(suspected=suspicion is Suspicion.SUSPECTED, possible=suspicion is Suspicion.POSSIBLE)
+    return MetricVerdict(
+        verdict=Verdict.SUSPECTED if suspicion is Suspicion.SUSPECTED else Verdict.INCONCLUSIVE,
+        reason=f"{change}; {said}{advice}" if suspicion else advice,
+        speedup=speedup,
+        possible=suspicion is Suspicion.POSSIBLE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """The outcomes of lines, in their order, and what was seen over all of them.
+
+    `changes` tells by case, then by metric and arm, whether head changed the speedup of that arm.
+    """
+
+    outcomes: tuple[MetricVerdict, ...]
+    shifts: tuple[CommonShift, ...] = ()
+    pairing: Pairing | None = None
+    changes: Mapping[str, Mapping[Key, SpeedupChange]] = field(default_factory=dict)
+
+
+WORST_FIRST = (
+    Verdict.FAILED,
+    Verdict.REGRESSED,
+    Verdict.SUSPECTED,
+    Verdict.REMOVED,
+    Verdict.INCOMPARABLE,
+    Verdict.INCONCLUSIVE,
+    Verdict.IMPROVED,
+    Verdict.UNCHANGED,
+    Verdict.NEW,
+    Verdict.SKIPPED,
+)
+"""A case takes the first of these that one of its pairs has.
+
+What was measured to be worse comes before what is gone, and that before what could not be decided, so that no better pair
+hides it. Improved comes before unchanged because one changed metric is the news; new comes last because a metric added to a
+case says nothing about the rest.
+"""
+
+
+def case_verdict(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair], new_reason: str) -> tuple[Verdict, str]:
+    """A status other than ok speaks first, then what was never measured, then the lack of a base, then the worst pair.
+
+    `new_reason` says why there is nothing to compare with, where that is so.
+    """
+    if head.status is not Status.OK:
+        never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
+        return Verdict.SKIPPED if never_began else Verdict.FAILED, ending(head)
+    if not pairs and head.parity is None:
+        return Verdict.FAILED, "it ended ok, but nothing was measured"
+    if gaps := [pair for pair in pairs if pair.verdict is Verdict.FAILED and not pair.detail]:
+        return Verdict.FAILED, _worst_reason(gaps)
+    if base is None or base.status is not Status.OK:
+        return Verdict.NEW, new_reason
+    if not pairs:
+        return Verdict.INCONCLUSIVE, "no metric on either side"
+    judged = [pair for pair in pairs if not pair.detail] or pairs
+    worst = min((pair.verdict for pair in judged), key=WORST_FIRST.index)
+    return worst, _worst_reason([pair for pair in judged if pair.verdict is worst])
+
+
+def ending(result: CaseResult) -> str:
+    """How a case ended, in words: ``timeout in train (inductor): no answer for 1800 s``."""
+    word = result.status.value.replace("_", " ")
+    if result.failure is None:
+        return word
+    arms = f" ({', '.join(result.failure.arms)})" if result.failure.arms else ""
+    return f"{word} in {result.failure.stage}{arms}: {result.failure.reason}"
+
+
+def _worst_reason(pairs: Sequence[Pair]) -> str:
+    largest = max(pairs, key=change_size)
+    others = f"; {count_of(len(pairs) - 1, 'metric')} more {largest.verdict.value}" if len(pairs) > 1 else ""
+    return f"{place(largest)}: {largest.reason}{others}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """A case of head's ledger with base's row of it; `usable` is that row if it can be compared with.
+
+    `before` and `after` are the metrics of `usable` and of head.
+    """
+
+    base: CaseResult | None
+    head: CaseResult
+    usable: CaseResult | None
+    new_reason: str
+    before: Keyed
+    after: Keyed
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matching:
+    """Puts the cases of both sides together.
+
+    `barrier` names the fields in which the machines differ. `paired` says that times were measured in turns, and asks for finer
+    thresholds; `thresholds` remembers them, for there are few of them and many metrics.
+    """
+
+    policy: Policy
+    paired: bool
+    has_base: bool
+    barrier: str | None
+    thresholds: dict[tuple[str, str, bool], float] = field(default_factory=dict)
+
+    def matches(self, base: tuple[CaseResult, ...], head: tuple[CaseResult, ...]) -> list[Match]:
+        """Head's ledger in its order."""
+        before = {result.case.id: result for result in base}
+        return [self._match(before.get(result.case.id), result) for result in head]
+
+    def removed(self, base: tuple[CaseResult, ...], head: tuple[CaseResult, ...]) -> list[tuple[CaseResult, tuple[Line, ...]]]:
+        """What only base has, with the lines that say so."""
+        planned = {result.case.id for result in head}
+        return [(result, self._lost(result)) for result in base if result.case.id not in planned]
+
+    def _match(self, base: CaseResult | None, head: CaseResult) -> Match:
+        usable = base if base and base.status is Status.OK else None
+        new_reason = self._new_reason(base)
+        ground = self._ground(usable, head, new_reason)
+        before, after = keyed(usable.metrics if usable else ()), keyed(head.metrics)
+        threshold = partial(self._threshold, head.case.suite)
+        lines = tuple(lines_of(before, after, head, planned=base, ground=ground, threshold=threshold))
+        return Match(base=base, head=head, usable=usable, new_reason=new_reason, before=before, after=after, lines=lines)
+
+    def _lost(self, base: CaseResult) -> tuple[Line, ...]:
+        ground = Ground(missing_reason="the case is not in this run")
+        threshold = partial(self._threshold, base.case.suite)
+        return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, threshold=threshold))
+
+    def _threshold(self, suite: str, metric: Metric) -> float:
+        key = suite, metric.name, self.paired and metric.unit in TIMES
+        if key not in self.thresholds:
+            self.thresholds[key] = self.policy.threshold(suite=suite, metric=metric.name, paired=key[2])
+        return self.thresholds[key]
+
+    def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:
+        barrier = (self.barrier or _other_options(usable, head)) if usable else None
+        if head.status is Status.OK:
+            return Ground(barrier=barrier, new_reason=new_reason)
+        never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
+        missing = Verdict.SKIPPED if never_began else Verdict.FAILED
+        return Ground(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head))
+
+    def _new_reason(self, base: CaseResult | None) -> str:
+        if not self.has_base:
+            return "no baseline"
+        if base is None or base.status is Status.OK:
+            return "not in the baseline"
+        return f"the baseline's run of it ended {ending(base)}"
+
+
+def _other_options(base: CaseResult, head: CaseResult) -> str | None:
+    """Two cases of one id that were given other options are not the same measurement."""
+    fields = sorted({*base.case.params, *head.case.params})
+    differing = [field for field in fields if base.case.params.get(field) != head.case.params.get(field)]
+    return f"the case's options differ: {', '.join(differing)}" if differing else None

@@ -1,0 +1,355 @@
+"""Loss parity step by step: how many rounding envelopes does a candidate stay within, or head from base?
+
+Owns the numeric tier, for runs whose dropout masks match. The envelope is measured, not assumed: reference runs from weights
+perturbed by about one rounding error show how far rounding alone drives two runs apart at each step; it grows by itself where
+training is chaotic. Owns also which tier a candidate is judged by (the other is in `parity_over_seeds`) and the worst of several
+seeds; head's reference arm against base's, in learning and in outputs, which sees what changes all arms of a side alike: a loss
+function, an optimizer, a factor in the model.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ci_bench.judge.parity_over_seeds import accuracy_parity, starts_finding, statistical_finding
+from ci_bench.judge.parity_runs import (
+    LARGEST,
+    SIGNALS,
+    Floats,
+    Twins,
+    finite_steps,
+    first_of,
+    insufficient,
+    length,
+    match,
+    seed_rule,
+    series,
+    stopped,
+)
+from ci_bench.judge.wording import count_of
+from ci_bench.records.comparison import Closeness, Parity, ParityFinding, Tier
+from ci_bench.records.outputs import BesideBase, OutputsFinding, ReferenceOutputs, Sameness, TensorError
+from ci_bench.records.results import CaseResult, Masks, ParityEvidence, Role, Status, Trace
+
+STEPS = 50
+LEAST_STEPS = 10
+LIMIT = 10.0
+LARGEST_SCORE = 1e9
+LARGEST_EPSILON = 2.0**-8
+"""No precision in use rounds as coarsely: an envelope from larger perturbations would let anything pass."""
+
+_ULPS = 4.0
+_MANTISSA_BITS = 23
+_LEAST_NORMAL = 2.0**-126
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """How many envelopes a signal came apart at most, and where it first exceeded the limit."""
+
+    signal: str
+    worst: float
+    first_step: int | None
+
+
+def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFinding:
+    """Judges one candidate run.
+
+    ``E_t = max(4 ulp(L_t), max over u <= t and perturbed runs j of |L_u^j - L_u^ref|)``, likewise for ln(gradient norm) with
+    floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t - L_t^ref| / E_t``, and parity ends at ten envelopes.
+    """
+    twins = match(evidence, run)
+    if not isinstance(twins, Twins):
+        return stopped(twins, run, masks=masks, tier=Tier.NUMERIC)
+    if twins.steps < LEAST_STEPS:
+        detail = _joined(f"{twins.steps} steps are too few: parity needs {LEAST_STEPS}", twins.short, twins.note)
+        return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
+    if not twins.short and _bitwise(twins):
+        return _finding(twins, masks, (), twins.steps)
+    perturbed = usable(evidence, twins.reference)
+    if not perturbed:
+        detail = f"there is no usable perturbed run of seed {run.seed}: how far rounding drives runs apart is unknown"
+        return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
+    steps = min(STEPS, twins.steps, max(map(length, perturbed)))
+    return _finding(twins, masks, tuple(score(twins, perturbed, signal, steps) for signal in SIGNALS), steps)
+
+
+def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Score:
+    """The score of one signal over the first `steps` steps."""
+    reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
+    with np.errstate(over="ignore"):
+        ratios = np.abs(candidate - reference) / envelope(reference, perturbed, signal)
+    beyond = np.flatnonzero(ratios > LIMIT)
+    worst = min(LARGEST_SCORE, float(ratios.max()))
+    return Score(signal=signal, worst=worst, first_step=int(beyond[0]) if beyond.size else None)
+
+
+def envelope(reference: Floats, perturbed: tuple[Trace, ...], signal: str) -> Floats:
+    """How far rounding may drive the signal from `reference` up to each step."""
+    floor = _ULPS * ulp(reference) if signal == "loss" else np.full(reference.shape, _ULPS * 2.0**-_MANTISSA_BITS)
+    widest = np.zeros(reference.shape)
+    for trace in perturbed:
+        values = scaled(series(trace, signal, min(finite_steps(trace), len(reference))), signal)
+        np.maximum(widest[: len(values)], np.abs(values - reference[: len(values)]), out=widest[: len(values)])
+    bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
+    return bound
+
+
+def ulp(values: Floats) -> Floats:
+    """The distance of neighbouring fp32 numbers at each value: losses are fp32 whatever the precision of the model."""
+    _, exponents = np.frexp(np.maximum(np.abs(values), _LEAST_NORMAL))
+    spacing: Floats = np.ldexp(1.0, exponents - _MANTISSA_BITS - 1)
+    return spacing
+
+
+def scaled(values: Floats, signal: str) -> Floats:
+    """Losses as they are, gradient norms as logarithms (a norm of zero as the smallest normal fp32 number)."""
+    return values if signal == "loss" else np.log(np.maximum(values, _LEAST_NORMAL))
+
+
+def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
+    """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough."""
+    if evidence.epsilon > LARGEST_EPSILON:
+        return ()
+    return tuple(
+        trace
+        for trace in evidence.traces
+        if trace.role is Role.PERTURBED
+        and (trace.arm, trace.seed, trace.data) == (reference.arm, reference.seed, reference.data)
+        and trace.start != reference.start
+        and finite_steps(trace) >= LEAST_STEPS
+    )
+
+
+def _bitwise(twins: Twins) -> bool:
+    one, two = twins.reference, twins.candidate
+    return (one.loss, one.grad_norm) == (two.loss, two.grad_norm)
+
+
+def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) -> ParityFinding:
+    """Puts the scores (none: equal in every bit) into words."""
+    broken = min((s for s in scores if s.first_step is not None), key=lambda s: s.first_step or 0, default=None)
+    verdict, detail = _ruling(twins, scores, broken, steps)
+    worst = {s.signal: s.worst for s in scores}
+    return ParityFinding(
+        arm=twins.candidate.arm,
+        verdict=verdict,
+        tier=Tier.NUMERIC,
+        masks=masks,
+        steps=steps,
+        detail=_joined(detail, twins.short, twins.note),
+        limit=LIMIT,
+        loss_score=worst.get("loss", 0.0),
+        grad_norm_score=worst.get("grad_norm", 0.0),
+        first_step=broken.first_step if broken else None,
+        signal=broken.signal if broken else None,
+    )
+
+
+def _ruling(twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps: int) -> tuple[Parity, str]:
+    if broken:
+        apart = max(s.worst for s in scores)
+        detail = f"{broken.signal} leaves the rounding envelope at step {broken.first_step}: up to {apart:.3g} times its width"
+        return Parity.DIFFERENT_MATH, f"{detail} (limit {LIMIT:g})"
+    if twins.short:
+        return Parity.INSUFFICIENT_DATA, f"no difference in the {steps} steps that both runs have"
+    if not scores:
+        return Parity.BITWISE, f"every loss and gradient norm of {steps} steps is equal in every bit"
+    apart = max(s.worst for s in scores)
+    return Parity.NUMERIC_PARITY, f"{steps} steps within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})"
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def closeness(evidence: ParityEvidence) -> tuple[Closeness, ...]:
+    """Both signals of every candidate run that may be compared with its reference; nothing for those that may not."""
+    candidates = (trace for trace in evidence.traces if trace.role is Role.CANDIDATE)
+    return tuple(found for run in candidates for found in _of_run(evidence, run))
+
+
+def _of_run(evidence: ParityEvidence, run: Trace) -> tuple[Closeness, ...]:
+    twins = match(evidence, run)
+    perturbed = usable(evidence, twins.reference) if isinstance(twins, Twins) else ()
+    if not isinstance(twins, Twins) or not perturbed:
+        return ()
+    steps = min(twins.steps, max(map(length, perturbed)))
+    return tuple(_of_signal(twins, perturbed, signal, steps) for signal in SIGNALS)
+
+
+def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Closeness:
+    reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
+    widths = envelope(reference, perturbed, signal)
+    with np.errstate(over="ignore"):
+        scores = np.minimum(np.abs(candidate - reference) / widths, LARGEST_SCORE)
+        low, high = (_unscaled(reference + sign * LIMIT * widths, signal) for sign in (-1, 1))
+    return Closeness(
+        arm=twins.candidate.arm,
+        seed=twins.candidate.seed,
+        signal=signal,
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        scores=tuple(scores.tolist()),
+        limit=LIMIT,
+    )
+
+
+def _unscaled(values: Floats, signal: str) -> Floats:
+    """The inverse of `scaled`, kept finite."""
+    own: Floats = values if signal == "loss" else np.exp(np.minimum(values, math.log(LARGEST)))
+    return own
+
+
+SHOWN = 3
+NO_BASE = "base's tensors were not at hand when head was measured"
+
+
+def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
+    """Head's reference arm beside base's; `None` where neither case is compared, or the suite keeps nothing of it."""
+    if base is None or {base.status, head.status} != {Status.OK} or base.case.params != head.case.params:
+        return None
+    theirs, ours = base.outputs, head.outputs
+    if theirs is None and ours is None:
+        return None
+    if theirs is None or ours is None:
+        lacking = "base" if theirs is None else "head"
+        return _unknown(head.case.reference, f"nothing that {lacking}'s computed was kept", ours or theirs)
+    if (ours.arm, ours.digest) == (theirs.arm, theirs.digest):
+        detail = f"{count_of(ours.tensors, 'tensor')} with the same bytes as base's"
+        return OutputsFinding(arm=ours.arm, verdict=Sameness.BITWISE, detail=detail, tensors=ours.tensors)
+    apart = ours.apart_from(theirs)
+    return _unknown(ours.arm, apart, ours) if apart else _by_figures(theirs, ours)
+
+
+def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFinding:
+    beside = ours.beside
+    if beside is None or beside.base != theirs.digest:
+        why = ours.remark or theirs.remark or NO_BASE
+        return _unknown(ours.arm, f"the bytes differ from base's, and how far is unknown: {why}", ours)
+    wrong = [error for error in beside.worst if error.wrong]
+    if beside.unknown:
+        return _found(ours, Sameness.UNKNOWN, beside.unknown, beside)
+    if not wrong:
+        closest = next(iter(beside.worst), None)
+        figures = f": {_figures(closest)} at most" if closest else ""
+        return _found(ours, Sameness.WITHIN_ROUNDING, f"{count_of(beside.tensors, 'tensor')} as base's{figures}", beside)
+    if ours.drawn != theirs.drawn and theirs.drawn is not None:
+        return _found(ours, Sameness.UNKNOWN, f"head draws other random numbers than base does; {_listed(wrong)}", beside)
+    return _found(ours, Sameness.CHANGED, f"not what base computes: {_listed(wrong)}", beside)
+
+
+def _found(ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: BesideBase) -> OutputsFinding:
+    told = f"{detail}; {beside.remark}" if beside.remark else detail
+    return OutputsFinding(arm=ours.arm, verdict=verdict, detail=told, tensors=beside.tensors, worst=beside.worst)
+
+
+def _unknown(arm: str, why: str, kept: ReferenceOutputs | None) -> OutputsFinding:
+    return OutputsFinding(arm=arm, verdict=Sameness.UNKNOWN, detail=why, tensors=kept.tensors if kept else 0)
+
+
+def _listed(wrong: list[TensorError]) -> str:
+    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    return "; ".join(map(_figures, wrong[:SHOWN])) + more
+
+
+def _figures(error: TensorError) -> str:
+    if error.fault:
+        return f"{error.name}: {error.fault}"
+    if error.error is None or error.allowed is None:
+        return f"{error.name}: off by more than can be written"
+    return f"{error.name} is off by {error.error:.3g}, and rounding explains {error.allowed:.3g}"
+
+
+WORST_FIRST = (
+    Parity.NON_FINITE,
+    Parity.DIFFERENT_MATH,
+    Parity.DIFFERENT,
+    Parity.INSUFFICIENT_DATA,
+    Parity.INCONCLUSIVE,
+    Parity.EQUIVALENT,
+    Parity.NUMERIC_PARITY,
+    Parity.BITWISE,
+)
+"""What is broken comes before what is undecided, and that before what holds."""
+
+
+def parity_findings(evidence: ParityEvidence, *, arms: tuple[str, ...] = ()) -> tuple[ParityFinding, ...]:
+    """One finding per candidate arm: those the evidence names, and those of `arms` that it should have named."""
+    named = [entry.arm for entry in evidence.masks]
+    ran = [trace.arm for trace in evidence.traces if trace.role is Role.CANDIDATE]
+    return tuple(_arm_finding(evidence, arm) for arm in dict.fromkeys([*named, *ran, *arms]))
+
+
+def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:
+    probed = next((entry for entry in evidence.masks if entry.arm == arm), None)
+    masks = probed.masks if probed else None
+    runs = tuple(trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm)
+    finding = _judged(evidence, arm, masks, runs)
+    if probed and probed.detail and finding.tier is Tier.STATISTICAL:
+        finding = replace(finding, detail=f"{finding.detail}; {probed.detail}")
+    accuracy = accuracy_parity(evidence, arm)
+    finding = replace(finding, accuracy=accuracy, seed_rule=seed_rule(evidence, arm))
+    if accuracy is not None or evidence.evaluation_rows == 0:
+        return finding
+    verdict = Parity.INSUFFICIENT_DATA if finding.verdict.holds else finding.verdict
+    return replace(finding, verdict=verdict, detail=f"{finding.detail}; evaluation was on, but accuracy is missing")
+
+
+def _judged(evidence: ParityEvidence, arm: str, masks: Masks | None, runs: tuple[Trace, ...]) -> ParityFinding:
+    if not runs:
+        return _undecided(arm, masks, "the candidate was never trained")
+    if masks is None:
+        return _undecided(arm, masks, "whether the dropout masks match was never probed")
+    if masks is Masks.DIFFER:
+        return statistical_finding(evidence, runs, masks)
+    findings = [_of_seed(numeric_finding(evidence, run, masks), run.seed, len(runs)) for run in runs]
+    return min(findings, key=_badness)
+
+
+def _undecided(arm: str, masks: Masks | None, detail: str) -> ParityFinding:
+    return ParityFinding(arm=arm, verdict=Parity.INSUFFICIENT_DATA, tier=None, masks=masks, steps=0, detail=detail)
+
+
+def _of_seed(finding: ParityFinding, seed: int, seeds: int) -> ParityFinding:
+    return finding if seeds == 1 else replace(finding, detail=f"worst of {seeds} seeds, {seed}: {finding.detail}")
+
+
+def _badness(finding: ParityFinding) -> tuple[int, float]:
+    return WORST_FIRST.index(finding.verdict), -max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
+
+
+def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | None:
+    """Head's reference training beside base's; `None` where one of the two was not trained."""
+    if base is None or base.parity is None or head.parity is None or {base.status, head.status} != {Status.OK}:
+        return None
+    arm = head.case.reference
+    anchors = tuple(trace for trace in base.parity.traces if trace.arm == arm and trace.role in {Role.REFERENCE, Role.PERTURBED})
+    seed = next((trace.seed for trace in anchors if trace.role is Role.PERTURBED), None)
+    ours = None if seed is None else first_of(_only(head.parity, arm), Role.REFERENCE, seed)
+    theirs = None if seed is None else first_of(replace(base.parity, traces=anchors), Role.REFERENCE, seed)
+    if ours is None or theirs is None:
+        return None
+    if (ours.start, ours.data) != (theirs.start, theirs.data):
+        over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
+        return over_seeds or _not_told(arm, ours, theirs)
+    found = numeric_finding(replace(base.parity, traces=anchors), replace(ours, role=Role.CANDIDATE), Masks.ALIGNED)
+    return replace(found, masks=None, detail=f"head beside base: {found.detail}")
+
+
+def _only(evidence: ParityEvidence, arm: str) -> ParityEvidence:
+    return replace(evidence, traces=tuple(trace for trace in evidence.traces if trace.arm == arm))
+
+
+def _not_told(arm: str, ours: Trace, theirs: Trace) -> ParityFinding:
+    apart = {"the start weights": ours.start != theirs.start, "the data": ours.data != theirs.data}
+    changed = " and ".join(what for what, differ in apart.items() if differ)
+    return ParityFinding(
+        arm=arm,
+        verdict=Parity.INSUFFICIENT_DATA,
+        tier=Tier.NUMERIC,
+        masks=None,
+        steps=0,
+        detail=f"{changed} differ from base's, so that the losses cannot be compared with base's",
+    )

@@ -1,1 +1,0 @@
-"""Loss parity: does a candidate learn what its reference learns?"""

@@ -1,0 +1,185 @@
+"""Two training runs of one seed, side by side: may they be compared, and over which steps?
+
+Owns what must hold before any loss is compared (same start, same data, same length, finite values), and, for information only,
+the verdict of PyTorch's training_loss.py on the same runs:
+https://github.com/pytorch/pytorch/blob/main/benchmarks/dynamo/training_loss.py (`check_loss` and the loss history of
+`model_training_evaluation`), kept with its quirks: windows of 100 batches inside an epoch whose trailing part is dropped, the
+last 10 windows at most, divided by 10 even when there are fewer.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci_bench.records.comparison import Parity, ParityFinding, SeedRule, Tier
+from ci_bench.records.results import Masks, ParityEvidence, Role, Trace
+
+SIGNALS = ("loss", "grad_norm")
+LARGEST = 1e100
+"""A loss or norm beyond this counts as not finite: it exceeds fp32, and its square would overflow."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Twins:
+    """Two runs that may be compared over `steps` steps. `note` says what was cut; `short` why they can never pass."""
+
+    reference: Trace
+    candidate: Trace
+    steps: int
+    note: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stopped:
+    """Why two runs cannot be compared, or that the comparison is over before it began (not finite)."""
+
+    verdict: Parity
+    detail: str
+    steps: int
+    first_step: int | None = None
+    signal: str | None = None
+
+
+def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
+    """Puts `run` beside the reference run of its seed."""
+    reference = first_of(evidence, Role.REFERENCE, run.seed)
+    if reference is None:
+        return insufficient(f"there is no reference run of seed {run.seed}")
+    if not run.start or run.start != reference.start:
+        return insufficient(f"seed {run.seed} did not start from the same state as the reference")
+    if not run.data or run.data != reference.data:
+        return insufficient(f"seed {run.seed} did not see the same data as the reference")
+    return _finite_part(reference, run)
+
+
+def first_of(evidence: ParityEvidence, role: Role, seed: int) -> Trace | None:
+    """The run of lowest index with that role and seed."""
+    found = [trace for trace in evidence.traces if trace.role is role and trace.seed == seed]
+    return min(found, key=lambda trace: trace.index, default=None)
+
+
+def length(trace: Trace) -> int:
+    """The number of steps that have both signals."""
+    return min(len(trace.loss), len(trace.grad_norm))
+
+
+def first_non_finite(trace: Trace) -> tuple[int, str] | None:
+    """The first step that holds no number, and its signal; loss comes first where both fail at once."""
+    seen = [(step, signal) for signal in SIGNALS for step in _holes(trace, signal)]
+    return min(seen, key=lambda hole: (hole[0], SIGNALS.index(hole[1])), default=None)
+
+
+def finite_steps(trace: Trace) -> int:
+    """The number of steps before the first that holds no number."""
+    hole = first_non_finite(trace)
+    return min(length(trace), hole[0]) if hole else length(trace)
+
+
+def series(trace: Trace, signal: str, steps: int) -> Floats:
+    """The first `steps` values of a signal; nan where there is none."""
+    values: tuple[float | None, ...] = getattr(trace, signal)
+    return np.asarray([math.nan if value is None else value for value in values[:steps]], dtype=np.float64)
+
+
+def stopped(stop: Stopped, run: Trace, *, masks: Masks | None, tier: Tier | None) -> ParityFinding:
+    """The finding of runs that cannot be compared."""
+    return ParityFinding(
+        arm=run.arm,
+        verdict=stop.verdict,
+        tier=tier,
+        masks=masks,
+        steps=stop.steps,
+        detail=stop.detail,
+        first_step=stop.first_step,
+        signal=stop.signal,
+    )
+
+
+def insufficient(detail: str, steps: int = 0) -> Stopped:
+    """Too little to judge: never a pass."""
+    return Stopped(verdict=Parity.INSUFFICIENT_DATA, detail=detail, steps=steps)
+
+
+def _holes(trace: Trace, signal: str) -> Iterable[int]:
+    values: tuple[float | None, ...] = getattr(trace, signal)
+    yield from (step for step, value in enumerate(values) if value is None or not abs(value) < LARGEST)
+    yield from (hole.step for hole in trace.non_finite if hole.signal == signal)
+
+
+def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
+    steps = min(length(reference), length(run))
+    ours, theirs = first_non_finite(run), first_non_finite(reference)
+    if ours and ours[0] < length(reference) and (theirs is None or ours[0] < theirs[0] - 1):
+        return _candidate_not_finite(run, *ours)
+    if theirs and theirs[0] < length(run) and (ours is None or theirs[0] < ours[0] - 1):
+        detail = f"the reference itself is not finite ({theirs[1]} at step {theirs[0]}): lower the learning rate or fix the model"
+        return Stopped(verdict=Parity.INCONCLUSIVE, detail=detail, steps=theirs[0])
+    note = ""
+    if ours and theirs and min(ours[0], theirs[0]) < steps:
+        steps = min(ours[0], theirs[0])
+        note = f"both runs stop being finite at step {steps}; judged up to there"
+    return Twins(reference=reference, candidate=run, steps=steps, note=note, short=_shortness(reference, run))
+
+
+def _candidate_not_finite(run: Trace, step: int, signal: str) -> Stopped:
+    value = next((hole.value for hole in run.non_finite if (hole.signal, hole.step) == (signal, step)), "not finite")
+    detail = f"{signal} is {value} at step {step}, where the reference is finite"
+    return Stopped(verdict=Parity.NON_FINITE, detail=detail, steps=step, first_step=step, signal=signal)
+
+
+def _shortness(reference: Trace, run: Trace) -> str:
+    lengths = {len(reference.loss), len(reference.grad_norm), len(run.loss), len(run.grad_norm)}
+    if len(lengths) == 1:
+        return ""
+    return f"the runs have {length(run)} (candidate) and {length(reference)} (reference) steps: they must be equally long"
+
+
+WINDOW = 100
+TAIL = 10
+ALLOWANCE = 0.1
+
+
+def seed_rule(evidence: ParityEvidence, arm: str) -> SeedRule | None:
+    """The rule on the first seed that reference and candidate `arm` share; `None` where they share none."""
+    references = {trace.seed: trace for trace in _ordered(evidence, Role.REFERENCE)}
+    candidates = {trace.seed: trace for trace in _ordered(evidence, Role.CANDIDATE) if trace.arm == arm}
+    shared = sorted(references.keys() & candidates.keys())
+    if not shared:
+        return None
+    sides = [window_means(side[shared[0]].loss, steps_per_epoch=evidence.steps_per_epoch) for side in (references, candidates)]
+    return _decide(sides[0], sides[1])
+
+
+def window_means(losses: tuple[float | None, ...], *, steps_per_epoch: int) -> tuple[float, ...]:
+    """The mean of every full window of `WINDOW` batches inside an epoch; nan where a loss is missing."""
+    epoch = max(1, steps_per_epoch)
+    starts = (begin + offset for begin in range(0, len(losses), epoch) for offset in range(0, epoch - WINDOW + 1, WINDOW))
+    windows = (losses[start : start + WINDOW] for start in starts)
+    return tuple(sum(math.nan if x is None else x for x in one) / WINDOW for one in windows if len(one) == WINDOW)
+
+
+def _ordered(evidence: ParityEvidence, role: Role) -> list[Trace]:
+    """The traces of a role, the first index of a seed last, so that it stays in a mapping by seed."""
+    return sorted((trace for trace in evidence.traces if trace.role is role), key=lambda trace: (trace.seed, -trace.index))
+
+
+def _decide(reference: tuple[float, ...], candidate: tuple[float, ...]) -> SeedRule:
+    if len(reference) != len(candidate):
+        return SeedRule(passed=False, detail=f"{len(reference)} windows in the reference, {len(candidate)} in the candidate")
+    if not reference:
+        return SeedRule(
+            passed=None,
+            detail="no window of 100 batches in an epoch: the rule has nothing to compare (it would have passed)",
+        )
+    expected, actual = (sum(side[-TAIL:]) / TAIL for side in (reference, candidate))
+    passed = actual <= expected + ALLOWANCE
+    return SeedRule(
+        passed=passed,
+        detail=f"tail {actual:.4f} against {expected:.4f} + {ALLOWANCE}, from {min(TAIL, len(reference))} of {TAIL} windows",
+    )

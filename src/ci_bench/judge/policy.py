@@ -1,0 +1,339 @@
+"""What the policy has a rule for, found in a comparison: each finding with its rule, its severity and a sentence.
+
+Owns which observation falls under which rule, the order of findings, the floors that candidate arms must reach against their
+reference (speedup, compression), and what is implausible: speedups beyond the policy's limit, and steps shorter than their
+operations take; a replayed or skipped computation shows there even where nobody looked at its results. What follows for the run
+is decided in `headline`.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ci_bench.judge.wording import change_size, count_of, interval_text, place
+from ci_bench.records.comparison import (
+    ArmSpeedup,
+    BaselineMode,
+    CaseComparison,
+    CommonShift,
+    Finding,
+    Mismatch,
+    Pair,
+    Parity,
+    ParityFinding,
+    Side,
+    Verdict,
+)
+from ci_bench.records.config import COMPILATION, Floor, Policy, Rule, Severity, fits
+from ci_bench.records.outputs import OutputsFinding, Sameness
+from ci_bench.records.results import Outcome, RunState, Status, Unit
+from ci_bench.records.units import TIMES
+
+STEP_TIME = "step_time"
+PEAK_MEMORIES = ("peak_allocated", "peak_reserved", "peak_rss")
+"""The first of these that a case has is its peak of memory."""
+
+
+def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
+    """Every arm of a case that ended well and is below a floor, or whose figure is missing: what is said, and how far below.
+
+    An interval must lie below the floor as a whole; a figure without one (a single launch) must not lie below.
+    """
+    if case.head_status is not Status.OK:
+        return
+    speedups = {(found.metric, found.arm): found for found in case.speedups}
+    for floor in Floor:
+        limit = policy.floor(floor, suite=case.suite, case=case.id)
+        if limit is None:
+            continue
+        for arm in case.arms:
+            if arm != case.reference:
+                yield from _below(floor, limit, arm, [(name, speedups.get((name, arm))) for name in metrics_of(case, floor)])
+
+
+def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
+    """The patterns of the policy that no case of head's run fits: they set nothing apart."""
+    measured = [case.id for case in cases if case.head_status is not None]
+    return (pattern for pattern in policy.cases if not any(fits(pattern, case) for case in measured))
+
+
+def _below(floor: Floor, limit: float, arm: str, figures: list[tuple[str, ArmSpeedup | None]]) -> Iterator[tuple[str, float]]:
+    if not figures:
+        yield f"{arm}: no {floor} is known, and it must reach {limit:g}: nothing was measured for it", math.inf
+    for metric, found in figures:
+        if found is None:
+            yield f"{arm}: no {floor} of {metric} is known, and it must reach {limit:g}", math.inf
+        elif (found.interval.high if found.interval else found.speedup) < limit:
+            seen = interval_text(found.interval) if found.interval else "no interval"
+            said = f"{arm}: the {floor} of {metric} is {found.speedup:.3f} ({seen}), below the floor of {limit:g}"
+            yield said, math.log(limit / found.speedup)
+
+
+def metrics_of(case: CaseComparison, floor: Floor) -> list[str]:
+    """The metrics that stand for a case: its step time, else every time that gates; its first peak of memory."""
+    if floor is Floor.COMPRESSION:
+        names = {pair.metric for pair in case.pairs if pair.unit is Unit.BYTES}
+        return [name for name in PEAK_MEMORIES if name in names][:1]
+    times = [pair for pair in case.pairs if pair.unit in TIMES and not pair.detail]
+    names_of_times = list(dict.fromkeys(pair.metric for pair in times if not pair.metric.startswith(COMPILATION)))
+    return [STEP_TIME] if STEP_TIME in names_of_times else names_of_times
+
+
+FLOPS, PEAK_RATES = "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")
+"""The facts of a case that make its roofline: the reference's operations per step, and the device's most per second."""
+BEYOND_PEAK = 2.0
+"""A step may do this many times the peak: counted operations may be left out by a compiler, or done in fewer (Winograd's)."""
+
+
+def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
+    """Every candidate arm that is faster than can be believed: what is said, and how far beyond the limit.
+
+    An interval has to lie beyond the limit as a whole. A limit that a pattern of `policy.cases` sets explains the roofline, too.
+    """
+    if case.head_status is not Status.OK:
+        return
+    explained = policy.explained_speedup(case.id)
+    limit = policy.implausible_speedup if explained is None else explained
+    metrics = metrics_of(case, Floor.SPEEDUP)
+    for found in case.speedups:
+        least = found.interval.low if found.interval else found.speedup
+        if found.metric in metrics and least > limit:
+            said = f"{found.arm}: {found.metric} is {found.speedup:.1f} times as fast as {found.reference}'s (at most {limit:g})"
+            yield (
+                f"{said}: was it computed? If so, raise implausible_speedup for this case in policy.cases",
+                math.log(least / limit),
+            )
+    if explained is None:
+        yield from _beyond_roofline(case)
+
+
+def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
+    operations = case.facts.get(FLOPS)
+    peak = next((value for value in map(case.facts.get, PEAK_RATES) if isinstance(value, int | float) and value > 0), None)
+    if not isinstance(operations, int | float) or peak is None:
+        return
+    for pair in case.pairs:
+        if pair.metric != STEP_TIME or pair.unit is not Unit.SECONDS or pair.head is None or pair.head.median <= 0:
+            continue
+        share = operations / pair.head.median / peak
+        if share > BEYOND_PEAK:
+            said = f"{pair.arm}: {operations:.3g} operations in {pair.head.median:.3g} s are {share:.1f} times this device's peak"
+            yield f"{said} of {peak:.3g} per second: not all was computed, or policy.cases explains it", math.log(share)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """What was measured of what was asked for, where that is not all: a sentence for each thing (`judge.binding`).
+
+    `narrowed` is what a workflow's flags narrow or move, `undeclared` the suites whose cases nobody has declared.
+    """
+
+    narrowed: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head."""
+
+    mode: BaselineMode
+    head: Side
+    base: Side | None
+    absence: str | None
+    mismatches: tuple[Mismatch, ...]
+    cases: tuple[CaseComparison, ...]
+    shifts: tuple[CommonShift, ...] = ()
+    scope: Scope = Scope()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """A finding without severity. `size` orders those of one rule; `suite` is whose policy applies."""
+
+    rule: Rule
+    message: str
+    case: str | None = None
+    suite: str | None = None
+    size: float = 0.0
+
+
+_PAIR_RULES = {
+    Verdict.REGRESSED: Rule.REGRESSED,
+    Verdict.SUSPECTED: Rule.SUSPECTED,
+    Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE,
+    Verdict.INCOMPARABLE: Rule.INCOMPARABLE,
+    Verdict.REMOVED: Rule.METRIC_REMOVED,
+    Verdict.FAILED: Rule.METRIC_MISSING,
+}
+_SHIFT_RULES = {Verdict.REGRESSED: Rule.COMMON_SHIFT, Verdict.INCONCLUSIVE: Rule.INCONCLUSIVE}
+_CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
+_OWN_RULES = {"witnessed": Rule.CLOCK_DISAGREES}
+"""What the failure of a check is called, where it has a name of its own."""
+_STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
+
+
+def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
+    """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
+    severities, rules = list(Severity), list(Rule)
+    seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)]
+    seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), -pair[0].size))
+    return tuple(Finding(rule=one.rule, severity=severity, message=one.message, case=one.case) for one, severity in seen)
+
+
+def measured(case: CaseComparison) -> bool:
+    """Whether head has any usable measurement of the case: a metric, or training steps."""
+    return any(pair.head for pair in case.pairs) or any(finding.steps for finding in case.parity)
+
+
+def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
+    yield from _of_run(compared)
+    for case in compared.cases:
+        yield from _of_case(case, compared)
+        for message, size in below_floors(case, policy):
+            yield Observation(rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size)
+        for message, size in implausible(case, policy):
+            yield Observation(rule=Rule.IMPLAUSIBLE, message=message, case=case.id, suite=case.suite, size=size)
+    for pattern in idle_patterns(compared.cases, policy):
+        message = f"policy.cases: no case of this run fits {pattern!r}, so it sets nothing apart; correct it, or take it out"
+        yield Observation(rule=Rule.CHECK_UNKNOWN, message=message)
+
+
+def _of_run(compared: Compared) -> Iterator[Observation]:
+    planned = [case for case in compared.cases if case.head_status is not None]
+    if not planned:
+        yield Observation(rule=Rule.EMPTY_RUN, message="no case was planned, so nothing was measured")
+    elif all(case.head_status is Status.SKIPPED for case in planned):
+        message = f"nothing was measured: {count_of(len(planned), 'case')} planned, and all were skipped"
+        yield Observation(rule=Rule.EMPTY_RUN, message=message)
+    if compared.head.run.state is RunState.PARTIAL:
+        yield Observation(rule=Rule.PARTIAL_RUN, message="the run did not come to its end: what follows is only a part of it")
+    for message in compared.scope.narrowed:
+        yield Observation(rule=Rule.NARROWED, message=message)
+    for message in compared.scope.undeclared:
+        yield Observation(rule=Rule.CASES_UNDECLARED, message=message)
+    yield from _of_baseline(compared)
+    yield from _of_machines(compared)
+    for shift in compared.shifts:
+        if rule := _SHIFT_RULES.get(shift.verdict):
+            yield Observation(rule=rule, message=shift.reason, suite=shift.suite, size=abs(math.log(shift.speedup)))
+
+
+def _of_baseline(compared: Compared) -> Iterator[Observation]:
+    """A baseline that was asked for and is missing, or that shares nothing with head, so that comparing compared nothing."""
+    if compared.base is None:
+        if compared.mode is not BaselineMode.NONE:
+            yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
+        return
+    if compared.base.run.state is RunState.PARTIAL:
+        yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
+    if not any(case.base_status is not None for case in compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no cases, so nothing was compared")
+    elif not any(case.base_status is not None and case.head_status is not None for case in compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no case of this run, so nothing was compared")
+    elif any(pair.head for case in compared.cases for pair in case.pairs) and not _any_compared(compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no metric of this run, so nothing was compared")
+
+
+def _any_compared(cases: tuple[CaseComparison, ...]) -> bool:
+    return any(pair.base and pair.head for case in cases for pair in case.pairs)
+
+
+def _of_machines(compared: Compared) -> Iterator[Observation]:
+    """One observation per suite, for the policy of each; a row per case would bury everything else."""
+    if not compared.mismatches:
+        return
+    fields = ", ".join(one.field for one in compared.mismatches)
+    hit = [case.suite for case in compared.cases if any(pair.verdict is Verdict.INCOMPARABLE for pair in case.pairs)]
+    for suite in dict.fromkeys(hit):
+        cases = count_of(hit.count(suite), "case")
+        message = f"{cases} of {suite} cannot be compared: the runs differ in {fields}"
+        yield Observation(rule=Rule.INCOMPARABLE, message=message, suite=suite)
+
+
+def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
+    for rule, message, size in (
+        *((rule, message, 0.0) for rule, message in _of_status(case, has_base=compared.base is not None)),
+        *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
+        *(found for finding in case.parity for found in _of_parity(finding)),
+        *_of_learning(case.learning),
+        *_of_outputs(case.outputs),
+    ):
+        yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
+    for check in case.checks:
+        if check.informative:
+            continue
+        rule_of_check = _CHECK_RULES.get(check.outcome)
+        if rule_of_check is Rule.CHECK_FAILED:
+            rule_of_check = _OWN_RULES.get(check.name, Rule.CHECK_FAILED)
+        if rule_of_check:
+            message = f"{check.name} ({check.arm}): {check.detail}"
+            yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
+
+
+def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, str]]:
+    if case.head_status is None:
+        yield Rule.CASE_REMOVED, case.reason
+    elif case.head_status is Status.SKIPPED and case.base_status is Status.OK:
+        yield Rule.CASE_REMOVED, f"measured in the baseline, and {case.reason}"
+    elif case.head_status is not Status.OK:
+        also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
+        yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also
+    elif has_base and case.base_status is None:
+        yield Rule.CASE_NEW, case.reason
+    elif case.base_status not in {None, Status.OK}:
+        yield Rule.BASELINE_FAILED, case.reason
+    if case.head_status is Status.OK and not case.pairs and not measured(case):
+        yield Rule.METRIC_MISSING, case.reason
+    for fault in case.base_faults:
+        yield Rule.BASELINE_FAILED, f"the baseline's own run is in doubt: {fault}"
+
+
+def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
+    """The rule of a pair with a verdict that has one; none where the case or the run as a whole says it already."""
+    rule = Rule.POSSIBLE if pair.possible else _PAIR_RULES[pair.verdict]
+    if pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
+        return None
+    if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:
+        return None
+    return rule, f"{place(pair)}: {pair.reason}", change_size(pair)
+
+
+def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, float]]:
+    if finding is None or finding.verdict.holds:
+        return
+    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else Rule.LEARNING_UNKNOWN
+    yield rule, f"{finding.arm}: {finding.detail}", _distance(finding)
+
+
+def _of_outputs(finding: OutputsFinding | None) -> Iterator[tuple[Rule, str, float]]:
+    if finding is None or finding.verdict.holds:
+        return
+    rule = Rule.OUTPUTS_CHANGED if finding.verdict is Sameness.CHANGED else Rule.OUTPUTS_UNKNOWN
+    yield rule, f"{finding.arm}: {finding.detail}", _excess(finding)
+
+
+def _excess(finding: OutputsFinding) -> float:
+    """How many times what rounding explains the worst tensor is off; infinitely where it has no figures."""
+    worst = next(iter(finding.worst), None)
+    if worst is None or worst.error is None or not worst.allowed:
+        return math.inf
+    return worst.error / worst.allowed
+
+
+def _of_parity(finding: ParityFinding) -> Iterator[tuple[Rule, str, float]]:
+    size = _distance(finding)
+    message = f"{finding.arm}: {finding.verdict.value.replace('_', ' ')}: {finding.detail}"
+    if finding.verdict.broken:
+        yield Rule.PARITY_BROKEN, message, size
+    elif not finding.verdict.holds:
+        yield Rule.PARITY_UNDECIDED, message, size
+    if finding.accuracy and not finding.accuracy.holds:
+        gap = abs(finding.accuracy.candidate - finding.accuracy.reference)
+        yield Rule.ACCURACY_BROKEN, f"{finding.arm}: accuracy {finding.accuracy.detail}", gap
+
+
+def _distance(finding: ParityFinding) -> float:
+    """How far apart two trainings are, for the order of findings; infinitely where one is not finite."""
+    if finding.verdict is Parity.NON_FINITE:
+        return math.inf
+    return max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0, abs(finding.difference or 0.0))

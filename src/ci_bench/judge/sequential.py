@@ -1,0 +1,469 @@
+"""Which cases got slower, decided launch by launch: a history-pooled t test at planned looks.
+
+Owns the rule's parameters, its decision and its answers, and how many launches may have strayed: a launch may meet a slower mode
+on one side (an autotuner that chose badly, say), and two or three such launches agree with each other as well as those of a true
+change do; only how often launches stray in the history (`Learned.excursions`) tells them apart. Ratios, spreads and what was
+learned come from `noise`. Pure: `replay` sees all launches run so far and gives the same answer whenever it is asked, live after
+each round or later from the document.
+
+Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run. Ratios are natural logarithms of head over base, in
+seconds: above zero head is slower.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc, ndtri, stdtrit
+
+from ci_bench.judge.noise import (
+    FAR,
+    FEW_EXCURSIONS,
+    LEAST_HISTORY,
+    LEAST_SPREAD,
+    Floats,
+    Learned,
+    inflation,
+    moderated,
+    nan_median,
+)
+
+Codes = NDArray[np.int8]
+Counts = NDArray[np.intp]
+Truths = NDArray[np.bool_]
+
+POWER = 0.9
+"""The chance with which an effect of the size `Ruling.resolvable` would be found."""
+
+TAU, MARGIN = math.log(1.01), math.log(1.02)
+"""The smallest change that is flagged, and the smallest that must not be called unchanged, unless a case has its own."""
+
+COLD_LAUNCHES = 5
+"""Launches from which on a case without a history is decided."""
+
+
+class Code(IntEnum):
+    """The decision on one case; one that is still `OPEN` when no look is left to it is inconclusive."""
+
+    IMPROVED = -1
+    OPEN = 0
+    REGRESSED = 1
+    UNCHANGED = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """The parameters of the decision; changes are natural logarithms of ratios.
+
+    `alpha` bounds the chance that any of the `gating` cases (all, if `None`) of a run without change is called regressed; it
+    is shared out over `looks` by `alpha_shares`, most of it late: regressions are rare, so that waiting with them costs
+    little, and late looks find more for the same share. `beta` bounds the chance of calling a change of `margin` unchanged,
+    in equal shares. `tau` is the smallest change that is flagged; both are one figure, or one for each case (arrays that
+    broadcast to [..., cases]). `recurrence` is the level at which a change must show without its most extreme launch, and
+    `confirmation` that without as many of them as may have strayed by chance. Cases without a history
+    are decided from `cold_launches` on.
+
+    From `patience` launches on, a case goes on only while unchanged can still be reached by `regular` launches, or while its
+    mean is `suspect` standard errors from zero; beyond `regular` only if it is `suspect_late`. Giving up early can only lower
+    the chance of a false alarm, and what it saves pays for looks beyond `regular` at the few that look changed.
+
+    Raises:
+        ValueError: shares that don't fit the looks, looks out of order, a verdict from one launch of an unknown machine.
+    """
+
+    alpha: float = 0.01
+    beta: float = 0.05
+    looks: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
+    alpha_shares: tuple[float, ...] = (0.0, 0.01, 0.02, 0.04, 0.08, 0.2, 0.25, 0.4)
+    tau: Floats | float = TAU
+    margin: Floats | float = MARGIN
+    gating: int | None = None
+    recurrence: float = 0.9995
+    confirmation: float = 0.99
+    level: float = 0.95
+    cold_launches: int = COLD_LAUNCHES
+    patience: int = 4
+    regular: int = 8
+    suspect: float = 1.5
+    suspect_late: float = 2.5
+
+    def __post_init__(self) -> None:
+        """Refuses parameters under which `alpha` would not bound the false alarms."""
+        if len(self.alpha_shares) != len(self.looks) or min(self.alpha_shares) < 0 or sum(self.alpha_shares) > 1 + 1e-9:
+            raise ValueError("alpha_shares needs a share of at least 0 for each look, and a sum of at most 1")
+        if sorted(set(self.looks)) != list(self.looks) or self.looks[0] < 1:
+            raise ValueError("looks must be launch counts in rising order")
+        if self.cold_launches <= 1:
+            raise ValueError("cold_launches must be at least 2: one launch says nothing of noise")
+
+
+def fixed(launches: int) -> Rule:
+    """The rule for a fixed number of launches: one look, which has all of alpha and beta."""
+    return Rule(looks=(launches,), alpha_shares=(1.0,), cold_launches=_cold(launches))
+
+
+def adaptive(most: int) -> Rule:
+    """The rule for as many launches as are needed, `most` at most: its looks up to there, the last with the alpha left over."""
+    whole = Rule()
+    if most >= whole.looks[-1]:
+        return whole
+    early = [(look, share) for look, share in zip(whole.looks, whole.alpha_shares, strict=True) if look < most]
+    looks, shares = (*(look for look, _ in early), most), tuple(share for _, share in early)
+    return replace(whole, looks=looks, alpha_shares=(*shares, 1.0 - sum(shares)), cold_launches=_cold(most))
+
+
+def _cold(most: int) -> int:
+    """Two launches at least: one says nothing of noise."""
+    return max(2, min(most, COLD_LAUNCHES))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruling:
+    """What is known of each case at its decision, or by now: all [..., cases], NaN where nothing is.
+
+    `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
+    (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
+    in all to find a change of `Rule.margin` with `POWER`; infinite where
+    none would do), `launches` (used), `next_look` (launches to have before asking
+    again, 0 where decided or given up), `inflation` (the noise guard's factor), `calibrated` (a history was there).
+    """
+
+    code: Codes
+    mean: Floats
+    error: Floats
+    freedom: Floats
+    low: Floats
+    high: Floats
+    resolvable: Floats
+    needed: Floats
+    launches: Counts
+    next_look: Counts
+    inflation: Floats
+    calibrated: Truths
+
+
+TODAY_LAUNCHES = 50.0
+"""As many launches of today without a surprise weigh as much as `FEW_EXCURSIONS` does: the history may be of calmer days."""
+
+
+def today(d: Floats, spread: Floats) -> Floats:
+    """The share of today's launches that stray, [..., 1], from [..., cases, launches] and the spread of each case.
+
+    Of cases with two launches or more, those beyond `FAR` spreads of the median of their case, at most half of them. A true
+    change moves all launches of a case alike, so that it is not seen here. Cases whose spread is not known don't count.
+    """
+    count = np.isfinite(d).sum(axis=-1)
+    judged = (count > 1) & np.isfinite(spread)
+    launches = d[judged]
+    away = np.abs(launches - nan_median(launches, axis=-1)[:, None])
+    far = np.sum(away > FAR * spread[judged][:, None], axis=-1)
+    strayed, taken = np.zeros(count.shape), np.where(judged, count, 0)
+    strayed[judged] = np.minimum(far, count[judged] // 2)
+    expected = FEW_EXCURSIONS * TODAY_LAUNCHES
+    return np.asarray((strayed.sum(axis=-1) + expected) / (taken.sum(axis=-1) + TODAY_LAUNCHES), dtype=np.float64)[..., None]
+
+
+def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
+    """How many of `count` launches may have strayed to one side, all [cases].
+
+    The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays as often as head
+    does, hence half of the share for each side.
+    """
+    most = np.minimum(count, 1)
+    while (more := (most < count) & (bdtrc(most, count, share / 2) > chance)).any():
+        most = most + more
+    return np.asarray(most, dtype=np.intp)
+
+
+def least_launches(share: Floats, chance: float) -> Floats:
+    """The launches below which all may have strayed to one side: the least r >= 2 with ``(share / 2)^r <= chance``.
+
+    Infinite where no chance is left.
+    """
+    if chance <= 0:
+        return np.full(share.shape, np.inf)
+    return np.asarray(np.maximum(np.ceil(np.log(chance) / np.log(share / 2)), 2.0), dtype=np.float64)
+
+
+_MOST_FREEDOM = 2000.0
+_GRAIN = 8.0
+_MOST_BOUND = 0.9
+_LEAST_EXCURSIONS = 1e-6
+_LARGEST = 20.0
+"""A log-ratio beyond this (a factor of 5e8) is a fault of the document."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _State:
+    """The arrays that looks write into, [..., cases]; `stop` is the number of columns in use, `active` who goes on."""
+
+    code: Codes
+    active: Truths
+    stop: Counts
+    mean: Floats
+    spread: Floats
+    freedom: Floats
+    count: Counts
+    bound: Floats
+    excursions: Floats
+    inflation: Floats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Evidence:
+    """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
+
+    `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`), `excursions` the share
+    of launches that stray, the larger of what was learned and what today shows.
+    """
+
+    mean: Floats
+    spread: Floats
+    freedom: Floats
+    count: Counts
+    bound: Floats
+    excursions: Floats
+
+    def error(self, launches: Counts | int) -> Floats:
+        """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound)``."""
+        return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound), dtype=np.float64)
+
+    def only(self, which: Truths) -> "_Evidence":
+        """The figures of some of the cases."""
+        return _Evidence(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+
+def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
+    """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
+
+    Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from `noise.inflation`):
+    ``s^2 = (nu0 s0^2 phi^2 + S / (1 - b)) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``, ``se = s sqrt((1 - b) / r + b)``, where b
+    is the share that launches of one run have in common (mostly 0).
+    Suspicious: ``|m| > max(tau, t(a, nu) se)`` at the level ``a = 1 - alpha share / N``. Regressed (or improved): suspicious, and
+    the other launches still say so without the most extreme, ``m' > t(recurrence, nu) se'``, and without the k most extreme,
+    ``m' > t(confirmation, nu) se'``. k is how many of r launches may have strayed to one side by chance: the least k >= 1 with
+    ``P(Bin(r, pi / 2) > k) <= 1 - a``, and pi the share that strays (the larger of `Learned.excursions` and `today`).
+    Unchanged: not suspicious and ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more
+    observations of the spread (Smyth 2004, https://doi.org/10.2202/1544-6115.1027); the shares of alpha are Bonferroni over looks
+    and cases, valid under any dependence between them. Ask when a look is complete, or when nothing more will run; a case without
+    a usable launch stays open, and so does one whose spread nobody knows.
+    """
+    usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
+    state = _start(usable.shape[:-1])
+    for number, look in enumerate(rule.looks):
+        going = _going(usable, state, rule.looks, number)
+        if not going.any():
+            continue
+        state.stop[going] = look
+        seen = np.arange(usable.shape[-1])[:look] < state.stop[..., None]
+        masked = np.where(seen, usable[..., :look], np.nan)
+        factor = inflation(masked, np.where(seen, within[..., :look], np.nan), learned)
+        evidence = _weigh(masked, going, factor, learned, rule)
+        _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
+        own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
+        state.code[going] = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
+        state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, own, look)
+    return _ruling(state, usable, learned, rule)
+
+
+def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
+    """The change that so many launches would find with `POWER`, as noise was learned: [..., cases]; NaN where it wasn't.
+
+    With the largest share of alpha that any look has.
+    """
+    freedom = np.where(_known(learned), learned.freedom + launches - 1, np.nan)
+    reach = _reach(freedom, rule, rule.gating or freedom.shape[-1]) * learned.spread
+    shrinking = np.asarray(np.sqrt((1 - learned.bound) / launches + learned.bound), dtype=np.float64)
+    return np.asarray(np.maximum(reach * shrinking, rule.tau), dtype=np.float64)
+
+
+def _reach(freedom: Floats, rule: Rule, gating: int) -> Floats:
+    """How many standard errors a change must have to be found with `POWER`, at the look that has the largest share of alpha."""
+    return _quantile(1 - rule.alpha * max(rule.alpha_shares) / gating, freedom) + float(ndtri(POWER))
+
+
+def _plausible(values: Floats) -> Floats:
+    """NaN in place of what no measurement gives."""
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _floored(learned: Learned) -> Learned:
+    """No spread below what a clock resolves, and no history that outweighs everything."""
+    return Learned(
+        spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
+        freedom=np.minimum(learned.freedom, _MOST_FREEDOM),
+        within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
+        bound=np.clip(learned.bound, 0.0, _MOST_BOUND),
+        excursions=np.clip(learned.excursions, _LEAST_EXCURSIONS, 1.0),
+    )
+
+
+def _start(shape: tuple[int, ...]) -> _State:
+    def unknown() -> Floats:
+        return np.full(shape, np.nan)
+
+    return _State(
+        code=np.zeros(shape, dtype=np.int8),
+        active=np.ones(shape, dtype=np.bool_),
+        stop=np.zeros(shape, dtype=np.intp),
+        mean=unknown(),
+        spread=unknown(),
+        freedom=unknown(),
+        count=np.zeros(shape, dtype=np.intp),
+        bound=np.zeros(shape),
+        excursions=unknown(),
+        inflation=unknown(),
+    )
+
+
+def _of(figure: Floats | float, going: Truths) -> Floats:
+    """The figure of each case that goes on, where every case may have its own."""
+    return np.asarray(np.broadcast_to(figure, going.shape)[going], dtype=np.float64)
+
+
+def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Truths:
+    """The cases still in play with a launch since the look before."""
+    before = looks[number - 1] if number else 0
+    fresh = np.isfinite(d[..., before : looks[number]]).any(axis=-1)
+    return np.asarray(fresh & state.active, dtype=np.bool_)
+
+
+def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule) -> _Evidence:
+    """Mean and pooled spread of the cases that go on; cases without a history take the prior of all such cases today."""
+    count, mean, squares = _moments(d)
+    bound = np.broadcast_to(learned.bound, count.shape)
+    squares = squares / (1 - bound)
+    known = _known(learned)
+    prior = np.where(known, learned.spread * factor, np.nan)
+    freedom = np.where(known, learned.freedom, np.nan)
+    cold = ~known & (count >= rule.cold_launches)
+    if cold.any():
+        variances = np.where(cold, squares / np.maximum(count - 1, 1), np.nan)
+        spread, equivalent = moderated(variances, nan_median(np.where(cold, count, np.nan), axis=-1) - 1)
+        prior = np.where(cold, spread[..., None], prior)
+        freedom = np.where(cold, equivalent[..., None], freedom)
+    total = freedom + np.maximum(count - 1, 0)
+    energy = np.where(freedom == 0, 0.0, freedom * prior**2) + squares
+    pooled = np.maximum(np.sqrt(energy / total), LEAST_SPREAD)
+    strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
+    strayed = np.broadcast_to(strayed, count.shape)
+    return _Evidence(mean=mean, spread=pooled, freedom=total, count=count, bound=bound, excursions=strayed).only(going)
+
+
+def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
+    """Number, mean and sum of squared deviations of the launches."""
+    there = np.isfinite(d)
+    count = there.sum(axis=-1)
+    mean = np.divide(np.sum(d, axis=-1, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+    return count, mean, np.sum((d - mean[..., None]) ** 2, axis=-1, where=there)
+
+
+def _known(learned: Learned) -> Truths:
+    return np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
+
+
+def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -> None:
+    state.mean[going] = evidence.mean
+    state.spread[going] = evidence.spread
+    state.freedom[going] = evidence.freedom
+    state.count[going] = evidence.count
+    state.bound[going] = evidence.bound
+    state.excursions[going] = evidence.excursions
+    state.inflation[going] = factor
+
+
+def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int) -> Codes:
+    """The codes of cases [cases] at look `number`; a figure that isn't a number leaves its case open."""
+    size, error = np.abs(evidence.mean), evidence.error(evidence.count)
+    chance = rule.alpha * rule.alpha_shares[number] / gating
+    strict = _quantile(1 - chance, evidence.freedom)
+    lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
+    suspicious = (size > strict * error) & (size > rule.tau)
+    changed = suspicious.copy()
+    changed[suspicious] = _recurs(d[suspicious], evidence.only(suspicious), rule, chance)
+    unchanged = ~suspicious & (size + lenient * error < rule.margin)
+    return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
+
+
+def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
+    """Whether more launches may still decide an open case (see `Rule`); always where its spread isn't known yet."""
+    if look < rule.patience:
+        return np.ones(evidence.mean.shape, dtype=np.bool_)
+    error = evidence.error(evidence.count)
+    distance = rule.suspect if look < rule.regular else rule.suspect_late
+    suspect = np.abs(evidence.mean) > distance * error
+    lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
+    reachable = (look < rule.regular) & (lenient * evidence.error(rule.regular) < rule.margin)
+    return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
+
+
+def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths:
+    """Whether the other launches still show the change without the most extreme: a change recurs, an accident doesn't.
+
+    Without one of them, and without as many as may have strayed by chance.
+    """
+    ordered = np.sort(np.where(np.isfinite(d), d * np.sign(evidence.mean)[:, None], np.inf), axis=-1)
+    strayed = by_chance(evidence.count, evidence.excursions, chance)
+    return _without(ordered, evidence, np.ones_like(strayed), rule.recurrence) & _without(
+        ordered, evidence, strayed, rule.confirmation
+    )
+
+
+def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float) -> Truths:
+    """Whether what is left of launches in rising order without the last `dropped` lies beyond its error at `level`."""
+    others = evidence.count - dropped
+    divisor = np.maximum(others, 1)
+    rest = np.sum(ordered, axis=-1, where=np.arange(ordered.shape[-1]) < others[:, None]) / divisor
+    limit = _quantile(level, evidence.freedom) * evidence.error(divisor)
+    return np.asarray((others > 0) & (rest > limit), dtype=np.bool_)
+
+
+def _quantile(level: float, freedom: Floats) -> Floats:
+    """Student's t quantile; degrees of freedom are rounded down to eighths, so that many cases share a few quantiles."""
+    grid = np.floor(np.minimum(freedom, _MOST_FREEDOM) * _GRAIN)
+    distinct, place = np.unique(grid, return_inverse=True)
+    return np.asarray(stdtrit(np.maximum(distinct / _GRAIN, 1.0), level)[place].reshape(freedom.shape), dtype=np.float64)
+
+
+def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
+    shrinking = (1 - state.bound) / np.maximum(state.count, 1) + state.bound
+    error = state.spread * np.sqrt(shrinking)
+    half = _quantile((1 + rule.level) / 2, state.freedom) * error
+    gating = rule.gating or d.shape[-2]
+    reach = _reach(state.freedom, rule, gating) * state.spread
+    least = least_launches(state.excursions, rule.alpha * max(rule.alpha_shares) / gating)
+    return Ruling(
+        code=state.code,
+        mean=state.mean,
+        error=error,
+        freedom=state.freedom,
+        low=state.mean - half,
+        high=state.mean + half,
+        resolvable=np.maximum(reach * np.sqrt(shrinking), rule.tau),
+        needed=_needed(reach, state.bound, rule.margin, least),
+        launches=state.count,
+        next_look=_next_look(state, rule.looks),
+        inflation=state.inflation,
+        calibrated=_known(learned),
+    )
+
+
+def _needed(reach: Floats, bound: Floats, margin: Floats | float, least: Floats) -> Floats:
+    """The least r with ``reach sqrt((1 - b) / r + b) <= margin``, `least` or more; infinite where there is none."""
+    left = (margin / reach) ** 2 - bound
+    launches = np.divide(1 - bound, left, out=np.full(left.shape, np.inf), where=left > 0)
+    return np.where(np.isnan(reach), np.nan, np.maximum(np.ceil(launches), least))
+
+
+def _next_look(state: _State, looks: tuple[int, ...]) -> Counts:
+    following = dict(_steps(looks))
+    due = np.vectorize(following.__getitem__, otypes=[np.intp])(state.stop) if state.stop.size else state.stop
+    return np.where(state.active, due, 0)
+
+
+def _steps(looks: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Each number of launches with the look after it; 0 after the last."""
+    yield from zip((0, *looks), (*looks, 0), strict=True)

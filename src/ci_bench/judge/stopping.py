@@ -1,0 +1,86 @@
+"""Which cases of a paired run need more launches: the one question that measuring asks of judging.
+
+Owns when to ask and what is asked about. The answer is the rule's own (`sequential`), so that what is judged in the end is what
+was decided on the way.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import partial
+
+import numpy as np
+
+from ci_bench.judge.calibration import describe, learned
+from ci_bench.judge.metrics import in_turns
+from ci_bench.judge.paired import turns_of
+from ci_bench.judge.pairing import Key, Line, is_exact, known_of, lines_of_both
+from ci_bench.judge.ratios import LEAST_LAUNCHES
+from ci_bench.judge.sequential import Rule
+from ci_bench.records.calibration import Calibration
+from ci_bench.records.config import Policy
+from ci_bench.records.results import Metric, Results, Unit
+from ci_bench.records.units import TIMES
+
+
+def next_look(launches_done: int, rule: Rule) -> int:
+    """How many launches to have in all before it is worth asking `still_open` again; 0 where no more are needed."""
+    return next((look for look in rule.looks if look > launches_done), 0)
+
+
+def still_open(
+    base: Results,
+    head: Results,
+    *,
+    policy: Policy,
+    calibration: Calibration | None,
+    launches_done: int,
+    rule: Rule,
+    now: datetime | str | None = None,
+) -> Mapping[str, frozenset[Key]]:
+    """The cases that need more launches after `launches_done` of them, by id, with their open metrics (name and arm).
+
+    A metric is open while it can fail the run, is undecided and worth another look, however its samples came to be: in turns,
+    from a command that measures itself, one compilation a launch. A peak of memory is open until a second launch shows whether
+    it repeats; a count never is.
+
+    Before the first look everything is open; between two looks the answer is that of the look before. No case stays open for
+    ever: after the last look all are closed, and so is one without a usable launch since the look before (it failed, or its
+    sides have no launch in common). Cases that the engine gave up may be in the answer, and cases without any metric of both
+    sides never are after a look. Where the two sides are not of one machine nothing is open: no number of launches makes them
+    comparable.
+
+    `now` is the moment against which past runs are old; without it, head's own start.
+    """
+    if not next_look(launches_done, rule) or dict(base.environment.identity) != dict(head.environment.identity):
+        return {}
+    looks = [look for look in rule.looks if look <= launches_done]
+    if not looks:
+        return {result.case.id: frozenset((one.name, one.arm) for one in result.metrics) for result in head.cases}
+    lines = lines_of_both(*in_turns(base, head), partial(_threshold, policy))
+    known = known_of(lines)
+    unrepeated = [line for line in lines if is_exact(line, known) and _may_not_repeat(line, launches_done)]
+    sampled = [line for line in lines if not is_exact(line, known)]
+    usable, _ = describe(calibration, head.environment.identity)
+    history = learned(usable, [line.key for line in sampled], now=now or head.run.started_at)
+    turns = turns_of(sampled, history, rule)
+    turns.figures.d[:, looks[-1] :] = np.nan
+    undecided = turns.gating & (turns.ruling().next_look > launches_done)
+    return _by_case([*unrepeated, *(sampled[row] for row in np.flatnonzero(undecided).tolist())])
+
+
+def _threshold(policy: Policy, suite: str, metric: Metric) -> float:
+    return policy.threshold(suite=suite, metric=metric.name, paired=metric.unit in TIMES)
+
+
+def _may_not_repeat(line: Line, launches_done: int) -> bool:
+    """Whether it is a peak of memory that gates, of too few launches on either side to be compared."""
+    if line.detail or line.metric.unit is not Unit.BYTES or launches_done >= LEAST_LAUNCHES:
+        return False
+    return min(len(side[0].launches) for side in (line.base, line.head)) < LEAST_LAUNCHES
+
+
+def _by_case(lines: Iterable[Line]) -> Mapping[str, frozenset[Key]]:
+    names: dict[str, set[Key]] = {}
+    for line in lines:
+        names.setdefault(line.case, set()).add((line.metric.name, line.metric.arm))
+    return {case: frozenset(own) for case, own in names.items()}

@@ -1,0 +1,152 @@
+"""What is to be thought of a change that could not be decided: suspected, possible, or nothing. Pure.
+
+Owns the prior, how far launches of unchanged code differ where nobody measured it on this machine, and the two bounds beyond
+which an undecided change for the worse is said. Whether a change is decided is the business of `sequential` and `screening`.
+
+Ratios are natural logarithms of head over base, turned so that above zero head is worse.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ci_bench.judge.noise import FEW_EXCURSIONS, Floats
+from ci_bench.judge.sequential import Code, Counts, Ruling, Truths, by_chance
+
+ALPHA = 0.0025
+"""The chance, over all gating metrics of a run of unchanged code, that any is suspected.
+
+It comes on top of `Rule.alpha`: the two bounds add up to 1.25 %. How often unchanged code is called either in simulated runs,
+`python -m benchmarks.suspicion_quality` says.
+"""
+
+POSSIBLE_ERRORS = 2.0
+"""A change for the worse of so many standard errors, beyond the threshold, is worth a word."""
+
+RECURRENCE = 0.99
+"""The level at which a suspicion must hold without the launches that may have strayed."""
+
+
+class Source(IntEnum):
+    """How the samples of a metric came to be, which decides how far launches of unchanged code differ."""
+
+    TURNS = 0
+    """Both sides resident, in turns."""
+    RUNS = 1
+    """One run of each side after the other in a launch: a command that measures itself, a peak of memory."""
+    COMPILATION = 2
+    """One compilation of each side in a launch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prior:
+    """The standard deviation of the log-ratio of one launch of unchanged code, worth so many launches (`freedom`)."""
+
+    spread: float
+    freedom: float
+
+
+PRIORS = {
+    Source.TURNS: Prior(spread=0.03, freedom=4.0),
+    Source.RUNS: Prior(spread=0.06, freedom=4.0),
+    Source.COMPILATION: Prior(spread=0.06, freedom=6.0),
+}
+"""A judgement, and no measurement: `python -m benchmarks.launch_spread` holds them against what a machine shows. Few degrees of
+freedom give the heavy tail that a mixture of machines has."""
+
+
+class Suspicion(IntEnum):
+    """What an undecided change for the worse amounts to."""
+
+    NONE = 0
+    POSSIBLE = 1
+    """Beyond the threshold and two standard errors: a warning."""
+    SUSPECTED = 2
+    """Beyond what noise explains at `ALPHA`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Undecided:
+    """Log-ratios of launches [..., cases, launches] (NaN for none), what is known of them, what decides; all else [..., cases].
+
+    `tau` is the smallest change that counts, `source` a `Source`, `within` the spread inside a launch (NaN if unknown),
+    `excursions` the share of launches that stray (`Learned.excursions`).
+    """
+
+    d: Floats
+    within: Floats
+    tau: Floats
+    source: Counts
+    gating: Truths
+    excursions: Floats | float = FEW_EXCURSIONS
+
+
+def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
+    """A `Suspicion` for each case; `NONE` for what is decided, gates nothing, or is no change for the worse.
+
+    The error is that of `sequential` where it has one. Where too few launches tell how noisy a case is, the prior of its kind
+    stands for a history: ``s^2 = (nu0 s0^2 + S) / (nu0 + r - 1)``, as in `sequential.replay`; and a single launch, which may have
+    strayed, is trusted no more than the prior is. Suspected: ``m > max(tau, t(1 - ALPHA / N, nu) s / sqrt(r))`` over N gating
+    cases, and of two or more launches the others still say so without as many as may have strayed by chance, as in `sequential`.
+    """
+    count, mean, error, freedom = _evidence(cases, ruling)
+    asked = cases.gating & (ruling.code == Code.OPEN) & (mean > cases.tau)
+    chance = ALPHA / np.maximum(cases.gating.sum(axis=-1, keepdims=True), 1)
+    limit = quantile(1 - chance, freedom) * error
+    suspected = asked & (mean > limit) & _recurs(cases, count, error, freedom, chance)
+    possible = asked & (mean > POSSIBLE_ERRORS * error)
+    return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
+
+
+def suspicion_of_one(log_ratio: float, tau: float, source: Source, *, gating: int) -> Suspicion:
+    """The same for one launch on either side of two runs, of which nothing is known but the prior of either."""
+    prior = PRIORS[source]
+    error = prior.spread * np.sqrt(2.0)
+    limit = float(quantile(1 - ALPHA / max(1, gating), np.asarray(prior.freedom)) * error)
+    if log_ratio > tau + limit:
+        return Suspicion.SUSPECTED
+    return Suspicion.POSSIBLE if log_ratio > tau + POSSIBLE_ERRORS * error else Suspicion.NONE
+
+
+def quantile(level: Floats | float, freedom: Floats) -> Floats:
+    """Student's t quantile; NaN where the degrees of freedom are unknown."""
+    return np.asarray(stdtrit(np.maximum(freedom, 1.0), level), dtype=np.float64)
+
+
+def _evidence(cases: Undecided, ruling: Ruling) -> tuple[Counts, Floats, Floats, Floats]:
+    """Launches, mean, standard error and degrees of freedom: the ruling's, else from the prior."""
+    there = np.isfinite(cases.d)
+    count = there.sum(axis=-1)
+    mean = np.divide(np.sum(cases.d, axis=-1, where=there), count, out=np.full(count.shape, np.nan), where=count > 0)
+    squares = np.sum((cases.d - mean[..., None]) ** 2, axis=-1, where=there)
+    spread, freedom = _prior(cases)
+    total = freedom + np.maximum(count - 1, 0)
+    assumed = np.sqrt((freedom * spread**2 + squares) / total) / np.sqrt(np.maximum(count, 1))
+    known = np.isfinite(ruling.error) & ((count > 1) | (ruling.error > assumed))
+    return (
+        count,
+        np.where(known, ruling.mean, mean),
+        np.where(known, ruling.error, assumed),
+        np.where(known, ruling.freedom, total),
+    )
+
+
+def _prior(cases: Undecided) -> tuple[Floats, Floats]:
+    """The prior of each case; a case that scatters more inside its launches than that is believed to do so between them."""
+    kinds = [PRIORS[source] for source in Source]
+    spread = np.array([prior.spread for prior in kinds])[cases.source]
+    inside = np.nanmax(np.where(np.isfinite(cases.within), cases.within, 0.0), axis=-1, initial=0.0)
+    return np.maximum(spread, inside), np.array([prior.freedom for prior in kinds])[cases.source]
+
+
+def _recurs(cases: Undecided, count: Counts, error: Floats, freedom: Floats, chance: Floats) -> Truths:
+    """Whether the launches but the most extreme still show the change; one launch has no other to ask."""
+    strayed = by_chance(count, np.broadcast_to(cases.excursions, count.shape), np.broadcast_to(chance, count.shape))
+    others = count - strayed
+    ordered = np.sort(np.where(np.isfinite(cases.d), cases.d, np.inf), axis=-1)
+    kept = np.arange(cases.d.shape[-1]) < others[..., None]
+    rest = np.sum(ordered, axis=-1, where=kept) / np.maximum(others, 1)
+    wider = error * np.sqrt(np.maximum(count, 1) / np.maximum(others, 1))
+    return np.asarray((count == 1) | ((others > 0) & (rest > quantile(RECURRENCE, freedom) * wider)), dtype=np.bool_)

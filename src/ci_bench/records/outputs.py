@@ -1,0 +1,114 @@
+"""What the reference arm of a case computes: its digests, how it stands beside base's, and what is concluded of that.
+
+Owns values only. The tensors themselves lie in files beside the results document, named by their digest; they are written and
+compared by the engine.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """Digests of the weights that a computation starts from: of their names, of names with values, of values in their order.
+
+    Three, since a refactoring may rename weights or register them in another order, and starts from the same numbers.
+    """
+
+    names: str
+    named: str
+    ordered: str
+
+    def same_as(self, other: "Weights") -> bool:
+        """Whether every weight has the same bytes.
+
+        By name where the names are the same. Else by their order: the names are others, and the numbers may be the same.
+        """
+        return self.named == other.named if self.names == other.names else self.ordered == other.ordered
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorError:
+    """One tensor of head's beside base's: how far it is off, and how far rounding explains, both in the tensor's own unit.
+
+    `fault` says what else is wrong: another shape, missing, not finite. The figures are then unknown.
+    """
+
+    name: str
+    error: float | None
+    allowed: float | None
+    fault: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether rounding does not explain it."""
+        return bool(self.fault) or self.error is None or self.allowed is None or not self.error <= self.allowed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideBase:
+    """What came of comparing `tensors` of head's with base's, whose digest is `base`: the `worst` few, the worst first.
+
+    `unknown` says why the figures cannot tell a right computation from a wrong one; empty where they can. `remark` is for the
+    reader.
+    """
+
+    base: str
+    tensors: int
+    worst: tuple[TensorError, ...] = ()
+    unknown: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReferenceOutputs:
+    """What one arm computed from the suite's seeds, in digests (SHA-256, hexadecimal).
+
+    `digest` is that of all `tensors` in their order, `inputs` that of what they were computed from, `drawn` that of the random
+    generators afterwards, `None` where nothing was drawn. `file` is the digest of the file that holds the tensors, `None` where
+    none was kept, and `remark` says why. `beside` is head's alone.
+    """
+
+    arm: str
+    tensors: int
+    size_bytes: int
+    digest: str
+    start: Weights
+    inputs: str
+    drawn: str | None = None
+    file: str | None = None
+    remark: str = ""
+    beside: BesideBase | None = None
+
+    def apart_from(self, base: "ReferenceOutputs") -> str:
+        """What this computation does not begin with as base's does, so that no difference tells anything; empty if nothing."""
+        if self.arm != base.arm:
+            return f"base kept what {base.arm} computes, and head what {self.arm} does"
+        differing = {"the start weights": not self.start.same_as(base.start), "the inputs": self.inputs != base.inputs}
+        named = " and ".join(what for what, differ in differing.items() if differ)
+        return f"{named} differ from base's, so that what is computed from them cannot be compared" if named else ""
+
+
+class Sameness(StrEnum):
+    """The word for what head computes, beside base."""
+
+    BITWISE = "bitwise"
+    WITHIN_ROUNDING = "within_rounding"
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+
+    @property
+    def holds(self) -> bool:
+        """Whether head computes what base computes."""
+        return self in {Sameness.BITWISE, Sameness.WITHIN_ROUNDING}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputsFinding:
+    """Whether head's `arm` computes what base's does, of so many tensors, and the worst of them."""
+
+    arm: str
+    verdict: Sameness
+    detail: str
+    tensors: int
+    worst: tuple[TensorError, ...] = ()

@@ -1,0 +1,111 @@
+"""Which name was meant by one that is not known: the nearest spelling, or the place in a schema where that very name belongs.
+
+Pure. A hint that is wrong costs more than none: `mode` is no misspelt `model` where other suites have a `mode`. So a name that a
+schema knows close by is sent there, and only what a slip of the fingers in every third character explains counts as near.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+MAX_WORD = 60
+MOST_PLACES = 3
+CANDIDATES = 5
+NESTED = ("items", "then", "else")
+ALTERNATIVES = ("anyOf", "oneOf", "allOf")
+
+Places = Mapping[str, Sequence[str]]
+"""Where a schema has a field, by its name: ``run``, ``suites.transformers.model``, or the empty text for the top."""
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The end of a sentence that suggests the nearest spelling, or else names what is known."""
+    known = list(words)
+    return meant(word, known) or f"; known are {', '.join(known)}"
+
+
+def meant(word: Any, known: Sequence[str]) -> str:
+    """The end of a sentence that suggests the nearest spelling; empty where none is near."""
+    near = _near(word, known) if isinstance(word, str) else None
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def unknown_field(name: str, known: Sequence[str], place: Sequence[str], places: Places) -> str:
+    """What to say of a field that a mapping at `place` does not have; `places` are those of the whole schema."""
+    near = _near(name, known)
+    homes = _homes(name, place, places)
+    if not homes or (near and (near.rstrip("s") == name.rstrip("s") or not _are_kin(homes, place))):
+        return f"unknown field{nearest(name, known)}"
+    left = len(homes) - MOST_PLACES
+    *first, last = [*homes[:MOST_PLACES], f"{left} more"] if left > 0 else homes
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"unknown field here; {name!r} belongs to {listed}"
+
+
+def find_places(schema: Mapping[str, Any]) -> Places:
+    """Where a JSON Schema has which field. Only its own definitions are followed."""
+    found: dict[str, dict[str, None]] = {}
+    for name, place in _walk(schema, schema, "", frozenset()):
+        found.setdefault(name, {})[place] = None
+    return {name: tuple(places) for name, places in found.items()}
+
+
+def _walk(node: Any, root: Mapping[str, Any], place: str, seen: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Each field with its place. What refers to itself is followed once."""
+    if not isinstance(node, Mapping):
+        return
+    target = str(node.get("$ref", ""))
+    if target.startswith("#/$defs/") and target not in seen:
+        yield from _walk(root.get("$defs", {}).get(target.removeprefix("#/$defs/")), root, place, seen | {target})
+    for name, child in node.get("properties", {}).items():
+        yield name, place
+        yield from _walk(child, root, f"{place}.{name}".removeprefix("."), seen)
+    inner = [node.get(key) for key in NESTED] + [child for key in ALTERNATIVES for child in node.get(key, ())]
+    for child in inner:
+        yield from _walk(child, root, place, seen)
+
+
+def _homes(name: str, place: Sequence[str], places: Places) -> list[str]:
+    """The places of a field that are nearest: those inside of the same suite, else the outermost ones."""
+    here = ".".join(place)
+    others = [home for home in places.get(name, ()) if home != here]
+    inside = [home for home in others if here and home.startswith(f"{here}.")]
+    chosen = inside or others
+    depth = min((home.count(".") for home in chosen), default=0)
+    return [home or "the top level" for home in chosen if home.count(".") == depth]
+
+
+def _are_kin(homes: Sequence[str], place: Sequence[str]) -> bool:
+    """Whether one of the homes is inside of the place or beside it, as another suite is: then the name was no slip."""
+    here = ".".join(place)
+    return any(home.startswith(f"{here}.") or home.rpartition(".")[0] == here.rpartition(".")[0] for home in homes if home)
+
+
+def _near(word: str, known: Sequence[str]) -> str | None:
+    from difflib import get_close_matches
+
+    short = word[:MAX_WORD]
+    return next((name for name in get_close_matches(short, known, CANDIDATES) if _is_near(short, name)), None)
+
+
+def _is_near(word: str, name: str) -> bool:
+    """Whether one is the beginning of the other, or a slip in every third character at most makes one of the other."""
+    begins = name.startswith(word) or word.startswith(name)
+    return begins or _slips(word.lower(), name.lower()) <= max(1, len(word) // 3)
+
+
+def _slips(one: str, other: str) -> int:
+    """How many characters are left out, added, wrong, or swapped with the next (optimal string alignment distance).
+
+    https://en.wikipedia.org/wiki/Damerau-Levenshtein_distance#Optimal_string_alignment_distance
+    """
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for row, letter in enumerate(one, start=1):
+        now = [row]
+        for column, wanted in enumerate(other, start=1):
+            cost = min(last[column] + 1, now[column - 1] + 1, last[column - 1] + (letter != wanted))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == wanted:
+                cost = min(cost, before[column - 2] + 1)
+            now.append(cost)
+        before, last = last, now
+    return last[-1]

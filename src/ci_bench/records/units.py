@@ -1,0 +1,44 @@
+"""What is known of each unit: how a change in it is called, in which sizes it is shown, and whether it is of time. One table.
+
+How numbers are written is each renderer's business (`report.text`, `judge.wording`); units as other tools write them are in
+`formats.units`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ci_bench.records.results import Better, Unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """The facts of one unit.
+
+    `grown` and `shrunk` call a change of the figure; `sizes` are what it is shown in, largest first, each with its size in the
+    unit itself; `is_time` holds of times and of rates, whose samples are noisy and positive.
+    """
+
+    grown: str
+    shrunk: str
+    sizes: tuple[tuple[float, str], ...]
+    is_time: bool = False
+
+
+UNITS: Mapping[Unit, Facts] = {
+    Unit.SECONDS: Facts(grown="slower", shrunk="faster", sizes=((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")), is_time=True),
+    Unit.BYTES: Facts(
+        grown="more",
+        shrunk="less",
+        sizes=((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
+    ),
+    Unit.COUNT: Facts(grown="more", shrunk="fewer", sizes=((1.0, "count"),)),
+    Unit.PER_SECOND: Facts(grown="faster", shrunk="slower", sizes=((1.0, "per second"),), is_time=True),
+}
+TIMES = frozenset(unit for unit, facts in UNITS.items() if facts.is_time)
+
+
+def worse_and_better(unit: Unit, better: Better) -> tuple[str, str]:
+    """What a change for the worse, and one for the better, is called, by the metric's direction."""
+    if better is Better.HIGHER:
+        return "lower", "higher"
+    return ("higher", "lower") if unit is Unit.PER_SECOND else (UNITS[unit].grown, UNITS[unit].shrunk)

@@ -1,0 +1,79 @@
+"""The answer for programs: keep a change or discard it, and why. One JSON document, made from a comparison alone.
+
+A loop that tries changes reads `decision` (what the exit code says, too) and `verdict` (whether anything got better), and shows
+`reasons` to whoever makes the next change.
+"""
+
+import json
+from typing import Any
+
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Finding, Pair, Verdict
+from ci_bench.records.config import Severity
+from ci_bench.records.results import Outcome
+
+KEEP, DISCARD = "keep", "discard"
+SCHEMA_VERSION = 1
+
+
+def render_decision(comparison: Comparison) -> str:
+    """The document as text, with a line break at its end. Infinity and NaN cannot be in it."""
+    return json.dumps(decision(comparison), allow_nan=False, indent=2, ensure_ascii=False) + "\n"
+
+
+def decision(comparison: Comparison) -> dict[str, Any]:
+    """Keep what meets the policy. Its `verdict` is the run's: failed, improved, or unchanged where nothing got better."""
+    judgement = comparison.judgement
+    improved = any(pair.verdict is Verdict.IMPROVED for case in comparison.cases for pair in case.pairs if not pair.detail)
+    passing = Verdict.IMPROVED if improved else Verdict.UNCHANGED
+    return {
+        "kind": "decision",
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": comparison.tool_version,
+        "decision": KEEP if judgement.passed else DISCARD,
+        "verdict": str(passing if judgement.passed else Verdict.FAILED),
+        "exit_code": judgement.exit_code,
+        "headline": judgement.headline,
+        "baseline": None if comparison.base is None else str(comparison.mode),
+        "reasons": [_reason(finding) for finding in judgement.findings if finding.severity is not Severity.NOTE],
+        "cases": [_case(case, judgement.findings) for case in comparison.cases],
+    }
+
+
+def _reason(finding: Finding) -> dict[str, Any]:
+    own = {} if finding.case is None else {"case": finding.case}
+    return {"rule": str(finding.rule), "severity": str(finding.severity), **own, "message": finding.message}
+
+
+def _case(case: CaseComparison, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    failing = any(one.case == case.id and one.severity is Severity.FAIL for one in findings)
+    return {
+        "id": case.id,
+        "decision": DISCARD if failing else KEEP,
+        "verdict": str(case.verdict),
+        "reason": case.reason,
+        "metrics": [_metric(pair) for pair in case.pairs if not pair.detail],
+        "arms": [_arm(found) for found in case.speedups],
+        "failed_checks": [
+            {"name": check.name, "arm": check.arm, "detail": check.detail}
+            for check in case.checks
+            if check.outcome is Outcome.FAIL and not check.informative
+        ],
+    }
+
+
+def _metric(pair: Pair) -> dict[str, Any]:
+    """Head over base; `speedup` above 1 is better, and null where there is none."""
+    between = None if pair.interval is None else [pair.interval.low, pair.interval.high]
+    return {
+        "metric": pair.metric,
+        "arm": pair.arm,
+        "verdict": str(pair.verdict),
+        "speedup": pair.speedup,
+        "interval": between,
+        "reason": pair.reason,
+    }
+
+
+def _arm(found: ArmSpeedup) -> dict[str, Any]:
+    """A candidate arm over its reference."""
+    return {"metric": found.metric, "arm": found.arm, "reference": found.reference, "speedup": found.speedup}

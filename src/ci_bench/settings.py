@@ -1,0 +1,212 @@
+"""What flags and environment say, as one frozen value for each kind of command. Made in `cli`; nothing behind it reads either.
+
+A field has its flag's name, or the one that the flag gives (`dest`); `flags` has their words. Values only, nothing is looked up.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from ci_bench.config import Overrides
+    from ci_bench.fastrnns_flags import Request
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What every command is given: the environment's variables, and the folder that it was started in."""
+
+    environ: Mapping[str, str]
+    here: Path
+
+    @classmethod
+    def of(cls, flags: argparse.Namespace, environ: Mapping[str, str], here: Path) -> Self:
+        """What flags say of this kind's fields; a field that has no flag in this command keeps its default."""
+        given = {field.name: _frozen(vars(flags)[field.name]) for field in fields(cls) if field.name in vars(flags)}
+        return cls(environ=environ, here=here, **given)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configured(Settings):
+    """Of commands that read a configuration: the file that is named, if any."""
+
+    config: Path | None = None
+
+    @property
+    def overrides(self) -> "Overrides":
+        """What flags set in place of the file's `run`."""
+        from ci_bench.config import Overrides
+
+        return Overrides()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measuring(Configured):
+    """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `list`, `calibrate`, `bisect`.
+
+    `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
+    the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations.
+    """
+
+    filter: tuple[str, ...] = ()
+    output: Path = Path("ci-bench-results")
+    device: str | None = None
+    launches: int | None = None
+    threads: int | None = None
+    stage_timeout_s: float | None = None
+    budget_s: float | None = None
+    report: bool = False
+    resume: bool = False
+    save_outputs: bool = False
+    baseline: str | None = None
+    base: str | None = None
+    prepared: Path | None = None
+    fetched: Path | None = None
+    noise: Path | None = None
+    save_baseline: bool = False
+    as_json: bool = False
+    comment: bool = False
+
+    @property
+    def overrides(self) -> "Overrides":
+        """What flags set in place of the file's `run`."""
+        from ci_bench.config import Overrides
+
+        return Overrides(**{field.name: getattr(self, field.name) for field in fields(Overrides)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bisecting(Measuring):
+    """Of `bisect`: two commits, the metric that is followed, and whether merged commits are tried one by one."""
+
+    good: str
+    bad: str
+    metric: str | None = None
+    first_parent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fastrnns(Settings):
+    """Of `fastrnns`, whose flags describe a configuration (`fastrnns_flags`)."""
+
+    request: "Request"
+    filter: tuple[str, ...] = ()
+    output: Path = Path("ci-bench-results")
+
+    @classmethod
+    def of(cls, flags: argparse.Namespace, environ: Mapping[str, str], here: Path) -> Self:
+        """Raises `BadInput` where a flag's value is out of its range, or names nothing that is known."""
+        from ci_bench.fastrnns_flags import read_flags
+
+        return cls(environ=environ, here=here, request=read_flags(flags), filter=tuple(flags.filter), output=flags.output)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examining(Settings):
+    """Of `selftest` and `doctor`."""
+
+    output: Path = Path("ci-bench-results")
+    device: str | None = None
+    quick: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparing(Configured):
+    """Of `compare`: two results documents or runs' folders."""
+
+    base: Path
+    head: Path
+    noise: Path | None = None
+    output: Path | None = None
+    as_json: bool = False
+    comment: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Showing(Settings):
+    """Of `report` and `show`: a document or a run's folder, and the form that it takes."""
+
+    document: Path
+    full: bool = False
+    format: str = "markdown"
+    output: Path | None = None
+    head: Path | None = None
+    base: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validating(Settings):
+    """Of `validate`."""
+
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Converting(Settings):
+    """Of `convert`: a results.json, a run's folder or another tool's file, the format that it is in, and the one it becomes."""
+
+    document: Path
+    source: str = "auto"
+    to: str
+    output: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trend(Measuring):
+    """Of `history` and its actions: the store, what is put into it or made of it, and the issue that tells of changes."""
+
+    action: str
+    store: Path = Path("ci-bench-history")
+    branch: str | None = None
+    remote: str | None = None
+    runs: tuple[Path, ...] = ()
+    url: str | None = None
+    run_report: str | None = None
+    least: float = 0.01
+    recent: int = 100
+    confirm: bool = False
+    most: int = 3
+    issue: bool = False
+    issue_author: str = "github-actions[bot]"
+    key: str = "default"
+    page_url: str | None = None
+    patience_s: float = 120.0
+    title: str = "Trend"
+    commits: str | None = None
+    most_bytes: int | None = None
+    export: Path | None = None
+    file: Path | None = None
+    artifact: str = "ci-bench-history"
+    from_branch: str | None = None
+    newest: int = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publishing(Settings):
+    """Of the commands that talk to GitHub: `publish`, `announce`, `fetch-baseline`, `fetch-config`."""
+
+    output: Path = Path("ci-bench-results")
+    folders: tuple[Path, ...] = ()
+    artifact: str = "ci-bench"
+    machines: tuple[str, ...] | None = None
+    config: Path | None = None
+    config_path: str = "ci-bench.yml"
+    baseline: str = "paired"
+    fetched: Path | None = None
+    baseline_artifact: str = "ci-bench-baseline"
+    baseline_branch: str | None = None
+    baseline_workflow: str | None = None
+    baseline_farthest: int | None = None
+    base: str | None = None
+    key: str = "default"
+    comment: str = "always"
+    comment_author: str = "github-actions[bot]"
+    check: str = "auto"
+    check_name: str = "ci-bench"
+    patience_s: float = 120.0

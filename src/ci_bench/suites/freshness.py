@@ -1,0 +1,166 @@
+"""Fresh inputs of the prepared ones' kind, and the state that a step begins from: what refereed programs are made of.
+
+Owns how other values are made of given ones without knowing what they mean. Floating inputs are scaled by random shares in
+0.5..1, by row and by last dimension, so that zeros, infinities, signs and ranges around zero stay what they were; rows are
+permuted, alike in all tensors of an input; of integers nothing else changes, but for those of a single row, whose last dimension
+is permuted: every value stays in the place's range. What must differ for a step to differ is up to the program.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+WEIGHTS, BUFFERS, OPTIMIZER, GRADIENTS = "weights.", "buffers.", "optimizer.", "gradients."
+State = dict[str, Tensor]
+
+
+class Fresh:
+    """Makes inputs of one seed: the same values for the same tensors, whoever asks."""
+
+    def __init__(self, seed: int, *, rows: int | None, shaken: int = 0, epsilon: float = 0.0) -> None:
+        """`rows` is the batch size, `None` where rows mean nothing. `shaken` seeds noise of one rounding (`epsilon`); 0: none."""
+        self._generator = torch.Generator().manual_seed(seed)
+        self._keeps_first = bool(seed % 2)
+        self._rows = rows if rows is not None and rows > 1 else None
+        self._order = torch.randperm(self._rows, generator=self._generator) if self._rows else None
+        self._noise = torch.Generator().manual_seed(shaken) if shaken else None
+        self._epsilon = epsilon
+
+    def inputs(self, tree: Any) -> Any:
+        """A tree of tensors with other values in new memory; what is no tensor stays itself."""
+        return pytree.tree_map(self._other, tree)
+
+    def targets(self, tree: Any) -> Any:
+        """A tree of tensors in new memory whose rows are permuted as those of the inputs: other values might mean nothing."""
+        return pytree.tree_map(lambda value: self._permuted(value) if _is_plain(value) else value, tree)
+
+    def _other(self, value: Any) -> Any:
+        if not _is_plain(value):
+            return value
+        fresh = self._permuted(value)
+        if value.is_floating_point() and value.dim():
+            self._scale(fresh)
+            if self._keeps_first:
+                fresh[(0,) * value.dim()] = value[(0,) * value.dim()]
+            self._shake(fresh)
+        return fresh
+
+    def _permuted(self, value: Tensor) -> Tensor:
+        """A copy with its own strides; its rows permuted where it has as many as the batch."""
+        fresh = torch.empty_like(value)
+        if self._order is not None and value.dim() and value.shape[0] == self._rows:
+            return fresh.copy_(value[self._order.to(value.device)])
+        if self._order is None and _is_listing(value):
+            order = torch.randperm(value.shape[-1], generator=self._generator)
+            return fresh.copy_(value[..., order.to(value.device)])
+        return fresh.copy_(value)
+
+    def _scale(self, fresh: Tensor) -> None:
+        """In place, by the product of a share for each row and one for each place of the last dimension."""
+        for dim in {0, fresh.dim() - 1}:
+            shape = [1] * fresh.dim()
+            shape[dim] = fresh.shape[dim]
+            shares = 1 - torch.rand(shape, generator=self._generator, dtype=torch.float32) / 2
+            fresh.mul_(shares.to(fresh.device, fresh.dtype))
+
+    def _shake(self, fresh: Tensor) -> None:
+        if self._noise is not None:
+            noise = torch.randn(fresh.shape, generator=self._noise, dtype=torch.float32)
+            fresh.copy_(fresh.double() * (1 + self._epsilon * noise.to(fresh.device).double()))
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) is Tensor
+
+
+def _is_listing(value: Tensor) -> bool:
+    """Whether the last dimension lists ids, of any order: not a mask, not a range, not a few repeated marks."""
+    integral = value.dtype in {torch.int64, torch.int32}
+    if not integral or not value.dim() or value.shape[-1] < 4 or value.numel() != value.shape[-1]:  # noqa: PLR2004 - too few to permute
+        return False
+    row = value.reshape(-1)
+    return len(torch.unique(row)) > 2 and not bool((row[1:] >= row[:-1]).all())  # noqa: PLR2004 - marks such as 0 and 1
+
+
+def copied(tree: Any) -> Any:
+    """A tree whose tensors are copies, with their own strides, where they lie."""
+    return pytree.tree_map(lambda value: torch.empty_like(value).copy_(value) if _is_plain(value) else value, tree)
+
+
+def overwritten(target: Any, values: Any) -> bool:
+    """Write a tree of values into the tensors of another; `False`, and nothing written, where the two are not of one form."""
+    old, new = ([leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values))
+    if [one.shape for one in old] != [one.shape for one in new]:
+        return False
+    with torch.no_grad():
+        for one, other in zip(old, new, strict=True):
+            one.copy_(other)
+    return True
+
+
+def differs(tree: Any, other: Any) -> bool:
+    """Whether two trees of one form have other values anywhere."""
+    leaves = ([leaf for leaf in pytree.tree_leaves(one) if _is_plain(leaf)] for one in (tree, other))
+    return any(not torch.equal(one, two) for one, two in zip(*leaves, strict=True))
+
+
+def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> State:
+    """Copies on the host of weights, buffers, and what an optimizer keeps of each parameter."""
+    named = _named(module)
+    state = {name: value.detach().to("cpu", copy=True) for name, value in named.items()}
+    return state | ({} if optimizer is None else _read_optimizer(optimizer))
+
+
+def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    """Write a state in place, so that nothing compiled has to notice; what the state does not name stays."""
+    named = _named(module)
+    with torch.no_grad():
+        for name, value in named.items():
+            if name in state:
+                value.copy_(state[name])
+    for place, name, kept in [] if optimizer is None else _kept(optimizer):
+        stored = state.get(place)
+        if stored is None:
+            continue
+        if isinstance(kept[name], Tensor):
+            kept[name].copy_(stored)
+        else:
+            kept[name] = type(kept[name])(stored.item())
+
+
+def _named(module: nn.Module) -> State:
+    weights: State = {f"{WEIGHTS}{name}": value for name, value in module.named_parameters()}
+    return weights | {f"{BUFFERS}{name}": value for name, value in module.named_buffers()}
+
+
+def _read_optimizer(optimizer: torch.optim.Optimizer) -> State:
+    """Tensors, and counts that an optimizer keeps as plain numbers."""
+    return {
+        place: kept[name].detach().to("cpu", copy=True) if isinstance(kept[name], Tensor) else torch.tensor(kept[name])
+        for place, name, kept in _kept(optimizer)
+    }
+
+
+def _kept(optimizer: torch.optim.Optimizer) -> list[tuple[str, str, dict[str, Any]]]:
+    """Each entry's place in a state, its name, and the mapping that holds it."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return [
+        (f"{OPTIMIZER}{index}.{name}", name, optimizer.state[parameter])
+        for index, parameter in enumerate(parameters)
+        for name, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor) or (isinstance(value, int | float) and not isinstance(value, bool))
+    ]
+
+
+def left_by_training(loss: Tensor | None, module: nn.Module) -> State:
+    """The loss, gradients and weights that a training step left: themselves, no copies."""
+    found: State = {} if loss is None else {"loss": loss}
+    for name, value in module.named_parameters():
+        if value.grad is not None:
+            found[f"{GRADIENTS}{name}"] = value.grad
+        if value.requires_grad:
+            found[f"{WEIGHTS}{name}"] = value
+    return found

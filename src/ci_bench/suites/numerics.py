@@ -1,0 +1,476 @@
+"""Is a result the truth, up to rounding? The one rule for every suite, and for plugins. Imports torch; no part of the parent.
+
+The truth is an fp64 run of the same work. Rounding is measured, not assumed: it is the distance from the truth of the
+reference's own runs in the case's precision, one of them unperturbed, others from numbers that are shaken by one rounding. A
+result's error may be a multiple of the largest of these distances, plus a few roundings of the truth's own size. Both the
+2-norm and the largest element have to agree, so that one wrong element of a large tensor cannot hide. No floor is absolute:
+tensors of any size are judged alike.
+
+Distances are computed in fp64. Of whole numbers (tokens, indices) the number of those that differ takes the place of the
+2-norm. Numbers that are not finite have to be so in the truth or in the reference's unperturbed run, in the same way, and are
+left out of the norms.
+
+What protects a right result: a run may be right by luck, so its distance counts as at least the typical one of its kind (what a
+name says before its first colon or dot), and more so in tensors of few elements; a gradient that is zero by mathematics (a
+key's bias) has an error and no size, so it may have the roundings of its kind. What protects against a wrong one: where half of
+a tensor's own size would be allowed as error, it is *blind*, and a kind of which all tensors are blind leaves the answer
+unknown.
+
+The multiple is large in fp32, since eager adds up in pairs and generated code in a row: sums of a few hundred terms were up to
+12 times farther off, and still right to six digits. In narrower formats eager rounds more often than fused code. Where there is
+a jolted run, the large multiple is for the last digits alone, and beyond them twice the jolt counts: where all is smooth that
+is 32 times a rounding's, and where a ReLU's kinks are crossed, whose jumps grow in number and not in size, twice the jumps of
+many.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ci_bench.records.results import Outcome
+
+Norm = Callable[[Tensor], float]
+Pair = tuple[float, float]
+"""A figure in the 2-norm, and of the largest element."""
+JOLT = 16.0
+"""Where a unit's sign hangs on rounding (behind a ReLU, say), a gradient jumps or doesn't, and seldom does in few runs.
+
+A run that is shaken by so many roundings crosses more of these kinks, and what is smooth moves in proportion.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """What was measured of one tensor: its error, the runs' largest (`noise`), the truth's size, what is `fixed` besides.
+
+    `exact` says that there is an fp64 truth. `fault` is what is wrong whatever the numbers.
+    """
+
+    name: str
+    elements: int
+    error: Pair = (0.0, 0.0)
+    noise: Pair = (0.0, 0.0)
+    jolt: Pair | None = None
+    """Likewise of the runs that are shaken by `JOLT` roundings, where there are any."""
+    size: Pair = (0.0, 0.0)
+    fixed: Pair = (0.0, 0.0)
+    real: bool = True
+    exact: bool = True
+    hidden: bool = False
+    """Nothing could be compared: the reference's own run is not finite where the truth is."""
+    fault: str = ""
+
+
+def measure(
+    name: str,
+    candidate: Tensor,
+    truth: Tensor,
+    runs: Sequence[Tensor],
+    *,
+    jolts: Sequence[Tensor] = (),
+    start: Tensor | None = None,
+    exact: bool = True,
+) -> Measurement:
+    """Measure one tensor. `runs` are the reference's, the unperturbed one first; type and shape have to be its.
+
+    `jolts` are runs that are shaken by `JOLT` roundings. With a `start`, it is the change since then that is measured, and one
+    rounding of the value itself is allowed on top.
+    """
+    reference = runs[0]
+    fault = differing_form(candidate, reference)
+    if fault:
+        return Measurement(name=name, elements=candidate.numel(), fault=fault)
+    begin = None if start is None or not _is_real(reference) else _wide(start)
+    every = (candidate, truth, *runs, *jolts)
+    given, true, *others = (_wide(value) if begin is None else _wide(value) - begin for value in every)
+    fixed = None if begin is None else _rounding(reference) * _wide(reference)
+    return _compared(name, given, true, others, jolts=len(jolts), fixed=fixed, real=_is_real(reference), exact=exact)
+
+
+def measure_change(
+    name: str, candidate: Tensor, ideal: Tensor, *, reference: tuple[Tensor, Tensor], start: Tensor
+) -> Measurement:
+    """Measure what an optimizer made of a parameter against the `ideal` change (fp64) for the candidate's own gradients.
+
+    `reference` is the reference's parameter after the step and the ideal change for its gradients: their distance is rounding.
+    What is within one rounding of the value itself does not count, element by element, nor as a part of the change: a small
+    change of a large weight is rounded away in a narrow format, and whoever makes it makes none.
+    """
+    own, own_ideal = reference
+    fault = differing_form(candidate, own)
+    if fault:
+        return Measurement(name=name, elements=candidate.numel(), fault=fault)
+    begin = _wide(start)
+    rounding = _rounding(own) * begin.abs()
+
+    def beyond(value: Tensor) -> Tensor:
+        return torch.where(torch.isfinite(value), value.sign() * (value.abs() - rounding).clamp_min(0), value)
+
+    seen, other = (beyond(_wide(after) - begin - made) for after, made in ((candidate, ideal), (own, own_ideal)))
+    visible = beyond(own_ideal)
+    return _compared(name, seen + visible, visible, [other + visible])
+
+
+def missing(name: str, *, extra: bool) -> Measurement:
+    """A tensor that only one side has."""
+    return Measurement(name=name, elements=1, fault="the reference has no such tensor" if extra else "missing")
+
+
+def differing_form(candidate: Tensor, reference: Tensor) -> str:
+    """How type or shape differ from the reference's; empty where they don't."""
+    if candidate.dtype == reference.dtype and candidate.shape == reference.shape:
+        return ""
+    given, owed = (f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" for value in (candidate, reference))
+    return f"{given} instead of {owed}"
+
+
+def _compared(
+    name: str,
+    given: Tensor,
+    true: Tensor,
+    others: Sequence[Tensor],
+    *,
+    jolts: int = 0,
+    fixed: Tensor | None = None,
+    real: bool = True,
+    exact: bool = True,
+) -> Measurement:
+    """All in fp64. The last `jolts` of the `others` are jolted; `fixed` is what is allowed besides, element by element."""
+    odd = ~torch.isfinite(given)
+    astray = odd & ~(_same_oddity(given, true) | _same_oddity(given, others[0]))
+    tamed = ~odd & ~torch.isfinite(true) & ~torch.isfinite(others[0])
+    if bool((astray | tamed).any()):
+        fault = f"{int(odd.sum())} elements are not finite, in the reference {int((~torch.isfinite(others[0])).sum())}"
+        return Measurement(name=name, elements=given.numel(), fault=fault)
+    keep = ~odd & torch.isfinite(true)
+    given, true = (torch.where(keep, value, 0.0) for value in (given, true))
+    norms: tuple[Norm, Norm] = (_two, _largest) if real else (_differing, _largest)
+    apart = [_pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0)) for other in others]
+    return Measurement(
+        name=name,
+        elements=given.numel(),
+        error=_pair(norms, given - true),
+        noise=_farthest(apart[: len(apart) - jolts]),
+        jolt=_farthest(apart[len(apart) - jolts :]) if jolts else None,
+        size=_pair(norms, true) if real else (float(true.numel()), _largest(true)),
+        fixed=(0.0, 0.0) if fixed is None else _pair(norms, torch.where(keep, fixed, 0.0)),
+        real=real,
+        exact=exact,
+        hidden=bool(given.numel()) and not bool(keep.any()) and bool(odd.any() and torch.isfinite(true).any()),
+    )
+
+
+def _farthest(pairs: Sequence[Pair]) -> Pair:
+    return max(two for two, _ in pairs), max(largest for _, largest in pairs)
+
+
+def _pair(norms: tuple[Norm, Norm], value: Tensor) -> Pair:
+    return norms[0](value), norms[1](value)
+
+
+def _same_oddity(one: Tensor, other: Tensor) -> Tensor:
+    """Where two are not finite in the same way."""
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _rounding(value: Tensor) -> float:
+    return float(torch.finfo(value.dtype).eps) if _is_real(value) else 0.0
+
+
+def _is_real(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _wide(value: Tensor) -> Tensor:
+    """In fp64, complex numbers as pairs."""
+    plain = torch.view_as_real(value) if value.is_complex() else value
+    return plain.to(torch.float64)
+
+
+def _two(value: Tensor) -> float:
+    return float(torch.linalg.vector_norm(value))
+
+
+def _largest(value: Tensor) -> float:
+    return float(value.abs().max()) if value.numel() else 0.0
+
+
+def _differing(value: Tensor) -> float:
+    """Of whole numbers, how many differ."""
+    return float(value.count_nonzero())
+
+
+MULTIPLIER, MULTIPLIER_FP32 = 4.0, 30.0
+JOLT_MULTIPLIER = 2.0
+LAST_DIGITS = 2.0**-12
+FP32_EPSILON = 2.0**-24
+ROUNDINGS = 4.0
+LOST_ROUNDINGS = 8.0
+FEW = 4.0
+"""A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW / n)."""
+ZERO_BY_MATHEMATICS = 2.0**-36
+"""What is smaller than this share of its kind in fp64 is the rounding of a zero."""
+BLIND = 0.5
+SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """The answer. `detail` is one sentence; `worst` names the tensor that is nearest to its limit or farthest beyond it.
+
+    `score` is that tensor's error over its allowance: above 1 is wrong.
+    """
+
+    outcome: Outcome
+    detail: str
+    worst: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Yardstick:
+    """How much may be wrong: `tolerance` is relative to the truth's norm, `multiplier` to the measured rounding."""
+
+    tolerance: float
+    multiplier: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deviation:
+    """How far one tensor is off.
+
+    `score` is error over allowance, above 1 is wrong. `blind` says that zeros would pass as well.
+    """
+
+    name: str
+    score: float
+    error: float
+    allowed: float
+    blind: bool
+    elements: int = 1
+    hidden: bool = False
+    """The reference is not finite where the truth is, so there was nothing to compare; it is blind, too."""
+    fault: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether this is more than rounding. A score that is no number is wrong."""
+        return bool(self.fault) or not self.score <= 1.0
+
+
+def agree(
+    seen: Mapping[str, Tensor],
+    *,
+    truth: Mapping[str, Tensor] | None,
+    runs: Sequence[Mapping[str, Tensor]],
+    epsilon: float,
+    jolts: Sequence[Mapping[str, Tensor]] = (),
+    starts: Mapping[str, Tensor] | None = None,
+    memory: float = 0.0,
+) -> Agreement:
+    """Whether every tensor of `seen` is the truth's, up to rounding.
+
+    Args:
+        seen: the result, by name. The kind of a tensor is what its name says before the first colon or dot: ``gradient: weight``.
+        truth: the same in fp64. `None` where there is no fp64: the reference's unperturbed run is the truth then, and the shaken
+            runs say what rounding does. A name that it lacks is taken from the unperturbed run, too.
+        runs: the reference's runs in the case's precision, the unperturbed one first: its names, types and shapes are owed. The
+            others start from numbers that are shaken by one rounding (`shaken`); they may lack names.
+        epsilon: one rounding of the precision, half the distance from 1 to the next number.
+        jolts: in fp32 and fp64, more runs of the reference, from numbers that are shaken by `JOLT` roundings: they show the kinks
+            of ReLUs, which a rounding crosses now and then.
+        starts: of tensors that a step changes, where it began: the change is judged, not the value.
+        memory: the longest memory of the optimizer that changes them (`of_optimizer`), 0 where there is none.
+    """
+    begun = starts or {}
+    found, usual = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun), yardstick_of(epsilon)
+    changes = [one for one in found if one.name in begun]
+    others = [one for one in found if one.name not in begun]
+    return conclude([*judged(others, usual), *judged(changes, of_optimizer(usual, memory))])
+
+
+def yardstick_of(epsilon: float) -> Yardstick:
+    """The yardstick of a precision whose rounding is `epsilon`."""
+    return Yardstick(tolerance=ROUNDINGS * epsilon, multiplier=MULTIPLIER_FP32 if epsilon <= FP32_EPSILON else MULTIPLIER)
+
+
+def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
+    """For the changes of an optimizer with memory `beta`: one that divides by ``1 - beta ** step`` loses digits.
+
+    The reference computes the divisor in fp64, compilers in fp32 tensors.
+    """
+    lost = LOST_ROUNDINGS * FP32_EPSILON / (1 - beta)
+    return Yardstick(tolerance=max(usual.tolerance, lost), multiplier=usual.multiplier)
+
+
+def agree_coarsely(seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float) -> Agreement:
+    """One look without a truth: `seen` is what the reference makes of the same input (`own`), to half the format's digits."""
+    yardstick = Yardstick(tolerance=math.sqrt(epsilon), multiplier=0.0)
+    return conclude(judged(measured(seen, truth=None, runs=[own], starts={}), yardstick))
+
+
+def jolt_of(epsilon: float) -> float:
+    """How hard a jolted run is shaken, and 0 in formats in which every run crosses kinks."""
+    return JOLT * epsilon if epsilon <= FP32_EPSILON else 0.0
+
+
+def shaken(values: Mapping[str, Tensor], epsilon: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """Every real number times (1 + epsilon xi), xi standard normal: the same numbers, off by one rounding each."""
+
+    def shake(value: Tensor) -> Tensor:
+        if not value.is_floating_point():
+            return value
+        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+        return (value.double() * (1 + epsilon * noise)).to(value.dtype)
+
+    return {name: shake(value) for name, value in values.items()}
+
+
+def measured(
+    seen: Mapping[str, Tensor],
+    *,
+    truth: Mapping[str, Tensor] | None,
+    runs: Sequence[Mapping[str, Tensor]],
+    jolts: Sequence[Mapping[str, Tensor]] = (),
+    starts: Mapping[str, Tensor],
+) -> list[Measurement]:
+    """Measure every tensor that either side has."""
+    reference = runs[0]
+    found = []
+    for name in [*reference, *(name for name in seen if name not in reference)]:
+        if name not in seen or name not in reference:
+            found.append(missing(name, extra=name in seen))
+            continue
+        exact = truth is not None and name in truth
+        true = truth[name] if truth is not None and name in truth else reference[name]
+        own, jolted = ([run[name] for run in every if name in run] for every in (runs, jolts))
+        found.append(measure(name, seen[name], true, own, jolts=jolted, start=starts.get(name), exact=exact))
+    return found
+
+
+def judged(measurements: Iterable[Measurement], yardstick: Yardstick) -> list[Deviation]:
+    """Hold each measurement against what is allowed, with all others of its kind in view."""
+    kinds: dict[str, list[Measurement]] = {}
+    for one in measurements:
+        kinds.setdefault(kind_of(one.name), []).append(one)
+    return [deviation for members in kinds.values() for deviation in _judged_kind(members, yardstick)]
+
+
+def conclude(deviations: Sequence[Deviation]) -> Agreement:
+    """The answer for all tensors together."""
+    if not deviations:
+        return Agreement(outcome=Outcome.FAIL, detail="there is no tensor to compare", worst="", score=math.inf)
+    worst = max(deviations, key=lambda one: (bool(one.fault), _ranked(one.score)))
+    wrong = [one for one in deviations if one.wrong]
+    if wrong:
+        more = f"; {len(wrong)} of {len(deviations)} tensors disagree" if len(deviations) > 1 else ""
+        detail = f"{told(worst)}{more}"
+        return Agreement(outcome=Outcome.FAIL, detail=detail, worst=worst.name, score=worst.score)
+    void = unverifiable(deviations)
+    if void:
+        return Agreement(outcome=Outcome.UNKNOWN, detail=void, worst=worst.name, score=worst.score)
+    blind = sum(one.blind for one in deviations)
+    apart = f"; {blind} of them are smaller than their own rounding" if blind else ""
+    counted = f"{len(deviations)} tensors agree" if len(deviations) > 1 else "it agrees"
+    return Agreement(outcome=Outcome.PASS, detail=f"{counted}; {told(worst)}{apart}", worst=worst.name, score=worst.score)
+
+
+def told(deviation: Deviation) -> str:
+    """One tensor in words."""
+    figures = f"off by {deviation.error:.3g}, and rounding explains {deviation.allowed:.3g}"
+    return f"{deviation.name}: {deviation.fault or figures}"
+
+
+def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = None) -> str:
+    """Why agreement would mean nothing, or nothing: all tensors of a kind are smaller than their own rounding.
+
+    A kind of one number (a loss may be small by chance) counts only where nothing else is verified.
+    """
+    every = {kind_of(one.name) for one in deviations} if kinds is None else set(kinds)
+    telling = any(_tells(one) for one in deviations)
+    for kind in sorted(every):
+        members = [one for one in deviations if kind_of(one.name) == kind]
+        blind = any(one.blind for one in members) and not any(map(_tells, members))
+        if blind and (not telling or sum(one.elements for one in members) > 1):
+            if all(one.hidden for one in members):
+                return f"the reference itself has no finite number in any of the {len(members)} {kind}, so nothing was compared"
+            return f"none of the {len(members)} {kind} is larger than its own rounding, so zeros would agree as well"
+    return ""
+
+
+def kind_of(name: str) -> str:
+    """What a name says before its first colon or dot."""
+    return name.replace(":", ".").partition(".")[0]
+
+
+def _tells(one: Deviation) -> bool:
+    return one.allowed > 0 and not one.blind
+
+
+def _spread(one: Measurement, k: int, yardstick: Yardstick) -> float:
+    """What the runs explain: a multiple of the farthest, of which jolted runs take over what is more than the last digits."""
+    whole = yardstick.multiplier * one.noise[k]
+    if one.jolt is None:
+        return whole
+    jolted = min(yardstick.multiplier, MULTIPLIER) * one.noise[k] + JOLT_MULTIPLIER * one.jolt[k]
+    return max(jolted, min(whole, LAST_DIGITS * one.size[k]))
+
+
+def _ranked(score: float) -> float:
+    return math.inf if math.isnan(score) else score
+
+
+def _judged_kind(members: Sequence[Measurement], yardstick: Yardstick) -> list[Deviation]:
+    real = [one for one in members if one.real and not one.fault and one.elements]
+    count = sum(one.elements for one in real)
+    rms = math.sqrt(sum(one.size[0] ** 2 for one in real) / count) if count else 0.0
+    largest = max((one.size[1] for one in real), default=0.0)
+    typical = (_typical(real, 0, yardstick), _typical(real, 1, yardstick))
+    return [_judged_one(one, yardstick, typical, (rms * math.sqrt(one.elements), largest)) for one in members]
+
+
+def _typical(members: Sequence[Measurement], k: int, yardstick: Yardstick) -> float:
+    """The median relative spread of a kind. Of tensors that are all rounding nothing follows for the others."""
+    shares = [_share(_spread(one, k, yardstick), one.size[k]) for one in members if one.size[k]]
+    telling = [share for share in shares if share < BLIND]
+    return statistics.median(telling) if telling else 0.0
+
+
+def _judged_one(one: Measurement, yardstick: Yardstick, typical: Pair, scale: Pair) -> Deviation:
+    """`typical` is the median relative spread of the kind, `scale` the size that a tensor of the kind usually has."""
+    if one.fault:
+        return Deviation(name=one.name, score=math.inf, error=math.inf, allowed=0.0, blind=False, fault=one.fault)
+    zero = one.real and one.exact and one.size[0] <= ZERO_BY_MATHEMATICS * scale[0]
+    tolerance = yardstick.tolerance if one.real else 0.0
+    # Of a change, the rounding of the value is known and allowed: luck needs no room besides.
+    lucky = one.real and not one.fixed[0]
+    few = 1 + math.sqrt(FEW / max(one.elements, 1)) if lucky else 1.0
+    limits = []
+    for k in range(2):
+        spread = _spread(one, k, yardstick)
+        spread = few * max(spread, typical[k] * one.size[k]) if lucky else spread
+        limits.append(spread + tolerance * (scale[k] if zero else one.size[k]) + one.fixed[k])
+    scores = [_score(error, limit) for error, limit in zip(one.error, limits, strict=True)]
+    worst = scores.index(max(scores, key=_ranked))
+    blind = one.hidden or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
+    return Deviation(
+        name=one.name,
+        score=scores[worst],
+        error=one.error[worst],
+        allowed=limits[worst],
+        blind=blind,
+        elements=one.elements,
+        hidden=one.hidden,
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _score(error: float, allowed: float) -> float:
+    return 0.0 if error == 0 else error / allowed if allowed else math.inf

@@ -1,0 +1,265 @@
+"""From a verification to evidence: the checks, their words, facts about the model, and what eager computed for the other side.
+
+For a paired run: in inference the outputs of every step; in training outputs, loss and gradients of the first. Later steps of a
+training begin where eager's own optimizer left it, and Adam makes whole updates of the rounding of tiny gradients: what head is
+off by there, base's runs, which each begin where eager began, would not show. Buffers go with either: a step changes them by
+what it computed.
+
+Batch invariance is a check of its own: does a row's result depend on how many rows are computed with it? Compiled forward
+passes at N, N/2, ... 1, bit by bit.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.suites.base import Computed, Evidence, Unsupported, keep_nothing, no_mark
+from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.flops import count_flops, peak_facts
+from ci_bench.suites.numerics import Yardstick, yardstick_of
+from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
+from ci_bench.suites.torchbench.program import Ready
+from ci_bench.suites.torchbench.quantization import quantization_loss
+from ci_bench.suites.torchbench.snapshot import Snapshot, flatten, plain_parts
+from ci_bench.suites.torchbench.sources.transforms import leaves, resized
+from ci_bench.suites.torchbench.status import Word, worded
+from ci_bench.suites.torchbench.tables import Settled
+from ci_bench.suites.torchbench.verdict import Answer, Judge, RunnerRule
+from ci_bench.suites.torchbench.verify import Reference, Witness
+
+
+def eager_computed(options: Options, reference: Reference) -> Computed:
+    """The plain run of eager, its second and its shaken runs for the envelope of rounding, and the fp64 run for the truth."""
+    steps = 1 if options.mode is Mode.TRAINING else len(reference.eager)
+
+    def named(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
+        return {name: value for index, one in enumerate(run[:steps]) for name, value in _tensors(one, index + 1)}
+
+    return Computed(
+        arm=REFERENCE_ARM,
+        epsilon=options.precision.epsilon,
+        outputs=named(reference.eager),
+        start=digests(reference.starts[0].parameters.items()),
+        inputs=[digest(value) for value in reference.inputs],
+        runs=[named(run) for run in (reference.again, *reference.shaken)],
+        jolts=[named(run) for run in reference.jolted],
+        truth=None if reference.exact is None else named(reference.exact),
+        generators=reference.generators,
+    )
+
+
+def _tensors(one: Snapshot, step: int) -> Iterator[tuple[str, Tensor]]:
+    """``outputs of step 1: 0.logits``. Numbers among the outputs that are no tensors count as tensors of one element."""
+    for path, value in one.outputs.items():
+        yield f"outputs of step {step}: {_place(path)}", value
+    for path, text in one.other.items():
+        number = _number(text)
+        if number is not None:
+            yield f"outputs of step {step}: {_place(path)}", number
+    if one.loss is not None:
+        yield f"loss of step {step}: the loss", one.loss.reshape(1)
+    for name, value in one.gradients.items():
+        yield f"gradients of step {step}: {name}", value
+    for name, value in one.buffers.items():
+        yield f"buffers of step {step}: {name}", value
+
+
+def _place(path: str) -> str:
+    return path.removeprefix("outputs").removeprefix(".") or "the output"
+
+
+def _number(text: str) -> Tensor | None:
+    """A Python number; a size is exact, and what was computed has the rounding of fp32 at best."""
+    try:
+        return torch.tensor([int(text)])
+    except ValueError:
+        pass
+    try:
+        return torch.tensor([float(text)])
+    except ValueError:
+        return None
+
+
+def batch_invariance(arm: str, build: Callable[..., Ready], options: Options) -> Check:
+    """Compare the first rows of the full batch with a batch of these rows alone, each with a fresh compiled model."""
+
+    def answer(outcome: Outcome, detail: str) -> Check:
+        return Check(name="batch_invariance", arm=arm, outcome=outcome, detail=detail)
+
+    ready = build(backend=options.backend)
+    sample = ready.samples[0]
+    full = next((one.shape[0] for one in leaves(sample) if one.dim()), 0)
+    if full < 2:  # noqa: PLR2004 - one row has no part
+        return answer(Outcome.UNKNOWN, "the inputs have no batch to cut")
+    whole = _batched(_run(ready), full)
+    size = full // 2
+    while size:
+        try:
+            smaller = build(backend=options.backend)
+            smaller = replace(smaller, samples=(resized(sample, full, size),))
+            part = _batched(_run(smaller), size)
+        except Unsupported as reason:
+            return answer(Outcome.UNKNOWN, str(reason))
+        except Exception as error:  # noqa: BLE001 - benched code may raise anything
+            return answer(Outcome.FAIL, f"{Word.FAIL_TO_RUN_AT_BATCH}_{size}: {type(error).__name__}: {str(error)[:300]}")
+        for name, value in part.items():
+            if name not in whole or not torch.equal(whole[name][:size], value):
+                return answer(Outcome.FAIL, f"{Word.FAIL_BATCH_INVARIANCE_AT}_{size}: {name} differs")
+        size //= 2
+    return answer(Outcome.PASS, f"{len(whole)} outputs alike in every bit at {full}, {full // 2}, ... 1 rows")
+
+
+def _run(ready: Ready) -> object:
+    torch.compiler.reset()
+    return ready.step(ready.samples[0], no_mark)[1]
+
+
+def _batched(outputs: object, rows: int) -> dict[str, Tensor]:
+    found = {name: leaf for name, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)}
+    return {name: leaf for name, leaf in found.items() if leaf.dim() and leaf.shape[0] == rows}
+
+
+logger = logging.getLogger(__name__)
+
+Build = Callable[..., Ready]
+
+
+def accuracy_evidence(
+    settled: Settled, device: str, arm: str, build: Build, keep: Callable[[Computed], None] = keep_nothing
+) -> Evidence:
+    """Verify the candidate `arm` of a case; `keep` is given what eager computed."""
+    if settled.skip_accuracy is not None:
+        detail = f"{Word.PASS_DUE_TO_SKIP}: {settled.skip_accuracy}"
+        return Evidence(checks=(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail),))
+    options = settled.options
+    witness = Witness(options=options, device=device, build=build)
+    reference = witness.reference()
+    keep(eager_computed(options, reference))
+    judge = Judge(options=options, reference=reference, yardstick=_yardstick(settled), unsteady=settled.non_deterministic)
+    unsteady = judge.eager_repeats()
+    if unsteady is not None:
+        return Evidence(checks=(_check(arm, unsteady, settled.expected),))
+    with worded(Word.FAIL_TO_RUN, Word.OOM):
+        ready, counts = _compiled(build, options)
+    answer, last = judge.candidate(witness.candidate(ready, reference.starts))
+    checks = [
+        _check(arm, answer, settled.expected),
+        _runner_check(judge, last, settled, arm),
+        *_counted(arm, settled, counts()),
+    ]
+    if options.settings.batch_invariance:
+        checks.append(batch_invariance(arm, build, options))
+    lost: Mapping[str, Fact] = {}
+    if options.settings.compares_quantization:
+        check, lost = quantization_loss(arm, build, options)
+        checks.append(check)
+    return Evidence(checks=tuple(checks), facts={**_facts(ready, answer, reference), **_work(build, options, device), **lost})
+
+
+def _compiled(build: Build, options: Options) -> tuple[Ready, Callable[[], dict[str, int]]]:
+    """A fresh candidate, and what dynamo did since it was built."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+
+    def read() -> dict[str, int]:
+        stats, frames = counters["stats"], counters["frames"]
+        return {
+            "graphs": int(stats["unique_graphs"]),
+            "graph_breaks": sum(counters["graph_break"].values()),
+            "ops_captured": int(stats["calls_captured"]),
+            "fallbacks": max(int(frames["total"]) - int(frames["ok"]), 0),
+        }
+
+    return build(backend=options.backend), read
+
+
+def _yardstick(settled: Settled) -> Yardstick:
+    usual = yardstick_of(settled.options.precision.epsilon)
+    return usual if settled.tolerance is None else Yardstick(tolerance=settled.tolerance, multiplier=usual.multiplier)
+
+
+def _check(arm: str, answer: Answer, expected: str | None) -> Check:
+    """The check `accuracy`. What a table expects passes, and so does better."""
+    if expected is None or expected == answer.word:
+        outcome = answer.outcome if expected in {None, Word.PASS} else Outcome.PASS
+        note = "" if expected in {None, Word.PASS} else " (as its table expects)"
+    else:
+        outcome = answer.outcome
+        note = (
+            f" (its table expects {expected}: take the row out)"
+            if answer.word is Word.PASS
+            else f" (its table expects {expected})"
+        )
+    return Check(name="accuracy", arm=arm, outcome=outcome, detail=(answer.detail + note)[:2000])
+
+
+def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> Check:
+    tolerance = settled.runner_tolerance
+    rule = RunnerRule(
+        tolerance=runner_tolerance(settled.options, str(settled.options.source)) if tolerance is None else tolerance,
+        equal_nan=settled.options.precision is not Precision.FP32,
+        larger_multiplier=settled.runner_larger_multiplier,
+        iou=settled.runner_iou,
+    )
+    agrees, seen = judge.runner_rule(last, rule)
+    detail = f"{Word.PASS if agrees else Word.FAIL_ACCURACY}: tolerance {rule.tolerance:g}; {seen}"
+    return Check(name="runner_rule", arm=arm, outcome=Outcome.PASS if agrees else Outcome.FAIL, detail=detail, informative=True)
+
+
+def runner_tolerance(options: Options, source: str) -> float:
+    """The runner's tolerance by source, mode and precision, where no table says otherwise."""
+    training = options.mode is Mode.TRAINING
+    if source in {Source.HUGGINGFACE, Source.TIMM}:
+        return 1e-2 if training else 1e-3
+    if options.precision in {Precision.FP16, Precision.AMP_FP16, Precision.AMP_BF16}:
+        return 1e-3
+    return 1e-3 if training else 1e-4
+
+
+def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
+    """What a table allows at most of breaks and fallbacks, and wants at least of graphs and operations. Better never fails."""
+    bounds = [(name, most, read[name] <= most, "allows") for name, most in settled.most.items()]
+    bounds += [(name, least, read[name] >= least, "wants") for name, least in settled.least.items()]
+    return [
+        Check(
+            name=name,
+            arm=arm,
+            outcome=Outcome.PASS if kept else Outcome.FAIL,
+            detail=f"{read[name]}, and its table {verb} {bound}",
+        )
+        for name, bound, kept, verb in bounds
+    ]
+
+
+def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
+    """The operations of one eager step and the device's peak; nothing where they cannot be counted."""
+    try:
+        ready = build(backend=None)
+        samples = ready.samples if options.settings.dynamic else ready.samples[:1]
+        operations = sum(count_flops(partial(ready.step, sample, no_mark)) for sample in samples)
+    except Exception as error:  # noqa: BLE001 - benched code may raise anything under another dispatcher; only a fact is lost
+        logger.info("operations were not counted: %s", error)
+        return {}
+    return {"model_flops_per_step": operations, **peak_facts(device, str(options.precision))}
+
+
+def _facts(ready: Ready, answer: Answer, reference: Reference) -> dict[str, Fact]:
+    parameters = list(ready.module.parameters())
+    told: dict[str, Any] = {
+        "parameters": sum(one.numel() for one in parameters),
+        "parameter_bytes": sum(part.numel() * part.element_size() for one in parameters for _, part in plain_parts("", one)),
+        "accuracy_score": answer.score if answer.score < float("inf") else None,
+        "fp64_reference": reference.exact is not None,
+        "verified_steps": len(reference.starts),
+        "verified_batches": reference.batches,
+    }
+    return told

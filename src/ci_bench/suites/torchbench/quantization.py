@@ -1,0 +1,156 @@
+"""Quantising a model, and what it costs: how far quantised outputs are from those of the unquantised model.
+
+That is a loss of the method and no fault of a compiler, so it is measured by itself, on the scale of the outputs: whether the
+compiled quantised model computes what the eager quantised one does is the check `accuracy`, as for any model. The truth is the
+unquantised model in fp64, or eager where it has no fp64. Seed: `Settings.seed` for each sample.
+
+Limits are shares of the truth's 2-norm; the largest error may be as large a share of the largest element. They leave room above
+what the zoo shows (docs/measurements.md): networks that are deeper add up more. Four bits round sixteen times as coarsely as
+eight; that limit follows from those of eight bits and is not measured. A scale that is wrong by a factor, or a row that is lost,
+is beyond every limit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.randomness import seed_everything
+from ci_bench.suites.torchbench.options import QUANTIZATION_LOSS, Options, Precision
+from ci_bench.suites.torchbench.program import Ready
+from ci_bench.suites.torchbench.snapshot import Leaves, take
+from ci_bench.suites.torchbench.sources.loaded import optional
+from ci_bench.suites.torchbench.status import Word, worded
+
+QUANTIZERS = {
+    "int8dynamic": "Int8DynamicActivationInt8WeightConfig",
+    "int8weightonly": "Int8WeightOnlyConfig",
+    "int4weightonly": "Int4WeightOnlyConfig",
+}
+LIMITS = {"int8dynamic": 0.1, "int8weightonly": 0.05, "int4weightonly": 0.4}
+"""The share of the outputs that may be lost, where the case does not say otherwise."""
+
+Build = Callable[..., Ready]
+"""Called with `backend`, `exact` and `quantized`: a fresh model of the case, from the same bytes."""
+
+
+def quantize(module: nn.Module, options: Options) -> None:
+    """Quantise the linear layers of a module in place, as torchao does it, from weights in the case's precision.
+
+    Raises:
+        Unsupported: torchao, what it needs for this kind, or a layer to quantise is missing.
+    """
+    kind = str(options.settings.quantization)
+    try:
+        quantization = optional("torchao").quantization
+    except ImportError as error:
+        raise Unsupported(f"quantization {kind}: torchao is not installed") from error
+    config = getattr(quantization, QUANTIZERS[kind], None)
+    if config is None:
+        raise Unsupported(f"quantization {kind}: this torchao has no {QUANTIZERS[kind]}")
+    if options.precision is Precision.BF16:
+        module.to(torch.bfloat16)
+    try:
+        quantization.quantize_(module, config())
+    except (ImportError, NotImplementedError) as error:
+        raise Unsupported(f"quantization {kind}: {str(error).strip().partition(chr(10))[0][:300]}") from error
+    if not any(map(is_traceable_wrapper_subclass, module.parameters())):
+        raise Unsupported(f"quantization {kind}: {options.model} has no layer that torchao quantises")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """How far one output is off: shares of the truth's 2-norm and of its largest element."""
+
+    name: str
+    error: float
+    largest: float
+
+    @property
+    def worst(self) -> float:
+        """The larger share."""
+        return max(self.error, self.largest)
+
+
+def quantization_loss(arm: str, build: Build, options: Options) -> tuple[Check, Mapping[str, Fact]]:
+    """The check `quantization_loss` of the quantised candidate against the unquantised model, and its figures as facts."""
+    with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
+        eager = _outputs(build(backend=None, quantized=False), options)
+    truth, basis = _truth(build, options, eager)
+    with worded(Word.FAIL_TO_RUN, Word.OOM):
+        torch.compiler.reset()
+        given = _outputs(build(backend=options.backend), options)
+    found, rounding = losses(given, truth), losses(eager, truth)
+    limit = options.settings.quantization_limit or LIMITS[str(options.settings.quantization)]
+    check = _judged(arm, found, rounding, limit=limit, basis=basis)
+    return check, _figures(found, rounding)
+
+
+def losses(given: Sequence[Leaves], truth: Sequence[Leaves]) -> tuple[Loss, ...]:
+    """How far each output is off over all samples; one that is missing, of another shape or not finite is off without bound."""
+    names = dict.fromkeys(name for leaves in (*truth, *given) for name in leaves)
+    return tuple(_loss(name, [one.get(name) for one in given], [one.get(name) for one in truth]) for name in names)
+
+
+def _loss(name: str, given: Sequence[Tensor | None], truth: Sequence[Tensor | None]) -> Loss:
+    pairs = [(one, true) for one, true in zip(given, truth, strict=True) if one is not None or true is not None]
+    if any(one is None or true is None or one.shape != true.shape for one, true in pairs):
+        return Loss(name=name, error=float("inf"), largest=float("inf"))
+    wide = [(one.double().flatten(), true.double().flatten()) for one, true in pairs if one is not None and true is not None]
+    off, size = torch.cat([one - true for one, true in wide]), torch.cat([true for _, true in wide])
+    if not off.numel():
+        return Loss(name=name, error=0.0, largest=0.0)
+    return Loss(name=name, error=_share(off.norm(), size.norm()), largest=_share(off.abs().max(), size.abs().max()))
+
+
+def _share(off: Tensor, size: Tensor) -> float:
+    if not off.isfinite():
+        return float("inf")
+    return 0.0 if off == 0 else float(off / size) if size > 0 else float("inf")
+
+
+def _judged(arm: str, found: Sequence[Loss], rounding: Sequence[Loss], *, limit: float, basis: str) -> Check:
+    """Within the limit and what rounding alone does to the unquantised model. Where that is beyond the limit, nobody can tell."""
+    if not found:
+        detail, outcome = "no output is made of floating-point numbers", Outcome.UNKNOWN
+        return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
+    noise = {one.name: one.worst for one in rounding}
+    worst = max(found, key=lambda one: one.worst - noise.get(one.name, 0.0))
+    own = noise.get(worst.name, 0.0)
+    outcome = Outcome.UNKNOWN if own > limit else Outcome.PASS if worst.worst <= limit + own else Outcome.FAIL
+    detail = (
+        f"{worst.name} is off by {worst.error:.3g} of its norm and by {worst.largest:.3g} of its largest element; "
+        f"{limit:g} is allowed, and rounding without quantisation is {own:.2g}{basis}"
+    )
+    return Check(name=QUANTIZATION_LOSS, arm=arm, outcome=outcome, detail=detail)
+
+
+def _figures(found: Sequence[Loss], rounding: Sequence[Loss]) -> dict[str, Fact]:
+    figures: dict[str, Fact] = {}
+    for name, many in (("quantization_error", found), ("unquantized_rounding_error", rounding)):
+        value = max((one.error for one in many), default=0.0)
+        figures[name] = round(value, 6) if value < float("inf") else None
+    return figures
+
+
+def _truth(build: Build, options: Options, eager: Sequence[Leaves]) -> tuple[Sequence[Leaves], str]:
+    """The outputs in fp64, or eager's with the reason why."""
+    try:
+        return _outputs(build(backend=None, exact=True, quantized=False), options), ""
+    except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the answer
+        return eager, f"; compared with eager, as fp64 failed ({type(error).__name__})"
+
+
+def _outputs(ready: Ready, options: Options) -> list[Leaves]:
+    """The floating outputs of each sample, on the host."""
+    found = []
+    for index, sample in enumerate(ready.samples):
+        seed_everything(options.settings.seed + index)
+        _, outputs = ready.step(sample, no_mark)
+        leaves = take(nn.Module(), outputs, None).outputs
+        found.append({name: value for name, value in leaves.items() if value.is_floating_point()})
+    return found

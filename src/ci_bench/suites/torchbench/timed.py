@@ -1,0 +1,180 @@
+"""One arm of a case for the clock: steps over its prepared batches, what they leave, and how they are refereed. Imports torch."""
+
+import math
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ci_bench.records.results import Check, Outcome
+from ci_bench.suites.base import Compiler, Mark, Part, no_mark
+from ci_bench.suites.freshness import (
+    Fresh,
+    State,
+    copied,
+    differs,
+    left_by_training,
+    overwritten,
+    read_state,
+    write_state,
+)
+from ci_bench.suites.optimizers import longest_memory
+from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
+from ci_bench.suites.torchbench.program import Ready, Result
+from ci_bench.suites.torchbench.snapshot import buffers_of, flatten, plain_parts
+from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
+from ci_bench.suites.torchbench.status import Word, in_words
+
+
+class ModelProgram:
+    """Steps over the prepared batches, again and again, for the clock.
+
+    With dynamic shapes, a step goes through all of them, so that arms do the same work whatever the number of calls. Refereed, it
+    goes over fresh inputs made of the first batch (of all, where a step goes through all), and training steps from a given state.
+    """
+
+    def __init__(self, arm: str, options: Options, loaded: Loaded, ready: Ready, *, unrefereed: str = "") -> None:
+        """`ready` is fresh. `unrefereed` says why what a table knows to differ is not held against the reference."""
+        self.unrefereed = unrefereed
+        self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
+        self._whole = options.settings.dynamic
+        self.parts: tuple[Part, ...] = () if self._whole else ready.parts
+        self.items: int | None = _rows(loaded, whole=self._whole)
+        self._arm = arm
+        self._training = options.mode is Mode.TRAINING
+        self.epsilon = options.precision.epsilon
+        self.memory = longest_memory(ready.optimizer.param_groups if ready.optimizer else ())
+        self._ready = ready
+        self._before = _fingerprints(ready.module)
+        self._each = ready.samples
+        self._samples = cycle(ready.samples)
+        self._last = ready.samples[0]
+        self._rows = loaded.batch_size if loaded.batched else None
+        self._pristine: tuple[Sample, ...] = ()
+        self._overwritten: tuple[tuple[Sample, Sample], ...] = ()
+        self._buffers: State = {}
+        self._results: list[Result] | None = None
+        self._result: Result = (None, None)
+        seed_step(options.settings.seed)
+
+    def step(self, mark: Mark) -> None:
+        """One step on the next batch."""
+        try:
+            if self._whole:
+                for sample in self._each:
+                    self._result = self._ready.step(sample, no_mark)
+                    if self._results is not None:
+                        self._results.append(copied(self._result))
+            else:
+                self._last = next(self._samples)
+                self._result = self._ready.step(self._last, mark)
+        except Exception as error:
+            eager = self._arm == REFERENCE_ARM
+            words = (Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM) if eager else (Word.FAIL_TO_RUN, Word.OOM)
+            raise in_words(error, *words) from error
+
+    def finish(self) -> tuple[Check, ...]:
+        """What was computed last is made of numbers, and training has moved the weights."""
+        loss, outputs = self._result
+        if not self._training:
+            return (self._numbers(outputs),)
+        value = math.nan if loss is None else float(loss)
+        finite = Outcome.PASS if math.isfinite(value) else Outcome.FAIL
+        moved = sum(one != other for one, other in zip(_fingerprints(self._ready.module), self._before, strict=True))
+        updated = Outcome.PASS if moved else Outcome.FAIL
+        return (
+            Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {value:.6g}"),
+            Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
+        )
+
+    @property
+    def learns(self) -> bool:
+        """Whether steps change what later ones compute from: in training, and where the first step changed a buffer."""
+        now = buffers_of(self._ready.module)
+        return self._training or any(not torch.equal(value, now[name]) for name, value in self._buffers.items())
+
+    def remember(self) -> None:
+        """Keep the batches as they are now, since a model may write to its inputs, and its buffers."""
+        self._buffers = buffers_of(self._ready.module)
+        self._pristine = tuple(map(_copy, self._ready.samples if self._whole else self._ready.samples[:1]))
+
+    def state(self) -> State:
+        """Weights, buffers and what the optimizer keeps, on the host."""
+        return read_state(self._ready.module, self._ready.optimizer)
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Step over fresh batches from now on, in new memory or in that of the batch before, from `state` where it is given."""
+        self.resume()
+        if state is not None:
+            write_state(state, self._ready.module, self._ready.optimizer)
+        fresh = tuple(self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine))
+        changed = any(differs(_tensors(one), _tensors(other)) for one, other in zip(fresh, self._pristine, strict=True))
+        if not moved:
+            fresh = self._written(self._each if self._whole else (self._last,), fresh)
+        self._each, self._samples = fresh, cycle(fresh)
+        self._results = [] if self._whole else None
+        return changed
+
+    def outputs(self) -> State:
+        """All tensors of the last step's outputs, of every batch where a step goes through all; and what training left."""
+        results = [self._result] if self._results is None else self._results
+        found: State = {}
+        for index, (_, outputs) in enumerate(results):
+            place = "outputs" if len(results) == 1 else f"outputs.{index}"
+            found |= {name: leaf for name, leaf in flatten(outputs, place) if isinstance(leaf, Tensor)}
+        return found | (left_by_training(self._result[0], self._ready.module) if self._training else {})
+
+    def resume(self) -> None:
+        """Back to the prepared batches, which hold again what they held."""
+        for sample, before in self._overwritten:
+            overwritten(_tensors(sample), _tensors(before))
+        self._overwritten = ()
+        self._each, self._samples = self._ready.samples, cycle(self._ready.samples)
+        self._results = None
+
+    def _fresh(self, seed: int, sample: Sample, shaken: int) -> Sample:
+        fresh = Fresh(seed, rows=self._rows, shaken=shaken, epsilon=self.epsilon)
+        args, kwargs = fresh.inputs((sample.args, dict(sample.kwargs)))
+        return Sample(args=args, kwargs=kwargs, target=fresh.targets(sample.target))
+
+    def _written(self, targets: tuple[Sample, ...], fresh: tuple[Sample, ...]) -> tuple[Sample, ...]:
+        """The targets with fresh values in their memory; the fresh ones themselves where shapes differ."""
+        kept = tuple((one, _copy(one)) for one in targets)
+        fits = all(overwritten(_tensors(one), _tensors(other)) for one, other in zip(targets, fresh, strict=True))
+        self._overwritten = kept
+        return targets if fits else fresh
+
+    def _numbers(self, outputs: Any) -> Check:
+        """Infinities may be meant, as masks; NaN never is."""
+        leaves = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
+        holes = sum(int(leaf.isnan().sum()) for leaf in leaves if leaf.is_floating_point())
+        outcome = Outcome.PASS if leaves and not holes else Outcome.FAIL
+        detail = f"{len(leaves)} tensors, {holes} elements not a number"
+        return Check(name="finite_outputs", arm=self._arm, outcome=outcome, detail=detail)
+
+
+def _rows(loaded: Loaded, *, whole: bool) -> int | None:
+    """Rows of one step; with dynamic shapes those of all batches."""
+    if not whole or loaded.batch_size is None:
+        return loaded.batch_size
+    return sum(loaded.rows) if loaded.rows else loaded.batch_size * len(loaded.samples)
+
+
+def _fingerprints(module: nn.Module) -> list[tuple[float, float]]:
+    """Sum and sum of squares of each parameter: cheap, and no second copy of the weights stays in memory."""
+    plain = (part.detach() for name, value in module.named_parameters() for _, part in plain_parts(name, value))
+    return [(float(one.double().sum()), float(one.double().square().sum())) for one in plain if one.is_floating_point()]
+
+
+def _tensors(sample: Sample) -> Any:
+    """What of a sample can be written over, as a tree."""
+    return sample.args, dict(sample.kwargs), sample.target
+
+
+def _copy(sample: Sample) -> Sample:
+    args, kwargs, target = copied(_tensors(sample))
+    return Sample(args=args, kwargs=kwargs, target=target)

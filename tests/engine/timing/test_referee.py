@@ -1,0 +1,187 @@
+"""The referee by hand-written programs: captured calls, memory that runs out, inputs that cannot change, random numbers."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ci_bench.engine.timing.clock import HostClock  # noqa: E402 - only with torch
+from ci_bench.engine.timing.referee import Referee  # noqa: E402
+from ci_bench.records.results import Outcome  # noqa: E402
+from ci_bench.suites.base import Compiler  # noqa: E402
+
+pytestmark = pytest.mark.engine
+
+
+class Product:
+    """Rows times a weight. `work` is what the arm makes of rows and weight."""
+
+    items, parts, compiler = None, (), Compiler.NONE
+    learns, epsilon, memory, unrefereed = False, 2.0**-24, 0.0, ""
+
+    def __init__(self, work=torch.mm, *, fresh=True):
+        self.work, self.fresh = work, fresh
+        self.weight = torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
+        self.prepared = torch.randn(4, 6, generator=torch.Generator().manual_seed(2))
+        self.rows, self.out = self.prepared, torch.zeros(4, 6)
+
+    def step(self, mark):
+        self.out = self.work(self.rows, self.weight)
+
+    def finish(self):
+        return ()
+
+    def remember(self):
+        pass
+
+    def state(self):
+        return {"weights.weight": self.weight.clone()}
+
+    def refresh(self, seed, *, moved, state=None, shaken=0):
+        self.resume()
+        if state is not None:
+            self.weight.copy_(state["weights.weight"])
+        rows = torch.randn(4, 6, generator=torch.Generator().manual_seed(seed)) if self.fresh else self.prepared.clone()
+        if shaken:
+            noise = torch.randn(4, 6, generator=torch.Generator().manual_seed(shaken))
+            rows *= 1 + self.epsilon * noise
+        if moved:
+            self.rows = rows
+        else:
+            self.kept = self.prepared.clone()
+            self.prepared.copy_(rows)
+        return self.fresh
+
+    def outputs(self):
+        return {"outputs": self.out}
+
+    def resume(self):
+        if getattr(self, "kept", None) is not None:
+            self.prepared.copy_(self.kept)
+        self.kept, self.rows = None, self.prepared
+
+
+class Replaying(HostClock):
+    """A clock that captured a call of each program: it reads from the prepared memory and writes into one output, for ever."""
+
+    def __init__(self):
+        super().__init__(lambda: None)
+        self.captured = {}
+
+    def replays(self, program):
+        return True
+
+    def take(self, program, *, calls):
+        out = self.captured.setdefault(id(program), torch.zeros(4, 6))
+
+        class Replay:
+            parts = ()
+
+            @staticmethod
+            def step(mark):
+                out.copy_(program.work(program.prepared, program.weight))
+                program.out = out
+
+        return super().take(Replay, calls=calls)
+
+
+def refereed(work=torch.mm, *, clock=None, calls=8, plain_s=1.0, **fields):
+    reference, program = Product(**fields), Product(work, **fields)
+    referee = Referee(clock=clock or HostClock(lambda: None), reference=reference)
+    referee.begin()
+    for seed in (5, 6):
+        referee.look("arm", program, seed=seed, calls=calls)
+    return referee.check("arm", program, plain_s=plain_s)
+
+
+def test_a_right_arm_passes_and_says_how_many_calls_agree():
+    check = refereed()
+    assert (check.outcome, check.informative) == (Outcome.PASS, False)
+    assert check.detail.startswith("4 timed calls with fresh inputs agree")
+    assert refereed(calls=1).detail.startswith("2 timed calls")
+
+
+def test_a_captured_call_is_looked_at_in_the_memory_that_it_reads():
+    assert refereed(clock=Replaying()).outcome is Outcome.PASS
+    wrong = refereed(lambda rows, weight: torch.mm(rows, weight) * 1.001, clock=Replaying())
+    assert wrong.outcome is Outcome.FAIL
+    assert "in known memory" in wrong.detail
+
+
+def test_a_captured_call_that_leaves_nothing_to_look_at_is_no_failure(monkeypatch):
+    monkeypatch.setattr(Product, "outputs", lambda self: {})
+    check = refereed(clock=Replaying())
+    assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
+
+
+def test_one_wrong_element_is_a_failure():
+    def off(rows, weight):
+        out = torch.mm(rows, weight)
+        out[2, 3] += 1e-3
+        return out
+
+    assert refereed(off).outcome is Outcome.FAIL
+
+
+def test_sums_in_another_order_are_right():
+    assert refereed(lambda rows, weight: (rows[:, None, :] * weight.T[None]).flip(-1).sum(-1)).outcome is Outcome.PASS
+
+
+def test_memory_that_runs_out_and_inputs_that_cannot_change_are_no_failures():
+    def greedy(rows, weight):
+        raise MemoryError("no more")
+
+    for check in (refereed(greedy), refereed(fresh=False)):
+        assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
+
+
+def test_what_raises_on_fresh_inputs_fails_where_the_reference_computes_from_them():
+    def picky(rows, weight):
+        raise ValueError("not these rows")
+
+    check = refereed(picky)
+    assert check.outcome is Outcome.FAIL
+    assert "raised ValueError: not these rows" in check.detail
+
+
+def test_a_reference_that_cannot_compute_from_fresh_inputs_is_no_failure_of_the_arm(monkeypatch):
+    def refusing(self, seed, **_):
+        raise RuntimeError("ids out of range")
+
+    monkeypatch.setattr(Product, "refresh", refusing)
+    assert refereed().outcome is Outcome.UNKNOWN
+
+
+def dropped(generator=None):
+    def drop(rows, weight):
+        kept = torch.rand(rows.shape, generator=generator) > 0.5
+        return torch.mm(rows * kept, weight)
+
+    return drop
+
+
+def test_random_numbers_that_are_drawn_alike_are_compared_and_others_by_their_spread(monkeypatch):
+    reference = dropped()
+    original = Product.__init__
+    monkeypatch.setattr(Product, "__init__", lambda self, work=reference, **fields: original(self, work, **fields))
+    assert refereed(reference).outcome is Outcome.PASS
+    own = torch.Generator().manual_seed(99)
+    assert refereed(dropped(own)).outcome is not Outcome.FAIL
+    scaled = refereed(lambda rows, weight: 20 * reference(rows, weight))
+    assert scaled.outcome is Outcome.FAIL
+
+
+def test_an_arm_that_takes_its_time_only_on_fresh_inputs_is_refused():
+    import time
+
+    known = set()
+
+    def remembering(rows, weight):
+        key = float(rows.sum())
+        if key not in known:
+            time.sleep(0.003)
+        known.add(key)
+        return torch.mm(rows, weight)
+
+    check = refereed(remembering, plain_s=1e-5)
+    assert check.outcome is Outcome.FAIL
+    assert "remembers results" in check.detail

@@ -1,0 +1,317 @@
+"""What becomes of a run, whatever happens to it and its pull request: the table of docs/github.md, played row by row."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bound_results import CONFIG, GIGABYTE, bound, leave, written
+from fake_github import Fault
+from fake_github_events import BASE, HEAD, RUN, payload, pull_request, workflow_run
+from fake_github_state import FORK_ID, sha_of
+from judge_builders import peak, result
+
+from ci_bench.commands.trusted.publishing import announce, publish
+from ci_bench.errors import ExitCode
+
+DOCS = Path(__file__).parents[2] / "docs" / "github.md"
+GROUP, MERGE, RELEASE = f"gh-readonly-queue/main/pr-7-{BASE}", sha_of("merge"), sha_of("release 0")
+STRICT = f"{CONFIG}policy: {{severities: {{regressed: fail}}}}\n"
+LOOSE = f"{CONFIG}policy: {{severities: {{regressed: note, inconclusive: note}}}}\n"
+
+
+class Play:
+    """One run of a fork's pull request 7, as GitHub and the run have left it, and the flags of the half that reports."""
+
+    def __init__(self, fake, job, flags, tmp_path):
+        self.fake, self.state, self.job, self.flags, self.folder = fake, fake.state, job, flags, tmp_path
+
+    def pull(self, number=7, **fields):
+        return self.state.add_pull(number, HEAD, **{"fork": True, **fields})
+
+    def measured(self, *, head=GIGABYTE, base=GIGABYTE, base_commit=BASE, case="s/a", name="ci-bench", **of):
+        sides = {"results.json": (head, of), "base/results.json": (base, {**of, "commit": base_commit})}
+        members = {
+            name: written(bound(result(peak(size, size), id=case), **fields), self.folder)
+            for name, (size, fields) in sides.items()
+        }
+        leave(self.fake, members, name=name)
+
+    def report(self, event=None, **given):
+        self.job("workflow_run", event or workflow_run())
+        return publish(self.flags(**given))
+
+    def branch(self, name, text, commit=BASE):
+        self.state.branches[name] = commit
+        self.state.files[name, "ci-bench.yml"] = text.encode()
+
+
+def fine(play):
+    play.pull()
+    play.measured()
+    return play.report()
+
+
+def worse(play):
+    play.pull()
+    play.measured(head=2 * GIGABYTE)
+    return play.report()
+
+
+def two_bases(play):
+    play.branch("release", STRICT)
+    play.branch("main", LOOSE)
+    play.pull(7)
+    play.pull(8, base="release")
+    play.measured(head=2 * GIGABYTE)
+    return play.report()
+
+
+def two_bases_one_measured(play):
+    play.branch("release", CONFIG, RELEASE)
+    play.state.commits[RELEASE] = [play.state.history[5]]
+    play.pull(7)
+    play.pull(8, base="release")
+    play.measured()
+    return play.report()
+
+
+def two_forks(play):
+    play.pull()
+    other = play.pull(8)
+    other["head"]["repo"]["id"] = FORK_ID + 1
+    play.measured()
+    return play.report()
+
+
+def closed(play):
+    play.pull(state="closed")
+    play.measured()
+    return play.report()
+
+
+def moved_on(play):
+    play.state.add_pull(7, sha_of("newer"), fork=True)
+    play.measured()
+    return play.report()
+
+
+def deleted_fork(play):
+    play.pull()
+    play.measured()
+    return play.report(workflow_run(deleted=True))
+
+
+def retargeted(play):
+    play.branch("release", CONFIG, RELEASE)
+    play.state.commits |= {RELEASE: [play.state.history[5]], MERGE: [BASE, HEAD]}
+    play.pull(base="release")
+    play.measured(commit=MERGE)
+    return play.report()
+
+
+def re_run(play):
+    play.pull()
+    play.measured(attempt=1)
+    return play.report(workflow_run(attempt=2, conclusion="failure"))
+
+
+def ended(conclusion):
+    def play_it(play):
+        play.pull()
+        return play.report(workflow_run(conclusion=conclusion))
+
+    return play_it
+
+
+def merge_group(play):
+    play.measured()
+    return play.report(workflow_run(event="merge_group", fork=False, branch=GROUP))
+
+
+def another_commit(play):
+    play.pull()
+    play.measured(commit=BASE)
+    return play.report()
+
+
+def other_cases(play):
+    play.branch("main", CONFIG.replace("[s/a]", "[s/a, s/b]"))
+    play.pull()
+    play.measured()
+    return play.report()
+
+
+def chosen_cases(play):
+    play.pull()
+    play.measured(asked={"filter": ("s/a",)})
+    return play.report()
+
+
+def invented_machine(play):
+    play.pull()
+    play.measured(name="ci-bench-invented")
+    return play.report(artifact="ci-bench-*", machines=("h200",))
+
+
+PLAYS = {
+    "the commit was measured against its base, and is no worse": fine,
+    "it is worse": worse,
+    "two pull requests of one head into two branches, one of which fails by its own rules": two_bases,
+    "the same, measured against the base of one of them": two_bases_one_measured,
+    "two forks with a branch of one name": two_forks,
+    "the pull request was closed meanwhile": closed,
+    "it has moved on: another commit was pushed, by force or not": moved_on,
+    "its fork was deleted": deleted_fork,
+    "it was retargeted to another branch": retargeted,
+    "a re-run left no results, and the attempt before did": re_run,
+    "the run waits for approval (`action_required`)": ended("action_required"),
+    "every job was skipped (`skipped`)": ended("skipped"),
+    "the run was cancelled (`cancelled`)": ended("cancelled"),
+    "GitHub gave the run up (`stale`)": ended("stale"),
+    "it ran out of time and left nothing (`timed_out`)": ended("timed_out"),
+    "it could not start (`startup_failure`)": ended("startup_failure"),
+    "it failed and left nothing (`failure`)": ended("failure"),
+    "a merge group was measured against what it is made on": merge_group,
+    "the results are of another commit": another_commit,
+    "a case of the configuration is missing": other_cases,
+    "the workflow chose cases (`filter`)": chosen_cases,
+    "an artifact is of a machine that nobody declared": invented_machine,
+}
+COMMENTED = {"yes": [7], "on both": [7, 8], "on that one": [7], "none": []}
+
+
+def table():
+    """The rows of the page: what happened, and the check, the comments and the exit code that it says."""
+    part = DOCS.read_text().partition("## What becomes of a run")[2].partition("\n## ")[0]
+    rows = re.findall(r"(?m)^\| (.+?) \| `?(\w+)`? \| ([\w ]+) \| (\d) \|$", part)
+    return {what: (check, comment, int(code)) for what, check, comment, code in rows}
+
+
+@pytest.fixture
+def play(fake, job, flags, tmp_path):
+    return Play(fake, job, flags, tmp_path)
+
+
+def test_the_page_and_the_plays_are_of_the_same_events():
+    assert [*table()] == [*PLAYS]
+
+
+@pytest.mark.parametrize("what", PLAYS)
+def test_what_becomes_of_a_run(play, what):
+    check, comment, code = table()[what]
+    assert PLAYS[what](play) == code
+    assert [one["conclusion"] for one in play.state.checks.values()] == ([] if check == "none" else [check])
+    assert [number for number in (7, 8) if play.state.texts_of(number)] == COMMENTED[comment]
+
+
+def test_each_pull_request_of_one_head_has_its_own_verdict(play):
+    two_bases(play)
+    assert "✅" in play.state.texts_of(7)[0]
+    assert "Another open pull request has the same head, and does not pass" in play.state.texts_of(7)[0]
+    assert "❌ Failed" in play.state.texts_of(8)[0]
+
+
+def test_a_refusal_names_the_field(play):
+    another_commit(play)
+    text = play.state.texts_of(7)[0]
+    assert f"source.commit: is '{BASE}', and has to be {HEAD}" in text
+    assert "re-run all jobs" in text
+
+
+def test_a_green_merge_of_the_head_needs_its_base_on_the_branch(play):
+    play.state.commits[MERGE] = [play.state.history[3], HEAD]
+    play.pull()
+    play.measured(commit=MERGE, base_commit=play.state.history[3])
+    assert play.report() == ExitCode.OK
+    play.state.commits[MERGE] = [sha_of("anywhere"), HEAD]
+    play.state.parents[sha_of("anywhere")] = BASE
+    assert play.report() == ExitCode.BAD_INPUT
+
+
+def test_the_base_that_the_configuration_names_counts(play):
+    older = play.state.history[4]
+    play.branch("main", f"{CONFIG}base: origin/stable\n")
+    play.state.branches["stable"] = older
+    play.pull()
+    play.measured(config=f"{CONFIG}base: origin/stable\n", base_commit=older)
+    assert play.report() == ExitCode.OK
+    play.measured(config=f"{CONFIG}base: origin/stable\n", base_commit=play.state.history[7])
+    assert play.report() == ExitCode.BAD_INPUT, "not an older one, of which head would look better"
+
+
+def test_a_base_that_the_workflow_names_is_only_the_base_branchs_to_allow(play):
+    play.pull()
+    asked = {"asked": {"base": (play.state.history[2],)}, "base_commit": play.state.history[2]}
+    play.measured(**asked)
+    assert play.report() == ExitCode.BAD_INPUT
+    play.branch("main", f"{CONFIG}policy: {{severities: {{narrowed: note}}}}\n")
+    assert play.report() == ExitCode.OK
+
+
+def test_a_baseline_that_the_jobs_own_flags_turn_off_is_a_finding(play, tmp_path):
+    play.job("pull_request", pull_request())
+    play.state.add_pull(7, HEAD)
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "results.json").write_text(written(bound(result(peak(1, 1), id="s/a")), tmp_path))
+    given = {"folders": [folder], "baseline": "none"}
+    assert publish(play.flags(**given)) == ExitCode.POLICY_NOT_MET
+    assert "the workflow set --baseline none" in play.state.texts_of(7)[0]
+    play.branch("main", CONFIG.replace("suites:", "baseline: none\nsuites:"))
+    (folder / "results.json").write_text(
+        written(bound(result(peak(1, 1), id="s/a"), config=CONFIG.replace("suites:", "baseline: none\nsuites:")), tmp_path)
+    )
+    assert publish(play.flags(**given)) == ExitCode.OK
+
+
+def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
+    play.job(
+        "workflow_dispatch", payload("push") | {"ref": "refs/heads/feature"}, GITHUB_SHA=HEAD, GITHUB_REF="refs/heads/feature"
+    )
+    play.state.files["feature", "ci-bench.yml"] = CONFIG.encode()
+    play.state.parents[HEAD] = BASE
+    older = play.state.history[2]
+    for name, commit in (("results.json", HEAD), ("base/results.json", older)):
+        path = tmp_path / "results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        asked = {"base": (older,), "filter": ("s/a",)}
+        path.write_text(written(bound(result(peak(1, 1), id="s/a"), commit=commit, asked=asked), tmp_path))
+    given = {"folders": [tmp_path / "results"], "comment": "never"}
+    assert publish(play.flags(**given, check="none")) == ExitCode.OK
+    assert publish(play.flags(**given)) == ExitCode.BAD_INPUT, "a check could be somebody's"
+
+
+WAITING = {
+    "waits for approval": {"status": "completed", "conclusion": "action_required"},
+    "waits for an environment": {"status": "waiting", "conclusion": None},
+    "was skipped": {"status": "completed", "conclusion": "skipped"},
+    "has ended": {"status": "completed", "conclusion": "success"},
+    "has another attempt": {"status": "in_progress", "conclusion": None, "run_attempt": 2},
+}
+
+
+@pytest.mark.parametrize("fields", WAITING.values(), ids=WAITING)
+def test_what_does_not_measure_is_not_announced(play, fields):
+    play.job("workflow_run", workflow_run(conclusion=None))
+    play.pull()
+    play.state.add_run(HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, **fields)
+    assert announce(play.flags()) == ExitCode.OK
+    assert play.state.checks == {}
+
+
+def test_what_measures_is_announced(play):
+    play.job("workflow_run", workflow_run(conclusion=None))
+    play.state.add_run(
+        HEAD, id=RUN, event="pull_request", head_branch="feature", fork=True, status="in_progress", conclusion=None
+    )
+    assert announce(play.flags()) == ExitCode.OK
+    assert [one["status"] for one in play.state.checks.values()] == ["in_progress"]
+
+
+def test_without_an_answer_nobodys_rules_are_taken(play):
+    """The default branch's could be looser than those of the branch that is meant."""
+    play.pull()
+    play.measured()
+    play.fake.plan("GET", "/pulls", *[Fault(status=403, message="Resource not accessible by integration")] * 9)
+    assert play.report() == ExitCode.GITHUB
+    assert [one["conclusion"] for one in play.state.checks.values()] == ["failure"]

@@ -1,0 +1,215 @@
+"""Results are held against what was asked for: whichever field that matters is another one, it is refused by its name."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_builders import judged, peak, result, results
+
+from ci_bench.judge.binding import Commits, Expected, differences, scope
+from ci_bench.judge.compare import compare
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.config import Machine, Policy, Rule, Severity
+from ci_bench.records.results import Due, Environment, Source, Status, WorkflowRun
+
+HEAD, MERGE, BASE = ("a" * 40, "b" * 40, "c" * 40)
+WORKFLOW = WorkflowRun(repository="octo-org/octo-repo", run=4711, attempt=2)
+DUE = Due(checks=("finite",), times=("step_time",), parity=True)
+IDENTITY = {"device": "cuda", "gpu": "NVIDIA H200", "torch": "2.13"}
+ROWS = tuple(
+    replace(row, case=replace(row.case, params={"batch": 64, "sizes": (1, 2)}, details=("forward_time",)))
+    for row in (result(peak(1.0), id=f"s/{name}", arms=("eager", "inductor"), due=DUE) for name in ("a", "b", "c"))
+)
+OWN = result(peak(1.0), id="mine/x")
+CASES = tuple(row.case for row in ROWS)
+EXPECTED = Expected(
+    cases=CASES,
+    foreign={"mine": ("mine/x",)},
+    config_digest="d" * 64,
+    device="auto",
+    machine=Machine(device="cuda", gpu="h200"),
+    workflow=WORKFLOW,
+    head=Commits(accepted=(HEAD, MERGE), words="the head of the pull request"),
+    base=Commits(accepted=(BASE,), words="head's first parent"),
+    tool_version="1",
+)
+
+
+def side(commit, *rows, **run):
+    made = results(*(rows or (*ROWS, OWN)), identity=IDENTITY)
+    own = replace(made.run, device="auto", config_digest="d" * 64, workflow=WORKFLOW, **run)
+    return replace(made, run=own, source=Source(commit=commit, dirty=False))
+
+
+RIGHT = {"head": side(MERGE), "base": side(BASE)}
+TEXT = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=30)
+SHA = st.text("0123456789abcdef", min_size=40, max_size=40)
+
+
+def in_run(name):
+    return lambda made, value: replace(made, run=replace(made.run, **{name: value}))
+
+
+def in_workflow(name):
+    return lambda made, value: replace(made, run=replace(made.run, workflow=replace(made.run.workflow, **{name: value})))
+
+
+def in_case(name):
+    def change(made, value):
+        index, value = value
+        row = made.cases[index]
+        rows = [*made.cases]
+        rows[index] = replace(row, case=replace(row.case, **{name: value}))
+        return replace(made, cases=tuple(rows))
+
+    return change
+
+
+def in_identity(name):
+    return lambda made, value: replace(made, environment=Environment(identity={**IDENTITY, name: value}, condition={}))
+
+
+def rows_of(made, value):
+    return replace(made, cases=value)
+
+
+def at(values):
+    """The place of a planned case, and what its field becomes."""
+    return st.tuples(st.integers(0, len(ROWS) - 1), values)
+
+
+KEPT = st.lists(st.sampled_from(ROWS), unique_by=lambda row: row.case.id, max_size=len(ROWS) - 1)
+FIELDS = {
+    "source.commit": (lambda made, value: replace(made, source=Source(commit=value)), SHA | st.none()),
+    "run.workflow": (in_run("workflow"), st.none()),
+    "run.workflow.repository": (in_workflow("repository"), TEXT.map(lambda name: f"octo-org/{name}")),
+    "run.workflow.run": (in_workflow("run"), st.integers(0, 10**18)),
+    "run.workflow.attempt": (in_workflow("attempt"), st.integers(1, 1000)),
+    "run.config_digest": (in_run("config_digest"), TEXT),
+    "run.device": (in_run("device"), st.sampled_from(["cpu", "cuda", "cuda:1"])),
+    "environment.identity.device": (in_identity("device"), st.sampled_from(["cpu", "mps", None])),
+    "environment.identity.gpu": (in_identity("gpu"), TEXT | st.none()),
+    "case.id": (in_case("id"), at(TEXT.map(lambda name: f"s/{name}!"))),
+    "case.suite": (in_case("suite"), at(TEXT)),
+    "case.name": (in_case("name"), at(TEXT)),
+    "case.params": (in_case("params"), at(st.dictionaries(TEXT, st.integers() | TEXT | st.booleans(), max_size=3))),
+    "case.arms": (in_case("arms"), at(st.lists(TEXT, max_size=3).map(tuple))),
+    "case.reference": (in_case("reference"), at(TEXT)),
+    "case.due": (
+        in_case("due"),
+        at(st.builds(Due, checks=st.lists(TEXT, max_size=2).map(tuple), parity=st.booleans())),
+    ),
+    "case.details": (in_case("details"), at(st.lists(TEXT, max_size=2).map(tuple))),
+    "missing cases": (rows_of, KEPT.map(lambda kept: (*kept, OWN))),
+    "missing cases of a plugin": (rows_of, st.just(ROWS)),
+    "surplus cases": (rows_of, TEXT.map(lambda name: (*ROWS, OWN, result(peak(1.0), id=f"{name}0/x")))),
+    "surplus cases of a plugin": (rows_of, TEXT.map(lambda name: (*ROWS, OWN, result(peak(1.0), id=f"mine/{name}0")))),
+}
+OF_THE_PAIR = {
+    "run.id": (in_run("id"), TEXT),
+    "run.started_at": (in_run("started_at"), st.just("2026-01-02T00:00:00Z")),
+    "run.asked": (in_run("asked"), st.just({"threads": ("1",)})),
+}
+ANY = st.one_of(
+    *(st.tuples(st.sampled_from(["head", "base"]), st.just(name), values) for name, (_, values) in FIELDS.items()),
+    *(st.tuples(st.just("base"), st.just(name), values) for name, (_, values) in OF_THE_PAIR.items()),
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(ANY)
+def test_any_one_field_that_is_another_is_refused_by_its_name(drawn):
+    name, field, value = drawn
+    changed = ({**FIELDS, **OF_THE_PAIR}[field][0])(RIGHT[name], value)
+    if changed == RIGHT[name]:
+        return
+    sides = {**RIGHT, name: changed}
+    found = {difference.field for difference in differences(sides["head"], sides["base"], EXPECTED)}
+    wanted = "cases" if "cases" in field or field == "case.id" else field
+    prefix = "base." if name == "base" else ""
+    assert any(one.startswith(prefix) and one.endswith(wanted) for one in found), (drawn, found)
+
+
+def test_what_was_asked_for_is_not_refused():
+    assert differences(RIGHT["head"], RIGHT["base"], EXPECTED) == ()
+    assert differences(side(HEAD), None, replace(EXPECTED, base=None)) == ()
+    assert scope(RIGHT["head"], EXPECTED).narrowed == scope(RIGHT["head"], EXPECTED).undeclared == ()
+
+
+NEIGHBOURS = {
+    "another order of the cases": (side(HEAD, OWN, *reversed(ROWS)), {}),
+    "a repository in other letters": (in_workflow("repository")(side(HEAD), "Octo-Org/octo-repo"), {}),
+    "any device where the configuration leaves it open": (in_identity("device")(side(HEAD), "cpu"), {"machine": Machine()}),
+    "a plugin's cases by their number": (side(HEAD), {"foreign": {"mine": 1}}),
+    "a plugin's cases that nobody declared": (side(HEAD), {"foreign": {"mine": None}}),
+    "no case came to its end": (
+        replace(
+            side(HEAD, *(replace(row, status=Status.FAILED) for row in (*ROWS, OWN))),
+            environment=Environment(identity={}, condition={}),
+        ),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "fields"), NEIGHBOURS.values(), ids=NEIGHBOURS)
+def test_honest_neighbours_are_not_refused(made, fields):
+    assert differences(made, None, replace(EXPECTED, **fields)) == ()
+
+
+def test_a_filter_is_no_difference_and_a_finding():
+    made = side(HEAD, ROWS[0], asked={"filter": ("s/a",), "launches": ("1",)})
+    expected = replace(EXPECTED, foreign={})
+    assert differences(made, None, expected) == ()
+    filtered, launches = scope(made, expected).narrowed
+    assert filtered.startswith("the workflow measured only 1 of 3 cases (--filter s/a); allow it by `policy.severities.narrowed`")
+    assert launches.startswith("the workflow set --launches 1, which the configuration does not say")
+    assert [one.field for one in differences(side(HEAD, ROWS[1], asked={"filter": ("s/a",)}), None, expected)] == [
+        "cases",
+        "cases",
+    ]
+
+
+def test_a_base_that_is_named_and_is_the_right_one_is_no_finding():
+    """As the workflow of a merge queue does, whose base no clone knows."""
+    assert scope(side(HEAD, asked={"base": (BASE,)}), EXPECTED).narrowed == ()
+    assert scope(side(HEAD, asked={"base": (HEAD,)}), EXPECTED).narrowed != ()
+
+
+def test_no_commit_is_right_where_none_is_known():
+    unknown = replace(EXPECTED, base=Commits(accepted=(), words="this event does not tell the branch"))
+    (found,) = differences(RIGHT["head"], RIGHT["base"], unknown)
+    assert found.field == "base.source.commit"
+    assert "this event does not tell the branch" in found.message
+
+
+def test_changes_that_no_commit_holds_are_a_finding():
+    made = replace(side(HEAD), source=Source(commit=HEAD, dirty=True))
+    assert scope(made, EXPECTED).narrowed == ("head was measured with changes that no commit holds: measure a clean checkout",)
+
+
+def test_the_policy_decides_what_narrowing_does():
+    made = side(HEAD, result(peak(1.0, 1.0), id="mine/x"), asked={"threads": ("1",)})
+    expected = replace(EXPECTED, foreign={"mine": None})
+    plain = judged(made, made)
+    assert plain.judgement.passed, "what is asked for by hand is nobody's business"
+
+    def told(policy):
+        found = compare(
+            base=made,
+            head=made,
+            policy=policy,
+            mode=BaselineMode.FILE,
+            absence=None,
+            tool_version="1",
+            scope=scope(made, expected),
+        ).judgement
+        return found.passed, [
+            (one.rule, one.severity) for one in found.findings if one.rule in {Rule.NARROWED, Rule.CASES_UNDECLARED}
+        ]
+
+    warned = (Rule.CASES_UNDECLARED, Severity.WARN)
+    assert told(Policy()) == (False, [(Rule.NARROWED, Severity.FAIL), warned])
+    rest = {rule: Severity.NOTE for rule in Rule if rule is not Rule.CASES_UNDECLARED}
+    assert told(Policy(severities=rest)) == (True, [warned, (Rule.NARROWED, Severity.NOTE)])

@@ -1,0 +1,56 @@
+"""What is too fast to be true fails until the policy explains it; what is merely fast does not."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import judged, metric, result, results, sampled
+
+from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.config import CasePolicy, Policy, Rule, Severity
+
+ARMS = ("eager", "inductor")
+NAME = "torchbench/resnet[mode=inference]"
+
+
+def row(candidate_s, facts=None):
+    both = metric(sampled(1.0)), metric(sampled(candidate_s), arm="inductor")
+    return replace(result(*both, id=NAME, arms=ARMS), facts=facts or {})
+
+
+def found(policy, case):
+    judgement = judged(results(case), mode=BaselineMode.NONE, policy=policy).judgement
+    return [finding for finding in judgement.findings if finding.rule is Rule.IMPLAUSIBLE], judgement
+
+
+@pytest.mark.parametrize(("speedup", "wrong"), [(33.9, True), (26.0, True), (24.0, False), (5.0, False), (0.1, False)])
+def test_a_speedup_that_nobody_would_believe_fails(speedup, wrong):
+    findings, judgement = found(Policy(), row(1 / speedup))
+    assert bool(findings) is wrong
+    if wrong:
+        assert findings[0].severity is Severity.FAIL
+        assert f"{speedup:.1f} times as fast as eager's" in findings[0].message
+        assert not judgement.passed
+        assert "too fast to be true" in judgement.headline
+
+
+def test_the_policy_explains_a_case_and_no_other():
+    explained = Policy(cases={"torchbench/resnet*": CasePolicy(implausible_speedup=40)})
+    assert not found(explained, row(1 / 33.9))[0]
+    assert found(Policy(cases={"torchbench/mlp*": CasePolicy(implausible_speedup=40)}), row(1 / 33.9))[0]
+    assert found(Policy(implausible_speedup=3.0), row(0.2))[0]
+    assert found(Policy(severities={Rule.IMPLAUSIBLE: Severity.NOTE}), row(1 / 33.9))[1].findings[0].severity is not Severity.FAIL
+
+
+@pytest.mark.parametrize("fact", ["peak_flops_per_s", "measured_peak_flops_per_s"])
+@pytest.mark.parametrize("operations", [1e12, 6e11, 4e11, 1e9])
+def test_more_operations_than_the_device_can_do_fail(operations, fact):
+    case = row(0.5, facts={"model_flops_per_step": operations, fact: 5e11})
+    findings, _ = found(Policy(), case)
+    assert bool(findings) is (operations > 5e11)
+    assert not found(Policy(cases={"*": CasePolicy(implausible_speedup=20)}), case)[0]
+    if findings:
+        assert "times this device's peak" in findings[0].message
+
+
+def test_facts_that_are_no_numbers_say_nothing():
+    assert not found(Policy(), row(0.5, facts={"model_flops_per_step": "many", "peak_flops_per_s": None}))[0]

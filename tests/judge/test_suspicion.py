@@ -1,0 +1,94 @@
+"""What an undecided change for the worse amounts to: bounds by hand, what is never suspected, and how seldom it is wrong."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ci_bench.judge import sequential
+from ci_bench.judge.noise import Learned, nothing_learned
+from ci_bench.judge.sequential import Rule
+from ci_bench.judge.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, suspicion_of_one, suspicions
+
+TAU = math.log(1.01)
+
+
+def words(d, *, gating=None, source=Source.RUNS, within=None, learned=None):
+    """The suspicion of each case [cases, launches] after these launches of a rule that may take sixteen."""
+    d = np.asarray(d, dtype=np.float64)
+    whole = np.full((len(d), 16), np.nan)
+    whole[:, : d.shape[1]] = d
+    inside = np.full(whole.shape, np.nan if within is None else within)
+    gating = np.ones(len(d), dtype=bool) if gating is None else np.array(gating)
+    ruling = sequential.replay(whole, inside, learned or nothing_learned(len(d)), Rule(gating=max(1, int(gating.sum()))))
+    cases = Undecided(
+        d=whole, within=inside, tau=np.full(len(d), TAU), source=np.full(len(d), source), gating=gating
+    )  # fmt: skip
+    return [Suspicion(word) for word in suspicions(cases, ruling).tolist()]
+
+
+def limit(source, gating):
+    prior = PRIORS[source]
+    return stats.t.ppf(1 - ALPHA / gating, prior.freedom) * prior.spread
+
+
+@pytest.mark.parametrize("source", list(Source))
+@pytest.mark.parametrize("gating", [1, 7, 50])
+def test_one_launch_is_held_against_the_prior(source, gating):
+    bound = limit(source, gating)
+    others = [[0.0]] * (gating - 1)
+
+    assert words([[1.01 * bound], *others], source=source)[0] is Suspicion.SUSPECTED
+    assert words([[0.99 * bound], *others], source=source)[0] is Suspicion.POSSIBLE
+    assert words([[1.9 * PRIORS[source].spread], *others], source=source)[0] is Suspicion.NONE
+
+
+def test_two_runs_of_one_launch_each_have_two_priors():
+    bound = limit(Source.RUNS, 1) * math.sqrt(2)
+
+    assert suspicion_of_one(TAU + 1.01 * bound, TAU, Source.RUNS, gating=1) is Suspicion.SUSPECTED
+    assert suspicion_of_one(TAU + 0.99 * bound, TAU, Source.RUNS, gating=1) is Suspicion.POSSIBLE
+    assert suspicion_of_one(0.0, TAU, Source.RUNS, gating=1) is Suspicion.NONE
+
+
+def test_improvements_details_and_decided_cases_are_never_suspected():
+    decided = [[0.5, 0.5, 0.5, 0.5, 0.5, 0.5]]
+    history = Learned(spread=np.array([0.01]), freedom=np.array([20.0]), within=np.array([np.nan]))
+
+    assert words([[-3.0]]) == [Suspicion.NONE]
+    assert words([[3.0], [0.0]], gating=[False, True]) == [Suspicion.NONE, Suspicion.NONE]
+    assert words(decided, learned=history) == [Suspicion.NONE]
+    assert words([[math.nan]]) == [Suspicion.NONE]
+
+
+def test_what_scatters_inside_its_launches_is_not_trusted_more_than_that():
+    change = 1.01 * limit(Source.TURNS, 1)
+
+    assert words([[change]], source=Source.TURNS) == [Suspicion.SUSPECTED]
+    assert words([[change]], source=Source.TURNS, within=0.1) == [Suspicion.NONE]
+
+
+def test_one_launch_that_went_astray_among_others_raises_no_suspicion():
+    assert words([[0.01, 0.0, 0.0, 3.0]])[0] is not Suspicion.SUSPECTED
+    assert words([[0.8, 0.9, 0.8, 0.9]])[0] is Suspicion.SUSPECTED
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    d=st.lists(st.floats(-2, 2), min_size=1, max_size=4),
+    more=st.floats(0.0, 2.0),
+)
+def test_a_larger_change_in_every_launch_is_never_less_suspect(d, more):
+    assert words([[one + more for one in d]])[0] >= words([d])[0]
+
+
+def test_unchanged_code_is_hardly_ever_suspected_after_one_launch():
+    """Launches as heavy-tailed as the prior, and no worse: 2,000 runs of ten metrics."""
+    rng = np.random.default_rng(3)
+    prior = PRIORS[Source.RUNS]
+    d = prior.spread * rng.standard_t(prior.freedom, size=(2000, 10))
+    red = sum(any(word is Suspicion.SUSPECTED for word in words(run[:, None])) for run in d)
+    assert red <= 12, "5 are expected; more than 12 have a chance of a thousandth"

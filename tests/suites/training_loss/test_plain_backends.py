@@ -1,0 +1,134 @@
+"""The backends of PyTorch's own pages are right, on a model with dropout; those that are wrong in their masks alone are caught.
+
+State: a model of attention and dropout 0.1, SGD, 12 steps (100 where seeds decide), fp32, one thread, CPU.
+"""
+
+from dataclasses import replace
+
+import plain_backends
+import pytest
+import torch
+from training_loss_builders import context
+
+from ci_bench.judge.parity import parity_findings
+from ci_bench.records.comparison import Parity, Tier
+from ci_bench.records.results import Masks, Role
+from ci_bench.suites import randomness
+from ci_bench.suites.training_loss import verify
+from ci_bench.suites.training_loss.options import arm_name
+from ci_bench.suites.training_loss.plan import SUITE
+from ci_bench.suites.training_loss.run import open_workload
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+ENTRY = {
+    "name": "dropping",
+    "epochs": 1,
+    "num_samples": 96,
+    "batch_size": 8,
+    "evaluation": False,
+    "optimizer": "SGD",
+    "lr": 0.05,
+    "dataset": {"factory": "dropping_models:rows", "num_labels": 3},
+    "model": {"factory": "dropping_models:Net"},
+}
+WRONG = {
+    "same_mask": "loss",
+    "two_masks": "loss",
+    "no_dropout": "loss",
+    "half_dropout": "loss",
+    "redrawn": "grad_norm",
+}
+
+
+def verified(folder, backends, **changes):
+    """The evidence about all of them, and the finding of each arm."""
+    torch.compiler.reset()
+    (case,) = SUITE.plan({**ENTRY, "backend": list(backends), **changes})
+    workload = open_workload(case, context(folder))
+    workload.prepare()
+    evidence = workload.verify(case.arms).parity
+    return evidence, {finding.arm: finding for finding in parity_findings(evidence)}
+
+
+def own(*names):
+    return [f"plain_backends:{name}" for name in names]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return verified(tmp_path_factory.mktemp("plain"), plain_backends.RIGHT)
+
+
+@pytest.mark.parametrize("backend", plain_backends.RIGHT)
+def test_a_plain_backend_is_right(plain, backend):
+    finding = plain[1][arm_name(backend)]
+    assert finding.verdict in {Parity.BITWISE, Parity.NUMERIC_PARITY}, finding.detail
+    assert (finding.masks, finding.steps) == (Masks.ALIGNED, 12)
+
+
+def test_a_step_that_leaves_the_generator_elsewhere_moves_no_other_step(plain, tmp_path, monkeypatch):
+    """Some of them do, without being wrong: with one seed for the whole training, they would be called so."""
+    restless = {entry.arm for entry in plain[0].masks if "stands elsewhere" in entry.detail}
+    assert restless >= {*own("aot_plain", "aot_boxed_func", "aot_interpreted")}
+
+    def once(seed, *place):
+        of_training = len(place) == 2  # the training's seed and the step; masks are drawn by their number alone
+        if not of_training or place[-1] == 0:
+            randomness.seed_step(seed, *place)
+
+    monkeypatch.setattr(verify, "seed_step", once)
+    _, findings = verified(tmp_path, own("aot_plain"))
+    (finding,) = findings.values()
+    assert (finding.verdict, finding.first_step) == (Parity.DIFFERENT_MATH, 1)
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    return verified(tmp_path_factory.mktemp("wrong"), own(*WRONG), perturbations=1)
+
+
+@pytest.mark.parametrize(("backend", "signal"), WRONG.items())
+def test_masks_that_are_wrong_are_different_math_from_the_first_step_on(wrong, backend, signal):
+    finding = wrong[1][f"plain_backends:{backend}"]
+    assert (finding.verdict, finding.masks, finding.first_step, finding.signal) == (
+        Parity.DIFFERENT_MATH,
+        Masks.ALIGNED,
+        0,
+        signal,
+    )
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    return verified(
+        tmp_path_factory.mktemp("others"), own("drawing", "own_generator", "tuning"), num_samples=800, seeds=2, perturbations=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("drawing", "it draws other random numbers; after a step, torch cpu stands elsewhere"),
+        ("own_generator", "it draws other random numbers"),
+        ("tuning", "in its first step, which compiles, it draws other random numbers"),
+    ],
+)
+def test_other_numbers_of_the_same_kind_are_judged_over_seeds_and_say_why(others, backend, reason):
+    evidence, findings = others
+    finding = findings[f"plain_backends:{backend}"]
+    assert (finding.tier, finding.masks) == (Tier.STATISTICAL, Masks.DIFFER)
+    assert finding.verdict in {Parity.EQUIVALENT, Parity.INCONCLUSIVE}, finding.detail
+    assert reason in finding.detail
+    assert {trace.seed for trace in evidence.traces if trace.arm == finding.arm} == {0, 1}
+
+
+def test_other_masks_are_other_in_every_step(others):
+    """A reference's losses under other masks are near its own, and never equal."""
+    evidence, _ = others
+    own_masks, other = (
+        next(trace for trace in evidence.traces if (trace.role, trace.seed) == (role, 0))
+        for role in (Role.REFERENCE, Role.OTHER_MASKS)
+    )
+    assert replace(other, loss=(), grad_norm=(), role=Role.REFERENCE) == replace(own_masks, loss=(), grad_norm=())
+    assert all(one != two for one, two in zip(own_masks.loss, other.loss, strict=True))

@@ -1,0 +1,60 @@
+"""Timed training steps under a referee: loss, gradients and updates of the very step that was timed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from refereeing import referee_checks
+from training_loss_builders import context, make_bench
+
+from ci_bench.records.results import Outcome
+from ci_bench.suites.training_loss import run
+from ci_bench.suites.training_loss.plan import SUITE
+from ci_bench.suites.training_loss.run import open_workload
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    return make_bench(tmp_path_factory.mktemp("bench"))
+
+
+def refereed(bench, **options):
+    (case,) = SUITE.plan(bench.params())
+    return referee_checks(open_workload(case, context(bench.folder)), case.arms, context(bench.folder), **options)["aot_eager"]
+
+
+def test_a_right_backend_agrees(bench):
+    check = refereed(bench, calls=2)
+    assert check.outcome is Outcome.PASS, check
+
+
+@pytest.mark.parametrize("fault", ["skipped optimizer", "skipped in every other step", "loss of before", "half of the batch"])
+def test_a_step_that_is_not_a_step_is_refused(bench, fault, monkeypatch):
+    built = run.build_trainee
+
+    def wrong(options, state, *, device, backend):
+        trainee = built(options, state, device=device, backend=None)
+        if backend is None:
+            return trainee
+        calls, losses = [0], []
+
+        def step(batch):
+            calls[0] += 1
+            before = [one.detach().clone() for one in trainee.model.parameters()]
+            if fault == "half of the batch":
+                batch = {name: torch.cat([values[: len(values) // 2]] * 2) for name, values in batch.items()}
+            loss = trainee.step(batch)
+            losses.append(loss)
+            if fault == "skipped optimizer" or (fault == "skipped in every other step" and calls[0] % 2):
+                with torch.no_grad():
+                    for one, value in zip(trainee.model.parameters(), before, strict=True):
+                        one.copy_(value)
+            return losses[-2] if fault == "loss of before" and len(losses) > 1 else loss
+
+        return replace(trainee, step=step)
+
+    monkeypatch.setattr(run, "build_trainee", wrong)
+    check = refereed(bench, calls=2)
+    assert check.outcome is Outcome.FAIL, check
