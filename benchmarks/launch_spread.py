@@ -27,7 +27,7 @@ from ci_bench.judge.noise import NORMAL_MAD, Floats
 from ci_bench.judge.paired import figures
 from ci_bench.judge.pairing import lines_of_both
 from ci_bench.judge.suspicion import PRIORS, Source
-from ci_bench.records.config import Config, RunOptions, Sampling
+from ci_bench.records.config import Config, MetricPolicy, RunOptions, Sampling
 from ci_bench.records.results import Case, SideName
 from ci_bench.suites.base import Cache, Stage, StageKind, Suite, find_suite
 
@@ -121,7 +121,7 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
             folder=folder / "results",
         )
     wanted = ("step_time", "peak_rss", "compile_cold")
-    lines = lines_of_both(results[SideName.BASE], results[SideName.HEAD], lambda _, __: 0.0)
+    lines = lines_of_both(results[SideName.BASE], results[SideName.HEAD], lambda _, __: MetricPolicy(threshold=0.0))
     kept = [line for line in lines if line.metric.name in wanted or line.suite == "command"]
     d = figures([(line.base[0], line.head[0]) for line in kept], most=launches).d
     return [float(ratio) for ratio in d[np.isfinite(d)]]

@@ -32,7 +32,7 @@ BOTTOM = {"records", "errors"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
-    "config": BOTTOM,
+    "config": {*BOTTOM, "suites"},
     "suites": {*BOTTOM, "formats"},
     "engine": {*BOTTOM, "suites"},
     "judge": BOTTOM,

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from ci_bench.config import MAX_BYTES, Overrides, load_config, parse
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import Rule, RunOptions, Severity, SuiteEntry
+from ci_bench.records.metrics import MetricKind
+from ci_bench.suites.base import find_metrics
 
 EXAMPLES = Path(__file__).parents[1] / "schemas" / "examples"
 MINIMAL = "schema_version: 1\nsuites:\n  training_loss:\n    - {}\n"
@@ -283,9 +285,12 @@ def test_a_threshold_for_no_metric_is_refused_unless_a_plugin_may_have_it(tmp_pa
     ]
 
 
-def test_every_metric_of_the_engine_may_have_a_threshold() -> None:
-    from ci_bench.engine.timing.isolated import COMPILE_COLD
-    from ci_bench.engine.timing.sampling import COMPILE_WARM, STEP_TIME
-    from ci_bench.records.config import DEFAULT_THRESHOLDS
+@pytest.mark.parametrize("kind", [kind for kind in find_metrics().values() if kind.gates], ids=lambda kind: kind.name)
+def test_every_declared_metric_that_gates_may_have_a_threshold(kind: MetricKind, tmp_path: Path) -> None:
+    config = load(f"schema_version: 1\nsuites: {{training_loss: [{{name: a}}]}}\npolicy: {{thresholds: {{{kind.name}: 7%}}}}\n", tmp_path)
+    assert config.policy.threshold(suite="training_loss", metric=kind.name, paired=True) == 0.07
 
-    assert {COMPILE_COLD, COMPILE_WARM, STEP_TIME} < set(DEFAULT_THRESHOLDS)
+
+def test_a_threshold_for_what_is_only_shown_is_refused(tmp_path: Path) -> None:
+    told = complaints("schema_version: 1\nsuites: {training_loss: [{name: a}]}\npolicy: {thresholds: {ops_captured: 7%}}\n", tmp_path)
+    assert told == ["ci-bench.yml:3: policy.thresholds.ops_captured: this metric is only shown, and fails nothing; leave its threshold out"]

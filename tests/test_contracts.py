@@ -4,23 +4,23 @@ import ast
 import dataclasses
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from ci_bench import doctor, flags
 from ci_bench.config import Overrides
-from ci_bench.engine.timing.isolated import COMPILE_COLD
-from ci_bench.engine.timing.sampling import COMPILE_WARM, STEP_TIME
 from ci_bench.errors import ExitCode
-from ci_bench.records.config import DEFAULT_THRESHOLDS, RunOptions
+from ci_bench.records import metrics
+from ci_bench.records.config import RunOptions
 from ci_bench.records.documents import Kind, schema
 from ci_bench.report.progress import DOING
-from ci_bench.suites.base import BUILT_IN, StageKind, find_suite
-from ci_bench.suites.transformers.options import FIRST_TOKEN, PROCESS_VRAM, STEP_PARTS, TOKEN
+from ci_bench.suites.base import BUILT_IN, StageKind, find_metrics, find_suite
 
 ROOT = Path(__file__).parents[1]
-ENGINE = ROOT / "src" / "ci_bench" / "engine"
+SOURCE = ROOT / "src" / "ci_bench"
+ENGINE = SOURCE / "engine"
 
 
 def texts(module: str) -> set[str]:
@@ -62,15 +62,21 @@ def test_every_stage_has_words_for_the_display() -> None:
     assert {*DOING} == {*StageKind}
 
 
-def test_thresholds_are_of_metrics_that_engine_or_suites_measure() -> None:
-    peaks = {text for text in texts("timing/isolated.py") if re.fullmatch("peak_[a-z]+", text)}
-    counts = {
-        text
-        for text in texts("timing/isolated.py")
-        if re.fullmatch("graphs|graph_breaks|recompiles|fallbacks|cudagraph_skips", text)
-    }
-    of_suites = {*STEP_PARTS, FIRST_TOKEN, TOKEN, PROCESS_VRAM}
-    assert {*DEFAULT_THRESHOLDS} == {STEP_TIME, COMPILE_COLD, COMPILE_WARM, *peaks, *counts, *of_suites}
+def test_every_declared_metric_is_measured_by_engine_or_suites() -> None:
+    """A threshold for a metric that nothing measures would be taken, and do nothing."""
+    declared = {name for name, value in vars(metrics).items() if isinstance(value, metrics.MetricKind)}
+    sources = [path.read_text() for part in ("engine", "suites") for path in (SOURCE / part).rglob("*.py")]
+    assert {name for name in declared if not any(re.search(rf"\b{name}\b", text) for text in sources)} == set()
+    phases = {kind.name.removeprefix(f"{metrics.COMPILE_COLD.name}_") for kind in metrics.COMPILE_PHASES}
+    assert phases <= texts("timing/compilation.py")
+
+
+def test_no_suite_declares_a_metric_of_the_engine_and_no_two_the_same_one() -> None:
+    packages = [import_module(target.partition(".plan")[0]) for target in BUILT_IN.values()]
+    names = [kind.name for package in packages for kind in getattr(package, "METRICS", ())]
+    assert len({*names}) == len(names)
+    assert not {*names} & {*metrics.ENGINE}
+    assert {*find_metrics()} == {*metrics.ENGINE, *names}
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, DEFAULT_THRESHOLDS, PAIRED_THRESHOLD, Policy, Severity
+from ci_bench.records.config import DEFAULT_DRIFT, DEFAULT_SEVERITIES, PAIRED_THRESHOLD, Policy, Severity
 from ci_bench.records.documents import Kind, schema
+from ci_bench.suites.base import find_metrics
 
 ROOT = Path(__file__).parents[1]
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "ten"}
@@ -91,8 +92,8 @@ CLAIMS = [
     Claim("schemas/config.json", "Null takes {}, and", f"{POLICY}:DEFAULT_THRESHOLD", percent),
     Claim("schemas/config.json", "and {} for times of a paired run.", f"{POLICY}:PAIRED_THRESHOLD", percent),
     Claim(JUDGING, "In a paired run it is {} unless `policy.thresholds`", f"{POLICY}:PAIRED_THRESHOLD", percent),
-    Claim(JUDGING, "({} for latencies of compilation", f"{POLICY}:DEFAULT_THRESHOLDS.compile_cold", percent),
-    Claim(JUDGING, "(`policy.thresholds`, {} unless set)", f"{POLICY}:DEFAULT_THRESHOLDS.step_time", percent),
+    Claim(JUDGING, "({} for latencies of compilation", "ci_bench.records.metrics:COMPILE_COLD.threshold", percent),
+    Claim(JUDGING, "(`policy.thresholds`, {} unless set)", "ci_bench.records.metrics:STEP_TIME.threshold", percent),
     Claim("docs/suites/command.md", "beyond the threshold ({} by default)", f"{POLICY}:DEFAULT_THRESHOLD", percent),
     Claim(JUDGING, "twice the threshold, and at least {}.", "ci_bench.judge.paired:LEAST_MARGIN", percent),
     Claim(JUDGING, "trimmed means ({} off each end)", "ci_bench.judge.noise:TRIMMED", percent),
@@ -214,15 +215,21 @@ def test_severities_and_thresholds_of_the_schema_are_the_codes() -> None:
     assert defs["policy"]["properties"]["drift"]["default"] is Policy().drift
 
 
-@pytest.mark.parametrize("metric", DEFAULT_THRESHOLDS)
+THRESHOLDS = {kind.name: kind.threshold for kind in find_metrics().values() if kind.threshold is not None}
+
+
+@pytest.mark.parametrize("metric", THRESHOLDS)
 def test_the_configuration_page_lists_each_built_in_threshold(metric: str) -> None:
-    between = percent(DEFAULT_THRESHOLDS[metric])
-    assert f"| `{metric}` | {between} | {_paired(metric)} |" in (ROOT / "docs" / "configuration.md").read_text()
+    between = percent(THRESHOLDS[metric])
+    assert (
+        f"| `{metric}` | {find_metrics()[metric].title} | {between} | {_paired(metric)} |"
+        in (ROOT / "docs" / "configuration.md").read_text()
+    )
 
 
 def _paired(metric: str) -> str:
     paired = metric.endswith("_time")
-    return percent(PAIRED_THRESHOLD if paired else DEFAULT_THRESHOLDS[metric])
+    return percent(PAIRED_THRESHOLD if paired else THRESHOLDS[metric])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ci_bench.records.config import DEFAULT_THRESHOLDS, Policy
+from ci_bench.records.config import Policy
+from ci_bench.suites.base import find_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 # ruff: noqa: E501 - lines of a page, not of code
@@ -45,8 +46,8 @@ THRESHOLDS = """## `policy.thresholds`: what is built in, by metric
 
 The smallest relative change that counts, against a baseline of another moment and in a paired run.
 
-| metric | against a saved baseline | paired |
-| --- | --- | --- |"""
+| metric | what it is | against a saved baseline | paired |
+| --- | --- | --- | --- |"""
 
 
 def render() -> str:
@@ -65,10 +66,12 @@ def _table(schema: dict[str, Any], title: str, fields: dict[str, Any]) -> str:
 def _thresholds() -> str:
     """What `policy.thresholds` is without a word of the user's; times are told more finely in a paired run."""
     rows = []
-    for metric in DEFAULT_THRESHOLDS:
-        between = Policy().threshold(suite="any", metric=metric)
-        paired = Policy().threshold(suite="any", metric=metric, paired=metric.endswith("_time"))
-        rows.append(f"| `{metric}` | {100 * between:g}% | {100 * paired:g}% |")
+    policy = Policy(metrics=find_metrics())
+    for metric, kind in policy.metrics.items():
+        if kind.threshold is not None:
+            between = policy.threshold(suite="any", metric=metric)
+            paired = policy.threshold(suite="any", metric=metric, paired=metric.endswith("_time"))
+            rows.append(f"| `{metric}` | {kind.title} | {100 * between:g}% | {100 * paired:g}% |")
     return "\n".join([THRESHOLDS, *rows, ""])
 
 

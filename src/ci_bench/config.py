@@ -19,7 +19,6 @@ from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.config import (
-    DEFAULT_THRESHOLDS,
     IMPLAUSIBLE_SPEEDUP,
     CasePolicy,
     Config,
@@ -36,7 +35,9 @@ from ci_bench.records.config import (
 )
 from ci_bench.records.documents import Kind, schema, validate
 from ci_bench.records.faults import Fault, capped, schema_faults, show, step
+from ci_bench.records.metrics import MetricKind
 from ci_bench.records.spelling import nearest
+from ci_bench.suites.base import find_metrics
 
 MAX_DEPTH = 30
 MAX_NODES = 20_000
@@ -196,7 +197,7 @@ def load_config(
     parsed = parse(_read(path))
     more = {**dict.fromkeys(_plugins(parsed.value), ANY_ENTRY), **(more_suites or {})}
     form = _with_suites(schema(Kind.CONFIG), more)
-    metrics = () if more else tuple(DEFAULT_THRESHOLDS)
+    metrics = {} if more else find_metrics()
     complaints = [*_file_complaints(name, parsed, form, metrics), *_override_complaints(given)]
     if complaints:
         raise BadConfig(capped(complaints, indent=""))
@@ -261,10 +262,10 @@ def _widened(form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, An
     return {**form, path[0]: _widened(form[path[0]], path[1:], more)}
 
 
-def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Sequence[str]) -> Iterator[str]:
+def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Mapping[str, MetricKind]) -> Iterator[str]:
     """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about.
 
-    `metrics` are the names that a threshold may have, empty where plugins may bring others.
+    `metrics` are those that a threshold may be for, empty where plugins may bring others.
     """
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
@@ -284,8 +285,8 @@ def _idle_faults(raw: Any, known: Iterable[str]) -> Iterator[Fault]:
             yield Fault(f"$.policy.suites.{suite}", "no case of this suite is measured, so nothing would be judged by this")
 
 
-def _metric_faults(raw: Any, metrics: Sequence[str]) -> Iterator[Fault]:
-    """A threshold for a metric that nothing measures would be no threshold at all.
+def _metric_faults(raw: Any, metrics: Mapping[str, MetricKind]) -> Iterator[Fault]:
+    """A threshold for a metric that nothing measures, or that fails nothing, would be no threshold at all.
 
     What the suite `command` measures is named by the commands' own tools, so that any name may be one of theirs.
     """
@@ -294,8 +295,13 @@ def _metric_faults(raw: Any, metrics: Sequence[str]) -> Iterator[Fault]:
     general = {} if "command" in _mapping(_mapping(raw).get("suites")) else {"$.policy": policy}
     for place, holder in {**general, **own}.items():
         for metric in _mapping(_mapping(holder).get("thresholds")):
-            if metrics and METRIC.fullmatch(str(metric)) and metric not in metrics:
-                yield Fault(f"{place}.thresholds.{metric}", f"no suite has a metric of this name{nearest(metric, metrics)}")
+            if not metrics or not METRIC.fullmatch(str(metric)):
+                continue
+            path = f"{place}.thresholds.{metric}"
+            if metric not in metrics:
+                yield Fault(path, f"no suite has a metric of this name{nearest(metric, tuple(metrics))}")
+            elif not metrics[metric].gates:
+                yield Fault(path, "this metric is only shown, and fails nothing; leave its threshold out")
 
 
 def _plugin_faults(raw: Any) -> Iterator[Fault]:
@@ -363,6 +369,7 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
             for pattern, own in raw.get("cases", {}).items()
         },
         implausible_speedup=float(raw.get("implausible_speedup", IMPLAUSIBLE_SPEEDUP)),
+        metrics=find_metrics(),
     )
 
 

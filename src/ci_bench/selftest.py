@@ -11,6 +11,7 @@ from ci_bench.judge.compare import compare
 from ci_bench.judge.sequential import fixed
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, Policy, Rule, RunOptions, Sampling, SuiteEntry
+from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Results
 
 QUICK = {
@@ -55,7 +56,7 @@ def examine(measure: Callable[[str, str], tuple[Results, Results]]) -> Iterator[
     yield _clean(_compare(base, clean))
     yield _missing(_compare(base, replace(clean, cases=clean.cases[:1])))
     planted = _compare(*measure("planted", "slow,leak,loss"))
-    yield _caught("a planted slowdown", planted, lambda pair: pair.metric == "step_time")
+    yield _caught("a planted slowdown", planted, lambda pair: pair.metric == STEP_TIME.name)
     yield _caught("a planted memory leak", planted, lambda pair: pair.metric.startswith("peak_"))
     yield _parity(planted)
 

@@ -4,7 +4,8 @@ import pytest
 
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.records.config import DEFAULT_THRESHOLDS, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.metrics import STEP_TIME
 
 
 def threshold(policy: Policy, metric: str = "step_time", *, paired: bool = False, suite: str = "s") -> float:
@@ -33,7 +34,7 @@ def test_a_default_of_the_users_is_for_what_nothing_else_names():
     policy = Policy(default_threshold=0.3)
 
     assert threshold(policy, "own_time") == threshold(policy, "own_time", paired=True) == 0.3
-    assert threshold(policy) == DEFAULT_THRESHOLDS["step_time"]
+    assert threshold(policy) == STEP_TIME.threshold
     assert threshold(policy, paired=True) == 0.3
 
 

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ci_bench.engine.process.protocol import TOUCH_FROM_CALLS
+from ci_bench.records.metrics import DEVICE_TIME, STEP_TIME
 from ci_bench.records.results import Check, Lane, Metric, Outcome
 from ci_bench.suites.base import Evidence
 
 WITNESSED = "witnessed"
-WHOLE = {"step_time": "wall", "device_time": "device"}
+WHOLE = {STEP_TIME.name: "wall", DEVICE_TIME.name: "device"}
 """The series that fill a turn, and whose clock they are by."""
 LEAST_TURNS = 5
 """Fewer tell nothing: each of them may have been stalled."""
@@ -86,7 +87,7 @@ class TurnTimes:
         return {
             (arm, name): self._account(metric, seats[arm], marked=arm in of_parts)
             for (arm, name), metric in series.items()
-            if arm in seats and not (self.flushed and name != "step_time")
+            if arm in seats and not (self.flushed and name != STEP_TIME.name)
         }
 
     def _account(self, metric: Metric, turns: Sequence[Sighting], *, marked: bool) -> Account:

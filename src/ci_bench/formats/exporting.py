@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from ci_bench.formats.series import Absent, Reading, Runs, Series
 from ci_bench.formats.units import interpret
+from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import CaseResult, Fact, Metric, Results, Status, Unit
 
-MAIN = "step_time"
+MAIN = STEP_TIME.name
 """The metric that is a case's main series."""
 
 

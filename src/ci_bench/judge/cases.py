@@ -12,6 +12,7 @@ from ci_bench.judge import ratios
 from ci_bench.judge.pairing import Key, Keyed, Match, oriented
 from ci_bench.judge.ratios import Known
 from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
+from ci_bench.records.config import MetricPolicy
 from ci_bench.records.results import Better, CaseResult, Check, Due, Lane, Metric, Outcome, Status, Unit
 
 Changes = Mapping[str, Mapping[Key, SpeedupChange]]
@@ -73,10 +74,10 @@ def _two_arms(metrics: Keyed, key: Key, reference: str) -> tuple[Metric, Metric]
     return (one[0], two[0]) if alike else None
 
 
-def missing_metrics(match: Match, threshold: Callable[[str], float]) -> tuple[Pair, ...]:
+def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple[Pair, ...]:
     """A failed pair for every metric that an arm owes and neither side has; one that base has is `removed` already.
 
-    `threshold` gives that of a metric.
+    `rules` says what holds for a metric.
     """
     if match.head.status is not Status.OK:
         return ()
@@ -89,7 +90,8 @@ def missing_metrics(match: Match, threshold: Callable[[str], float]) -> tuple[Pa
             better=better,
             verdict=Verdict.FAILED,
             reason=reason,
-            threshold=threshold(name),
+            threshold=rules(name).threshold,
+            title=rules(name).title,
         )
         for name, arm, unit, better, reason in _owed(match)
         if (name, arm) not in there

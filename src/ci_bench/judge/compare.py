@@ -147,7 +147,7 @@ def _cases(
 
 def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: tuple[ArmSpeedup, ...]) -> CaseComparison:
     head, usable = match.head, match.usable
-    gaps = missing_metrics(match, lambda metric: matching.policy.threshold(suite=head.case.suite, metric=metric))
+    gaps = missing_metrics(match, lambda metric: matching.policy.of_metric(suite=head.case.suite, metric=metric))
     pairs = (*found, *gaps)
     verdict, reason = case_verdict(match.base, head, pairs, match.new_reason)
     return CaseComparison(

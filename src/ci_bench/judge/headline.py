@@ -93,7 +93,7 @@ def _rule_of(pair: Pair) -> Rule | None:
 
 
 def _effect(pair: Pair, rule: Rule) -> str:
-    """``is 12.3 % slower (eager step_time)``; counts, and what came from zero, by their values."""
+    """``is 12.3 % slower (eager step time)``; counts, and what came from zero, by their values."""
     if pair.unit is Unit.COUNT or pair.speedup is None:
         return f"went from {pair.reason} ({place(pair)})"
     is_, takes = _VERBS[rule]

@@ -21,7 +21,7 @@ from ci_bench.judge.sequential import Code, Counts, Rule, Ruling, Truths
 from ci_bench.judge.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions
 from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
-from ci_bench.records.config import COMPILATION
+from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import Better, Launch, Metric, Unit
 
 _MOST_AT_ONCE = 500_000

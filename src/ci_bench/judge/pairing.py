@@ -13,7 +13,7 @@ from ci_bench.judge.ratios import Known, Series, describe, sizes
 from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
-from ci_bench.records.config import SHOWN_ONLY, Policy
+from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.results import Better, CaseResult, Lane, Metric, Results, Status, Unit
 from ci_bench.records.units import TIMES
 
@@ -23,7 +23,7 @@ _FIELDS = ("unit", "better", "lane")
 Key = tuple[str, str]
 """The name and the arm of a metric."""
 Keyed = dict[Key, tuple[Metric, ...]]
-Threshold = Callable[[Metric], float]
+Rules = Callable[[Metric], MetricPolicy]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ class Line:
     """One metric of one arm: every metric of that name and arm that each side holds.
 
     That is none, one, or (a fault of the document) several; at least one side holds one. `metric` is head's, or base's where
-    head has none. `threshold` is relative. A `detail` fails nothing.
+    head has none. `threshold` is relative. A `detail` fails nothing. `title` is what people call the metric.
     """
 
     case: str
@@ -57,6 +57,7 @@ class Line:
     threshold: float
     ground: Ground
     detail: bool
+    title: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -80,7 +81,7 @@ def keyed(metrics: Iterable[Metric]) -> Keyed:
 
 
 def lines_of(
-    before: Keyed, after: Keyed, head: CaseResult, *, planned: CaseResult | None, ground: Ground, threshold: Threshold
+    before: Keyed, after: Keyed, head: CaseResult, *, planned: CaseResult | None, ground: Ground, rules: Rules
 ) -> Iterator[Line]:
     """The lines of a case: head's metrics (`after`) in their order, then what only base has (`before`).
 
@@ -91,10 +92,11 @@ def lines_of(
     case = head.case
     cases = [case, planned.case] if planned else [case]
     owed = {name for one in cases for name in one.due.times}
-    details = (set.intersection(*({*one.details} for one in cases)) | SHOWN_ONLY) - owed
+    details = set.intersection(*({*one.details} for one in cases))
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
         metric = (head_side or base_side)[0]
+        rule = rules(metric)
         yield Line(
             case=case.id,
             suite=case.suite,
@@ -102,9 +104,10 @@ def lines_of(
             metric=metric,
             base=base_side,
             head=head_side,
-            threshold=threshold(metric),
+            threshold=rule.threshold,
             ground=ground,
-            detail=key[0] in details or (key[0] not in owed and _by_device((*base_side, *head_side))),
+            detail=key[0] not in owed and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side))),
+            title=rule.title,
         )
 
 
@@ -118,25 +121,25 @@ def known_of(lines: Iterable[Line]) -> Known:
     return describe(metric.launches for line in lines for side in (line.base, line.head) for metric in side)
 
 
-def lines_of_both(base: Results, head: Results, threshold: Callable[[str, Metric], float]) -> list[Line]:
+def lines_of_both(base: Results, head: Results, rules: Callable[[str, Metric], MetricPolicy]) -> list[Line]:
     """All metrics that both sides have and that can be compared, whatever became of their cases.
 
-    `threshold` gives that of a metric of a suite.
+    `rules` says what holds for a metric of a suite.
     """
     before = {result.case.id: result for result in base.cases}
     lines: list[Line] = []
     for head_row in head.cases:
         if base_row := before.get(head_row.case.id):
             sides = keyed(base_row.metrics), keyed(head_row.metrics)
-            of = partial(threshold, head_row.case.suite)
-            lines += lines_of(*sides, head_row, planned=base_row, ground=Ground(), threshold=of)
+            of = partial(rules, head_row.case.suite)
+            lines += lines_of(*sides, head_row, planned=base_row, ground=Ground(), rules=of)
     known = known_of(lines)
     return [line for line in lines if settled(line, known) is None]
 
 
 def times_of_both(base: Results, head: Results) -> list[Line]:
     """The times among `lines_of_both`, without thresholds."""
-    return [line for line in lines_of_both(base, head, lambda _, __: 0.0) if line.timed]
+    return [line for line in lines_of_both(base, head, lambda _, __: MetricPolicy(threshold=0.0)) if line.timed]
 
 
 def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
@@ -298,14 +301,14 @@ class Matching:
     """Puts the cases of both sides together.
 
     `barrier` names the fields in which the machines differ. `paired` says that times were measured in turns, and asks for finer
-    thresholds; `thresholds` remembers them, for there are few of them and many metrics.
+    rules; `rules` remembers them, for there are few of them and many metrics.
     """
 
     policy: Policy
     paired: bool
     has_base: bool
     barrier: str | None
-    thresholds: dict[tuple[str, str, bool], float] = field(default_factory=dict)
+    rules: dict[tuple[str, str, bool], MetricPolicy] = field(default_factory=dict)
 
     def matches(self, base: tuple[CaseResult, ...], head: tuple[CaseResult, ...]) -> list[Match]:
         """Head's ledger in its order."""
@@ -322,20 +325,20 @@ class Matching:
         new_reason = self._new_reason(base)
         ground = self._ground(usable, head, new_reason)
         before, after = keyed(usable.metrics if usable else ()), keyed(head.metrics)
-        threshold = partial(self._threshold, head.case.suite)
-        lines = tuple(lines_of(before, after, head, planned=base, ground=ground, threshold=threshold))
+        rules = partial(self._rules, head.case.suite)
+        lines = tuple(lines_of(before, after, head, planned=base, ground=ground, rules=rules))
         return Match(base=base, head=head, usable=usable, new_reason=new_reason, before=before, after=after, lines=lines)
 
     def _lost(self, base: CaseResult) -> tuple[Line, ...]:
         ground = Ground(missing_reason="the case is not in this run")
-        threshold = partial(self._threshold, base.case.suite)
-        return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, threshold=threshold))
+        rules = partial(self._rules, base.case.suite)
+        return tuple(lines_of(keyed(base.metrics), {}, base, planned=base, ground=ground, rules=rules))
 
-    def _threshold(self, suite: str, metric: Metric) -> float:
+    def _rules(self, suite: str, metric: Metric) -> MetricPolicy:
         key = suite, metric.name, self.paired and metric.unit in TIMES
-        if key not in self.thresholds:
-            self.thresholds[key] = self.policy.threshold(suite=suite, metric=metric.name, paired=key[2])
-        return self.thresholds[key]
+        if key not in self.rules:
+            self.rules[key] = self.policy.of_metric(suite=suite, metric=metric.name, paired=key[2])
+        return self.rules[key]
 
     def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:
         barrier = (self.barrier or _other_options(usable, head)) if usable else None

@@ -24,14 +24,11 @@ from ci_bench.records.comparison import (
     Side,
     Verdict,
 )
-from ci_bench.records.config import COMPILATION, Floor, Policy, Rule, Severity, fits
+from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
+from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import Outcome, RunState, Status, Unit
 from ci_bench.records.units import TIMES
-
-STEP_TIME = "step_time"
-PEAK_MEMORIES = ("peak_allocated", "peak_reserved", "peak_rss")
-"""The first of these that a case has is its peak of memory."""
 
 
 def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
@@ -48,7 +45,8 @@ def below_floors(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, fl
             continue
         for arm in case.arms:
             if arm != case.reference:
-                yield from _below(floor, limit, arm, [(name, speedups.get((name, arm))) for name in metrics_of(case, floor)])
+                figures = [(policy.title(name), speedups.get((name, arm))) for name in metrics_of(case, floor)]
+                yield from _below(floor, limit, arm, figures)
 
 
 def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
@@ -73,10 +71,10 @@ def metrics_of(case: CaseComparison, floor: Floor) -> list[str]:
     """The metrics that stand for a case: its step time, else every time that gates; its first peak of memory."""
     if floor is Floor.COMPRESSION:
         names = {pair.metric for pair in case.pairs if pair.unit is Unit.BYTES}
-        return [name for name in PEAK_MEMORIES if name in names][:1]
+        return [peak.name for peak in PEAKS if peak.name in names][:1]
     times = [pair for pair in case.pairs if pair.unit in TIMES and not pair.detail]
     names_of_times = list(dict.fromkeys(pair.metric for pair in times if not pair.metric.startswith(COMPILATION)))
-    return [STEP_TIME] if STEP_TIME in names_of_times else names_of_times
+    return [STEP_TIME.name] if STEP_TIME.name in names_of_times else names_of_times
 
 
 FLOPS, PEAK_RATES = "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")
@@ -98,7 +96,8 @@ def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, flo
     for found in case.speedups:
         least = found.interval.low if found.interval else found.speedup
         if found.metric in metrics and least > limit:
-            said = f"{found.arm}: {found.metric} is {found.speedup:.1f} times as fast as {found.reference}'s (at most {limit:g})"
+            title = policy.title(found.metric)
+            said = f"{found.arm}: {title} is {found.speedup:.1f} times as fast as {found.reference}'s (at most {limit:g})"
             yield (
                 f"{said}: was it computed? If so, raise implausible_speedup for this case in policy.cases",
                 math.log(least / limit),
@@ -113,7 +112,7 @@ def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
     if not isinstance(operations, int | float) or peak is None:
         return
     for pair in case.pairs:
-        if pair.metric != STEP_TIME or pair.unit is not Unit.SECONDS or pair.head is None or pair.head.median <= 0:
+        if pair.metric != STEP_TIME.name or pair.unit is not Unit.SECONDS or pair.head is None or pair.head.median <= 0:
             continue
         share = operations / pair.head.median / peak
         if share > BEYOND_PEAK:

@@ -16,7 +16,7 @@ from ci_bench.judge.pairing import Judged, Line, MetricVerdict, oriented, single
 from ci_bench.judge.ratios import Known
 from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
-from ci_bench.records.config import COMPILATION
+from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import Better, Unit
 
 LEAST_TIMES = 5

@@ -17,7 +17,7 @@ from ci_bench.judge.pairing import Key, Line, is_exact, known_of, lines_of_both
 from ci_bench.judge.ratios import LEAST_LAUNCHES
 from ci_bench.judge.sequential import Rule
 from ci_bench.records.calibration import Calibration
-from ci_bench.records.config import Policy
+from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.results import Metric, Results, Unit
 from ci_bench.records.units import TIMES
 
@@ -56,7 +56,7 @@ def still_open(
     looks = [look for look in rule.looks if look <= launches_done]
     if not looks:
         return {result.case.id: frozenset((one.name, one.arm) for one in result.metrics) for result in head.cases}
-    lines = lines_of_both(*in_turns(base, head), partial(_threshold, policy))
+    lines = lines_of_both(*in_turns(base, head), partial(_rules, policy))
     known = known_of(lines)
     unrepeated = [line for line in lines if is_exact(line, known) and _may_not_repeat(line, launches_done)]
     sampled = [line for line in lines if not is_exact(line, known)]
@@ -68,8 +68,8 @@ def still_open(
     return _by_case([*unrepeated, *(sampled[row] for row in np.flatnonzero(undecided).tolist())])
 
 
-def _threshold(policy: Policy, suite: str, metric: Metric) -> float:
-    return policy.threshold(suite=suite, metric=metric.name, paired=metric.unit in TIMES)
+def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
+    return policy.of_metric(suite=suite, metric=metric.name, paired=metric.unit in TIMES)
 
 
 def _may_not_repeat(line: Line, launches_done: int) -> bool:

@@ -59,8 +59,8 @@ def count_of(number: int, noun: str) -> str:
 
 
 def place(pair: Pair) -> str:
-    """The name of a pair: ``eager step_time``."""
-    return f"{pair.arm} {pair.metric}"
+    """The name of a pair: ``eager step time``."""
+    return f"{pair.arm} {pair.title or pair.metric}"
 
 
 def change_size(pair: Pair) -> float:

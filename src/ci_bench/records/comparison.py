@@ -146,7 +146,8 @@ class Pair:
     Times of a paired run also have: `calibrated`, whether past runs of unchanged code told how noisy they are; `noise`, the
     relative standard deviation from launch to launch that was learned so; `resolvable`, the relative change that would have
     been found nine times in ten; `q`, the false discovery rate (Benjamini-Hochberg) at which this would count as a change.
-    An undecided change for the worse is `possible` where it is beyond the threshold and two standard errors.
+    An undecided change for the worse is `possible` where it is beyond the threshold and two standard errors. `title` is what
+    people call the metric.
     """
 
     metric: str
@@ -167,6 +168,7 @@ class Pair:
     resolvable: float | None = None
     q: float | None = None
     possible: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ci_bench.records.metrics import COMPILATION, ENGINE, MetricKind, title_of
+
 
 class Severity(StrEnum):
     """What a finding does to the run: `fail` turns it red, `warn` is shown first, `note` is only listed."""
@@ -94,41 +96,9 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASES_UNDECLARED: Severity.WARN,
 }
 
-DEFAULT_THRESHOLDS: Mapping[str, float] = {
-    "step_time": 0.05,
-    "compile_cold": 0.20,
-    "compile_warm": 0.20,
-    "peak_rss": 0.05,
-    "peak_allocated": 0.005,
-    "peak_reserved": 0.05,
-    "graphs": 0.0,
-    "graph_breaks": 0.0,
-    "recompiles": 0.0,
-    "fallbacks": 0.0,
-    "cudagraph_skips": 0.0,
-    "zero_grad_time": 0.05,
-    "forward_time": 0.05,
-    "backward_time": 0.05,
-    "optimizer_time": 0.05,
-    "first_token_time": 0.05,
-    "token_time": 0.05,
-    "process_vram": 0.05,
-}
-"""The smallest relative change that matters, by metric; any other metric takes `Policy.default_threshold`."""
-
-COMPILE_PHASES = tuple(f"compile_cold_{phase}" for phase in ("dynamo", "aot", "inductor", "kernels", "autotune"))
-"""What a compilation from cold consists of, in the order of its phases."""
-
-SHOWN_ONLY = frozenset({"ops_captured", "unique_graph_breaks", *COMPILE_PHASES})
-"""Metrics that fail nothing in any suite: a smaller model has fewer operations, breaks are judged by `graph_breaks`, and the
-phases of compiling by their whole, `compile_cold`."""
-
 DEFAULT_THRESHOLD = 0.05
 PAIRED_THRESHOLD = 0.01
 """For times of a paired run, which are told more finely, but for latencies of compilation."""
-
-COMPILATION = "compile_"
-"""What the names of those begin with."""
 
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
 """How far times of unchanged code move between runs at different moments on one machine, by device (docs/adr/0008)."""
@@ -155,13 +125,23 @@ class CasePolicy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MetricPolicy:
+    """What holds for one metric of one suite: its relative threshold, whether it can fail a run, what people call it."""
+
+    threshold: float
+    gates: bool = True
+    title: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """Thresholds are relative (0.05 is five per cent); severities say what a finding does.
 
     `default_threshold` is for metrics that no other threshold names; `None` is `DEFAULT_THRESHOLD`, or `PAIRED_THRESHOLD` for
     times of a paired run. `drift` is how far times may move between runs at different moments; `None` takes the device's
     `DEFAULT_DRIFT`. `floors` are what candidate arms must reach against the reference arm of their own run, and
-    `implausible_speedup` what they must not exceed. `cases` are what single cases set apart, by a pattern of their ids.
+    `implausible_speedup` what they must not exceed. `cases` are what single cases set apart, by a pattern of their ids. `metrics`
+    is what engine and suites declared of theirs.
     """
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -172,6 +152,7 @@ class Policy:
     floors: Mapping[Floor, float] = field(default_factory=dict)
     cases: Mapping[str, CasePolicy] = field(default_factory=dict)
     implausible_speedup: float = IMPLAUSIBLE_SPEEDUP
+    metrics: Mapping[str, MetricKind] = field(default_factory=lambda: ENGINE)
 
     def threshold(self, *, suite: str, metric: str, paired: bool = False) -> float:
         """The practical threshold of one metric: the suite's, the general one, the built-in one, the default.
@@ -180,10 +161,23 @@ class Policy:
         """
         own = self.suites.get(suite, SuitePolicy()).thresholds
         finer = paired and not metric.startswith(COMPILATION)
-        layers = (own, self.thresholds) if finer else (own, self.thresholds, DEFAULT_THRESHOLDS)
+        kind = self.metrics.get(metric)
+        declared = None if finer or kind is None else kind.threshold
         default = PAIRED_THRESHOLD if finer else DEFAULT_THRESHOLD
         fallback = default if self.default_threshold is None else self.default_threshold
-        return next((layer[metric] for layer in layers if metric in layer), fallback)
+        words = (own.get(metric), self.thresholds.get(metric), declared)
+        return next((word for word in words if word is not None), fallback)
+
+    def of_metric(self, *, suite: str, metric: str, paired: bool = False) -> MetricPolicy:
+        """All that holds for one metric. `paired` as for `threshold`."""
+        gates = metric not in self.metrics or self.metrics[metric].gates
+        return MetricPolicy(
+            threshold=self.threshold(suite=suite, metric=metric, paired=paired), gates=gates, title=self.title(metric)
+        )
+
+    def title(self, metric: str) -> str:
+        """What people call a metric."""
+        return title_of(metric, self.metrics)
 
     def floor(self, floor: Floor, *, suite: str, case: str = "") -> float | None:
         """What candidate arms of a case must reach; `None` where nothing is set.

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ci_bench.records.comparison import CaseComparison, Comparison
+from ci_bench.records.metrics import COMPILE_COLD, PEAKS, STEP_TIME
 from ci_bench.records.results import Outcome, Status
 
-STEP_TIME, COMPILE_COLD = "step_time", "compile_cold"
-PEAKS = ("peak_allocated", "peak_reserved", "peak_rss")
-"""The first of these that a case has is its peak of memory."""
 LEAST_CASES = 2
 """Of one case, the case's own rows say it all."""
 
@@ -121,11 +119,11 @@ def _share(answers: Iterable[bool]) -> float | None:
 
 
 def _speedup(case: CaseComparison, arm: str) -> Sides:
-    return next(_against_reference(case, arm, STEP_TIME), (None, None))
+    return next(_against_reference(case, arm, STEP_TIME.name), (None, None))
 
 
 def _compression(case: CaseComparison, arm: str) -> Sides:
-    return next((sides for peak in PEAKS for sides in _against_reference(case, arm, peak)), (None, None))
+    return next((sides for peak in PEAKS for sides in _against_reference(case, arm, peak.name)), (None, None))
 
 
 def _against_reference(case: CaseComparison, arm: str, metric: str) -> Iterator[Sides]:
@@ -133,7 +131,7 @@ def _against_reference(case: CaseComparison, arm: str, metric: str) -> Iterator[
 
 
 def _compile_cold_s(case: CaseComparison, arm: str) -> Sides:
-    found = next((one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD, arm)), None)
+    found = next((one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD.name, arm)), None)
     if found is None:
         return None, None
     return found.head.median if found.head else None, found.base.median if found.base else None

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, Verdict
 from ci_bench.records.config import Severity
+from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome, Status
 from ci_bench.records.units import TIMES
 from ci_bench.report.words import WORST_FIRST, Mood, mood, parity_mood
-
-_MEMORY_METRICS = ("peak_allocated", "peak_reserved", "peak_rss")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,16 +101,16 @@ def _arms(case: CaseComparison) -> list[str | None]:
 
 def _time(pairs: list[Pair]) -> Pair | None:
     """The step time; without one, the worst of the other durations and rates that are not about compilation."""
-    steps = [pair for pair in pairs if pair.metric == "step_time"]
+    steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
     whole = [pair for pair in pairs if not pair.detail] or pairs
-    timed = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith("compile")]
+    timed = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)]
     return min(steps or timed, key=_badness, default=None)
 
 
 def _memory(pairs: list[Pair]) -> Pair | None:
     """The first known peak that there is."""
     named = {pair.metric: pair for pair in pairs}
-    return next((named[metric] for metric in _MEMORY_METRICS if metric in named), None)
+    return next((named[peak.name] for peak in PEAKS if peak.name in named), None)
 
 
 def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: ParityFinding | None) -> tuple[Mood, str]:

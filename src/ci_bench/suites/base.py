@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ci_bench.errors import UnknownSuite
 from ci_bench.formats.exporting import Exporter, Files
+from ci_bench.records.metrics import ENGINE, MetricKind
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Status
 
@@ -286,6 +287,16 @@ def find_suite(name: str) -> Suite:
     known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=PLUGIN_GROUP))}))
     message = f"there is no suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
     raise UnknownSuite(message)
+
+
+def find_metrics() -> Mapping[str, MetricKind]:
+    """What engine and built-in suites declare of their metrics, by name; a suite's package has `METRICS`. Imports no plan.
+
+    Plugins declare none: what judges their results need not have them installed. Thresholds for theirs are the configuration's.
+    """
+    packages = (import_module(target.partition(".plan")[0]) for target in BUILT_IN.values())
+    declared = (kind for package in packages for kind in getattr(package, "METRICS", ()))
+    return {**ENGINE, **{kind.name: kind for kind in declared}}
 
 
 def find_exporters() -> dict[str, Exporter]:

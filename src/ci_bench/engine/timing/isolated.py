@@ -13,7 +13,22 @@ from pathlib import Path
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
 from ci_bench.engine.timing.fence import synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.sampling import compile_latency
-from ci_bench.records.results import Better, Check, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.records.metrics import (
+    COMPILE_COLD,
+    CUDAGRAPH_SKIPS,
+    ENGINE,
+    FALLBACKS,
+    GRAPH_BREAKS,
+    GRAPHS,
+    OPS_CAPTURED,
+    PEAK_ALLOCATED,
+    PEAK_RESERVED,
+    PEAK_RSS,
+    RECOMPILES,
+    UNIQUE_GRAPH_BREAKS,
+    MetricKind,
+)
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
 from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -45,13 +60,13 @@ def read_peaks(device: str) -> Peaks:
     """The peaks since `reset_peaks`: `peak_rss` on the CPU, `peak_allocated` and `peak_reserved` on a GPU, in bytes."""
     if device == "cpu":
         high_water = _read_high_water()
-        return Peaks(by_metric={} if high_water is None else {"peak_rss": high_water})
+        return Peaks(by_metric={} if high_water is None else {PEAK_RSS.name: high_water})
     import torch
 
     return Peaks(
         by_metric={
-            "peak_allocated": float(torch.cuda.max_memory_allocated(device)),
-            "peak_reserved": float(torch.cuda.max_memory_reserved(device)),
+            PEAK_ALLOCATED.name: float(torch.cuda.max_memory_allocated(device)),
+            PEAK_RESERVED.name: float(torch.cuda.max_memory_reserved(device)),
         }
     )
 
@@ -65,7 +80,6 @@ def _read_high_water() -> float | None:
 
 
 STEADY_CALLS = 5
-COMPILE_COLD = "compile_cold"
 
 
 def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context) -> Evidence:
@@ -92,7 +106,7 @@ def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Co
 def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
     _settle(workload, arm, context)
     peaks = read_peaks(context.device).by_metric
-    return Evidence(metrics=tuple(_counter(name, arm, Unit.BYTES, value, launch) for name, value in peaks.items()))
+    return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in peaks.items()))
 
 
 def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, float, float]:
@@ -115,27 +129,24 @@ def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, fl
 
 def _phase(name: str, arm: str, seconds: float, launch: int) -> Metric:
     taken = Launch(launch=launch, values=(seconds,))
-    return Metric(
-        name=f"{COMPILE_COLD}_{name}", arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,)
-    )
+    return ENGINE[f"{COMPILE_COLD.name}_{name}"].of(arm, taken, lane=Lane.WALL)
 
 
 def _counts(arm: str, counts: CompileCounts, launch: int) -> tuple[Metric, ...]:
-    named = {
-        "graphs": counts.graphs,
-        "graph_breaks": counts.graph_breaks,
-        "recompiles": counts.recompiles,
-        "fallbacks": counts.fallbacks,
-        "cudagraph_skips": counts.cudagraph_skips,
-        "unique_graph_breaks": len(counts.break_reasons),
-    }
-    captured = _counter("ops_captured", arm, Unit.COUNT, float(counts.operations), launch, better=Better.HIGHER)
-    return (*(_counter(name, arm, Unit.COUNT, float(value), launch) for name, value in named.items()), captured)
+    counted = (
+        (GRAPHS, counts.graphs),
+        (GRAPH_BREAKS, counts.graph_breaks),
+        (RECOMPILES, counts.recompiles),
+        (FALLBACKS, counts.fallbacks),
+        (CUDAGRAPH_SKIPS, counts.cudagraph_skips),
+        (UNIQUE_GRAPH_BREAKS, len(counts.break_reasons)),
+        (OPS_CAPTURED, counts.operations),
+    )
+    return tuple(_counter(kind, arm, float(number), launch) for kind, number in counted)
 
 
-def _counter(name: str, arm: str, unit: Unit, value: float, launch: int, *, better: Better = Better.LOWER) -> Metric:
-    taken = Launch(launch=launch, values=(value,))
-    return Metric(name=name, arm=arm, unit=unit, better=better, lane=Lane.COUNTERS, launches=(taken,))
+def _counter(kind: MetricKind, arm: str, value: float, launch: int) -> Metric:
+    return kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS)
 
 
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:

@@ -22,16 +22,14 @@ from ci_bench.engine.timing.fence import (
     warm_up,
 )
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Better, Check, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
 from ci_bench.suites.randomness import seed_step
 
 if TYPE_CHECKING:
     from ci_bench.engine.timing.referee import Referee
 
-STEP_TIME = "step_time"
-DEVICE_TIME = "device_time"
-COMPILE_WARM = "compile_warm"
 TIMING_SEED = 40_487
 """The same for all arms and sides: what a sample draws hangs on its place in its block alone."""
 
@@ -155,21 +153,12 @@ class Table:
         wall = tuple(one.wall_s for one in taken)
         series = [(STEP_TIME, wall, program.items, Lane.WALL), (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE)]
         for index, part in enumerate(program.parts):
-            series.append((part.metric, part_series(taken, index), part.items, self.clock.parts_lane))
-        for name, values, items, lane in series:
-            warmup = seat.warmup if name == STEP_TIME else ()
+            series.append((duration(part.metric), part_series(taken, index), part.items, self.clock.parts_lane))
+        for kind, values, items, lane in series:
+            warmup = seat.warmup if kind is STEP_TIME else ()
             one = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(seat.blocks), steady=seat.steady)
             if values:
-                yield Metric(
-                    name=name,
-                    arm=seat.arm,
-                    unit=Unit.SECONDS,
-                    better=Better.LOWER,
-                    lane=lane,
-                    launches=(one,),
-                    calls=self.calls,
-                    items=items,
-                )
+                yield kind.of(seat.arm, one, lane=lane, calls=self.calls, items=items)
 
 
 def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
@@ -218,7 +207,7 @@ def _warm_compile(seat: Seat, *, launch: int) -> tuple[Metric, ...]:
     return compile_latency(COMPILE_WARM, seat.arm, first_call_s=seat.first_call_s, steady_s=steady_s, launch=launch)
 
 
-def compile_latency(name: str, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> tuple[Metric, ...]:
+def compile_latency(kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> tuple[Metric, ...]:
     """Compile latency in seconds: the synchronised first call minus a synchronised steady call.
 
     Nothing where the first call took no longer: such a latency is unknown, and zero would be a guess.
@@ -226,7 +215,7 @@ def compile_latency(name: str, arm: str, *, first_call_s: float, steady_s: float
     if first_call_s <= steady_s:
         return ()
     taken = Launch(launch=launch, values=(first_call_s - steady_s,))
-    return (Metric(name=name, arm=arm, unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=(taken,)),)
+    return (kind.of(arm, taken, lane=Lane.WALL),)
 
 
 def make_clock(device: str, options: RunOptions | None = None) -> Clock:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 
 from ci_bench.records.comparison import CaseComparison, Closeness, Comparison, Pair, ParityFinding, Verdict
+from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import ParityEvidence, Role, SideName, Trace, Unit
 from ci_bench.report.charts.samples import Sides, rows_of, sample_charts
 from ci_bench.report.charts.values import (
@@ -155,8 +156,8 @@ def case_charts(case: CaseComparison, material: Material, drawn: Density = FULL)
 def dot_charts(case: CaseComparison, *, sampled: frozenset[str]) -> tuple[DotChart, ...]:
     """Memory and compilation of all arms; times too where their samples aren't at hand."""
     memory = [pair for pair in case.pairs if pair.unit is Unit.BYTES]
-    compiling = [pair for pair in case.pairs if pair.metric.startswith("compile") and pair.unit is Unit.SECONDS]
-    timed = (pair for pair in case.pairs if pair.unit is Unit.SECONDS and not pair.metric.startswith("compile"))
+    compiling = [pair for pair in case.pairs if pair.metric.startswith(COMPILATION) and pair.unit is Unit.SECONDS]
+    timed = (pair for pair in case.pairs if pair.unit is Unit.SECONDS and not pair.metric.startswith(COMPILATION))
     times = [pair for pair in timed if pair.metric not in sampled]
     titled = (("Memory", memory), ("Compilation", compiling), ("Times", times))
     return tuple(chart for title, pairs in titled if (chart := _dot_chart(title, pairs)) is not None)
@@ -169,7 +170,7 @@ def _dot_chart(title: str, pairs: list[Pair]) -> DotChart | None:
     size, unit = axis(medians, pairs[0].unit)
     rows = tuple(
         DotRow(
-            label=f"{pair.metric} · {pair.arm}",
+            label=f"{pair.title or pair.metric} · {pair.arm}",
             base=short(pair.base.median / size) if pair.base else None,
             head=short(pair.head.median / size) if pair.head else None,
             mood=mood(pair.verdict).name.lower(),
@@ -198,7 +199,7 @@ def _change_row(case: CaseComparison, pair: Pair) -> ChangeRow:
     assert pair.interval is not None  # noqa: S101 - only a bug of ours breaks it
     worse = [_worse(ratio) for ratio in (pair.speedup, pair.interval.high, pair.interval.low)]
     return ChangeRow(
-        label=f"{case.id} · {pair.arm} {pair.metric}",
+        label=f"{case.id} · {pair.arm} {pair.title or pair.metric}",
         case=case.id,
         change=worse[0],
         low=worse[1],

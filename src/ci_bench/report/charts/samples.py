@@ -10,6 +10,7 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from ci_bench.records.comparison import CaseComparison, Interval
+from ci_bench.records.metrics import COMPILATION, STEP_TIME
 from ci_bench.records.results import CaseResult, Launch, Metric, SideName
 from ci_bench.records.units import TIMES
 from ci_bench.report.charts.values import Material, SampleChart, SampleSeries, axis, short
@@ -40,8 +41,8 @@ def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[Sam
     metrics = (metric for _, row in sides for metric in row.metrics if metric.unit in TIMES)
     names = dict.fromkeys(metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST)
     judged = {pair.metric for pair in case.pairs if not pair.detail}
-    ordered = sorted(names, key=lambda name: (name != "step_time", name.startswith("compile"), name not in judged))
-    return tuple(_chart(case, name, sides, most) for name in ordered if not name.startswith("compile"))
+    ordered = sorted(names, key=lambda name: (name != STEP_TIME.name, name.startswith(COMPILATION), name not in judged))
+    return tuple(_chart(case, name, sides, most) for name in ordered if not name.startswith(COMPILATION))
 
 
 def _size(launch: Launch) -> int:

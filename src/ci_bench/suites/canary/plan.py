@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 
@@ -28,7 +29,7 @@ class Canary:
                 params=dict(options),
                 arms=(ARM,),
                 reference=ARM,
-                due=Due(times=("step_time",)),
+                due=Due(times=(STEP_TIME.name,)),
             )
             for name in WORK
         )

@@ -7,6 +7,7 @@ and a ledger has to be known before, or a benchmark that vanishes would not be m
 from collections.abc import Mapping
 from typing import Any
 
+from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 from ci_bench.suites.command.options import parse
@@ -33,7 +34,7 @@ class CommandSuite:
                 params=dict(options),
                 arms=(parsed.reference, *(arm for arm in parsed.arms if arm != parsed.reference)),
                 reference=parsed.reference,
-                due=Due(times=("step_time",)) if parsed.format is None else Due(),
+                due=Due(times=(STEP_TIME.name,)) if parsed.format is None else Due(),
             ),
         )
 

@@ -8,14 +8,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ci_bench.records.results import Better, Case, Check, Fact, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.records.metrics import PEAK_RSS
+from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, Options, parse
 from ci_bench.suites.command.outputs import Output, read_output
 from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
 from ci_bench.suites.command.selecting import BadOutput, Selection, select
 
-PEAK = "peak_rss"
 MOST_METRICS = 1000
 MOST_NAMES = 150
 SHOWN = 10
@@ -72,7 +72,7 @@ class CommandWorkload:
         peak = peak_bytes(argv, self._place(arm), timeout_s=options.timeout_s, exit_codes=options.exit_codes)
         self._context.progress(arm, 1, 1)
         taken = Launch(launch=self._context.launch, values=(float(peak),))
-        return Metric(name=PEAK, arm=arm, unit=Unit.BYTES, better=Better.LOWER, lane=Lane.COUNTERS, launches=(taken,))
+        return PEAK_RSS.of(arm, taken, lane=Lane.COUNTERS)
 
     def _read(self, arm: str, form: str) -> Selection:
         options, place, own = self._options, self._place(arm), self._own_file(arm)

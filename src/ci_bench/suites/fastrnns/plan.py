@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ci_bench.errors import BadConfig
+from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
@@ -11,8 +12,8 @@ from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compi
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
-FORWARD, BACKWARD = "forward_time", "backward_time"
-WHOLE = ("step_time", "device_time")
+FORWARD, BACKWARD = (part.name for part in STEP_PARTS[1:3])
+WHOLE = (STEP_TIME.name, DEVICE_TIME.name)
 """The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its parts."""
 
 

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from ci_bench.records.metrics import STEP_PARTS
+
 REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"
 """The check of how far quantised outputs are from unquantised ones."""
-TRAINING_PARTS = ("forward_time", "backward_time", "optimizer_time")
+TRAINING_PARTS = tuple(part.name for part in STEP_PARTS[1:])
 """What a training step is timed by where only the model is compiled."""
 
 

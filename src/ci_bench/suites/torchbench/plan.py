@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.documents import read_results
+from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
 from ci_bench.suites.base import Cache, Stage, StageKind
@@ -290,7 +291,7 @@ def _case(options: Options, prefix: str) -> Case:
     lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
     accuracy = ("accuracy", *lossy) if options.settings.measure is not Measure.PERFORMANCE else ()
     timed = options.settings.measure is not Measure.ACCURACY
-    times = ("step_time",) if timed else ()
+    times = (STEP_TIME.name,) if timed else ()
     refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
     name = prefix + NAME.sub("_", options.model)[-60:]
     setting = f"backend={options.backend},mode={options.mode},precision={options.precision}"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.errors import BadConfig
+from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
 from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Options, Precision, parse
@@ -63,7 +64,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("compiled", "refereed"), times=("step_time",), parity=True),
+        due=Due(checks=("compiled", "refereed"), times=(STEP_TIME.name,), parity=True),
     )
 
 

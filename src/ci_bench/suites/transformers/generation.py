@@ -16,9 +16,10 @@ from torch import Tensor
 from ci_bench.records.results import Check
 from ci_bench.suites.base import Mark, Part, Unsupported
 from ci_bench.suites.freshness import State, read_state, write_state
+from ci_bench.suites.transformers import FIRST_TOKEN, TOKEN
 from ci_bench.suites.transformers.agreement import Observation
 from ci_bench.suites.transformers.inputs import Batch, arguments_of, described
-from ci_bench.suites.transformers.options import FIRST_TOKEN, TIMED_AGREES, TOKEN, CacheKind, Options
+from ci_bench.suites.transformers.options import TIMED_AGREES, CacheKind, Options
 from ci_bench.suites.transformers.parts import Parts
 from ci_bench.suites.transformers.steps import check, nothing
 from ci_bench.suites.transformers.translate import forward_of, has_cuda_graphs
@@ -48,8 +49,8 @@ class Generation:
         options = parts.recipe.options
         self.items: int | None = options.batch_size * options.new_tokens
         self.parts: tuple[Part, ...] = (
-            Part(metric=FIRST_TOKEN, items=options.batch_size),
-            Part(metric=TOKEN, per=options.new_tokens - 1, items=options.batch_size),
+            Part(metric=FIRST_TOKEN.name, items=options.batch_size),
+            Part(metric=TOKEN.name, per=options.new_tokens - 1, items=options.batch_size),
         )
         self.compiler = parts.compiler
         self.model: Any = parts.model

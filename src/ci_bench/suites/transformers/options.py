@@ -10,14 +10,8 @@ from typing import Any
 
 REFERENCE_ARM = "eager"
 
-STEP_PARTS = ("zero_grad_time", "forward_time", "backward_time", "optimizer_time")
-"""The parts of a training step, in their order."""
-FIRST_TOKEN, TOKEN = "first_token_time", "token_time"
-"""The parts of a generation: the prompt up to the first token, and each token after it."""
 AGREES, TIMED_AGREES = "agrees", "timed_output_agrees"
 """The checks that two arms compute the same: of the first steps against fp64, and of the last timed step against the model."""
-PROCESS_VRAM = "process_vram"
-"""What the driver says that a process holds on its GPU (bytes): the allocator's reserve, the context, loaded kernels."""
 
 
 class Mode(StrEnum):

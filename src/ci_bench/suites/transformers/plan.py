@@ -10,18 +10,16 @@ from itertools import islice, product
 from typing import Any, ClassVar
 
 from ci_bench.errors import BadConfig
+from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
     AGREES,
     FIELDS,
-    FIRST_TOKEN,
-    PROCESS_VRAM,
     REFERENCE_ARM,
-    STEP_PARTS,
     TIMED_AGREES,
-    TOKEN,
     CacheKind,
     Candidate,
     Mode,
@@ -143,8 +141,8 @@ def _options(raw: Mapping[str, Any], candidate: Candidate | None) -> Options:
 def _case(options: Options, entry: str | None) -> Case:
     name = f"{entry}.{options.model.name}" if entry else options.model.name
     training, generation = options.mode is Mode.TRAINING, options.mode is Mode.GENERATION
-    times = (FIRST_TOKEN, TOKEN) if generation else ("step_time",)
-    parts = STEP_PARTS if training else ("step_time",) if generation else ()
+    times = (FIRST_TOKEN.name, TOKEN.name) if generation else (STEP_TIME.name,)
+    parts = tuple(part.name for part in STEP_PARTS) if training else (STEP_TIME.name,) if generation else ()
     return Case(
         id=f"transformers/{name}[{_point(options)}]",
         suite="transformers",
@@ -153,7 +151,7 @@ def _case(options: Options, entry: str | None) -> Case:
         arms=options.arms,
         reference=REFERENCE_ARM,
         due=Due(checks=_owed(options), times=times if options.speed else ()),
-        details=(*parts, PROCESS_VRAM),
+        details=(*parts, PROCESS_VRAM.name),
     )
 
 

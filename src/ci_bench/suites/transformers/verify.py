@@ -15,17 +15,18 @@ from typing import Any
 
 from torch import Tensor
 
-from ci_bench.records.results import Better, Check, Fact, Lane, Launch, Metric, Outcome, Unit
+from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
 from ci_bench.suites.base import Computed, Context, Evidence
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.flops import count_flops, peak_facts
 from ci_bench.suites.numerics import jolt_of
 from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.transformers import PROCESS_VRAM
 from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
-from ci_bench.suites.transformers.options import AGREES, PROCESS_VRAM, REFERENCE_ARM, Mode
+from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, is_out_of_memory, process_vram, sites_at_peak, told_sites
 from ci_bench.suites.transformers.steps import Observed, Training, nothing
 
@@ -96,10 +97,13 @@ class Verifier:
         for _ in range(SETTLING_CALLS):
             program.step(nothing)
         used, how = process_vram(device)
-        facts: dict[str, Fact] = {f"{PROCESS_VRAM}_found_{_plain(arm)}": how}
+        facts: dict[str, Fact] = {f"{PROCESS_VRAM.name}_found_{_plain(arm)}": how}
         if options.memory_timeline:
             facts |= self._timeline(arm, program)
-        return Evidence(metrics=() if used is None else (_bytes(PROCESS_VRAM, arm, used),), facts=facts)
+        if used is None:
+            return Evidence(facts=facts)
+        taken = Launch(launch=0, values=(float(used),))
+        return Evidence(metrics=(PROCESS_VRAM.of(arm, taken, lane=Lane.COUNTERS),), facts=facts)
 
     def _timeline(self, arm: str, program: Observed) -> dict[str, Fact]:
         """Record one steady step. The events are kept beside the results, the lines at the peak in them."""
@@ -207,11 +211,6 @@ def _unknown(arm: str, error: BaseException) -> Check:
         "the reference in fp64 does not fit into memory; take a smaller batch or a shorter sequence to have the arms compared"
     )
     return Check(name=AGREES, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
-
-
-def _bytes(name: str, arm: str, value: int) -> Metric:
-    taken = Launch(launch=0, values=(float(value),))
-    return Metric(name=name, arm=arm, unit=Unit.BYTES, better=Better.LOWER, lane=Lane.COUNTERS, launches=(taken,))
 
 
 def _plain(arm: str) -> str:

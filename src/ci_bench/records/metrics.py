@@ -1,0 +1,121 @@
+"""What is known of a metric by its name: what people call it, its unit and direction, which change matters, whether it gates.
+
+Declared here is what the engine measures in any suite; what a suite measures besides is declared by the suite (`METRICS` of its
+package, found by `suites.base.find_metrics`). A metric that nobody declared takes the policy's default threshold, gates, and is
+called by its name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
+
+COMPILATION = "compile_"
+"""What the names of latencies of compilation begin with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricKind:
+    """A declared metric.
+
+    `title` is what people read, `name` what documents hold. `threshold` is the smallest relative change that matters between
+    runs of two moments; `None` takes the policy's default. What does not gate is shown, and fails nothing in any suite.
+    """
+
+    name: str
+    title: str
+    unit: Unit
+    better: Better = Better.LOWER
+    threshold: float | None = None
+    gates: bool = True
+
+    def of(self, arm: str, launch: Launch, *, lane: Lane, calls: int = 1, items: int | None = None) -> Metric:
+        """One launch's series of this metric, of one arm."""
+        return Metric(
+            name=self.name, arm=arm, unit=self.unit, better=self.better, lane=lane, launches=(launch,), calls=calls, items=items
+        )
+
+
+def _time(name: str, title: str, threshold: float | None = 0.05, *, gates: bool = True) -> MetricKind:
+    return MetricKind(name=name, title=title, unit=Unit.SECONDS, threshold=threshold, gates=gates)
+
+
+def _peak(name: str, title: str, threshold: float) -> MetricKind:
+    return MetricKind(name=name, title=title, unit=Unit.BYTES, threshold=threshold)
+
+
+def _count(name: str, title: str) -> MetricKind:
+    return MetricKind(name=name, title=title, unit=Unit.COUNT, threshold=0.0)
+
+
+STEP_TIME = _time("step_time", "step time")
+DEVICE_TIME = _time("device_time", "device time", None)
+"""The step by the device's own clock, beside the host's."""
+
+STEP_PARTS = (
+    _time("zero_grad_time", "zeroing of gradients"),
+    _time("forward_time", "forward pass"),
+    _time("backward_time", "backward pass"),
+    _time("optimizer_time", "optimizer step"),
+)
+"""The parts of a training step, in their order."""
+
+COMPILE_COLD = _time("compile_cold", "cold compilation", 0.20)
+COMPILE_WARM = _time("compile_warm", "warm compilation", 0.20)
+COMPILE_PHASES = (
+    _time("compile_cold_dynamo", "cold compilation, Dynamo", None, gates=False),
+    _time("compile_cold_aot", "cold compilation, AOTAutograd", None, gates=False),
+    _time("compile_cold_inductor", "cold compilation, Inductor", None, gates=False),
+    _time("compile_cold_kernels", "cold compilation, kernels", None, gates=False),
+    _time("compile_cold_autotune", "cold compilation, autotuning", None, gates=False),
+)
+"""What a compilation from cold consists of, in the order of its phases; judged by their whole, `COMPILE_COLD`."""
+
+PEAK_ALLOCATED = _peak("peak_allocated", "peak allocated memory", 0.005)
+PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
+PEAK_RSS = _peak("peak_rss", "peak resident memory", 0.05)
+PEAKS = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_RSS)
+"""The first of these that a case has stands for its memory: by torch's allocator on a GPU, resident on the CPU."""
+
+GRAPHS = _count("graphs", "captured graphs")
+GRAPH_BREAKS = _count("graph_breaks", "graph breaks")
+RECOMPILES = _count("recompiles", "recompilations")
+FALLBACKS = _count("fallbacks", "frames left to eager")
+CUDAGRAPH_SKIPS = _count("cudagraph_skips", "skipped CUDA graphs")
+UNIQUE_GRAPH_BREAKS = MetricKind(name="unique_graph_breaks", title="distinct graph breaks", unit=Unit.COUNT, gates=False)
+OPS_CAPTURED = MetricKind(name="ops_captured", title="captured operations", unit=Unit.COUNT, better=Better.HIGHER, gates=False)
+"""A smaller model has fewer of them."""
+
+ENGINE: Mapping[str, MetricKind] = MappingProxyType(
+    {
+        kind.name: kind
+        for kind in (
+            STEP_TIME,
+            DEVICE_TIME,
+            *STEP_PARTS,
+            COMPILE_COLD,
+            COMPILE_WARM,
+            *COMPILE_PHASES,
+            *PEAKS,
+            GRAPHS,
+            GRAPH_BREAKS,
+            RECOMPILES,
+            FALLBACKS,
+            CUDAGRAPH_SKIPS,
+            UNIQUE_GRAPH_BREAKS,
+            OPS_CAPTURED,
+        )
+    }
+)
+"""What the engine measures in any suite, by name."""
+
+
+def duration(metric: str) -> MetricKind:
+    """The kind of a time by its name: a declared one, or a suite's own."""
+    return ENGINE.get(metric) or _time(metric, metric, None)
+
+
+def title_of(metric: str, kinds: Mapping[str, MetricKind] = ENGINE) -> str:
+    """What people call a metric; its name, where nobody declared it."""
+    return kinds[metric].title if metric in kinds else metric
