@@ -287,10 +287,16 @@ def test_a_threshold_for_no_metric_is_refused_unless_a_plugin_may_have_it(tmp_pa
 
 @pytest.mark.parametrize("kind", [kind for kind in find_metrics().values() if kind.gates], ids=lambda kind: kind.name)
 def test_every_declared_metric_that_gates_may_have_a_threshold(kind: MetricKind, tmp_path: Path) -> None:
-    config = load(f"schema_version: 1\nsuites: {{training_loss: [{{name: a}}]}}\npolicy: {{thresholds: {{{kind.name}: 7%}}}}\n", tmp_path)
+    config = load(
+        f"schema_version: 1\nsuites: {{training_loss: [{{name: a}}]}}\npolicy: {{thresholds: {{{kind.name}: 7%}}}}\n", tmp_path
+    )
     assert config.policy.threshold(suite="training_loss", metric=kind.name, paired=True) == 0.07
 
 
 def test_a_threshold_for_what_is_only_shown_is_refused(tmp_path: Path) -> None:
-    told = complaints("schema_version: 1\nsuites: {training_loss: [{name: a}]}\npolicy: {thresholds: {ops_captured: 7%}}\n", tmp_path)
-    assert told == ["ci-bench.yml:3: policy.thresholds.ops_captured: this metric is only shown, and fails nothing; leave its threshold out"]
+    told = complaints(
+        "schema_version: 1\nsuites: {training_loss: [{name: a}]}\npolicy: {thresholds: {ops_captured: 7%}}\n", tmp_path
+    )
+    assert told == [
+        "ci-bench.yml:3: policy.thresholds.ops_captured: this metric is only shown, and fails nothing; leave its threshold out"
+    ]

@@ -27,6 +27,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.metrics import title_of
 from ci_bench.records.outputs import OutputsFinding, Sameness, TensorError
 from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Outcome, Run, RunState, Source, Status, Unit
 
@@ -72,6 +73,7 @@ def pair(metric: str = "step_time", arm: str = "inductor", verdict: Verdict = Ve
         speedup=speedup,
         interval=bounds,
         items=16 if metric == "step_time" else None,
+        title=title_of(metric),
     )
 
 
@@ -209,11 +211,11 @@ def regressed() -> Comparison:
             checks=(check(), check("numeric_accuracy", Outcome.UNKNOWN, "no reference output")),
             parity=(parity(),),
         ),
-        case(HALF, Verdict.INCONCLUSIVE, pairs=(unclear, memory()), speedups=(speedup(1.48, 1.49),), reason="step_time is open"),
+        case(HALF, Verdict.INCONCLUSIVE, pairs=(unclear, memory()), speedups=(speedup(1.48, 1.49),), reason="step time is open"),
         headline="1 of 3 cases regressed: step time 8.2 % slower at worst.",
         findings=(
-            fail(Rule.REGRESSED, "step_time of inductor is 8.2 % slower, the threshold is 5 %", REVIEWS),
-            fail(Rule.REGRESSED, "peak_allocated of inductor is 11.5 % more, the threshold is 0.5 %", REVIEWS),
+            fail(Rule.REGRESSED, "step time of inductor is 8.2 % slower, the threshold is 5 %", REVIEWS),
+            fail(Rule.REGRESSED, "peak allocated memory of inductor is 11.5 % more, the threshold is 0.5 %", REVIEWS),
             fail(Rule.REGRESSED, "graphs of inductor went from 1 to 3", REVIEWS),
             Finding(
                 rule=Rule.CHECK_UNKNOWN, severity=Severity.WARN, message="numeric_accuracy: no reference output", case=REVIEWS
@@ -384,7 +386,7 @@ def paired_run() -> Comparison:
         case(
             REVIEWS,
             Verdict.REGRESSED,
-            reason=f"inductor step_time: {slower}",
+            reason=f"inductor step time: {slower}",
             pairs=(
                 turned(arm="eager", base=0.215),
                 turned(by=1.051, verdict=Verdict.REGRESSED, reason=slower, q=1e-6),
@@ -426,7 +428,7 @@ def paired_run() -> Comparison:
         ),
         headline="Failed: training_loss/reviews is 5.1 % slower (inductor step_time).",
         findings=(
-            fail(Rule.REGRESSED, f"inductor step_time: {slower}", REVIEWS),
+            fail(Rule.REGRESSED, f"inductor step time: {slower}", REVIEWS),
             Finding(rule=Rule.INCONCLUSIVE, severity=Severity.NOTE, message=f"inductor step_time: {unclear}", case=HALF),
         ),
         mode=BaselineMode.PAIRED,

@@ -33,7 +33,6 @@ from ci_bench.records.config import Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome
 from ci_bench.report import words
-from ci_bench.report.cells import INFORMATION
 from ci_bench.report.markdown import render_comment, render_report
 from ci_bench.report.rows import main_rows
 from ci_bench.report.summary import summary
@@ -133,12 +132,12 @@ class TestMarks:
     def test_a_time_without_history_is_uncalibrated_in_table_and_terminal(self):
         (row,) = main_rows(run(one(turned(calibrated=False))))
 
-        assert row.marks == ", uncalibrated"
-        assert "✅ unchanged, uncalibrated" in render_comment(run(one(turned(calibrated=False))))
+        assert row.marks == "uncalibrated"
+        assert "✅ unchanged (uncalibrated)" in render_comment(run(one(turned(calibrated=False))))
         assert main_rows(run(one(turned())))[0].marks == ""
 
     def test_unchanged_beyond_a_common_shift_says_so(self):
-        assert {row.marks for row in main_rows(common_shift())} == {", beyond the common shift"}
+        assert {row.marks for row in main_rows(common_shift())} == {"beyond the common shift"}
         still = replace(common_shift(), shifts=(replace(common_shift().shifts[0], verdict=Verdict.UNCHANGED),))
         assert {row.marks for row in main_rows(still)} == {""}
 
@@ -162,7 +161,7 @@ class TestDetails:
     def test_details_come_last_in_the_table_of_metrics_and_are_called_so(self):
         rows = table(render_comment(paired_run()), "Noise")
 
-        assert rows[-1][3] == "forward_time"
+        assert rows[-1][3] == "forward pass"
         assert rows[-1][0] == "❌ regressed (detail)"
         assert not any("(detail)" in row[0] for row in rows[:-1])
 
@@ -175,7 +174,7 @@ class TestInformation:
         assert main_rows(run(one(turned(), checks=(told,))))[0].word == "unchanged"
         assert main_rows(run(one(turned(), checks=(check(outcome=Outcome.FAIL),))))[0].word == "check failed"
         assert "<summary>Checks (2)</summary>" in comment
-        assert [row[0] for row in table(comment, "Check")[1:]] == ["✅ pass", f"{INFORMATION} fail (for information)"]
+        assert [row[0] for row in table(comment, "Check")[1:]] == ["✅ pass", "fail (for information)"]
 
     def test_facts_are_in_the_full_report_only(self):
         rows = table(render_report(paired_run()), "Fact")

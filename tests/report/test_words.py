@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from report_builders import REVIEWS, case, comparison, failed_cases, graphs, memory, pair, parity, passed, regressed, speedup
+from report_builders import REVIEWS, case, comparison, failed_cases, graphs, pair, parity, passed, regressed, speedup
 
 from ci_bench.records.comparison import AccuracyParity, Interval, Parity, Verdict
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit
@@ -117,12 +117,6 @@ def test_without_a_step_time_the_worst_duration_stands_for_the_case() -> None:
     row = main_rows(comparison(case(REVIEWS, Verdict.REGRESSED, pairs=pairs, speedups=()), headline="x"))[0]
     assert row.time is not None
     assert row.time.metric == "backward"
-
-
-def test_memory_tells_both_sides_only_where_it_changed() -> None:
-    assert words.peak(memory()) == "1.21 GiB"
-    assert words.peak(memory(Verdict.REGRESSED, head=1.45e9)) == "1.21 → 1.35 GiB, 12 % more"
-    assert words.peak(None) == "–"
 
 
 def test_the_run_is_good_only_without_failures_and_warnings() -> None:

@@ -1,22 +1,24 @@
 """The pull-request comment and the full report, in GitHub's Markdown.
 
-Owns the choice of rows and columns, the order of the parts, and the budget of a comment: each part is a block of whole rows,
+Owns the choice of rows, the order of the parts, and the budget of a comment: each part is a block of whole rows,
 cut from its end to a limit in UTF-16 units; every row is complete in itself, so that a cut leaves no table, fence or
-`<details>` open. How a value looks is in `cells`, the escaping in `text`.
+`<details>` open. Which columns there are is in `columns`, how a value
+looks in `cells`, the escaping in `text`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ci_bench.records.comparison import Comparison, Side
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Environment, Outcome
-from ci_bench.report import cells
+from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
-from ci_bench.report.cells import ICONS, fact
+from ci_bench.report.cells import ICONS, cell, fact
+from ci_bench.report.columns import Columns
 from ci_bench.report.rows import main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, code, fence, plain, row
@@ -30,6 +32,7 @@ _BETWEEN = "\x1f"
 
 Cells = Sequence[str]
 T = TypeVar("T", bound=Cells)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +83,13 @@ def listed(name: str, rows: Iterable[str], number: int, *, room: int | None, bet
     """A block of `number` rows, written out until they fill `room`."""
     written = tuple(filling(rows, room))
     return Block(name=name, rows=written, between=between, more=number - len(written))
+
+
+def drawn(name: str, columns: Columns[R], items: Sequence[R], *, room: int | None = None) -> Block:
+    """A table of these columns, a row for each item."""
+    cells = [cell(column) for column in columns]
+    rows = ([draw(item) for draw in cells] for item in items)
+    return table(name, [column.title for column in columns], rows, len(items), room=room)
 
 
 def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> Block:
@@ -135,26 +145,6 @@ def _cut(block: Block, limit: int) -> Block:
     return block
 
 
-_MAIN_HEADERS = ("Verdict", "Case", "Arm", "Step time", "Change", "Speedup over reference", "Loss parity", "Peak memory")
-_METRIC_HEADERS = (
-    *("Verdict", "Case", "Arm", "Metric", "Base", "Head", "Change", "Interval", "Samples"),
-    *("Noise", "Resolvable", "q", "Reason"),
-)
-_ARM_HEADERS = ("Case", "Arm", "Reference", "Metric", "Reference ÷ arm", "Interval", "Base", "Changed by head")
-_AVERAGE_HEADERS = (
-    *("Suite", "Setting", "Arm", "Cases", "Pass", "Speedup over reference"),
-    *("Compile, cold cache", "Compression of memory", "Besides"),
-)
-_FACT_HEADERS = ("Case", "Fact", "Value")
-_PARITY_HEADERS = (
-    *("Verdict", "Case", "Arm", "Tier", "Masks", "Steps", "Distance", "First step out"),
-    *("Accuracy", "`training_loss.py` rule", "Detail"),
-)
-_OUTPUTS_HEADERS = ("Verdict", "Case", "Arm", "Tensors", "Detail")
-_CHECK_HEADERS = ("Outcome", "Case", "Arm", "Check", "Detail")
-_UNCLEAR_HEADERS = ("Verdict", "Case", "Base", "Head", "Reason")
-
-
 def findings(comparison: Comparison, *, shown: int | None) -> Block:
     """What turns the run red or yellow, the first `shown` of it; the rest is counted.
 
@@ -185,7 +175,7 @@ def together(comparison: Comparison) -> Block:
 def main(comparison: Comparison, *, shown: int | None, room: int | None) -> tuple[Block, Block]:
     """The main table, and behind a line to click on the rows after the first `shown`."""
     rows = main_rows(comparison)
-    block = table("rows of the main table", _MAIN_HEADERS, (cells.main(row) for row in rows), len(rows), room=room)
+    block = drawn("rows of the main table", columns.MAIN, rows, room=room)
     first, rest = block.rows[:shown], block.rows[len(block.rows[:shown]) :]
     more = Block(name="further rows of the main table", head=block.head, rows=rest, more=block.more)
     visible = Block(name=block.name, head=block.head if first else "", rows=first)
@@ -194,26 +184,24 @@ def main(comparison: Comparison, *, shown: int | None, room: int | None) -> tupl
 
 def metrics(comparison: Comparison, *, room: int | None) -> Block:
     """Every metric of every arm; parts of what is judged as a whole come last."""
-    found = worst_pairs(comparison)
-    return _details("metrics", "All metrics", found, headers=_METRIC_HEADERS, cells_of=cells.metric, room=room)
+    return _details("metrics", "All metrics", columns.METRICS, worst_pairs(comparison), room=room)
 
 
 def arms(comparison: Comparison, *, room: int | None) -> Block:
     """Every arm against the reference arm of its own run: speedups and compression ratios."""
     found = [(case, speedup) for case in worst_first(comparison.cases) for speedup in case.speedups]
-    return _details("arms", "Arms against their reference", found, headers=_ARM_HEADERS, cells_of=cells.arm, room=room)
+    return _details("arms", "Arms against their reference", columns.ARMS, found, room=room)
 
 
 def means(comparison: Comparison, *, room: int | None) -> Block:
     """Pass rate, speedup, compile time and compression over the cases that both sides have, by suite, setting and arm."""
-    found = [(one,) for one in averages(comparison)]
-    return _details("means over cases", "Means over cases", found, headers=_AVERAGE_HEADERS, cells_of=cells.averages, room=room)
+    return _details("means over cases", "Means over cases", columns.MEANS, averages(comparison), room=room)
 
 
 def parities(comparison: Comparison, *, room: int | None) -> Block:
     """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
     found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
-    return _details("rows on loss parity", "Loss parity", found, headers=_PARITY_HEADERS, cells_of=cells.parity, room=room)
+    return _details("rows on loss parity", "Loss parity", columns.PARITY, found, room=room)
 
 
 def outputs(comparison: Comparison, *, room: int | None) -> Block:
@@ -222,7 +210,7 @@ def outputs(comparison: Comparison, *, room: int | None) -> Block:
     found = sorted(there, key=lambda item: outputs_mood(item[1]))
     changed = sum(finding.verdict is Sameness.CHANGED for _, finding in found)
     title = f"What head computes beside base, {changed:,} changed" if changed else "What head computes beside base"
-    return _details("rows on outputs", title, found, headers=_OUTPUTS_HEADERS, cells_of=cells.outputs, room=room)
+    return _details("rows on outputs", title, columns.OUTPUTS, found, room=room)
 
 
 def checks(comparison: Comparison, *, room: int | None) -> Block:
@@ -230,26 +218,19 @@ def checks(comparison: Comparison, *, room: int | None) -> Block:
     found = sorted(((case, c) for case in comparison.cases for c in case.checks), key=lambda item: check_rank(item[1]))
     failed = sum(check.outcome is Outcome.FAIL and not check.informative for _, check in found)
     title = f"Checks, {failed:,} failed" if failed else "Checks"
-    return _details("checks", title, found, headers=_CHECK_HEADERS, cells_of=cells.check, room=room)
+    return _details("checks", title, columns.CHECKS, found, room=room)
 
 
 def unclear(comparison: Comparison, *, room: int | None) -> Block:
     """Cases that end without a comparison of figures, each with its reason."""
-    found = [(case,) for case in unclear_cases(comparison)]
-    return _details(
-        "cases without a clear answer",
-        "Cases without a clear answer",
-        found,
-        headers=_UNCLEAR_HEADERS,
-        cells_of=cells.unclear,
-        room=room,
-    )
+    name = "cases without a clear answer"
+    return _details(name, name.capitalize(), columns.UNCLEAR, unclear_cases(comparison), room=room)
 
 
 def facts(comparison: Comparison) -> Block:
     """What is known of the cases that no verdict depends on, such as the number of parameters."""
     found = [(case, name, value) for case in comparison.cases for name, value in case.facts.items()]
-    return _details("facts of cases", "Facts of the cases", found, headers=_FACT_HEADERS, cells_of=cells.case_fact, room=None)
+    return _details("facts of cases", "Facts of the cases", columns.FACTS, found, room=None)
 
 
 def notes(comparison: Comparison, *, room: int | None) -> Block:
@@ -283,17 +264,9 @@ def reproduce(comparison: Comparison, *, room: int | None) -> Block:
     return _summarised(listed("commands", rows, len(commands), room=room, between="\n\n"), "Run a case again")
 
 
-def _details(
-    name: str,
-    title: str,
-    found: Sequence[tuple[Any, ...]],
-    *,
-    headers: Sequence[str],
-    cells_of: Callable[..., Sequence[str]],
-    room: int | None,
-) -> Block:
+def _details(name: str, title: str, columns: Columns[R], found: Sequence[R], *, room: int | None) -> Block:
     """A table behind a line to click on: a row for each thing found, written until they fill the room."""
-    return _summarised(table(name, headers, (cells_of(*one) for one in found), len(found), room=room), title)
+    return _summarised(drawn(name, columns, found, room=room), title)
 
 
 def _summarised(block: Block, title: str) -> Block:

@@ -44,7 +44,7 @@ def _case(charts: CaseCharts) -> Iterator[tuple[str, "Figure"]]:
         height = 1.6 + 0.55 * len(sampled.series)
         yield (
             _slug(sampled.metric),
-            _figure(_spread(sampled), _order(sampled), title=f"{charts.id}: {sampled.metric}", height=height),
+            _figure(_spread(sampled), _order(sampled), title=f"{charts.id}: {sampled.title}", height=height),
         )
     for dots in charts.dots:
         yield _slug(dots.title), _figure(_dots(dots), title=f"{charts.id}: {dots.title}", height=1.4 + 0.32 * len(dots.rows))

@@ -34,10 +34,10 @@ class Row:
 
     @property
     def marks(self) -> str:
-        """What the word must not hide, as the end of its cell."""
-        unknown = ", uncalibrated" if self.time and self.time.calibrated is False else ""
-        beyond = ", beyond the common shift" if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED else ""
-        return unknown + beyond
+        """What the word must not hide."""
+        unknown = "uncalibrated" if self.time and self.time.calibrated is False else ""
+        beyond = "beyond the common shift" if self.apart and self.time and self.time.verdict is Verdict.UNCHANGED else ""
+        return ", ".join(mark for mark in (unknown, beyond) if mark)
 
 
 def outcome_mood(comparison: Comparison) -> Mood:

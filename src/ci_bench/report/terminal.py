@@ -11,27 +11,22 @@ from rich.text import Text
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Verdict
 from ci_bench.records.config import Severity
+from ci_bench.report.columns import MAIN, Column
 from ci_bench.report.rows import Row, main_rows, outcome_mood, worst_first
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
 from ci_bench.report.words import (
     Mood,
-    both_sides,
-    change,
-    change_interval,
     distance,
-    mood,
     parity,
     parity_mood,
-    peak,
-    speedup,
     trainings,
 )
 
 _MARKS = {Mood.BAD: "✘", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
 _STYLES = {Mood.BAD: "bold red", Mood.UNSURE: "yellow", Mood.NEW: "cyan", Mood.BETTER: "green", Mood.GOOD: "green"}
 _SEVERITY_MOODS = {Severity.FAIL: Mood.BAD, Severity.WARN: Mood.UNSURE}
-_COLUMNS = (("", 14), ("Step time", 16), ("Change", 17), ("Speedup", 9), ("Peak memory", 16))
+_COLUMNS = tuple(column for column in MAIN if column.width)
 _SHOWN_CASES = 30
 _SHOWN_FINDINGS = 10
 
@@ -85,35 +80,30 @@ def _heading(rows: list[Row]) -> Table:
 
 def _marks(rows: list[Row]) -> str:
     """The marks of all arms of a case, each once."""
-    return "".join(dict.fromkeys(row.marks for row in rows))
+    return "".join(f", {marks}" for marks in dict.fromkeys(row.marks for row in rows) if marks)
 
 
 def _arms_table(rows: list[Row]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
-    for name, width in _COLUMNS:
-        table.add_column(name, width=width, overflow="fold")
+    for column in _COLUMNS:
+        table.add_column(column.title, width=column.width, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style) for cell, style in _arm_cells(row)))
+        table.add_row(*(_cell(column, row) for column in _COLUMNS))
     return table
 
 
-def _arm(row: Row) -> str:
-    """The arm, as much of it as two lines hold: of a long one, such as the path of a function, the end tells most."""
-    name, width = clean(row.arm or UNKNOWN, cap=200), 2 * _COLUMNS[0][1]
-    return name if len(name) <= width else f"…{name[1 - width :]}"
+def _cell(column: Column[Row], row: Row) -> Text:
+    """What a column says, and under it what is said beside it."""
+    note = column.note(row) if column.note else ""
+    lines = [column.text(row), *([note] if note else [])]
+    how = column.mood(row) if column.mood else None
+    return Text("\n".join(_short(line, 2 * column.width) for line in lines), "" if how is None else _STYLES[how])
 
 
-def _arm_cells(row: Row) -> list[tuple[str, str]]:
-    spread = change_interval(row.time) if row.time else UNKNOWN
-    moved = change(row.time) if row.time else UNKNOWN
-    against = "" if row.speedup is None else f"\nvs {clean(row.speedup.reference, cap=20)}"
-    return [
-        (_arm(row) + against, ""),
-        (both_sides(row.time) if row.time else UNKNOWN, ""),
-        (moved if spread == UNKNOWN else f"{moved}\n{spread}", _STYLES[mood(row.time.verdict)] if row.time else ""),
-        (UNKNOWN if row.speedup is None else speedup(row.speedup).replace(", ", "\n"), ""),
-        (peak(row.memory).replace(", ", "\n"), ""),
-    ]
+def _short(text: str, width: int) -> str:
+    """As much as two lines hold: of a long name, such as the path of a function, the end tells most."""
+    shown = clean(text, cap=200)
+    return shown if len(shown) <= width else f"…{shown[1 - width :]}"
 
 
 def _print_parity(comparison: Comparison, console: Console) -> None:

@@ -14,6 +14,7 @@ from ci_bench.records.metrics import COMPILATION, STEP_TIME
 from ci_bench.records.results import CaseResult, Launch, Metric, SideName
 from ci_bench.records.units import TIMES
 from ci_bench.report.charts.values import Material, SampleChart, SampleSeries, axis, short
+from ci_bench.report.columns import title_of
 
 _FEWEST = 2
 
@@ -67,6 +68,7 @@ def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleCh
     by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
     chart = SampleChart(
         metric=name,
+        title=next((title_of(pair) for pair in case.pairs if pair.metric == name), name),
         unit=unit,
         better=found[0][2].better,
         series=tuple(by_arm),

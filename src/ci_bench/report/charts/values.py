@@ -79,6 +79,7 @@ class SampleChart:
     """One metric of one case: every side and arm. `starts` is where each launch but the first begins."""
 
     metric: str
+    title: str
     unit: str
     better: str
     series: tuple[SampleSeries, ...]

@@ -4,21 +4,21 @@ The table has one row for each arm of each case, worst first. One case is its ta
 it was measured, its log, its command.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from statistics import median
+from typing import TypeVar
 
-from ci_bench.records.comparison import CaseComparison, Comparison, Pair, ParityFinding, Summary
-from ci_bench.records.results import CaseResult, Fact, SideName, Unit
-from ci_bench.report import words
+from ci_bench.records.comparison import CaseComparison, Comparison, Pair
+from ci_bench.records.results import CaseResult, Fact, SideName
+from ci_bench.report import columns, words
 from ci_bench.report.charts.samples import Sides
+from ci_bench.report.columns import Columns, Kind, of_one_case
 from ci_bench.report.html.markup import Child, Html, join, lines, tag
-from ci_bench.report.html.tables import fact, figure, folded, identifier, scrolling, table, titled, word
+from ci_bench.report.html.tables import drawer, drawn, fact, folded, identifier, scrolling, table, titled, word
 from ci_bench.report.rows import Row, main_rows
-from ci_bench.report.text import UNKNOWN, count, interval, quantity, rate, ratio
+from ci_bench.report.text import UNKNOWN, count
 from ci_bench.report.words import Mood, check_rank
-
-_HEADERS = ("Verdict", "Case", "Arm", "Step time", "Change", "Interval", "Speedup", "Loss parity", "Peak memory")
 
 
 def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
@@ -26,7 +26,8 @@ def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
     rows = main_rows(comparison)
     if not rows:
         return tag("p", "No case was planned or measured.", class_="empty")
-    heads = (tag("th", tag("button", name, type="button"), scope="col", aria_sort="none") for name in _HEADERS)
+    titles = (tag("button", column.title, type="button") for column in columns.MAIN)
+    heads = (tag("th", title, scope="col", aria_sort="none") for title in titles)
     body = tag("tbody", *(_row(row, anchors[row.case.id]) for row in rows))
     caption = tag(
         "caption", "One row for each arm of each case, the worst first. Speedup is reference ÷ arm: above 1× is better."
@@ -53,76 +54,27 @@ def _choice(title: str, column: str, values: list[str]) -> Html:
 
 
 def _row(row: Row, anchor: str) -> Html:
-    known = words.parity(row.parity) if row.parity else UNKNOWN
-    spread = words.change_interval(row.time) if row.time else UNKNOWN
-    mood = row.mood.name.lower()
-    cells = (
-        tag("td", word(row.word, mood), _marks(row), data_sort=str(int(row.mood)), data_filter=row.word, class_=mood),
-        tag("td", tag("a", identifier(row.case.id), href=f"#{anchor}"), data_filter=row.case.suite),
-        tag("td", identifier(row.arm) if row.arm else UNKNOWN),
-        tag("td", figure(_step_time(row.time)), data_sort=_median(row.time)),
-        tag("td", figure(words.change(row.time)) if row.time else UNKNOWN, data_sort=_growth(row.time)),
-        tag("td", figure(spread), data_sort=_growth(row.time) if spread != UNKNOWN else None),
-        tag(
-            "td",
-            words.speedup(row.speedup) if row.speedup else ratio(None),
-            data_sort=f"{row.speedup.speedup:.5g}" if row.speedup else None,
-        ),
-        tag("td", word(known, words.parity_mood(row.parity).name.lower()) if row.parity else UNKNOWN),
-        tag("td", _memory(row.memory), data_sort=_median(row.memory)),
-    )
+    """A row of `columns.MAIN`; the case leads to its place in the page."""
+    cells = []
+    for column in columns.MAIN:
+        shown = drawer(column)(row)
+        content = tag("a", shown, href=f"#{anchor}") if column.kind is Kind.ID else shown
+        key = column.key(row) if column.key else None
+        cells.append(
+            tag(
+                "td",
+                content,
+                data_sort=None if key is None else f"{key:.6g}",
+                data_filter=column.group(row) if column.group else None,
+                class_=row.mood.name.lower() if column is columns.MAIN[0] else None,
+            )
+        )
     return tag("tr", *cells, data_case=anchor, data_bad=row.mood is Mood.BAD)
 
 
-def _marks(row: Row) -> Html | None:
-    """What the word must not hide, under it."""
-    return tag("div", row.marks.removeprefix(", "), class_="muted") if row.marks else None
-
-
-def _memory(pair: Pair | None) -> Html:
-    """Both sides, and the change under them."""
-    parts = [figure(part) for part in words.peak(pair).split(", ")]
-    return join((parts[0], *(tag("div", part) for part in parts[1:])))
-
-
-def _step_time(pair: Pair | None) -> str:
-    if pair is None:
-        return UNKNOWN
-    return words.both_sides(pair) if pair.metric == "step_time" else f"{pair.metric} {words.both_sides(pair)}"
-
-
-def _median(pair: Pair | None) -> str | None:
-    side = (pair.head or pair.base) if pair else None
-    return f"{side.median:.6g}" if side else None
-
-
-def _growth(pair: Pair | None) -> str | None:
-    """How much worse it became; a count by its difference."""
-    if pair is None:
-        return None
-    if pair.unit is Unit.COUNT and pair.base and pair.head:
-        return f"{pair.head.median - pair.base.median:.6g}"
-    return f"{1 / pair.speedup - 1:.6g}" if pair.speedup else None
-
-
-_METRICS = ("Metric", "Arm", "Verdict", "Base", "Head", "Change", "Interval", "Samples", "Noise", "Resolvable", "q", "Reason")
-_SPEEDUPS = ("Arm", "Reference", "Metric", "Reference ÷ arm", "Interval", "On base", "Changed by head")
-_PARITY = (
-    "Arm",
-    "Parity",
-    "Tier",
-    "Masks",
-    "Steps",
-    "Distance",
-    "First step out",
-    "Accuracy",
-    "training_loss.py’s rule",
-    "Detail",
-)
-_CHECKS = ("Check", "Arm", "Outcome", "Detail")
-_OUTPUTS = ("Arm", "Beside base", "Tensors", "Detail")
-_WORST = ("Tensor", "Off by", "Rounding explains", "Fault")
 _LOG_LINES = 60
+
+T = TypeVar("T")
 
 
 def case_fold(case: CaseComparison, *, anchor: str, number: int, mood: Mood, shown: str, opened: bool) -> Html:
@@ -142,11 +94,11 @@ def case_parts(case: CaseComparison, sides: Sides, *, anchor: str) -> Html:
             *(tag("p", word("base side", "unsure"), " ", fault) for fault in case.base_faults),
             _reproduce(case, anchor),
             charts,
-            titled("Metrics", table("Metrics", _METRICS, _metrics(case), names=2)),
-            titled("Arms against their reference", table("Arms", _SPEEDUPS, _speedups(case))),
-            titled("Loss parity", table("Loss parity", _PARITY, map(_parity, words.trainings(case)))),
+            titled("Metrics", _table("Metrics", columns.METRICS, case, _ranked(case))),
+            titled("Arms against their reference", _table("Arms", columns.ARMS, case, case.speedups)),
+            titled("Loss parity", _table("Loss parity", columns.PARITY, case, words.trainings(case))),
             _outputs(case),
-            titled("Checks", table("Checks", _CHECKS, _checks(case))),
+            titled("Checks", _table("Checks", columns.CHECKS, case, sorted(case.checks, key=check_rank))),
             _machine(sides),
             _facts(case),
             _log(case),
@@ -158,57 +110,13 @@ def _status(status: object) -> str:
     return "not there" if status is None else str(status).replace("_", " ")
 
 
-def _metrics(case: CaseComparison) -> Iterator[tuple[Child, ...]]:
-    ranked = sorted(case.pairs, key=lambda pair: (pair.detail, words.WORST_FIRST.index(pair.verdict)))
-    for pair in ranked:
-        verdict = word(pair.verdict, words.mood(pair.verdict).name.lower())
-        yield (
-            tag("td", pair.metric, " (detail)" if pair.detail else None),
-            identifier(pair.arm),
-            verdict,
-            figure(_side(pair.base, pair)),
-            figure(_side(pair.head, pair)),
-            figure(words.change(pair)),
-            figure(words.change_interval(pair)),
-            figure(words.samples(pair)),
-            figure(words.noise(pair)),
-            figure(words.fine(pair.resolvable)),
-            figure(words.discovery(pair)),
-            pair.reason,
-        )
+def _table(label: str, shown: Columns[tuple[CaseComparison, T]], case: CaseComparison, items: Iterable[T]) -> Html | None:
+    """A table about one case."""
+    return drawn(label, of_one_case(shown), ((case, item) for item in items), names=2)
 
 
-def _side(side: Summary | None, pair: Pair) -> str:
-    shown = quantity(side.median if side else None, pair.unit)
-    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.median <= 0:
-        return shown
-    return f"{shown} ({rate(pair.items / side.median)})"
-
-
-def _speedups(case: CaseComparison) -> Iterator[tuple[Child, ...]]:
-    for found in case.speedups:
-        earlier = UNKNOWN if found.base_speedup is None else ratio(found.base_speedup)
-        names = (identifier(found.arm), identifier(found.reference), found.metric)
-        yield (*names, ratio(found.speedup), interval(found.interval), earlier, words.speedup_change(found))
-
-
-def _parity(found: ParityFinding) -> tuple[Child, ...]:
-    first = UNKNOWN if found.first_step is None else f"{count(found.first_step)} ({found.signal or 'unknown'})"
-    accuracy = found.accuracy
-    accurate = UNKNOWN if accuracy is None else f"{accuracy.reference * 100:.1f} → {accuracy.candidate * 100:.1f} %"
-    rule = UNKNOWN if found.seed_rule is None else found.seed_rule.detail
-    return (
-        identifier(found.arm),
-        word(words.parity(found), words.parity_mood(found).name.lower()),
-        found.tier or UNKNOWN,
-        (found.masks or UNKNOWN).replace("_", " "),
-        count(found.steps),
-        words.distance(found),
-        first,
-        accurate,
-        rule,
-        found.detail,
-    )
+def _ranked(case: CaseComparison) -> list[Pair]:
+    return sorted(case.pairs, key=lambda pair: (pair.detail, words.WORST_FIRST.index(pair.verdict)))
 
 
 def _outputs(case: CaseComparison) -> Html | None:
@@ -217,21 +125,7 @@ def _outputs(case: CaseComparison) -> Html | None:
     if found is None:
         return None
     title = "What head computes beside base"
-    shown = word(words.outputs(found), words.outputs_mood(found).name.lower())
-    whole = table(title, _OUTPUTS, [(identifier(found.arm), shown, count(found.tensors), found.detail)])
-    rows = ((identifier(one.name), _error(one.error), _error(one.allowed), one.fault) for one in found.worst)
-    return titled(title, whole, table("The worst tensors", _WORST, rows) if found.worst else None)
-
-
-def _error(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.3g}"
-
-
-def _checks(case: CaseComparison) -> Iterator[tuple[Child, ...]]:
-    for found in sorted(case.checks, key=check_rank):
-        mood = words.check_mood(found).name.lower()
-        remark = " for information" if found.informative else None
-        yield found.name, identifier(found.arm), tag("td", word(found.outcome, mood), remark), found.detail
+    return titled(title, _table(title, columns.OUTPUTS, case, [found]), drawn("The worst tensors", columns.TENSORS, found.worst))
 
 
 def _machine(sides: Sides) -> Html | None:

@@ -60,7 +60,7 @@
       ],
     });
     const note = rows.some((one) => one.interval) ? "A stroke is a sample, a thick one the median, a bar the judged interval." : "A stroke is a sample, a thick one the median.";
-    return figure("spread", `${chart.metric}: spread of the samples`, [], note, `In ${chart.unit}. ${said(chart)}`, options);
+    return figure("spread", `${chart.title}: spread of the samples`, [], note, `In ${chart.unit}. ${said(chart)}`, options);
   }
 
   /* The samples in the order taken; a dashed line is where a new launch begins. */
@@ -80,7 +80,7 @@
     const cut = rows.reduce((sum, one) => sum + one.left_out, 0);
     const reasons = [...new Set(rows.flatMap((one) => one.doubts))].slice(0, 3).join("; ");
     const note = [reasons && `Doubtful: ${reasons}.`, cut && `${cut} further samples are not drawn.`].filter(Boolean).join(" ");
-    return figure("order", `${chart.metric}: samples in the order taken`, [...named(rows), ...ringed], note, `In ${chart.unit}. ${said(chart)}`, options);
+    return figure("order", `${chart.title}: samples in the order taken`, [...named(rows), ...ringed], note, `In ${chart.unit}. ${said(chart)}`, options);
   }
 
   /* Medians of base and head beside each other, metric by metric. */

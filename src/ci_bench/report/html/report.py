@@ -3,22 +3,23 @@
 Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through the page's packed data.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, Side
 from ci_bench.records.config import Severity
-from ci_bench.report.averages import Mean, averages
+from ci_bench.report import columns
+from ci_bench.report.averages import averages
 from ci_bench.report.charts.overview import case_charts, change_chart
 from ci_bench.report.charts.samples import rows_of
 from ci_bench.report.charts.values import Density, Material, density
 from ci_bench.report.html.cases import case_fold, case_parts, case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
-from ci_bench.report.html.tables import fact, folded, identifier, table, word
+from ci_bench.report.html.tables import drawn, fact, folded, identifier, table, word
 from ci_bench.report.rows import Row, main_rows, outcome_mood
 from ci_bench.report.summary import summary
-from ci_bench.report.text import UNKNOWN, clean, count, joined, percent, ratio, seconds
+from ci_bench.report.text import UNKNOWN, clean, percent
 from ci_bench.report.words import Mood
 
 NOTHING = Material()
@@ -130,7 +131,12 @@ def _side(side: Side) -> tuple[str, ...]:
 
 def _thresholds(comparison: Comparison) -> Html | None:
     """The thresholds that were in force, as the judged metrics tell."""
-    pairs = [(case.suite, pair.metric, pair.threshold) for case in comparison.cases for pair in case.pairs if not pair.detail]
+    pairs = [
+        (case.suite, columns.title_of(pair), pair.threshold)
+        for case in comparison.cases
+        for pair in case.pairs
+        if not pair.detail
+    ]
     rows = [(suite, metric, percent(threshold)) for suite, metric, threshold in dict.fromkeys(pairs)]
     return folded(
         f"Thresholds in force ({len(rows):,})",
@@ -150,33 +156,8 @@ def _changes(comparison: Comparison) -> Html | None:
 
 def _means(comparison: Comparison) -> Html | None:
     """Pass rate, speedup, compile time and compression over the cases of each suite, setting and arm, base to head."""
-    headers = (
-        "Suite",
-        "Setting",
-        "Arm",
-        "Cases",
-        "Pass",
-        "Speedup over reference",
-        "Compile, cold cache",
-        "Compression of memory",
-    )
-    rows = (
-        (
-            *(found.suite, identifier(found.setting) if found.setting else UNKNOWN, identifier(found.arm), count(found.cases)),
-            *(_mean(found.passing, percent), _mean(found.speedup, ratio)),
-            *(_mean(found.compile_cold_s, seconds), _mean(found.compression, ratio)),
-        )
-        for found in averages(comparison)
-    )
-    shown = table("Means over cases", headers, rows, names=4)
+    shown = drawn("Means over cases", columns.MEANS, averages(comparison), names=4)
     return join((tag("h2", "Means over cases"), shown)) if shown else None
-
-
-def _mean(found: Mean, form: Callable[[float | None], str]) -> str:
-    if found.head is None:
-        return UNKNOWN
-    figures = form(found.head) if found.base is None else joined(form(found.base), " → ", form(found.head))
-    return f"{figures} ({count(found.cases)})"
 
 
 def _packed(case: CaseComparison, material: Material, anchor: str, drawn: Density) -> dict[str, Any]:

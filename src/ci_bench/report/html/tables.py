@@ -1,13 +1,17 @@
 """Tables of the HTML report: rows of texts in, one element out. Columns that nothing is known about are left out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from typing import TypeVar
 
 from ci_bench.records.results import Fact
+from ci_bench.report import columns
+from ci_bench.report.columns import Column, Columns, Kind
 from ci_bench.report.html.markup import Child, Html, join, tag
-from ci_bench.report.text import UNKNOWN, bytes_
+from ci_bench.report.text import UNKNOWN
 
 Row = Sequence[Child]
+T = TypeVar("T")
 
 
 def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int = 1) -> Html | None:
@@ -19,6 +23,30 @@ def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int
     head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in kept)))
     body = tag("tbody", *(tag("tr", *(cell(row[index]) for index in kept)) for row in every))
     return scrolling(label, tag("table", head, body))
+
+
+def drawn(label: str, shown: Columns[T], items: Iterable[T], *, names: int = 1) -> Html | None:
+    """A table of these columns, a row for each item; `None` without items."""
+    cells = [drawer(column) for column in shown]
+    return table(label, [column.title for column in shown], ([draw(item) for draw in cells] for item in items), names=names)
+
+
+def drawer(column: Column[T]) -> Callable[[T], Child]:
+    """Draws what the cells of a column hold: the text, and what is said beside it under it."""
+    form, form_of_note = _FORMS[column.kind], _FORMS[column.note_kind]
+    text, mood, note = column.text, column.mood, column.note
+    coloured = column.kind is Kind.WORDS
+
+    def draw(item: T) -> Child:
+        words = text(item)
+        if words == UNKNOWN:
+            return UNKNOWN
+        how = mood(item) if coloured and mood is not None else None
+        shown = form(words) if how is None else word(words, how.name.lower())
+        aside = note(item) if note is not None else ""
+        return join((shown, tag("div", form_of_note(aside), class_="muted"))) if aside else shown
+
+    return draw
 
 
 def cell(content: Child) -> Html:
@@ -47,6 +75,15 @@ def identifier(text: str) -> Html:
     return tag("span", text, class_="id")
 
 
+_FORMS: dict[Kind, Callable[[str], Child]] = {
+    Kind.WORDS: str,
+    Kind.FIGURES: figure,
+    Kind.NAME: identifier,
+    Kind.ID: identifier,
+    Kind.PROSE: str,
+}
+
+
 def folded(title: str, *content: Child) -> Html | None:
     """What is only looked up, behind a line to open; nothing for no content."""
     kept = [one for one in content if one is not None]
@@ -61,10 +98,4 @@ def titled(title: str, *content: Child) -> Html | None:
 
 def fact(field: str, value: Fact) -> str:
     """A property of a machine or a case, as text."""
-    if value is None or isinstance(value, bool):
-        return {None: UNKNOWN, True: "yes", False: "no"}[value]
-    if isinstance(value, str):
-        return value
-    if field.endswith("_bytes"):
-        return bytes_(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    return columns.fact(field, value)[0]

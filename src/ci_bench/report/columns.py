@@ -1,0 +1,424 @@
+"""Every column of every table of a report, once: its title, what it says of a row, and what kind of text that is.
+
+The renderers draw a column each in their own way: Markdown (`markdown`), HTML (`html.tables`), the terminal (`terminal`). A new
+column is a line here. What comes out of a document is a `NAME` or `PROSE`, which renderers escape; words and figures are ours.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Generic, TypeVar
+
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.outputs import OutputsFinding, TensorError
+from ci_bench.records.results import Check, Fact, Status, Unit
+from ci_bench.report import words
+from ci_bench.report.averages import Averages, Mean
+from ci_bench.report.rows import Row
+from ci_bench.report.text import UNKNOWN, bytes_, count, interval, joined, percent, quantity, rate, ratio, seconds
+from ci_bench.report.words import Mood
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """What kind of text a column holds."""
+
+    WORDS = auto()
+    """Our own words: a verdict, a tier."""
+    FIGURES = auto()
+    """Numbers with their units, which a narrow column must not tear apart."""
+    NAME = auto()
+    """A name from outside: an arm, a metric, a check."""
+    ID = auto()
+    """A name that may be longer than others: a case's."""
+    PROSE = auto()
+    """A text that may hold anything."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column(Generic[T]):
+    """One column over rows of type `T`.
+
+    `text` is what a cell says, `UNKNOWN` where nothing is known; `note` what is said beside or under it, of the kind `note_kind`,
+    empty for nothing. `mood` gives a sign and a colour, `strong` stresses, `key` sorts (by the text without it), and `group` is
+    what a reader filters by. `width` is that of the terminal's column, in characters; 0 leaves it out there.
+    """
+
+    title: str
+    text: Callable[[T], str]
+    kind: Kind = Kind.FIGURES
+    mood: Callable[[T], Mood | None] | None = None
+    note: Callable[[T], str] | None = None
+    note_kind: Kind = Kind.FIGURES
+    strong: Callable[[T], bool] | None = None
+    key: Callable[[T], float | None] | None = None
+    group: Callable[[T], str] | None = None
+    width: int = 0
+
+
+Columns = tuple[Column[T], ...]
+
+_CASE = "Case"
+
+
+def of_one_case(columns: Columns[T]) -> Columns[T]:
+    """The columns without that of the case, for a table that is about one."""
+    return tuple(column for column in columns if column.title != _CASE)
+
+
+OfPair = tuple[CaseComparison, Pair]
+OfSpeedup = tuple[CaseComparison, ArmSpeedup]
+OfParity = tuple[CaseComparison, ParityFinding]
+OfOutputs = tuple[CaseComparison, OutputsFinding]
+OfCheck = tuple[CaseComparison, Check]
+OfFact = tuple[CaseComparison, str, Fact]
+
+_UTILISED = ("model_flops_per_step", "peak_flops_per_s")
+"""Facts of a case: what one step computes, and what its device does in a second at best."""
+_MOST_OF_PEAK = 10.0
+"""A greater share is none: the facts are wrong."""
+
+
+def title_of(pair: Pair) -> str:
+    """What people call the metric of a pair."""
+    return pair.title or pair.metric
+
+
+def _if_known(pair: Pair | None, say: Callable[[Pair], str]) -> str:
+    return UNKNOWN if pair is None else say(pair)
+
+
+def _noted(text: str) -> str:
+    """A note, or nothing where nothing is known."""
+    return "" if text == UNKNOWN else text
+
+
+def _median(pair: Pair | None) -> float | None:
+    side = (pair.head or pair.base) if pair else None
+    return side.median if side else None
+
+
+def _growth(pair: Pair | None) -> float | None:
+    """How much worse it became; a count by its difference."""
+    if pair is None:
+        return None
+    if pair.unit is Unit.COUNT and pair.base and pair.head:
+        return pair.head.median - pair.base.median
+    return 1 / pair.speedup - 1 if pair.speedup else None
+
+
+def _other_time(row: Row) -> str:
+    """Which time it is, where it is not the step's."""
+    return "" if row.time is None or row.time.metric == STEP_TIME.name else title_of(row.time)
+
+
+def _is_worse(pair: Pair | None) -> bool:
+    return pair is not None and pair.verdict.worse
+
+
+def _peak(pair: Pair | None) -> str:
+    """A peak of memory: both sides where it changed, else head's figure alone."""
+    if pair is None or pair.verdict.moved:
+        return _if_known(pair, words.both_sides)
+    known = pair.head or pair.base
+    return quantity(known.median if known else None, pair.unit)
+
+
+MAIN: Columns[Row] = (
+    Column(
+        title="Verdict",
+        text=lambda row: row.word,
+        kind=Kind.WORDS,
+        mood=lambda row: row.mood,
+        note=lambda row: row.marks,
+        note_kind=Kind.WORDS,
+        key=lambda row: int(row.mood),
+        group=lambda row: row.word,
+    ),
+    Column(title=_CASE, text=lambda row: row.case.id, kind=Kind.ID, group=lambda row: row.case.suite),
+    Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=Kind.NAME, width=14),
+    Column(
+        title="Step time",
+        text=lambda row: _if_known(row.time, words.both_sides),
+        note=_other_time,
+        note_kind=Kind.PROSE,
+        key=lambda row: _median(row.time),
+        width=16,
+    ),
+    Column(
+        title="Change",
+        text=lambda row: _if_known(row.time, words.change),
+        note=lambda row: _noted(_if_known(row.time, words.change_interval)),
+        strong=lambda row: _is_worse(row.time),
+        mood=lambda row: None if row.time is None else words.mood(row.time.verdict),
+        key=lambda row: _growth(row.time),
+        width=16,
+    ),
+    Column(
+        title="Speedup",
+        text=lambda row: UNKNOWN if row.speedup is None else words.speedup(row.speedup),
+        note=lambda row: "" if row.speedup is None else f"over {row.speedup.reference}",
+        note_kind=Kind.PROSE,
+        key=lambda row: None if row.speedup is None else row.speedup.speedup,
+        width=10,
+    ),
+    Column(
+        title="Loss parity",
+        text=lambda row: UNKNOWN if row.parity is None else words.parity(row.parity),
+        kind=Kind.WORDS,
+        mood=lambda row: None if row.parity is None else words.parity_mood(row.parity),
+    ),
+    Column(
+        title="Peak memory",
+        text=lambda row: _peak(row.memory),
+        note=lambda row: words.change(row.memory) if row.memory is not None and row.memory.verdict.moved else "",
+        strong=lambda row: _is_worse(row.memory),
+        key=lambda row: _median(row.memory),
+        width=16,
+    ),
+)
+"""The table that a reviewer reads first."""
+
+
+def _throughput(side: Summary | None, pair: Pair) -> str:
+    """What a duration of so many items comes to in a second."""
+    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.median <= 0:
+        return ""
+    return rate(pair.items / side.median)
+
+
+def _of_head(item: OfPair) -> str:
+    """Head's throughput, and how much of the device's peak that is."""
+    case, pair = item
+    share = _utilisation(case, pair)
+    parts = (_throughput(pair.head, pair), "" if share is None else f"{percent(share)} of peak")
+    return ", ".join(part for part in parts if part)
+
+
+def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
+    """The model's operations per second of head's step, as a share of the device's peak; `None` where any of it is not known."""
+    operations, peak = (case.facts.get(name) for name in _UTILISED)
+    known = isinstance(operations, int | float) and isinstance(peak, int | float) and peak > 0
+    if pair.metric != STEP_TIME.name or pair.items is None or not known or pair.head is None or pair.head.median <= 0:
+        return None
+    share = float(operations) / pair.head.median / float(peak)  # type: ignore[arg-type] # both are numbers here
+    return share if share <= _MOST_OF_PEAK else None
+
+
+def _side(side: Summary | None, pair: Pair) -> str:
+    return quantity(side.median if side else None, pair.unit)
+
+
+METRICS: Columns[OfPair] = (
+    Column(
+        title="Verdict",
+        text=lambda item: item[1].verdict,
+        kind=Kind.WORDS,
+        mood=lambda item: words.mood(item[1].verdict),
+        note=lambda item: "detail" if item[1].detail else "",
+        note_kind=Kind.WORDS,
+    ),
+    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
+    Column(title="Metric", text=lambda item: title_of(item[1]), kind=Kind.PROSE),
+    Column(title="Base", text=lambda item: _side(item[1].base, item[1]), note=lambda item: _throughput(item[1].base, item[1])),
+    Column(title="Head", text=lambda item: _side(item[1].head, item[1]), note=_of_head),
+    Column(title="Change", text=lambda item: words.change(item[1])),
+    Column(title="Interval", text=lambda item: words.change_interval(item[1])),
+    Column(title="Samples", text=lambda item: words.samples(item[1])),
+    Column(title="Noise", text=lambda item: words.noise(item[1])),
+    Column(title="Resolvable", text=lambda item: words.fine(item[1].resolvable)),
+    Column(title="q", text=lambda item: words.discovery(item[1])),
+    Column(title="Reason", text=lambda item: item[1].reason or UNKNOWN, kind=Kind.PROSE),
+)
+"""Every metric of every arm."""
+
+
+def _metric_of(item: OfSpeedup) -> str:
+    case, speedup = item
+    return next((title_of(pair) for pair in case.pairs if pair.metric == speedup.metric), speedup.metric)
+
+
+ARMS: Columns[OfSpeedup] = (
+    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
+    Column(title="Reference", text=lambda item: item[1].reference, kind=Kind.NAME),
+    Column(title="Metric", text=_metric_of, kind=Kind.PROSE),
+    Column(title="Reference ÷ arm", text=lambda item: ratio(item[1].speedup)),
+    Column(title="Interval", text=lambda item: interval(item[1].interval)),
+    Column(title="On base", text=lambda item: ratio(item[1].base_speedup)),
+    Column(title="Changed by head", text=lambda item: words.speedup_change(item[1])),
+)
+"""Every arm against the reference arm of its own run: a speedup for durations, a compression ratio for memory."""
+
+
+def _first_step(item: OfParity) -> str:
+    return UNKNOWN if item[1].first_step is None else count(item[1].first_step)
+
+
+def _accuracy(item: OfParity) -> str:
+    found = item[1].accuracy
+    if found is None:
+        return UNKNOWN
+    return f"{found.reference * 100:.1f} → {found.candidate * 100:.1f} %, limit ±{found.limit * 100:.1f} points"
+
+
+def _accuracy_mood(item: OfParity) -> Mood | None:
+    found = item[1].accuracy
+    return None if found is None else Mood.GOOD if found.holds else Mood.BAD
+
+
+def _seed_rule(item: OfParity) -> str:
+    """What training_loss.py would have said: for information, never a verdict here."""
+    rule = item[1].seed_rule
+    if rule is None:
+        return UNKNOWN
+    answers: dict[bool | None, str] = {True: "passes", False: "fails", None: "unknown"}
+    return answers[rule.passed]
+
+
+PARITY: Columns[OfParity] = (
+    Column(
+        title="Verdict",
+        text=lambda item: words.parity(item[1]),
+        kind=Kind.WORDS,
+        mood=lambda item: words.parity_mood(item[1]),
+    ),
+    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
+    Column(title="Tier", text=lambda item: item[1].tier or UNKNOWN, kind=Kind.WORDS),
+    Column(title="Masks", text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "), kind=Kind.WORDS),
+    Column(title="Steps", text=lambda item: count(item[1].steps)),
+    Column(title="Distance", text=lambda item: words.distance(item[1]), kind=Kind.WORDS),
+    Column(title="First step out", text=_first_step, note=lambda item: item[1].signal or "", note_kind=Kind.NAME),
+    Column(title="Accuracy", text=_accuracy, kind=Kind.WORDS, mood=_accuracy_mood),
+    Column(
+        title="training_loss.py’s rule",
+        text=_seed_rule,
+        kind=Kind.WORDS,
+        note=lambda item: item[1].seed_rule.detail if item[1].seed_rule else "",
+        note_kind=Kind.PROSE,
+    ),
+    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
+)
+"""Loss parity of each candidate arm."""
+
+OUTPUTS: Columns[OfOutputs] = (
+    Column(
+        title="Verdict",
+        text=lambda item: words.outputs(item[1]),
+        kind=Kind.WORDS,
+        mood=lambda item: words.outputs_mood(item[1]),
+    ),
+    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
+    Column(title="Tensors", text=lambda item: count(item[1].tensors)),
+    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
+)
+"""What head computes beside base."""
+
+
+def _error(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g}"
+
+
+TENSORS: Columns[TensorError] = (
+    Column(title="Tensor", text=lambda error: error.name, kind=Kind.NAME),
+    Column(title="Off by", text=lambda error: _error(error.error)),
+    Column(title="Rounding explains", text=lambda error: _error(error.allowed)),
+    Column(title="Fault", text=lambda error: error.fault or UNKNOWN, kind=Kind.PROSE),
+)
+"""The tensors that come nearest to their limit, or are farthest beyond it."""
+
+CHECKS: Columns[OfCheck] = (
+    Column(
+        title="Outcome",
+        text=lambda item: item[1].outcome,
+        kind=Kind.WORDS,
+        mood=lambda item: None if item[1].informative else words.check_mood(item[1]),
+        note=lambda item: "for information" if item[1].informative else "",
+        note_kind=Kind.WORDS,
+    ),
+    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
+    Column(title="Check", text=lambda item: item[1].name, kind=Kind.NAME),
+    Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
+)
+"""Every check of every arm."""
+
+
+def _status(status: Status | None) -> str:
+    return UNKNOWN if status is None else status.replace("_", " ")
+
+
+UNCLEAR: Columns[CaseComparison] = (
+    Column(title="Verdict", text=lambda case: case.verdict, kind=Kind.WORDS, mood=lambda case: words.mood(case.verdict)),
+    Column(title=_CASE, text=lambda case: case.id, kind=Kind.ID),
+    Column(title="Base", text=lambda case: _status(case.base_status), kind=Kind.WORDS),
+    Column(title="Head", text=lambda case: _status(case.head_status), kind=Kind.WORDS),
+    Column(title="Reason", text=lambda case: case.reason or UNKNOWN, kind=Kind.PROSE),
+)
+"""Cases without a comparison of figures on both sides, or without a clear answer."""
+
+
+def _mean(of: Callable[[Averages], Mean], form: Callable[[float | None], str]) -> Callable[[Averages], str]:
+    """``95 → 100 %``."""
+
+    def say(averages: Averages) -> str:
+        mean = of(averages)
+        if mean.head is None:
+            return UNKNOWN
+        return form(mean.head) if mean.base is None else joined(form(mean.base), " → ", form(mean.head))
+
+    return say
+
+
+def _over(of: Callable[[Averages], Mean], averages: Averages) -> str:
+    """Over how many cases, where that is not all of the group."""
+    mean = of(averages)
+    return "" if mean.head is None or mean.cases == averages.cases else f"of {mean.cases:,}"
+
+
+def _besides(averages: Averages) -> str:
+    sides = ((averages.only_head, "head"), (averages.only_base, "base"))
+    return ", ".join(f"{number:,} on {side}" for number, side in sides if number) or UNKNOWN
+
+
+def _mean_column(title: str, of: Callable[[Averages], Mean], form: Callable[[float | None], str]) -> Column[Averages]:
+    return Column(title=title, text=_mean(of, form), note=partial(_over, of))
+
+
+MEANS: Columns[Averages] = (
+    Column(title="Suite", text=lambda averages: averages.suite, kind=Kind.NAME),
+    Column(title="Setting", text=lambda averages: averages.setting or UNKNOWN, kind=Kind.ID),
+    Column(title="Arm", text=lambda averages: averages.arm, kind=Kind.NAME),
+    Column(title="Cases", text=lambda averages: count(averages.cases)),
+    _mean_column("Pass", lambda averages: averages.passing, percent),
+    _mean_column("Speedup", lambda averages: averages.speedup, ratio),
+    _mean_column("Cold compilation", lambda averages: averages.compile_cold_s, seconds),
+    _mean_column("Compression of memory", lambda averages: averages.compression, ratio),
+    Column(title="Besides", text=_besides, kind=Kind.WORDS),
+)
+"""Means over the cases that both sides have, by suite, setting and arm."""
+
+
+def fact(field: str, value: Fact) -> tuple[str, Kind]:
+    """A property of a machine or a case. Numbers are grouped, so that a long one is not taken for a commit."""
+    if value is None or isinstance(value, bool):
+        return {None: UNKNOWN, True: "yes", False: "no"}[value], Kind.WORDS
+    if isinstance(value, str):
+        return value, Kind.NAME
+    if field.endswith("_bytes"):
+        return bytes_(value), Kind.FIGURES
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}", Kind.FIGURES
+
+
+FACTS: Columns[OfFact] = (
+    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title="Fact", text=lambda item: item[1], kind=Kind.NAME),
+    Column(title="Value", text=lambda item: fact(item[1], item[2])[0], kind=Kind.PROSE),
+)
+"""What is known of cases that no verdict depends on."""

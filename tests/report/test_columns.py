@@ -1,0 +1,83 @@
+"""One column is one place: every renderer draws it, and its text is harmless in each."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from report_builders import REVIEWS, case, comparison, memory, pair
+from rich.console import Console
+
+from ci_bench.records.comparison import Verdict
+from ci_bench.report import cells, columns, terminal
+from ci_bench.report.columns import Column, Kind
+from ci_bench.report.html import tables
+from ci_bench.report.html.cases import case_table
+from ci_bench.report.markdown import render_comment
+from ci_bench.report.rows import Row, main_rows
+from ci_bench.report.text import UNKNOWN
+
+HOSTILE = "<b>@all</b> [x](//y) \x1b[31m|"
+TABLES = [columns.MAIN, columns.METRICS, columns.ARMS, columns.PARITY, columns.OUTPUTS, columns.TENSORS, columns.CHECKS,
+          columns.UNCLEAR, columns.MEANS, columns.FACTS]  # fmt: skip
+
+
+def printed(shown) -> str:
+    out = io.StringIO()
+    terminal.print_comparison(shown, Console(file=out, width=100))
+    return out.getvalue()
+
+
+def test_a_new_column_of_the_main_table_shows_in_every_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches: Column[Row] = Column(
+        title="Launches", text=lambda row: str(row.time.head.launches) if row.time and row.time.head else UNKNOWN, width=9
+    )
+    monkeypatch.setattr(columns, "MAIN", (*columns.MAIN, launches))
+    monkeypatch.setattr(terminal, "_COLUMNS", (*terminal._COLUMNS, launches))
+    shown = comparison(case(REVIEWS, pairs=(pair(), memory())), headline="x")
+
+    rows = [line for line in render_comment(shown, marker="m").splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[-1] for line in rows[:3]] == ["Launches |", "--- |", "3 |"]
+    page = str(case_table(shown, {one.id: "c" for one in shown.cases}))
+    assert "Launches" in page
+    assert ">3" in page
+    assert "Launches" in printed(shown)
+
+
+@pytest.mark.parametrize("shown", TABLES)
+def test_titles_are_told_apart_and_capitalised(shown) -> None:
+    titles = [column.title for column in shown]
+    assert len({*titles}) == len(titles)
+    assert all(title == "q" or title[0].isupper() or title.startswith("training_loss.py") for title in titles)
+
+
+@pytest.mark.parametrize("kind", [Kind.NAME, Kind.ID, Kind.PROSE])
+def test_what_comes_from_outside_is_harmless_in_text_and_note(kind: Kind) -> None:
+    column: Column[str] = Column(title="x", text=str, kind=kind, note=str, note_kind=kind)
+    markdown, page = cells.cell(column)(HOSTILE), str(tables.cell(tables.drawer(column)(HOSTILE)))
+    assert "<b>" not in page
+    assert "\x1b" not in markdown + page
+    assert kind is not Kind.PROSE or ("<b>" not in markdown and "@all" not in markdown)
+    assert kind is Kind.PROSE or markdown.startswith("`")
+
+
+def test_what_is_unknown_has_neither_note_nor_sign() -> None:
+    column: Column[str] = Column(
+        title="x", text=lambda _: UNKNOWN, note=str, mood=lambda _: next(iter(columns.Mood)), strong=lambda _: True
+    )
+    assert cells.cell(column)("a") == UNKNOWN
+    assert tables.drawer(column)("a") == UNKNOWN
+
+
+def test_a_table_about_one_case_does_not_repeat_its_name() -> None:
+    assert [column.title for column in columns.of_one_case(columns.CHECKS)] == ["Outcome", "Arm", "Check", "Detail"]
+
+
+@pytest.mark.parametrize(("verdict", "head", "text", "note"), [
+    (Verdict.UNCHANGED, 1.30e9, "1.21 GiB", ""),
+    (Verdict.REGRESSED, 1.45e9, "1.21 → 1.35 GiB", "12 % more"),
+])  # fmt: skip
+def test_memory_tells_both_sides_only_where_it_changed(verdict, head, text, note) -> None:
+    column = next(column for column in columns.MAIN if column.title == "Peak memory")
+    (row,) = main_rows(comparison(case(REVIEWS, pairs=(memory(verdict, head=head),), speedups=()), headline="x"))
+    assert (column.text(row), column.note(row)) == (text, note)
+    assert column.text(replace(row, memory=None)) == UNKNOWN
