@@ -70,5 +70,5 @@ def test_where_the_budget_ends_after_one_launch_it_is_suspected_and_fails(readin
     code, _, _ = ci_bench("gate", "--config", short, "--baseline", "paired", "--base", "HEAD~1", "--output", tmp_path / "out")
     comparison = outcome(tmp_path / "out")
     assert (code, comparison.cases[0].verdict) == (ExitCode.POLICY_NOT_MET, Verdict.SUSPECTED)
-    assert "is suspected to be" in comparison.judgement.headline
+    assert "suspected: " in comparison.judgement.headline
     assert "ci-bench calibrate" in json.dumps([found.message for found in comparison.judgement.findings])

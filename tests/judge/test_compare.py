@@ -54,7 +54,7 @@ def test_metrics_of_one_side_only():
         "peak_allocated": Verdict.REMOVED,
     }
     assert case.verdict is Verdict.REMOVED
-    assert case.reason == "eager peak_allocated: was measured in the baseline and is missing now"
+    assert case.reason == "eager peak allocated memory: was measured in the baseline and is missing now"
 
 
 def test_worst_pair_names_the_case():
@@ -62,7 +62,7 @@ def test_worst_pair_names_the_case():
     head = result(metric(sampled(1.1)), metric(sampled(1.4), arm="inductor"), count(0))
     case = case_of(head, base)
     assert case.verdict is Verdict.REGRESSED
-    assert case.reason.startswith("inductor step_time: 40 % slower")
+    assert case.reason.startswith("inductor step time: 40 % slower")
     assert case.reason.endswith("; 1 metric more regressed")
 
 

@@ -68,7 +68,7 @@ def test_a_case_that_ended_ok_without_a_metric_has_failed():
 
 def test_a_case_of_training_loss_without_a_metric_names_every_arm():
     assert failures(replace(whole(), metrics=())) == [
-        (Rule.METRIC_MISSING, f"{arm} step_time: not measured, and every arm owes it") for arm in ARMS
+        (Rule.METRIC_MISSING, f"{arm} step time: not measured, and every arm owes it") for arm in ARMS
     ]
 
 
@@ -76,15 +76,15 @@ def test_a_case_of_training_loss_without_a_metric_names_every_arm():
 def test_an_arm_without_its_step_time_is_seen_without_a_baseline(lost):
     kept = tuple(one for one in TIMES if one.arm != lost)
     assert failures(replace(whole(), metrics=kept)) == [
-        (Rule.METRIC_MISSING, f"{lost} step_time: not measured, and every arm owes it")
+        (Rule.METRIC_MISSING, f"{lost} step time: not measured, and every arm owes it")
     ]
 
 
 def test_what_the_reference_has_a_candidate_owes():
     head = result(*TIMES, peak(5, 5), arms=ARMS)
     (case,) = judged(results(head), mode=BaselineMode.NONE).cases
-    assert (case.verdict, case.reason) == (Verdict.FAILED, "inductor peak_allocated: not measured, though eager was")
-    assert failures(head) == [(Rule.METRIC_MISSING, "inductor peak_allocated: not measured, though eager was")]
+    assert (case.verdict, case.reason) == (Verdict.FAILED, "inductor peak allocated memory: not measured, though eager was")
+    assert failures(head) == [(Rule.METRIC_MISSING, "inductor peak allocated memory: not measured, though eager was")]
 
 
 def test_what_only_a_candidate_has_the_reference_does_not_owe():
@@ -189,7 +189,7 @@ def test_nobody_owes_the_devices_clock_or_a_detail():
     device = metric(sampled(1.0), name="device_time", lane=Lane.DEVICE)
     part = metric(sampled(1.0), name="forward_time")
     assert failures(whole(device, part, details=("forward_time",))) == []
-    assert [message for _, message in failures(whole(part))] == ["inductor forward_time: not measured, though eager was"], (
+    assert [message for _, message in failures(whole(part))] == ["inductor forward pass: not measured, though eager was"], (
         "the same without the word for it"
     )
 

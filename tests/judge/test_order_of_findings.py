@@ -110,7 +110,7 @@ def test_what_fails_beside_other_machines_is_told_in_its_own_words():
     base, head = (results(result(*TIMES, arms=ARMS, parity=parity), identity={"gpu": gpu}) for gpu in "AB")
     headline = judged(head, base).judgement.headline
 
-    assert "loss parity broken in 1 case" in headline
+    assert "loss parity broken" in headline
     assert "the runs cannot be compared, they differ in gpu" in headline
 
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_compared_on_one_machine_is_told_by_its_own_reason():
     turned = result(metric(sampled(1.0), better=Better.HIGHER))
     headline = judged(results(turned), results(result(metric(sampled(1.0))))).judgement.headline
 
-    assert headline.startswith("Failed: eager step_time: ")
+    assert headline.startswith("Failed: s/a: eager step time: ")
 
 
 def test_findings_without_a_size_stay_in_the_order_of_the_cases():

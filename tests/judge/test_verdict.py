@@ -298,29 +298,29 @@ def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
         (
             result(metric(sampled(1.123)), id="training_loss/reviews[backend=inductor]", parity=training(scale=1.1)),
             result(TIME, id="training_loss/reviews[backend=inductor]"),
-            "Failed: training_loss/reviews is 12.3 % slower (eager step time); loss parity broken in 1 case.",
+            "Failed: training_loss/reviews: step time 12.3 % slower (eager), loss parity broken.",
         ),
         (
             result(metric(sampled(2.0)), metric(sampled(1.2), arm="jit")),
             result(TIME, metric(sampled(1.0), arm="jit")),
-            "Failed: s/a is 100 % slower (eager step time), and 1 more regression.",
+            "Failed: s/a: step time 100 % slower (eager), step time 20 % slower (jit).",
         ),
         (
             result(peak(3 * 10**9, 3 * 10**9)),
             result(peak(2 * 10**9, 2 * 10**9)),
-            "Failed: s/a takes 50 % more (eager peak allocated memory).",
+            "Failed: s/a: peak allocated memory 50 % more (eager).",
         ),
-        (result(count(2)), result(count(0)), "Failed: s/a went from 0 to 2 (inductor graph breaks)."),
-        (result(count(4)), result(count(2)), "Failed: s/a went from 2 to 4 (inductor graph breaks)."),
+        (result(count(2)), result(count(0)), "Failed: s/a: graph breaks 0 to 2 (inductor)."),
+        (result(count(4)), result(count(2)), "Failed: s/a: graph breaks 2 to 4 (inductor)."),
         (
             result(peak(2**21, 2**21)),
             result(peak(0, 0)),
-            "Failed: s/a went from 0 bytes to 2 MiB (eager peak allocated memory).",
+            "Failed: s/a: peak allocated memory 0 bytes to 2 MiB (eager).",
         ),
         (
             result(metric(sampled(1.2)), parity=training(scale=1.1), checks=(check(),)),
             FINE,
-            "Failed: s/a is 20 % slower (eager step time); loss parity broken in 1 case; a check failed in 1 case.",
+            "Failed: s/a: step time 20 % slower (eager), loss parity broken, a check failed.",
         ),
         (result(TIME, parity=training()), FINE, "Passed: 1 case measured, nothing regressed; loss parity holds."),
         (result(NOISY), FINE, "Passed: 1 case measured, nothing decided, 1 undecided (s/a)."),
@@ -332,7 +332,7 @@ def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
         (
             result(metric(sampled(1.2)), parity=training(scale=1.1), checks=(check(),)),
             result(TIME, peak(1, 1)),
-            "Failed: s/a is 20 % slower (eager step time); loss parity broken in 1 case; 2 more kinds of failure.",
+            "Failed: s/a: step time 20 % slower (eager), loss parity broken, 2 more findings.",
         ),
     ],
 )
@@ -369,4 +369,15 @@ def test_details_are_no_part_of_the_headline():
 
 def test_the_regression_of_the_headline_is_one_that_fails():
     both = [result(metric(sampled(by)), metric(sampled(by**3), name="part_time"), details=("part_time",)) for by in (1.0, 1.4)]
-    assert verdict(results(both[1]), results(both[0])).headline == "Failed: s/a is 40 % slower (eager step time)."
+    assert verdict(results(both[1]), results(both[0])).headline == "Failed: s/a: step time 40 % slower (eager)."
+
+
+def test_a_headline_names_the_worst_case_once_and_counts_the_others():
+    base = results(*(result(metric(sampled(1.0)), id=f"s/{name}") for name in "abc"))
+    one = results(result(metric(sampled(1.3)), id="s/a"), *base.cases[1:])
+    two = results(one.cases[0], result(metric(sampled(2.0)), id="s/b"), base.cases[2])
+    three = results(*(result(metric(sampled(by)), id=f"s/{name}") for name, by in zip("abc", (1.3, 2.0, 1.6), strict=True)))
+    lenient = Policy(severities={Rule.COMMON_SHIFT: Severity.NOTE})
+    assert verdict(one, base, policy=lenient).headline == "Failed: s/a: step time 30 % slower (eager)."
+    assert verdict(two, base, policy=lenient).headline == "Failed: s/b: step time 100 % slower (eager); 1 more case fails."
+    assert verdict(three, base, policy=lenient).headline == "Failed: s/b: step time 100 % slower (eager); 2 more cases fail."

@@ -426,7 +426,7 @@ def paired_run() -> Comparison:
             speedups=(replace(speedup(2.31, 2.31, arm="aot_eager"), change=None),),
             outputs=outputs(Sameness.BITWISE, detail="204 tensors with the same bytes as base's", worst=()),
         ),
-        headline="Failed: training_loss/reviews is 5.1 % slower (inductor step_time).",
+        headline="Failed: training_loss/reviews: step time 5.1 % slower (inductor).",
         findings=(
             fail(Rule.REGRESSED, f"inductor step time: {slower}", REVIEWS),
             Finding(rule=Rule.INCONCLUSIVE, severity=Severity.NOTE, message=f"inductor step_time: {unclear}", case=HALF),

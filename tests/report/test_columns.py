@@ -4,6 +4,8 @@ import io
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from report_builders import REVIEWS, case, comparison, memory, pair
 from rich.console import Console
 
@@ -13,7 +15,7 @@ from ci_bench.report.columns import Column, Kind
 from ci_bench.report.html import tables
 from ci_bench.report.html.cases import case_table
 from ci_bench.report.markdown import render_comment
-from ci_bench.report.rows import Row, main_rows
+from ci_bench.report.rows import Row, labels, main_rows
 from ci_bench.report.text import UNKNOWN
 
 HOSTILE = "<b>@all</b> [x](//y) \x1b[31m|"
@@ -81,3 +83,23 @@ def test_memory_tells_both_sides_only_where_it_changed(verdict, head, text, note
     (row,) = main_rows(comparison(case(REVIEWS, pairs=(memory(verdict, head=head),), speedups=()), headline="x"))
     assert (column.text(row), column.note(row)) == (text, note)
     assert column.text(replace(row, memory=None)) == UNKNOWN
+
+
+LABELS = {
+    "what all share": (["s/a[x=1,y=2]", "s/a[x=1,y=3]"], ["s/a[y=2]", "s/a[y=3]"]),
+    "a single case": (["s/a[x=1,y=2]"], ["s/a"]),
+    "what only some have": (["s/a[x=1]", "s/a[x=1,y=3]"], ["s/a", "s/a[y=3]"]),
+    "each name by itself": (["s/a[x=1]", "s/a[x=2]", "s/b[x=2]"], ["s/a[x=1]", "s/a[x=2]", "s/b"]),
+    "no parameters, or another form": (["s/a", "s/a[b", "s/b[c]", "s/b[]"], ["s/a", "s/a[b", "s/b[c]", "s/b[]"]),
+}
+
+
+@pytest.mark.parametrize(("ids", "shown"), LABELS.values(), ids=LABELS)
+def test_a_label_is_what_tells_a_case_from_the_others_of_its_report(ids: list[str], shown: list[str]) -> None:
+    assert list(labels(comparison(*map(case, ids), headline="x")).values()) == shown
+
+
+@given(st.sets(st.from_regex(r"s/[ab](\[[xy]=[12](,[xyz]=[12]){0,2}\])?", fullmatch=True), max_size=8))
+def test_two_cases_never_share_a_label(ids: set[str]) -> None:
+    found = labels(comparison(*map(case, sorted(ids)), headline="x"))
+    assert len({*found.values()}) == len(ids)

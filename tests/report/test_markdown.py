@@ -66,7 +66,7 @@ def test_github_renders_tables_and_nothing_else(ending: str) -> None:
     assert faults(comment) == []
     assert [text.strip() for text in tree.comments] == ["ci-bench:v1 key=default"]
     main = next(table for table in tree.tables if table[0][:3] == ["Verdict", "Case", "Arm"])
-    assert [cells[1] for cells in main[1:]] == [row.case.id for row in main_rows(value)]
+    assert [cells[1] for cells in main[1:]] == [row.label for row in main_rows(value)]
     sizes = [
         sum(len(c.pairs) for c in value.cases),
         sum(len(c.speedups) for c in value.cases),

@@ -3,50 +3,43 @@
 Everything is derived from the comparison's own rows, so that it can be judged again from the document, under another policy.
 """
 
+from collections.abc import Iterator
+
 from ci_bench.errors import ExitCode
 from ci_bench.judge.policy import Compared, find, measured
-from ci_bench.judge.wording import change, change_size, count_of, place
+from ci_bench.judge.wording import change, change_size, count_of
 from ci_bench.records.comparison import CaseComparison, Finding, Judgement, Pair, Verdict
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import Status, Unit
 
 _MOST_CLAUSES = 3
-_ONE_AND_MANY = {
-    Rule.BELOW_FLOOR: "{} below a floor",
-    Rule.IMPLAUSIBLE: "{} too fast to be true",
-    Rule.CLOCK_DISAGREES: "the clock of {} is not to be believed",
-    Rule.PARITY_BROKEN: "loss parity broken in {}",
-    Rule.PARITY_UNDECIDED: "loss parity undecided in {}",
-    Rule.ACCURACY_BROKEN: "accuracy changed in {}",
-    Rule.LEARNING_CHANGED: "{} no longer learns what base learns",
-    Rule.LEARNING_UNKNOWN: "whether base and head learn the same unknown in {}",
-    Rule.OUTPUTS_CHANGED: "outputs changed in {}",
-    Rule.OUTPUTS_UNKNOWN: "whether base and head compute the same is unknown in {}",
-    Rule.CHECK_FAILED: "a check failed in {}",
-    Rule.CHECK_UNKNOWN: "a check has no answer in {}",
-    Rule.CASE_FAILED: "{} could not be measured",
-    Rule.CASE_SKIPPED: "{} skipped",
-    Rule.CASE_NOT_RUN: "{} not run",
-    Rule.CASE_REMOVED: "{} of the baseline missing",
-    Rule.METRIC_REMOVED: "a metric of the baseline missing in {}",
-    Rule.METRIC_MISSING: "a metric missing in {}",
-    Rule.CASE_NEW: "{} not in the baseline",
-    Rule.INCONCLUSIVE: "{} inconclusive",
-    Rule.BASELINE_FAILED: "the baseline failed in {}",
-}
-
-
-_WORSE = {
-    Rule.REGRESSED: "more regression",
-    Rule.SUSPECTED: "more suspected regression",
-    Rule.POSSIBLE: "more possible regression",
-}
-_VERBS = {
-    Rule.REGRESSED: ("is", "takes"),
-    Rule.SUSPECTED: ("is suspected to be", "is suspected to take"),
-    Rule.POSSIBLE: ("may be", "may take"),
-}
 _MOST_NAMED = 3
+
+_WORSE = {Rule.REGRESSED: "", Rule.SUSPECTED: "suspected: ", Rule.POSSIBLE: "possibly "}
+"""The rules of a metric that got worse, and what its change is introduced by."""
+_OF_A_CASE = {
+    Rule.BELOW_FLOOR: "below a floor",
+    Rule.IMPLAUSIBLE: "too fast to be true",
+    Rule.CLOCK_DISAGREES: "its clock is not to be believed",
+    Rule.PARITY_BROKEN: "loss parity broken",
+    Rule.PARITY_UNDECIDED: "loss parity undecided",
+    Rule.ACCURACY_BROKEN: "accuracy changed",
+    Rule.LEARNING_CHANGED: "no longer learns what base learns",
+    Rule.LEARNING_UNKNOWN: "unknown whether it learns what base learns",
+    Rule.OUTPUTS_CHANGED: "outputs changed",
+    Rule.OUTPUTS_UNKNOWN: "unknown whether it computes what base computes",
+    Rule.CHECK_FAILED: "a check failed",
+    Rule.CHECK_UNKNOWN: "a check has no answer",
+    Rule.CASE_FAILED: "could not be measured",
+    Rule.CASE_SKIPPED: "skipped",
+    Rule.CASE_NOT_RUN: "not run",
+    Rule.CASE_REMOVED: "in the baseline, and missing now",
+    Rule.METRIC_REMOVED: "a metric of the baseline is missing",
+    Rule.METRIC_MISSING: "a metric is missing",
+    Rule.CASE_NEW: "not in the baseline",
+    Rule.INCONCLUSIVE: "inconclusive",
+    Rule.BASELINE_FAILED: "the baseline failed",
+}
 
 
 def headline(compared: Compared, findings: tuple[Finding, ...], *, passed: bool, nothing_measured: bool) -> str:
@@ -57,31 +50,43 @@ def headline(compared: Compared, findings: tuple[Finding, ...], *, passed: bool,
     if passed:
         return f"Passed: {_passed(compared, findings)}."
     failing = [finding for finding in findings if finding.severity is Severity.FAIL]
-    clauses = [_clause(rule, failing, compared) for rule in dict.fromkeys(finding.rule for finding in failing)]
-    if len(clauses) > _MOST_CLAUSES:
-        clauses[_MOST_CLAUSES - 1 :] = [f"{len(clauses) - _MOST_CLAUSES + 1} more kinds of failure"]
-    return f"Failed: {'; '.join(clauses)}."
+    return f"Failed: {'; '.join(_failed(compared, failing))}."
 
 
-def _clause(rule: Rule, findings: list[Finding], compared: Compared) -> str:
-    own = [finding for finding in findings if finding.rule is rule]
-    if rule in _WORSE:
-        return _worse(own, compared.cases, rule)
-    if rule is Rule.INCOMPARABLE and compared.mismatches:
+def _failed(compared: Compared, failing: list[Finding]) -> Iterator[str]:
+    """What is wrong with the run as a whole, then with its worst case, then how many more cases fail."""
+    of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in failing if finding.case is None))
+    yield from _fewer(of_run, "failure of the run")
+    names = list(dict.fromkeys(finding.case for finding in failing if finding.case is not None))
+    if names:
+        case = next(case for case in compared.cases if case.id == names[0])
+        clauses = list(dict.fromkeys(_clauses(case, [finding for finding in failing if finding.case == case.id])))
+        yield f"{_short(case.id)}: {', '.join(_fewer(clauses, 'finding'))}"
+    if len(names) > 1:
+        yield f"{count_of(len(names) - 1, 'more case')} fail{'s' if len(names) == 2 else ''}"  # noqa: PLR2004 - one more
+
+
+def _fewer(clauses: list[str], noun: str) -> list[str]:
+    """The first few, and how many more there are."""
+    if len(clauses) <= _MOST_CLAUSES:
+        return clauses
+    return [*clauses[: _MOST_CLAUSES - 1], count_of(len(clauses) - _MOST_CLAUSES + 1, f"more {noun}")]
+
+
+def _of_run(finding: Finding, compared: Compared) -> str:
+    if finding.rule is Rule.INCOMPARABLE and compared.mismatches:
         return f"the runs cannot be compared, they differ in {', '.join(one.field for one in compared.mismatches)}"
-    cases = {finding.case for finding in own if finding.case is not None}
-    if not cases or rule not in _ONE_AND_MANY:
-        return own[0].message
-    return _ONE_AND_MANY[rule].format(count_of(len(cases), "case"))
+    return finding.message
 
 
-def _worse(own: list[Finding], cases: tuple[CaseComparison, ...], rule: Rule) -> str:
-    """The largest change for the worse under a rule with its size, and how many more there are."""
-    named = {finding.case for finding in own}
-    found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is rule]
-    case, pair = max(found, key=lambda one: change_size(one[1]))
-    more = f", and {count_of(len(own) - 1, _WORSE[rule])}" if len(own) > 1 else ""
-    return f"{_short(case.id)} {_effect(pair, rule)}{more}"
+def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
+    """What is wrong with a case: its metrics by size where they got worse, then everything else in the order of the findings."""
+    for rule in dict.fromkeys(finding.rule for finding in findings):
+        if rule not in _WORSE:
+            yield _OF_A_CASE[rule] if rule in _OF_A_CASE else next(one.message for one in findings if one.rule is rule)
+            continue
+        pairs = (pair for pair in case.pairs if _rule_of(pair) is rule)
+        yield from (_WORSE[rule] + _effect(pair) for pair in sorted(pairs, key=change_size, reverse=True))
 
 
 def _rule_of(pair: Pair) -> Rule | None:
@@ -92,12 +97,11 @@ def _rule_of(pair: Pair) -> Rule | None:
     return Rule.POSSIBLE if pair.possible else by_verdict.get(pair.verdict)
 
 
-def _effect(pair: Pair, rule: Rule) -> str:
-    """``is 12.3 % slower (eager step time)``; counts, and what came from zero, by their values."""
-    if pair.unit is Unit.COUNT or pair.speedup is None:
-        return f"went from {pair.reason} ({place(pair)})"
-    is_, takes = _VERBS[rule]
-    return f"{takes if pair.unit is Unit.BYTES else is_} {change(pair.speedup, pair.unit, pair.better)} ({place(pair)})"
+def _effect(pair: Pair) -> str:
+    """``step time 12.3 % slower (eager)``; counts, and what came from zero, by their values."""
+    by_value = pair.unit is Unit.COUNT or pair.speedup is None
+    effect = pair.reason if by_value else change(pair.speedup or 1.0, pair.unit, pair.better)
+    return f"{pair.title or pair.metric} {effect} ({pair.arm})"
 
 
 def _short(case_id: str) -> str:
@@ -114,11 +118,20 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     elif verdicts:
         clauses.append("loss parity does not hold everywhere, which the policy lets pass")
     if possible := [finding for finding in findings if finding.rule is Rule.POSSIBLE and finding.severity is Severity.WARN]:
-        clauses.append(_worse(possible, compared.cases, Rule.POSSIBLE))
+        clauses.append(_possible(possible, compared.cases))
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
         clauses.append(count_of(warnings, "warning"))
     return "; ".join(clauses)
+
+
+def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str:
+    """The largest change that may be one for the worse, and how many more there are."""
+    named = {finding.case for finding in findings}
+    found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
+    case, pair = max(found, key=lambda item: change_size(item[1]))
+    more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    return f"{_short(case.id)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
 
 
 def _movement(compared: Compared) -> str:

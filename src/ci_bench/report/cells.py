@@ -3,7 +3,7 @@
 Names, reasons and details come from outside and go through `code` or `plain`; which columns there are is in `columns`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ci_bench.records.comparison import CaseComparison, Finding
@@ -73,7 +73,7 @@ def fact(field: str, value: Fact) -> str:
     return text if kind is Kind.WORDS else _FORMS[kind](text)
 
 
-def finding(found: Finding) -> str:
-    """A finding as an item of a list."""
-    about = "" if found.case is None else f" · {_id(found.case)}"
+def finding(found: Finding, labels: Mapping[str, str]) -> str:
+    """A finding as an item of a list; `labels` are the short forms of the cases' ids."""
+    about = "" if found.case is None else f" · {_id(labels.get(found.case, found.case))}"
     return f"{_MARKS[found.severity]} **{found.rule.replace('_', ' ')}**: {plain(found.message)}{about}"

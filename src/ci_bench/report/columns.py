@@ -138,7 +138,7 @@ MAIN: Columns[Row] = (
         key=lambda row: int(row.mood),
         group=lambda row: row.word,
     ),
-    Column(title=_CASE, text=lambda row: row.case.id, kind=Kind.ID, group=lambda row: row.case.suite),
+    Column(title=_CASE, text=lambda row: row.label, kind=Kind.ID, group=lambda row: row.case.suite),
     Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=Kind.NAME, width=14),
     Column(
         title="Step time",

@@ -19,7 +19,7 @@ from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
 from ci_bench.report.cells import ICONS, cell, fact
 from ci_bench.report.columns import Columns
-from ci_bench.report.rows import main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
+from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, code, fence, plain, row
 from ci_bench.report.words import check_rank, outputs_mood, parity_mood, trainings
@@ -153,7 +153,8 @@ def findings(comparison: Comparison, *, shown: int | None) -> Block:
     order = (Severity.FAIL, Severity.WARN)
     loud = [f for f in comparison.judgement.findings if f.severity in order and f.rule is not Rule.BASELINE_MISSING]
     told = sorted(loud, key=lambda f: order.index(f.severity))
-    rows = tuple(cells.finding(finding) for finding in told[:shown])
+    short = labels(comparison)
+    rows = tuple(cells.finding(finding, short) for finding in told[:shown])
     hidden = told[len(rows) :]
     failing = sum(finding.severity is Severity.FAIL for finding in hidden)
     more = f"\n- … and {len(hidden):,} more: {failing:,} failing, {len(hidden) - failing:,} warnings" if hidden else ""
@@ -236,7 +237,8 @@ def facts(comparison: Comparison) -> Block:
 def notes(comparison: Comparison, *, room: int | None) -> Block:
     """Findings that are only listed."""
     found = [finding for finding in comparison.judgement.findings if finding.severity is Severity.NOTE]
-    return _summarised(listed("notes", map(cells.finding, found), len(found), room=room), "Notes")
+    short = labels(comparison)
+    return _summarised(listed("notes", (cells.finding(one, short) for one in found), len(found), room=room), "Notes")
 
 
 def environment(comparison: Comparison) -> Block:

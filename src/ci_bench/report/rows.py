@@ -3,6 +3,7 @@
 Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and terminal, draw these rows.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,10 +20,12 @@ from ci_bench.report.words import WORST_FIRST, Mood, mood, parity_mood
 class Row:
     """One arm of one case. `arm` is `None` for a case that nothing was measured of.
 
-    `apart` says that its times were judged apart from what all times of its suite did together.
+    `label` is the case's id without what all cases of the report share. `apart` says that its times were judged apart from what
+    all times of its suite did together.
     """
 
     case: CaseComparison
+    label: str
     arm: str | None
     mood: Mood
     word: str
@@ -62,8 +65,46 @@ def worst_pairs(comparison: Comparison) -> list[tuple[CaseComparison, Pair]]:
 def main_rows(comparison: Comparison) -> tuple[Row, ...]:
     """One row per case and candidate arm, worst first. A reference arm has a row where its own figures changed."""
     shifted = {shift.suite for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED}
-    rows = [_row(case, arm, apart=case.suite in shifted) for case in comparison.cases for arm in _arms(case)]
+    shown = labels(comparison)
+    rows = [_row(case, arm, shown[case.id], apart=case.suite in shifted) for case in comparison.cases for arm in _arms(case)]
     return tuple(sorted(rows, key=_row_badness))
+
+
+def labels(comparison: Comparison) -> dict[str, str]:
+    """The ids of the cases without those parameters that all cases of one name share: ``reviews[precision=fp32]``.
+
+    Two cases never share a label; an id that isn't of the usual form stays as it is.
+    """
+    parted = {case.id: _parted(case.id) for case in comparison.cases}
+    values: dict[tuple[str, str], set[str]] = {}
+    numbers: Counter[tuple[str, str]] = Counter()
+    cases: Counter[str] = Counter()
+    for name, parameters in parted.values():
+        cases[name] += 1
+        for key, value in parameters:
+            values.setdefault((name, key), set()).add(value)
+            numbers[name, key] += 1
+    found = {
+        case: _joined(
+            name, [(key, value) for key, value in parameters if len(values[name, key]) > 1 or numbers[name, key] < cases[name]]
+        )
+        for case, (name, parameters) in parted.items()
+    }
+    shared = {label for label, number in Counter(found.values()).items() if number > 1}
+    return {case: case if label in shared else label for case, label in found.items()}
+
+
+def _parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
+    """The name of a case and its parameters; all of an id that isn't of that form is its name."""
+    name, bracket, rest = case_id.partition("[")
+    parameters = [part.partition("=") for part in rest.removesuffix("]").split(",")]
+    if not bracket or not rest.endswith("]") or not all(key and sign for key, sign, _ in parameters):
+        return case_id, []
+    return name, [(key, value) for key, _, value in parameters]
+
+
+def _joined(name: str, parameters: list[tuple[str, str]]) -> str:
+    return f"{name}[{','.join(f'{key}={value}' for key, value in parameters)}]" if parameters else name
 
 
 def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
@@ -71,7 +112,7 @@ def unclear_cases(comparison: Comparison) -> list[CaseComparison]:
     return worst_first(case for case in comparison.cases if not (case.verdict.moved or case.verdict is Verdict.UNCHANGED))
 
 
-def _row(case: CaseComparison, arm: str | None, *, apart: bool) -> Row:
+def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> Row:
     pairs = [pair for pair in case.pairs if pair.arm == arm]
     time = _time(pairs)
     parity = next((finding for finding in case.parity if finding.arm == arm), None)
@@ -79,6 +120,7 @@ def _row(case: CaseComparison, arm: str | None, *, apart: bool) -> Row:
     named = [found for found in case.speedups if found.arm == arm and time and found.metric == time.metric]
     return Row(
         case=case,
+        label=label,
         arm=arm,
         mood=how,
         word=word,

@@ -12,7 +12,7 @@ from rich.text import Text
 from ci_bench.records.comparison import CaseComparison, Comparison, Verdict
 from ci_bench.records.config import Severity
 from ci_bench.report.columns import MAIN, Column
-from ci_bench.report.rows import Row, main_rows, outcome_mood, worst_first
+from ci_bench.report.rows import Row, labels, main_rows, outcome_mood, worst_first
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
 from ci_bench.report.words import (
@@ -73,7 +73,7 @@ def _print_cases(comparison: Comparison, console: Console) -> None:
 def _heading(rows: list[Row]) -> Table:
     """The case and its verdict; a long name goes on under itself."""
     grid = Table.grid(padding=(0, 1, 0, 0))
-    name = f"{clean(rows[0].case.id, cap=160)}: {rows[0].word}{_marks(rows)}"
+    name = f"{clean(rows[0].label, cap=160)}: {rows[0].word}{_marks(rows)}"
     grid.add_row(Text(_MARKS[rows[0].mood], _STYLES[rows[0].mood]), Text(name, "bold", overflow="fold"))
     return grid
 
@@ -107,12 +107,13 @@ def _short(text: str, width: int) -> str:
 
 
 def _print_parity(comparison: Comparison, console: Console) -> None:
+    short = labels(comparison)
     found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
     if found:
         _print_title("Loss parity", console)
     for case, finding in found[:_SHOWN_CASES]:
         apart = "" if distance(finding) == UNKNOWN else f"; {distance(finding)}"
-        text = f"{parity(finding)} over {finding.steps:,} steps{apart} ({clean(finding.arm)} of {clean(case.id, cap=160)})"
+        text = f"{parity(finding)} over {finding.steps:,} steps{apart} ({clean(finding.arm)} of {clean(short[case.id], cap=160)})"
         console.print(_item(parity_mood(finding), text))
     _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
 
@@ -121,8 +122,9 @@ def _print_findings(comparison: Comparison, console: Console) -> None:
     found = [finding for finding in comparison.judgement.findings if finding.severity in _SEVERITY_MOODS]
     if found:
         _print_title("Findings", console)
+    short = labels(comparison)
     for finding in found[:_SHOWN_FINDINGS]:
-        about = "" if finding.case is None else f"{clean(finding.case, cap=160)}: "
+        about = "" if finding.case is None else f"{clean(short.get(finding.case, finding.case), cap=160)}: "
         console.print(_item(_SEVERITY_MOODS[finding.severity], f"{about}{clean(finding.message, cap=300)}"))
     _print_hidden(len(found) - _SHOWN_FINDINGS, "findings", console)
 

@@ -17,7 +17,7 @@ from ci_bench.report.html.cases import case_fold, case_parts, case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
 from ci_bench.report.html.tables import drawn, fact, folded, identifier, table, word
-from ci_bench.report.rows import Row, main_rows, outcome_mood
+from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean, percent
 from ci_bench.report.words import Mood
@@ -94,14 +94,14 @@ def _findings(comparison: Comparison, anchors: Mapping[str, str]) -> Html | None
     """What the policy has a word on: what fails the run is in sight, notes are folded."""
     loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE]
     quiet = [found for found in comparison.judgement.findings if found.severity is Severity.NOTE]
-    headers = ("Policy", "Rule", "Finding", "Case")
-    shown = table("Findings", headers, (_finding(found, anchors) for found in loud), names=3)
-    notes = table("Notes", headers, (_finding(found, anchors) for found in quiet), names=3)
+    headers, short = ("Policy", "Rule", "Finding", "Case"), labels(comparison)
+    shown = table("Findings", headers, (_finding(found, anchors, short) for found in loud), names=3)
+    notes = table("Notes", headers, (_finding(found, anchors, short) for found in quiet), names=3)
     title = tag("h2", "What the policy says") if shown or notes else None
     return join((title, shown, folded(f"Notes ({len(quiet):,})", notes)))
 
 
-def _finding(found: Finding, anchors: Mapping[str, str]) -> tuple[Html | str | None, ...]:
+def _finding(found: Finding, anchors: Mapping[str, str], short: Mapping[str, str]) -> tuple[Html | str | None, ...]:
     said, mood = _SEVERITIES[found.severity]
     case = found.case
     linked = (
@@ -109,7 +109,7 @@ def _finding(found: Finding, anchors: Mapping[str, str]) -> tuple[Html | str | N
         if case is None
         else identifier(case)
         if case not in anchors
-        else tag("a", identifier(case), href=f"#{anchors[case]}")
+        else tag("a", identifier(short[case]), href=f"#{anchors[case]}")
     )
     return word(said, mood), found.rule.replace("_", " "), found.message, linked
 
