@@ -9,7 +9,7 @@ JOBS  ?= 3
 WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all test-rest faults lint format golden pictures data clean
+.PHONY: help bench test test-all test-rest faults lint format docs golden pictures data clean
 
 help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
@@ -18,6 +18,7 @@ help:
 	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   let ruff format and fix"
+	@echo "make docs     build the docs as a site into site/; a broken link, or a page that is in no list, fails"
 	@echo "make golden   rewrite the golden files of the reports, on purpose"
 	@echo "make pictures measure and render the pictures of the README again, a quarter of an hour"
 	@echo "make data     regenerate the embedded reviews"
@@ -45,6 +46,11 @@ format: $(VENV)/.ready
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+# Anew each time: what an earlier build complained about would not be read again.
+docs: $(VENV)/.ready
+	rm -rf site
+	$(PY) -m sphinx --quiet --fail-on-warning -c docs . site
+
 golden: $(VENV)/.ready
 	CI_BENCH_UPDATE_GOLDEN=1 $(PY) -m pytest tests/report tests/history/test_trend_page.py
 	git diff --stat -- tests/golden
@@ -70,4 +76,4 @@ $(ACTIONS)/.ready: $(wildcard tools/actions/*) tools/setup_actions.sh
 	tools/setup_actions.sh $(ACTIONS)
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(ACTIONS) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(LIGHT) $(ACTIONS) $(HOME_OF_RUNS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build site

@@ -1,4 +1,4 @@
-"""The docs are true: commands parse, configurations load, links lead somewhere, generated pages are current."""
+"""The docs are true: commands parse, configurations load, generated pages are current. Links: test_docs_site.py."""
 
 import re
 import shlex
@@ -16,7 +16,6 @@ from ci_bench.flags import make_parser
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def blocks(language):
@@ -72,13 +71,6 @@ def test_workflows_grant_nothing_and_pin_every_action(path):
     ours = rf"\./ # .*|ci-bench/ci-bench(/report)?@v{re.escape(__version__)}"
     pinned = r"[\w./-]+@[0-9a-f]{40} # v[\d.]+(?: # zizmor: .*)?"
     assert all(re.fullmatch(rf"{pinned}|{ours}", used) for used in re.findall(r"uses: (.*)", text))
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    for target in LINK.findall(page.read_text()):
-        if not target.startswith(("http://", "https://", "#")):
-            assert (page.parent / target.partition("#")[0]).exists(), f"{page.name} links to {target}"
 
 
 def test_the_configuration_page_is_made_from_the_schema():
