@@ -15,6 +15,7 @@ import pytest
 
 from ci_bench import errors
 from ci_bench.errors import CiBenchError, ExitCode
+from ci_bench.gpus.protocol import Cause, Reason
 from ci_bench.gpus.vendors import VENDORS
 
 ROOT = Path(__file__).parents[1]
@@ -79,12 +80,19 @@ SHARED_BY_WORKERS = {
 }
 """What the workers' halves of the suites have in common."""
 
+
+def reasons(module: str) -> Iterator[tuple[object, Reason | Cause]]:
+    """The rows of a vendor's tables of reasons for low clocks: by whatever key to a reason, or by its word to its cause."""
+    tables = [table for table in vars(sys.modules[module]).values() if isinstance(table, dict)]
+    yield from ((key, value) for table in tables for key, value in table.items() if isinstance(value, Reason | Cause))
+
+
 OF_VENDORS = {type(vendor).__module__ for vendor in VENDORS}
 """The modules of GPU vendors: each alone knows its vendor's library, and the words that are the vendor's."""
 LIBRARY_NAMES = {re.sub(r"[^a-z0-9]", "", vendor.library.lower()) for vendor in VENDORS}
 WORDS_OF_VENDORS = {
     *(word for vendor in VENDORS for word in (vendor.command, vendor.device_files, vendor.container_option)),
-    *(reason.word for module in OF_VENDORS for reason in getattr(sys.modules[module], "REASONS", {}).values()),
+    *(value.word if isinstance(value, Reason) else str(key) for module in OF_VENDORS for key, value in reasons(module)),
 }
 
 OF_THE_REFEREE = {"ci_bench.engine.timing.referee"}
