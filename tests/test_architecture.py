@@ -15,6 +15,8 @@ import pytest
 
 from ci_bench import errors
 from ci_bench.errors import CiBenchError, ExitCode
+from ci_bench.gpus.protocol import Cause, Reason
+from ci_bench.gpus.vendors import VENDORS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -33,14 +35,15 @@ MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
     "config": {*BOTTOM, "suites"},
-    "suites": {*BOTTOM, "formats"},
-    "engine": {*BOTTOM, "suites"},
+    "gpus": set(),
+    "suites": {*BOTTOM, "formats", "gpus"},
+    "engine": {*BOTTOM, "gpus", "suites"},
     "judge": BOTTOM,
     "report": BOTTOM,
     "formats": BOTTOM,
     "history": {*BOTTOM, "judge", "report"},
     "github": {"errors"},
-    "doctor": {*BOTTOM, "engine", "judge"},
+    "doctor": {*BOTTOM, "engine", "gpus", "judge"},
     "fastrnns_flags": {*BOTTOM, "formats", "suites"},
     "flags": {"fastrnns_flags"},
     "settings": {"config", "fastrnns_flags"},
@@ -53,8 +56,6 @@ MAY_IMPORT = {
 }
 """By part of the package: what else of ours it may import; parts that are not here may import all but the edge, `cli` and `commands`."""
 
-HEAVY = {"torch", "transformers", "datasets", "evaluate", "safetensors", "pynvml", "triton", "timm", "torchao", "torchvision"}
-"""Modules of the extra `engine`; triton comes with torch."""
 EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", "sys", "urllib", "http", "logging", "asyncio"}
 EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
 PURE = {"judge", "report"}
@@ -78,6 +79,21 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.flops",
 }
 """What the workers' halves of the suites have in common."""
+
+
+def reasons(module: str) -> Iterator[tuple[object, Reason | Cause]]:
+    """The rows of a vendor's tables of reasons for low clocks: by whatever key to a reason, or by its word to its cause."""
+    tables = [table for table in vars(sys.modules[module]).values() if isinstance(table, dict)]
+    yield from ((key, value) for table in tables for key, value in table.items() if isinstance(value, Reason | Cause))
+
+
+OF_VENDORS = {type(vendor).__module__ for vendor in VENDORS}
+"""The modules of GPU vendors: each alone knows its vendor's library, and the words that are the vendor's."""
+LIBRARY_NAMES = {re.sub(r"[^a-z0-9]", "", vendor.library.lower()) for vendor in VENDORS}
+WORDS_OF_VENDORS = {
+    *(word for vendor in VENDORS for word in (vendor.command, vendor.device_files, vendor.container_option)),
+    *(value.word if isinstance(value, Reason) else str(key) for module in OF_VENDORS for key, value in reasons(module)),
+}
 
 OF_THE_REFEREE = {"ci_bench.engine.timing.referee"}
 """Loaded in workers alone, and only for programs that compute with torch."""
@@ -107,12 +123,25 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, bool]]:
             yield from ((str(name), id(node) not in lazy) for name in named)
 
 
+def libraries_of_vendors() -> set[str]:
+    tops = {name.partition(".")[0] for module in OF_VENDORS for name, _ in imports(ast.parse(MODULES[module].read_text()))}
+    return tops - {*sys.stdlib_module_names, "ci_bench"}
+
+
 def is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def called(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+LIBRARIES_OF_VENDORS = libraries_of_vendors()
+HEAVY = {
+    *("torch", "transformers", "datasets", "evaluate", "safetensors", "triton", "timm", "torchao", "torchvision"),
+    *LIBRARIES_OF_VENDORS,
+}
+"""Modules of the extra `engine`; triton comes with torch."""
 
 
 def astray(module: str, source: str) -> list[str]:
@@ -126,13 +155,33 @@ def astray(module: str, source: str) -> list[str]:
             edge = where in {"cli", "commands"} and own not in {"cli", "commands"}
             forbidden = edge or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
             found += [f"{module} imports {name}"] if forbidden else []
-        if top in HEAVY and own not in {"suites", "engine"}:
+        if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS:
             found.append(f"{module} imports {top}")
-        if top in HEAVY and own == "engine" and on_load and module not in OF_THE_REFEREE:
+        if top in HEAVY and own in {"engine", "gpus"} and on_load and module not in OF_THE_REFEREE:
             found.append(f"{module} imports {top} when it is loaded")
         if top == "requests" and own != "github":
             found.append(f"{module} imports {top}")
     return found
+
+
+def tied_to_a_vendor(module: str, source: str) -> list[str]:
+    """A GPU vendor's library, names or words outside the module of that vendor."""
+    if module in OF_VENDORS:
+        return []
+    tree = ast.parse(source)
+    found = [f"{module} imports {name}" for name, _ in imports(tree) if name.partition(".")[0] in LIBRARIES_OF_VENDORS]
+    known = {word for node in ast.walk(tree) for word in words(node)}
+    return found or [f"{module} knows {word}" for word in sorted(known)]
+
+
+def words(node: ast.AST) -> Iterator[str]:
+    """The words of vendors in one node: strings as a whole, and names that have a library's in them."""
+    if isinstance(node, ast.Constant):
+        yield from {str(node.value)} & WORDS_OF_VENDORS
+    for field in ("id", "attr", "arg", "name"):
+        name = getattr(node, field, None)
+        if isinstance(name, str) and any(library in name.lower().replace("_", "") for library in LIBRARY_NAMES):
+            yield name
 
 
 def impure(module: str, source: str) -> list[str]:
@@ -209,7 +258,7 @@ def undocumented(module: str, source: str) -> list[str]:
     return [] if ast.get_docstring(ast.parse(source)) else [f"{module} has no docstring"]
 
 
-@pytest.mark.parametrize("rule", [astray, impure, unsettled, printing, oversized, undocumented])
+@pytest.mark.parametrize("rule", [astray, tied_to_a_vendor, impure, unsettled, printing, oversized, undocumented])
 def test_the_source_keeps_to_the_layout(rule) -> None:
     assert len(MODULES) > 40
     assert [complaint for module, path in MODULES.items() for complaint in rule(module, path.read_text())] == []
@@ -272,6 +321,20 @@ PLANTED = [
         "imports torch when",
     ),
     (astray, "ci_bench.suites.base", "import requests", "imports requests"),
+    (astray, "ci_bench.gpus.nvidia", "import pynvml", "imports pynvml when it is loaded"),
+    (astray, "ci_bench.gpus.protocol", "def f():\n    import torch", "imports torch"),
+    (astray, "ci_bench.gpus.vendors", "from ci_bench.engine.machine import lock", "imports ci_bench.engine.machine.lock"),
+    (tied_to_a_vendor, "ci_bench.engine.machine.monitor", "def f():\n    import pynvml", "imports pynvml"),
+    (
+        tied_to_a_vendor,
+        "ci_bench.suites.transformers.run",
+        "def f():\n    from pynvml import nvmlInit",
+        "imports pynvml.nvmlInit",
+    ),
+    (tied_to_a_vendor, "ci_bench.engine.machine.probe", "def f(gpu):\n    gpu.nvmlDeviceGetUUID()", "knows nvmlDeviceGetUUID"),
+    (tied_to_a_vendor, "ci_bench.gpus.vendors", "def load_nvml():\n    pass", "knows load_nvml"),
+    (tied_to_a_vendor, "ci_bench.engine.machine.health", 'HARMFUL = ("hw_slowdown",)', "knows hw_slowdown"),
+    (tied_to_a_vendor, "ci_bench.doctor", 'which("nvidia-smi")', "knows nvidia-smi"),
     (impure, "ci_bench.judge.ratios", "import os.path", "imports os.path"),
     (impure, "ci_bench.report.markdown", "from pathlib import Path", "imports pathlib.Path"),
     (impure, "ci_bench.judge.compare", 'def f():\n    return open("x")', "calls open"),
@@ -302,6 +365,9 @@ ALLOWED = [
     (astray, "ci_bench.pipeline", "from ci_bench import __version__"),
     (astray, "ci_bench.cli", "from ci_bench.pipeline import judge"),
     (astray, "ci_bench.github.client", "import requests"),
+    (astray, "ci_bench.gpus.nvidia", "def f():\n    import pynvml"),
+    (tied_to_a_vendor, "ci_bench.gpus.nvidia", 'def f():\n    import pynvml\n    return "hw_slowdown"'),
+    (tied_to_a_vendor, "ci_bench.engine.machine.health", "from ci_bench.gpus.protocol import Cause"),
     (impure, "ci_bench.pipeline", "import os"),
     (unsettled, "ci_bench.engine.process.worker", "import os\nos.environ.update({})"),
     (unsettled, "ci_bench.commands.reading", "def f(settings):\n    return settings.environ"),

@@ -21,10 +21,11 @@ from ci_bench.engine.process.launch import Launcher, make_folder
 from ci_bench.engine.process.protocol import Task
 from ci_bench.engine.process.resident import explain
 from ci_bench.errors import EngineMissing, MeasuringFailed
+from ci_bench.gpus import vendors
 from ci_bench.judge.calibration import collect, noise_floors
 from ci_bench.judge.wording import percent
 from ci_bench.records.config import Config, RunOptions, Sampling
-from ci_bench.records.results import Results
+from ci_bench.records.results import Fact, Results
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,26 +150,34 @@ def _torch(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(name="worker", found="did not start", advice=str(error), usable=False)
             return
     yield Finding(name="worker", found=f"torch {identity.get('torch')} starts, {identity.get('threads')} threads")
-    if identity.get("device") == "cuda":
-        memory = identity.get("gpu_memory_bytes")
-        size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
-        found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}, CUDA {identity.get('cuda')}"
-        yield Finding(name="gpu", found=found)
-    else:
-        yield _no_gpu(built_with_cuda=identity.get("cuda") is not None)
+    yield _gpu(identity) if identity.get("device") == "cuda" else _no_gpu(identity)
 
 
-def _no_gpu(*, built_with_cuda: bool) -> Finding:
-    if shutil.which("nvidia-smi") and not built_with_cuda:
-        advice = "there is an NVIDIA driver, but this torch is a CPU build: install a CUDA build of torch"
-    elif shutil.which("nvidia-smi"):
-        advice = "there is an NVIDIA driver, but torch cannot use it: is `--gpus all` missing, or the driver too old?"
+def _gpu(identity: Mapping[str, Fact]) -> Finding:
+    memory, vendor = identity.get("gpu_memory_bytes"), vendors.built_for(identity)
+    size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
+    toolkit = f", {vendor.toolkit} {identity[vendor.torch_build]}" if vendor else ""
+    return Finding(name="gpu", found=f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}")
+
+
+def _no_gpu(identity: Mapping[str, Fact]) -> Finding:
+    """Whether a driver is here that torch cannot use: the one it was built for, if that is here."""
+    meant = vendors.built_for(identity)
+    here = [vendor for vendor in vendors.VENDORS if shutil.which(vendor.command)]
+    if meant is not None and meant in here:
+        option = meant.container_option
+        advice = f"{meant.name}'s driver is here, but torch cannot use it: is `{option}` missing, or the driver too old?"
+    elif here:
+        build, wanted = meant.toolkit if meant else "CPU", here[0]
+        advice = (
+            f"{wanted.name}'s driver is here, but this torch is a {build} build: install a build of torch for {wanted.toolkit}"
+        )
     else:
         advice = ""
     return Finding(name="gpu", found="none; measuring runs on the CPU", advice=advice)
 
 
-def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, str | int | float | bool | None]:
+def _probe(environ: Mapping[str, str], folder: Path) -> Mapping[str, Fact]:
     task = Task(launch=0, device="auto", options=RunOptions(), scratch=str(folder))
     with Launcher(preload=("torch",), environ=worker_environment(environ), folder=folder / "probe") as launcher:
         ended = launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)

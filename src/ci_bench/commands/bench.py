@@ -12,11 +12,11 @@ from ci_bench.errors import BadDocument
 
 if TYPE_CHECKING:
     from ci_bench.engine.attachments import Attachments
-    from ci_bench.engine.machine.devices import Cards
     from ci_bench.engine.machine.monitor import Monitor
     from ci_bench.engine.outputs.beside import KeptOutputs, OutputsOptions
     from ci_bench.engine.trees.seals import Seal
     from ci_bench.engine.trees.sides import Side
+    from ci_bench.gpus.protocol import Cards
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.planning import Plan
     from ci_bench.records.config import Config, RunOptions
@@ -104,10 +104,10 @@ class Bench:
             )
 
     def _device(self) -> "Device":
-        from ci_bench.engine.machine.devices import look
+        from ci_bench.gpus import vendors
 
         preloaded = {module for suite, _ in self.plan for module in suite.preload}
-        return Device(options=self.config.run, on_gpu="torch" in preloaded, environ=self.environ, cards=look())
+        return Device(options=self.config.run, on_gpu="torch" in preloaded, environ=self.environ, gpus=vendors.look())
 
     def _attachments(self, sides: Sequence["Side"]) -> "Mapping[SideName, Attachments]":
         """Where each side's files are kept, beside its results."""
@@ -172,13 +172,14 @@ class Bench:
 class Device:
     """The device of one run: held from before anything touches it, looked at, and watched.
 
-    `on_gpu` says whether the plan computes with torch. `held` is the key of the lock that is held.
+    `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` is the key of the lock
+    that is held.
     """
 
     options: "RunOptions"
     on_gpu: bool
     environ: Mapping[str, str]
-    cards: "Cards"
+    gpus: "tuple[Cards, ...]"
     held: str | None = None
 
     @contextmanager
@@ -190,7 +191,7 @@ class Device:
         """
         from ci_bench.engine.machine.devices import configured_key
 
-        key = configured_key(self.options.device, self.cards, self.environ, on_gpu=self.on_gpu)
+        key = configured_key(self.options.device, self.gpus, self.environ, on_gpu=self.on_gpu)
         with self._lock(key) if key else nullcontext():
             self.held = key
             yield
@@ -200,7 +201,7 @@ class Device:
         from ci_bench.engine.machine.devices import refusal
 
         required = self.environ.get("CI_BENCH_REQUIRE_DEVICE", "")
-        return refusal(environment, self.cards, self.environ, device=self.options.device, required=required)
+        return refusal(environment, self.gpus, self.environ, device=self.options.device, required=required)
 
     def watch(self, environment: "Environment") -> "Monitor":
         """What watches the machine that a worker has looked at; its device is held, whatever was known of it before.

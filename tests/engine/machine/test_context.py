@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from fake_nvml import FakeNvml
 
-from ci_bench.engine.machine import context, devices
+from ci_bench.engine.machine import context
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def machine(monkeypatch):
     torch.cuda = SimpleNamespace(get_device_name=lambda: "NVIDIA H200")
     torch.ones = lambda *_, **__: SimpleNamespace(add_=lambda _: SimpleNamespace(item=lambda: 2.0))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(context, "look", lambda: devices.look(load=lambda: nvml))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(context, "os", SimpleNamespace(environ={}))
     return torch
 

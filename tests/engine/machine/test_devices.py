@@ -1,14 +1,21 @@
 """Which device a run will measure on, told by NVML alone, and when the CPU is refused in a GPU's place."""
 
 import sys
+from functools import partial
 
 import pytest
 from fake_nvml import UUID, FakeNvml
 
-from ci_bench.engine.machine.devices import Card, Cards, configured_key, look, refusal
+from ci_bench.engine.machine import devices
+from ci_bench.engine.machine.devices import configured_key
 from ci_bench.engine.machine.lock import cpu_key, device_key, gpu_key
+from ci_bench.gpus import vendors
+from ci_bench.gpus.nvidia import Nvidia
+from ci_bench.gpus.protocol import Card
+from ci_bench.gpus.protocol import Cards as CardsOfAVendor
 from ci_bench.records.results import Environment
 
+Cards = partial(CardsOfAVendor, vendor=Nvidia())
 FIRST, SECOND, PART = "GPU-aaaa0000-1111", "GPU-bbbb0000-2222", "MIG-cccc0000-3333"
 TWO = Cards(cards=(Card(uuid=FIRST, name="NVIDIA H200"), Card(uuid=SECOND, name="NVIDIA H200")), driver="580.65.06")
 UNLIKE = Cards(cards=(Card(uuid=FIRST, name="NVIDIA T4"), Card(uuid=SECOND, name="NVIDIA H200")), driver="580.65.06")
@@ -21,7 +28,7 @@ def test_nvml_lists_the_gpus_and_their_parts_and_is_let_go(tmp_path):
     nvml.parts = {f"{UUID} NVIDIA H200": [PART]}
     (tmp_path / "nvidia0").touch()
     (tmp_path / "nvidiactl").touch()
-    cards = look(load=lambda: nvml, dev=tmp_path)
+    cards = Nvidia(load=lambda: nvml, dev=tmp_path).look()
     assert cards.cards == (Card(uuid=UUID, name="NVIDIA H200", divided=True, parts=(PART,)),)
     assert (cards.driver, cards.nodes, nvml.opened) == ("580.65.06", (str(tmp_path / "nvidia0"),), 0)
     assert cards.seen() == "1 GPU (NVIDIA H200; driver 580.65.06)"
@@ -29,15 +36,16 @@ def test_nvml_lists_the_gpus_and_their_parts_and_is_let_go(tmp_path):
 
 @pytest.mark.parametrize("failing", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
 def test_an_nvml_that_fails_is_told_and_what_lies_in_dev_is_seen(tmp_path, failing):
-    assert look(load=lambda: FakeNvml(failing={failing}), dev=tmp_path).seen() == ""
+    nvidia = Nvidia(load=lambda: FakeNvml(failing={failing}), dev=tmp_path)
+    assert nvidia.look().seen() == ""
     (tmp_path / "nvidia0").touch()
-    cards = look(load=lambda: FakeNvml(failing={failing}), dev=tmp_path)
+    cards = nvidia.look()
     assert f"nvidia0, but NVML tells nothing of it (NVMLError: {failing})" in cards.seen()
 
 
 @pytest.mark.parametrize("failing", ["nvmlDeviceGetMigMode", "nvmlDeviceGetName"])
 def test_what_a_driver_does_not_know_is_left_out(tmp_path, failing):
-    (card,) = look(load=lambda: FakeNvml(failing={failing}), dev=tmp_path).cards
+    (card,) = Nvidia(load=lambda: FakeNvml(failing={failing}), dev=tmp_path).look().cards
     assert card.uuid == UUID
 
 
@@ -64,7 +72,7 @@ def test_what_a_driver_does_not_know_is_left_out(tmp_path, failing):
     ],
 )
 def test_the_gpus_that_cuda_will_number(cards, environ, visible):
-    assert cards.visible(environ) == visible
+    assert cards.vendor.visible(cards, environ) == visible
 
 
 @pytest.mark.parametrize(
@@ -81,8 +89,8 @@ def test_the_gpus_that_cuda_will_number(cards, environ, visible):
     ],
 )
 def test_the_lock_of_the_configured_device_is_known_before_anything_touches_it(device, cards, environ, key):
-    assert configured_key(device, cards, environ, on_gpu=True) == key
-    assert configured_key("auto", cards, environ, on_gpu=False) == cpu_key()
+    assert configured_key(device, [cards], environ, on_gpu=True) == key
+    assert configured_key("auto", [cards], environ, on_gpu=False) == cpu_key()
 
 
 @pytest.mark.parametrize("uuid", [FIRST, PART])
@@ -90,6 +98,10 @@ def test_the_parents_key_is_the_one_that_a_workers_torch_gives(uuid):
     bare = uuid.partition("-")[2]
     seen = Environment(identity={"device": "cuda", "gpu": "NVIDIA H200"}, condition={"gpu_uuid": bare})
     assert gpu_key(uuid) == device_key(seen)
+
+
+def refusal(environment, cards, environ, **asked):
+    return devices.refusal(environment, [cards], environ, **asked)
 
 
 def on_the_cpu(*, built_for="13.0", trouble=None, **identity):
@@ -145,5 +157,5 @@ def test_where_a_gpu_was_provided_its_absence_is_refused(environ):
 
 def test_this_machine_is_looked_at_without_an_error_and_without_torch():
     before = "torch" in sys.modules
-    assert look().seen() is not None
+    assert all(cards.seen() is not None for cards in vendors.look())
     assert ("torch" in sys.modules) == before

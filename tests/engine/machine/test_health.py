@@ -10,15 +10,26 @@ from mutants import plant
 
 from ci_bench.engine.machine import health
 from ci_bench.engine.machine.health import Reading, condition_facts, taint, uneven_clocks
+from ci_bench.gpus.protocol import Cause, Reason
 
 OURS, STRANGER = 4000, 9999
 OWN = frozenset({OURS})
 CALM = Reading(at_s=0.0, reasons=(), thermal_s=5.0, pids=OWN)
 LATER = replace(CALM, at_s=10.0)
-SLOWED, IDLE = ("hw_thermal_slowdown",), ("gpu_idle",)
+BRAKE, HOT, CAPPED, IDLING, SET = (
+    Reason(cause=cause, word=word)
+    for cause, word in (
+        (Cause.HARDWARE, "power_brake"),
+        (Cause.THERMAL, "too_hot"),
+        (Cause.POWER_CAP, "power_limit"),
+        (Cause.IDLE, "no_work"),
+        (Cause.OTHER, "fixed_clocks"),
+    )
+)
+SLOWED, IDLE = (HOT,), (IDLING,)
 
 
-def held(*reasons: str) -> Reading:
+def held(*reasons: Reason) -> Reading:
     return replace(LATER, reasons=reasons)
 
 
@@ -32,15 +43,14 @@ def there(*pids: int) -> Reading:
 
 TAINTS = {
     "nothing": (CALM, LATER, OWN, False),
-    "hw_slowdown": (CALM, held("hw_slowdown"), OWN, True),
-    "hw_thermal_slowdown": (CALM, held("hw_thermal_slowdown"), OWN, True),
-    "hw_power_brake_slowdown": (CALM, held("hw_power_brake_slowdown"), OWN, True),
-    "sw_thermal_slowdown": (CALM, held("sw_thermal_slowdown"), OWN, True),
-    "sw_power_cap": (CALM, held("sw_power_cap"), OWN, False),
-    "an unknown reason": (CALM, held("0x800"), OWN, False),
-    "idle": (CALM, held("gpu_idle", "applications_clocks_setting"), OWN, False),
+    "by hardware": (CALM, held(BRAKE), OWN, True),
+    "by heat": (CALM, held(HOT), OWN, True),
+    "by a power cap": (CALM, held(CAPPED), OWN, False),
+    "by anything else": (CALM, held(SET), OWN, False),
+    "a harmful word of another cause": (CALM, held(replace(SET, word="thermal")), OWN, False),
+    "idle": (CALM, held(IDLING, SET), OWN, False),
     "slowed before": (replace(CALM, reasons=SLOWED), LATER, OWN, True),
-    "slowed and capped": (CALM, held("sw_power_cap", *SLOWED), OWN, True),
+    "slowed and capped": (CALM, held(CAPPED, *SLOWED), OWN, True),
     "slowed, ours unknown": (CALM, held(*SLOWED), None, True),
     "no heat": (CALM, hot(0.0), OWN, False),
     "less than a hundredth of the time": (CALM, hot(0.09), OWN, False),
@@ -56,7 +66,7 @@ TAINTS = {
 }
 
 
-def busy(*clocks: int | None, reasons: tuple[str, ...] | None = ()) -> list[Reading]:
+def busy(*clocks: int | None, reasons: tuple[Reason, ...] | None = ()) -> list[Reading]:
     return [Reading(at_s=0, sm_mhz=mhz, reasons=reasons) for mhz in clocks]
 
 
@@ -74,7 +84,7 @@ UNEVEN = {
     "gone idle": ({"a": busy(1980), "b": busy(345, reasons=IDLE)}, False),
     "gone idle after one of two turns": ({"a": busy(1980), "b": [*busy(1980), *busy(345, reasons=IDLE)]}, False),
     "may have gone idle": ({"a": busy(1980), "b": busy(345, reasons=None)}, False),
-    "slow while capped": ({"a": busy(1980), "b": busy(1500, reasons=("sw_power_cap",))}, True),
+    "slow while capped": ({"a": busy(1980), "b": busy(1500, reasons=(CAPPED,))}, True),
     "no turn": ({"a": [], "b": busy(1500)}, False),
     "one seat": ({"a": busy(1980)}, False),
     "no seat": ({}, False),
@@ -94,13 +104,13 @@ def test_how_far_the_mean_clocks_of_two_seats_may_be_apart(name: str) -> None:
 
 
 DEFECTS = {
-    "overlooks a slowdown": ('"hw_slowdown", "hw_thermal', '"hw_thermal'),
-    "overlooks heat by hardware": ('"hw_thermal_slowdown", ', ""),
-    "overlooks the power brake": ('"hw_power_brake_slowdown", ', ""),
-    "overlooks heat by software": (', "sw_thermal_slowdown")', ")"),
-    "takes a power cap for harm": ('HARMFUL = ("hw_slowdown"', 'HARMFUL = ("sw_power_cap", "hw_slowdown"'),
-    "looks only after": ("{*(before.reasons or ()), *(after.reasons or ())}", "{*(after.reasons or ())}"),
-    "looks only before": ("{*(before.reasons or ()), *(after.reasons or ())}", "{*(before.reasons or ())}"),
+    "overlooks a slowdown by hardware": ("(Cause.HARDWARE, Cause.THERMAL)", "(Cause.THERMAL,)"),
+    "overlooks heat": ("(Cause.HARDWARE, Cause.THERMAL)", "(Cause.HARDWARE,)"),
+    "takes a power cap for harm": ("HARMFUL = (", "HARMFUL = (Cause.POWER_CAP, "),
+    "takes everything else for harm": ("HARMFUL = (", "HARMFUL = (Cause.OTHER, "),
+    "goes by the word": ("if reason.cause is cause]", "if reason.word == cause]"),
+    "looks only after": ("(*(before.reasons or ()), *(after.reasons or ()))", "(*(after.reasons or ()),)"),
+    "looks only before": ("(*(before.reasons or ()), *(after.reasons or ()))", "(*(before.reasons or ()),)"),
     "overlooks heat in between": ("hot > THERMAL_SHARE", "False"),
     "takes any heat for harm": ("THERMAL_SHARE = 0.01", "THERMAL_SHARE = 0.0"),
     "takes everybody for a stranger": ("| (after.pids or frozenset())) - own", "| (after.pids or frozenset()))"),
@@ -109,8 +119,8 @@ DEFECTS = {
     "counts strangers where ours are unknown": ("    if own is not None:", "    own = own or frozenset()\n    if True:"),
     "takes any difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 0.0"),
     "takes no difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 2.0"),
-    "counts idle clocks": (' and "gpu_idle" not in one.reasons', ""),
-    "counts clocks that may be idle": ("if one.reasons is not None and", "if one.reasons is None or"),
+    "counts idle clocks": (" and not _is_idle(reading.reasons)", ""),
+    "counts clocks that may be idle": ("if reading.reasons is not None and", "if reading.reasons is None or"),
     "overlooks the memory": (', ("memory clock", "memory_mhz")', ","),
     "takes the last turn for all": ("sum(known) / len(known)", "known[-1]"),
     "takes no turn for even": ("if len(means) < len(readings) or not means:", "if False:"),
@@ -133,10 +143,10 @@ def _said(module: ModuleType, judge: str, *given: object) -> bool | None:
 
 
 def test_all_reasons_are_told() -> None:
-    before = replace(CALM, reasons=("sw_power_cap", "hw_thermal_slowdown"))
-    after = replace(LATER, reasons=("hw_slowdown",), pids=frozenset({OURS, *range(9990, 9997)}), thermal_s=6.0)
+    before = replace(CALM, reasons=(CAPPED, HOT))
+    after = replace(LATER, reasons=(BRAKE, HOT), pids=frozenset({OURS, *range(9990, 9997)}), thermal_s=6.0)
     assert taint(before, after, OWN) == (
-        "the GPU was slowed down (hw_slowdown, hw_thermal_slowdown); heat kept the GPU's clocks down for 10% of the time; "
+        "the GPU was slowed down (power_brake, too_hot); heat kept the GPU's clocks down for 10% of the time; "
         "7 processes (9990, 9991, 9992, 9993, 9994, …) of others came onto the GPU"
     )
     assert taint(CALM, there(STRANGER), OWN) == "1 process (9999) of others came onto the GPU"
@@ -170,7 +180,7 @@ def test_facts_of_a_reading_and_of_what_lies_before_it() -> None:
         memory_mhz=2619,
         power_w=412.345,
         temperature_c=61,
-        reasons=("sw_power_cap", "sync_boost"),
+        reasons=(CAPPED, SET),
         thermal_s=1.5,
         pids=frozenset({1, 2}),
         load_1min=1.25,
@@ -182,7 +192,7 @@ def test_facts_of_a_reading_and_of_what_lies_before_it() -> None:
     )
     alone = {
         "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619, "gpu_power_w": 412.3, "gpu_temperature_c": 61,
-        "gpu_held_back_by": "sw_power_cap, sync_boost", "gpu_processes": 2, "load_1min": 1.25, "cpu_mhz": 3000.0,
+        "gpu_held_back_by": "power_limit, fixed_clocks", "gpu_processes": 2, "load_1min": 1.25, "cpu_mhz": 3000.0,
     }  # fmt: skip
     assert condition_facts(after) == alone
     assert condition_facts(after, since=before) == alone | {

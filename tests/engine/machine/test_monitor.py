@@ -3,16 +3,20 @@
 import pytest
 from fake_nvml import QUESTIONS, UUID, FakeNvml
 
-from ci_bench.engine.machine.gpu import REASONS
 from ci_bench.engine.machine.health import condition_facts
 from ci_bench.engine.machine.monitor import Host, Monitor, open_monitor
+from ci_bench.gpus.nvidia import REASONS, Nvidia
 
 OURS, STRANGER = 4000, 9999
 GPU_FIELDS = ("sm_mhz", "memory_mhz", "power_w", "temperature_c", "reasons", "thermal_s", "pids")
 
 
+def opening(nvml: FakeNvml):
+    return Nvidia(load=lambda: nvml).open_gpu
+
+
 def monitor_of(nvml: FakeNvml, tmp_path) -> Monitor:
-    return open_monitor("cuda:0", UUID, load=lambda: nvml, host=Host(tmp_path))
+    return open_monitor("cuda:0", UUID, open_gpu=opening(nvml), host=Host(tmp_path))
 
 
 def settled(nvml: FakeNvml, tmp_path) -> Monitor:
@@ -30,7 +34,7 @@ def test_a_reading_is_what_nvml_tells(tmp_path) -> None:
     nvml.reasons, nvml.thermal_ns, nvml.pids = 0x44, 1_500_000_000, [7, 8]
     reading = monitor_of(nvml, tmp_path).read()
     assert [getattr(reading, name) for name in GPU_FIELDS] == [
-        1980, 2619, 412.345, 61, ("sw_power_cap", "hw_thermal_slowdown"), 1.5, {7, 8},
+        1980, 2619, 412.345, 61, (REASONS[0x4], REASONS[0x40]), 1.5, {7, 8},
     ]  # fmt: skip
 
 
@@ -49,7 +53,7 @@ def test_each_reason_for_low_clocks_taints_or_is_only_recorded(bit: int, when: s
     for moment in ("before", "after"):
         nvml.reasons = bit if when == moment else 0
         readings.append(monitor.read())
-    name = REASONS.get(bit, hex(bit))
+    name = REASONS[bit].word if bit in REASONS else hex(bit)
     harmful = bit in {0x8, 0x20, 0x40, 0x80}
     assert monitor.taint(*readings) == (f"the GPU was slowed down ({name})" if harmful else None)
     assert monitor.facts(readings[when == "after"])["gpu_held_back_by"] == name
@@ -152,7 +156,7 @@ def test_all_questions_may_fail(tmp_path) -> None:
 def test_an_older_driver_knows_the_reasons_by_their_older_name(tmp_path) -> None:
     nvml = FakeNvml(failing={"nvmlDeviceGetCurrentClocksEventReasons"})
     nvml.reasons = 0x8
-    assert monitor_of(nvml, tmp_path).read().reasons == ("hw_slowdown",)
+    assert monitor_of(nvml, tmp_path).read().reasons == (REASONS[0x8],)
 
 
 def _no_library() -> FakeNvml:
@@ -169,7 +173,7 @@ def _no_library() -> FakeNvml:
     ],
 )
 def test_without_nvml_nothing_taints_and_it_is_said_why_once(load, uuid, why, caplog) -> None:
-    monitor = open_monitor("cuda:0", uuid, load=load)
+    monitor = open_monitor("cuda:0", uuid, open_gpu=Nvidia(load=load).open_gpu)
     monitor.vacate()
     monitor.settle()
     before, after = monitor.read(), monitor.read()
@@ -185,21 +189,21 @@ def test_without_nvml_nothing_taints_and_it_is_said_why_once(load, uuid, why, ca
 
 def test_nvml_is_let_go_also_where_the_gpu_is_not_found() -> None:
     nvml = FakeNvml()
-    monitor = open_monitor("cuda", UUID.removeprefix("GPU-"), load=lambda: nvml)
+    monitor = open_monitor("cuda", UUID.removeprefix("GPU-"), open_gpu=opening(nvml))
     assert nvml.opened == 1
     monitor.close()
     assert nvml.opened == 0
-    open_monitor("cuda", "GPU-other", load=lambda: nvml)
+    open_monitor("cuda", "GPU-other", open_gpu=opening(nvml))
     assert nvml.opened == 0
 
 
 def test_a_part_of_a_gpu_is_found_by_its_own_prefix() -> None:
     nvml = FakeNvml(uuid="MIG-1234")
-    assert open_monitor("cuda", "1234", load=lambda: nvml).read().sm_mhz == 1980
+    assert open_monitor("cuda", "1234", open_gpu=opening(nvml)).read().sm_mhz == 1980
 
 
-def test_on_the_cpu_nothing_taints_and_nvml_is_left_alone() -> None:
-    monitor = open_monitor("cpu", None, load=_no_library)
+def test_on_the_cpu_nothing_taints_and_no_vendor_is_asked() -> None:
+    monitor = open_monitor("cpu", None, open_gpu=lambda _: pytest.fail("there is no GPU to open"))
     monitor.vacate()
     monitor.settle()
     assert monitor.taint(monitor.read(), monitor.read()) is None
@@ -246,7 +250,7 @@ def test_the_fake_has_the_names_and_as_many_arguments_as_pynvml() -> None:
     assert issubclass(pynvml.NVMLError, Exception)
     assert not issubclass(pynvml.NVMLLibraryMismatchError, pynvml.NVMLError)
     events = {value: name for name, value in vars(pynvml).items() if name.startswith("nvmlClocksEventReason")}
-    for bit, name in REASONS.items():
+    for bit, reason in REASONS.items():
         spelled = events.get(bit, "").removeprefix("nvmlClocksEventReason").lower()
-        assert spelled in {"", name.replace("_", ""), "userdefinedclocks"}, name
+        assert spelled in {"", reason.word.replace("_", ""), "userdefinedclocks"}, reason
     assert (pynvml.nvmlClocksThrottleReasonBoardLimit, pynvml.nvmlClocksThrottleReasonReliability) == (0x200, 0x400)

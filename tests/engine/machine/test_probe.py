@@ -12,10 +12,16 @@ from ci_bench.engine.timing.fence import NoSuchDevice, select_device, synchroniz
 from ci_bench.records.config import RunOptions
 
 
-def test_nvml_tells_driver_and_condition() -> None:
+@pytest.fixture
+def nvml(monkeypatch) -> FakeNvml:
     nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+def test_nvml_tells_driver_and_condition(nvml) -> None:
     nvml.reasons = 0x4
-    identity, condition = probe._nvml(UUID.removeprefix("GPU-"), lambda: nvml)
+    identity, condition = probe._gpu_facts(UUID.removeprefix("GPU-"))
     assert identity == {"driver": "580.65.06"}
     assert condition == {
         "gpu_temperature_c": 61, "gpu_power_w": 412.345, "gpu_power_limit_w": 700.0, "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619,
@@ -25,9 +31,9 @@ def test_nvml_tells_driver_and_condition() -> None:
 
 
 @pytest.mark.parametrize("error", [FakeNvml.NVMLError, FakeNvml.NVMLLibraryMismatchError])
-def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(error: type[Exception]) -> None:
-    failing = {"nvmlDeviceGetEccMode", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"}
-    _, condition = probe._nvml(UUID, lambda: FakeNvml(failing=failing, error=error))
+def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(nvml, error: type[Exception]) -> None:
+    nvml.failing, nvml.error = {"nvmlDeviceGetEccMode", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"}, error
+    _, condition = probe._gpu_facts(UUID)
     assert (condition["gpu_ecc"], condition["gpu_power_w"], condition["gpu_processes"]) == (None, None, None)
     assert condition["gpu_temperature_c"] == 61
 
@@ -36,7 +42,7 @@ def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(error: type
 def test_without_nvml_the_driver_is_unknown(monkeypatch, lacking: str) -> None:
     module = {"module": None, "driver": FakeNvml(failing={"nvmlInit"}), "gpu": FakeNvml(uuid="GPU-other")}[lacking]
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    assert probe._nvml(UUID) == ({"driver": None}, {})
+    assert probe._gpu_facts(UUID) == ({"driver": None}, {})
 
 
 @pytest.fixture

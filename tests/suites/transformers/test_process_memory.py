@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fake_nvml import FakeNvml
 from transformers_builders import tiny, workload
 
 from ci_bench.suites.base import Context
@@ -17,7 +18,6 @@ from ci_bench.suites.transformers import process_memory
 from ci_bench.suites.transformers.process_memory import (
     Timeline,
     is_out_of_memory,
-    nvml_uuid,
     own_share,
     process_vram,
     sites_at_peak,
@@ -79,51 +79,32 @@ def test_what_a_memory_error_is(error, memory):
     ],
 )
 def test_the_share_of_a_process_on_its_gpu(running, found, how):
-    used, told = own_share(running, own=9)
+    used, told = own_share(dict(running), own=9)
     assert used == found
     assert how in told
 
 
-def fake_nvml(monkeypatch, running):
-    """An NVML with one GPU of a known UUID."""
-    asked = []
-
-    class NVMLError(Exception):
-        pass
-
-    def by_uuid(uuid):
-        asked.append(uuid)
-        return "handle"
-
-    def processes(handle):
-        assert handle == "handle"
-        if running is None:
-            raise NVMLError("not supported")
-        return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in running]
-
-    module = SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByUUID=by_uuid,
-        nvmlDeviceGetComputeRunningProcesses=processes,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", module)
+@pytest.fixture
+def nvml(monkeypatch):
+    """An NVML with one GPU of a known UUID, which is torch's second."""
+    nvml = FakeNvml(uuid="GPU-uuid-of-cuda:1")
+    nvml.pids, nvml.bytes_by_pid = [os.getpid()], {os.getpid(): 123}
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid-of-{device}"))
-    return asked
+    return nvml
 
 
-def test_a_gpu_is_found_by_its_uuid_and_not_by_its_index(monkeypatch):
-    asked = fake_nvml(monkeypatch, [(os.getpid(), 123)])
+def test_a_gpu_is_found_by_its_uuid_and_not_by_its_index(nvml):
     assert process_vram("cuda:1") == (123, "by its pid")
-    assert asked == ["GPU-uuid-of-cuda:1"]
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="MIG-1"))
-    assert nvml_uuid("cuda:0") == "MIG-1"
+    assert nvml.opened == 0
+    assert process_vram("cuda:0") == (None, "NVML knows no GPU uuid-of-cuda:0")
 
 
-def test_a_driver_that_does_not_tell_is_no_error(monkeypatch):
-    fake_nvml(monkeypatch, None)
-    assert process_vram("cuda:0") == (None, "NVML does not tell: not supported")
+def test_a_driver_that_does_not_tell_is_no_error(nvml):
+    nvml.failing = {"nvmlDeviceGetComputeRunningProcesses"}
+    assert process_vram("cuda:1") == (None, "the driver does not list the processes on this GPU")
+    nvml.failing = {"nvmlInit"}
+    assert process_vram("cuda:1") == (None, "NVML cannot be used (NVMLError: nvmlInit)")
 
 
 def event(action, addr, size, *lines):

@@ -8,10 +8,11 @@ order of turns has to make it harmless.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ci_bench.gpus.protocol import Cause, Reason
 from ci_bench.records.results import Fact
 
-HARMFUL = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-"""Reasons for low clocks that are no normal state. A power cap (`sw_power_cap`) is one on loaded data-centre GPUs."""
+HARMFUL = (Cause.HARDWARE, Cause.THERMAL)
+"""Causes of low clocks that are no normal state. A power cap is one on loaded data-centre GPUs."""
 THERMAL_SHARE = 0.01
 """Heat that kept the clocks down for more than this share of the time counts."""
 UNEVEN_CLOCKS = 0.02
@@ -23,7 +24,7 @@ SHOWN_PIDS = 5
 class Reading:
     """The machine at one moment; `None` is unknown, and so is all of the GPU on a CPU run.
 
-    `at_s` is the monotonic clock. `reasons` are why the GPU's clocks are below what they could be (see `nvml.REASONS`), `pids`
+    `at_s` is the monotonic clock. `reasons` are why the GPU's clocks are below what they could be (see `gpus.protocol`), `pids`
     the processes that compute on it. Counters that only ever grow: `thermal_s` (seconds that heat kept the clocks down), `ticks`
     and `stolen_ticks` (the CPUs' time, and what the hypervisor took of it), `throttled_s` (seconds that a CPU quota held this
     container), `involuntary_switches` (how often the workers were taken off a CPU).
@@ -34,7 +35,7 @@ class Reading:
     memory_mhz: int | None = None
     power_w: float | None = None
     temperature_c: int | None = None
-    reasons: tuple[str, ...] | None = None
+    reasons: tuple[Reason, ...] | None = None
     thermal_s: float | None = None
     pids: frozenset[int] | None = None
     load_1min: float | None = None
@@ -50,8 +51,9 @@ def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | 
 
     `own` is what `Monitor.residents` told. A reason that holds at one of the two moments counts, and so does heat between them.
     """
-    held = {*(before.reasons or ()), *(after.reasons or ())}
-    found = [f"the GPU was slowed down ({', '.join(name for name in HARMFUL if name in held)})"] if held & {*HARMFUL} else []
+    held = dict.fromkeys((*(before.reasons or ()), *(after.reasons or ())))
+    harmful = [reason.word for cause in HARMFUL for reason in held if reason.cause is cause]
+    found = [f"the GPU was slowed down ({', '.join(harmful)})"] if harmful else []
     hot = _share(before.thermal_s, after.thermal_s, after.at_s - before.at_s)
     if hot is not None and hot > THERMAL_SHARE:
         found.append(f"heat kept the GPU's clocks down for {hot:.0%} of the time")
@@ -102,9 +104,13 @@ def condition_facts(reading: Reading, *, since: Reading | None = None) -> dict[s
 
 
 def _mean_clock(readings: Sequence[Reading], field: str) -> float | None:
-    values = [getattr(one, field) for one in readings if one.reasons is not None and "gpu_idle" not in one.reasons]
+    values = [getattr(reading, field) for reading in readings if reading.reasons is not None and not _is_idle(reading.reasons)]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def _is_idle(reasons: tuple[Reason, ...]) -> bool:
+    return any(reason.cause is Cause.IDLE for reason in reasons)
 
 
 def _grown(earlier: float | None, later: float | None) -> float | None:
@@ -121,9 +127,9 @@ def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def spell(reasons: tuple[str, ...]) -> str:
-    """The reasons that hold clocks back, as one fact."""
-    return ", ".join(reasons) or "nothing"
+def spell(reasons: tuple[Reason, ...]) -> str:
+    """The reasons that hold clocks back, as one fact, in the words of the GPU's vendor."""
+    return ", ".join(reason.word for reason in reasons) or "nothing"
 
 
 def processes(pids: frozenset[int]) -> str:

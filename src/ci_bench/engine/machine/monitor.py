@@ -1,4 +1,4 @@
-"""Reads the machine's state while samples are taken: the GPU through NVML, the host's CPUs through /proc and /sys.
+"""Reads the machine's state while samples are taken: the GPU through `gpus`, the host's CPUs through /proc and /sys.
 
 Runs in the parent, between blocks of samples and never beside one: it opens no CUDA context and touches no worker. What cannot
 be read is `None`. What a reading means is judged in `health`.
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from ci_bench.engine.machine.gpu import Gpu, NoNvml, load_nvml
 from ci_bench.engine.machine.health import Reading, condition_facts, processes, taint, uneven_clocks
+from ci_bench.gpus import vendors
+from ci_bench.gpus.protocol import Gpu, GpuUnreachable
 from ci_bench.records.results import Fact
 
 CPU_CLOCK = re.compile(r"^processor\s*:\s*(\d+)$(?:(?!^processor).)*?^cpu MHz\s*:\s*([\d.]+)$", re.MULTILINE | re.DOTALL)
@@ -89,7 +90,7 @@ class Monitor:
     def __init__(
         self, gpu: Gpu | None, host: Host, *, note: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`gpu` is `None` on the CPU, or where NVML is out of reach, which `note` then says."""
+        """`gpu` is `None` on the CPU, or where it cannot be reached, which `note` then says."""
         self._gpu, self._host, self._clock = gpu, host, clock
         self._vacant: frozenset[int] | None = None
         self._own: frozenset[int] | None = None
@@ -97,7 +98,7 @@ class Monitor:
         self._notes: dict[str, str] = {}
         self._held = ExitStack()
         if note:
-            self._note("nvml", note)
+            self._note("unreachable", note)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -149,13 +150,15 @@ class Monitor:
         """Call once all workers of a launch are warm: whoever came since `vacate` is ours.
 
         Returns the processes that may be there from now on (ours, and those that were there before), for `taint`; `None` where
-        NVML does not tell. NVML's numbers may be the host's and ours the container's, so that the two are never compared.
+        the driver does not tell. Its numbers may be the host's and ours the container's, so that the two are never compared.
         """
         here = self._gpu.pids() if self._gpu else None
         if here is None or self._gpu is None:
             return None
         if self._vacant is not None and not here - self._vacant:
-            self._note("blind", "NVML does not list our own processes on the GPU, so that it may not list those of others either")
+            self._note(
+                "blind", "the driver does not list our own processes on the GPU, so that it may not list those of others either"
+            )
         return here | (self._vacant or frozenset())
 
     def settle(self) -> None:
@@ -181,7 +184,7 @@ class Monitor:
         return self
 
     def close(self) -> None:
-        """Let NVML go, and what is held."""
+        """Release the GPU's library, and what is held."""
         with self._held:
             if self._gpu:
                 self._gpu.close()
@@ -193,17 +196,20 @@ class Monitor:
 
 
 def open_monitor(
-    device: str, gpu_uuid: str | None = None, *, load: Callable[[], Any] = load_nvml, host: Host | None = None
+    device: str,
+    gpu_uuid: str | None = None,
+    *,
+    open_gpu: Callable[[str], Gpu] = vendors.open_gpu,
+    host: Host | None = None,
 ) -> Monitor:
     """The monitor of a device string, or of the identity's `device`; `gpu_uuid` is the condition's fact of that name.
 
-    Never fails: without NVML, or without the GPU in it, the monitor reads the host alone, taints nothing, and has a note that
-    says why. `load` gives `pynvml`, or what behaves like it.
+    Never fails: where the GPU cannot be reached, the monitor reads the host alone, taints nothing, and has a note that says why.
     """
     host = host or Host()
     if not device.startswith("cuda"):
         return Monitor(None, host)
     try:
-        return Monitor(Gpu(gpu_uuid or "", load), host)
-    except NoNvml as reason:
+        return Monitor(open_gpu(gpu_uuid or ""), host)
+    except GpuUnreachable as reason:
         return Monitor(None, host, note=f"{reason}: throttling and other processes on the GPU will not be noticed")

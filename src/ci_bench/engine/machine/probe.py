@@ -6,15 +6,14 @@ Runs in a worker, since it touches the GPU. What cannot be found out is `None`.
 import os
 import platform
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from ci_bench.engine.machine.gpu import Gpu, NoNvml, load_nvml
 from ci_bench.engine.machine.health import spell
 from ci_bench.engine.timing.fence import torch_is_loaded
+from ci_bench.gpus import vendors
+from ci_bench.gpus.protocol import GpuUnreachable
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Fact
 
@@ -68,16 +67,17 @@ def _torch_identity() -> Facts:
         "torch": str(torch.__version__),
         "torch_git": torch.version.git_version,
         "cuda": torch.version.cuda,
+        **vendors.torch_builds(torch.version),
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 
 def _cuda_trouble() -> Facts:
-    """Why a torch that was built for CUDA cannot use a GPU, in its own words; nothing where it can, or was not built for it."""
+    """Why a torch that was built for GPUs cannot use one, in its own words; nothing where it can, or was not built for any."""
     import torch
 
-    if torch.version.cuda is None:
+    if not vendors.torch_builds(torch.version):
         return {}
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call] # torch leaves it unannotated
@@ -112,15 +112,15 @@ def _gpu(device: str) -> tuple[Facts, Facts]:
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call] # torch leaves it unannotated
     }
     uuid = str(getattr(properties, "uuid", ""))
-    nvml_identity, condition = _nvml(uuid)
-    return identity | nvml_identity, {"gpu_uuid": uuid or None} | condition
+    driver, condition = _gpu_facts(uuid)
+    return identity | driver, {"gpu_uuid": uuid or None} | condition
 
 
-def _nvml(uuid: str, load: Callable[[], Any] = load_nvml) -> tuple[Facts, Facts]:
-    """What NVML tells of the GPU with this UUID."""
+def _gpu_facts(uuid: str) -> tuple[Facts, Facts]:
+    """What the driver tells of the GPU with this UUID: for the identity, and for the condition."""
     try:
-        gpu = Gpu(uuid, load)
-    except NoNvml:
+        gpu = vendors.open_gpu(uuid)
+    except GpuUnreachable:
         return {"driver": None}, {}
     reasons, pids = gpu.reasons(), gpu.pids()
     condition: Facts = {

@@ -1,7 +1,6 @@
 """Memory of the whole process: a limit to it, what the driver says of it, and where it was allocated.
 
-The peaks of torch's allocator and of the process's resident size are the engine's. NVML's index is not torch's where
-CUDA_VISIBLE_DEVICES is set, so the GPU is found by its UUID.
+The peaks of torch's allocator and of the process's resident size are the engine's.
 """
 
 import contextlib
@@ -16,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from ci_bench.gpus import vendors
+from ci_bench.gpus.protocol import GpuUnreachable
 
 STATUS = Path("/proc/self/status")
 MOST_EVENTS = 200_000
@@ -53,32 +55,22 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def process_vram(device: str) -> tuple[int | None, str]:
     """What this process holds on its GPU by the driver's account (bytes), or `None`, and a sentence on how it was found."""
-    import pynvml
-
     try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(nvml_uuid(device))
-        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except pynvml.NVMLError as error:
-        return None, f"NVML does not tell: {error}"
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-    return own_share([(one.pid, one.usedGpuMemory) for one in running], os.getpid())
+        gpu = vendors.open_gpu(str(torch.cuda.get_device_properties(device).uuid))
+    except GpuUnreachable as reason:
+        return None, str(reason)
+    with contextlib.closing(gpu):
+        running = gpu.bytes_by_pid()
+    if running is None:
+        return None, "the driver does not list the processes on this GPU"
+    return own_share(running, os.getpid())
 
 
-def nvml_uuid(device: str) -> str:
-    """The UUID of a torch device as NVML writes it."""
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
-    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-
-
-def own_share(running: Sequence[tuple[int, int | None]], own: int) -> tuple[int | None, str]:
-    """The bytes of process `own` among (pid, bytes) of all processes with a context on a GPU.
+def own_share(by_pid: Mapping[int, int | None], own: int) -> tuple[int | None, str]:
+    """The bytes of process `own` among those of all processes with a context on a GPU.
 
     In a container the driver tells the pids of the host. This process has a context, so where there is but one, it is this one.
     """
-    by_pid = dict(running)
     if own in by_pid:
         used, how = by_pid[own], "by its pid"
     elif len(by_pid) == 1:

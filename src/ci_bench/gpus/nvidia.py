@@ -1,0 +1,246 @@
+"""NVIDIA's GPUs, by NVML (the package nvidia-ml-py) and CUDA's rules of numbering. The only module that knows either.
+
+torch and NVML number GPUs differently, so that a GPU is found by its UUID. CUDA's own rules decide which GPU is the first:
+`CUDA_VISIBLE_DEVICES` by index or by the beginning of a UUID, which ends at the first word that names none (CUDA C++ Programming
+Guide, CUDA environment variables), and the first part of a GPU that is divided (MIG User Guide: CUDA sees one part per process).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from ci_bench.gpus.protocol import Card, Cards, Cause, GpuUnreachable, Reason
+
+_Answer = TypeVar("_Answer")
+
+REASONS = {
+    0x1: Reason(cause=Cause.IDLE, word="gpu_idle"),
+    0x2: Reason(cause=Cause.OTHER, word="applications_clocks_setting"),
+    0x4: Reason(cause=Cause.POWER_CAP, word="sw_power_cap"),
+    0x8: Reason(cause=Cause.HARDWARE, word="hw_slowdown"),
+    0x10: Reason(cause=Cause.OTHER, word="sync_boost"),
+    0x20: Reason(cause=Cause.THERMAL, word="sw_thermal_slowdown"),
+    0x40: Reason(cause=Cause.THERMAL, word="hw_thermal_slowdown"),
+    0x80: Reason(cause=Cause.HARDWARE, word="hw_power_brake_slowdown"),
+    0x100: Reason(cause=Cause.OTHER, word="display_clock_setting"),
+    0x200: Reason(cause=Cause.OTHER, word="board_limit"),
+    0x400: Reason(cause=Cause.OTHER, word="reliability"),
+}
+"""Why clocks are below what they could be: `nvmlClocksEventReason…` of NVML's API reference."""
+LEAST_DRIVERS = {"11": 450, "12": 525, "13": 580}
+"""By CUDA's major version: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html."""
+MOST_PARTS = 16
+PREFIXES = ("GPU-", "MIG-")
+"""Of UUIDs: of a whole GPU, and of a part of one."""
+_NODE = re.compile(r"nvidia[0-9]+")
+
+
+def load_nvml() -> Any:
+    """The module `pynvml` of the package nvidia-ml-py."""
+    import pynvml
+
+    return pynvml
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nvidia:
+    """The vendor. `load` gives `pynvml`, or what behaves like it; `dev` is where device files are found."""
+
+    name: ClassVar[str] = "NVIDIA"
+    library: ClassVar[str] = "NVML"
+    toolkit: ClassVar[str] = "CUDA"
+    torch_build: ClassVar[str] = "cuda"
+    command: ClassVar[str] = "nvidia-smi"
+    device_files: ClassVar[str] = "/dev/nvidia*"
+    container_option: ClassVar[str] = "--gpus all"
+
+    load: Callable[[], Any] = load_nvml
+    dev: Path = Path("/dev")
+
+    def open_gpu(self, uuid: str) -> "NvmlGpu":
+        """The GPU with this UUID, which may lack its prefix.
+
+        Raises:
+            GpuUnreachable: no library, no driver, no permission, or no such GPU.
+        """
+        try:
+            nvml = self.load()
+            nvml.nvmlInit()
+        except Exception as error:
+            message = f"NVML cannot be used ({type(error).__name__}: {error})"
+            raise GpuUnreachable(message) from error
+        for name in (uuid,) if uuid.startswith(PREFIXES) else (f"{prefix}{uuid}" for prefix in PREFIXES):
+            handle = _asked(partial(nvml.nvmlDeviceGetHandleByUUID, name))
+            if handle is not None:
+                return NvmlGpu(nvml, handle)
+        _asked(nvml.nvmlShutdown)
+        message = f"NVML knows no GPU {uuid or '(torch told no UUID)'}"
+        raise GpuUnreachable(message)
+
+    def look(self) -> Cards:
+        """NVIDIA's GPUs of this machine, or why there is no telling. Never fails."""
+        nodes = tuple(sorted(str(path) for path in self.dev.glob("nvidia*") if _NODE.fullmatch(path.name)))
+        try:
+            with _opened(self.load) as nvml:
+                driver = _text(nvml.nvmlSystemGetDriverVersion())
+                cards = tuple(_card(nvml, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount()))
+                trouble = "" if cards else "it lists no GPU"
+                return Cards(vendor=self, cards=cards, driver=driver, nodes=nodes, trouble=trouble)
+        except Exception as error:  # noqa: BLE001 - whatever NVML's bindings raise: it can't be used, and that is the answer
+            return Cards(vendor=self, trouble=f"{type(error).__name__}: {error}", nodes=nodes)
+
+    def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+        """The UUIDs that CUDA will number 0, 1, …; `None` where that cannot be known."""
+        wanted = environ.get("CUDA_VISIBLE_DEVICES")
+        if wanted is None:
+            return _in_order(cards, environ, range(len(cards.cards)))
+        found: list[str] = []
+        for word in wanted.split(","):
+            uuids = _named(cards, word.strip(), environ)
+            if uuids is None:
+                return None
+            if not uuids:
+                break
+            found += uuids
+        return tuple(found)
+
+    def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
+        """Why a torch that is built for CUDA cannot use a GPU, and what to do; empty if unknown."""
+        if "mismatch" in f"{words} {cards.trouble}".lower() or "803" in words:
+            return f"the driver was updated while its kernel module stayed loaded ({words}): reboot the machine"
+        least = LEAST_DRIVERS.get(toolkit_version.partition(".")[0], 0)
+        major = re.match(r"[0-9]{1,6}", cards.driver)
+        if major and int(major[0]) < least:
+            return f"torch is built for CUDA {toolkit_version}, which needs driver {least} or newer, and {cards.driver} is here"
+        return ""
+
+
+class NvmlGpu:
+    """One GPU as NVML tells of it."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        """`nvml` is initialised, and shut down on `close`."""
+        self._nvml, self._handle = nvml, handle
+
+    def close(self) -> None:
+        """Shut NVML down."""
+        _asked(self._nvml.nvmlShutdown)
+
+    def driver(self) -> str | None:
+        """The version of the driver."""
+        return _asked(lambda: _text(self._nvml.nvmlSystemGetDriverVersion()))
+
+    def sm_mhz(self) -> int | None:
+        """The clock of the multiprocessors now."""
+        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)))
+
+    def memory_mhz(self) -> int | None:
+        """The clock of the memory now."""
+        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_MEM)))
+
+    def power_w(self) -> float | None:
+        """Power drawn, in NVML's milliwatts; the GPU averages it over up to a second."""
+        return _asked(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1000)
+
+    def power_limit_w(self) -> float | None:
+        """The power limit in force."""
+        return _asked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
+
+    def energy_j(self) -> float | None:
+        """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
+        return _asked(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000)
+
+    def temperature_c(self) -> int | None:
+        """The temperature of the chip."""
+        return _asked(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._handle, self._nvml.NVML_TEMPERATURE_GPU)))
+
+    def ecc(self) -> bool | None:
+        """Whether memory errors are corrected."""
+        return _asked(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._handle)[0]))
+
+    def reasons(self) -> tuple[Reason, ...] | None:
+        """Why the clocks are held back now; the bits of reasons that are not known here as numbers."""
+        mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)))
+        if mask is None:  # the name before driver 535
+            mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)))
+        if mask is None:
+            return None
+        bits = (1 << position for position in range(mask.bit_length()) if mask >> position & 1)
+        return tuple(REASONS.get(bit, Reason(cause=Cause.OTHER, word=hex(bit))) for bit in bits)
+
+    def thermal_s(self) -> float | None:
+        """For how many seconds in all, since the driver was loaded, heat has kept the clocks down; NVML has nanoseconds."""
+        policy = _asked(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
+        return _asked(lambda: self._nvml.nvmlDeviceGetViolationStatus(self._handle, policy).violationTime / 1e9)
+
+    def pids(self) -> frozenset[int] | None:
+        """The processes with a compute context; in a container, their numbers may be those of the host."""
+        return _asked(lambda: frozenset(int(process.pid) for process in self._processes()))
+
+    def bytes_by_pid(self) -> dict[int, int | None] | None:
+        """What each of these processes holds; `None` where the driver keeps that to itself."""
+        return _asked(lambda: {int(process.pid): process.usedGpuMemory for process in self._processes()})
+
+    def _processes(self) -> Iterable[Any]:
+        processes: Iterable[Any] = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+        return processes
+
+
+def _named(cards: Cards, word: str, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The GPU or part that one word names: none where there is no such, `None` where that is not known."""
+    if re.fullmatch(r"[0-9]{1,4}", word):
+        return _in_order(cards, environ, [int(word)] if int(word) < len(cards.cards) else [])
+    everything = [uuid for card in cards.cards for uuid in (card.uuid, *card.parts)]
+    fits = [uuid for uuid in everything if word.startswith(PREFIXES) and uuid.startswith(word)]
+    return tuple(fits) if len(fits) <= 1 else None
+
+
+def _in_order(cards: Cards, environ: Mapping[str, str], numbers: Iterable[int]) -> tuple[str, ...] | None:
+    """CUDA puts the fastest first where not told otherwise, which is NVML's order only where all are alike."""
+    wanted = [cards.cards[number] for number in numbers]
+    if wanted and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({card.name for card in cards.cards}) > 1:
+        return None
+    if any(card.divided and not card.parts for card in wanted):
+        return None
+    divided = [card.parts[0] for card in wanted if card.parts]
+    return tuple(divided[:1] or [card.uuid for card in wanted])
+
+
+@contextmanager
+def _opened(load: Callable[[], Any]) -> Iterator[Any]:
+    nvml = load()
+    nvml.nvmlInit()
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _card(nvml: Any, handle: Any) -> Card:
+    """A card, with its parts where it is divided; a driver or GPU that knows no parts raises where it is asked for them."""
+    divided = bool(_asked(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
+    parts = tuple(_parts(nvml, handle)) if divided else ()
+    name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))
+    return Card(uuid=_text(nvml.nvmlDeviceGetUUID(handle)), name=name or "", divided=divided, parts=parts)
+
+
+def _parts(nvml: Any, handle: Any) -> Iterator[str]:
+    for index in range(MOST_PARTS):
+        part = _asked(partial(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index))
+        if part is not None:
+            yield _text(nvml.nvmlDeviceGetUUID(part))
+
+
+def _asked(ask: Callable[[], _Answer]) -> _Answer | None:
+    try:
+        return ask()
+    except Exception:  # noqa: BLE001 - NVMLError, its version mismatch (which is none), or a function this version lacks
+        return None
+
+
+def _text(told: Any) -> str:
+    return told.decode() if isinstance(told, bytes) else str(told)

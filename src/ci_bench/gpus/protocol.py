@@ -1,0 +1,149 @@
+"""What is asked of a GPU, and of its vendor's software. Names no vendor: `vendors` has the table of them.
+
+Any question may go unanswered: the driver lacks the function, the GPU the sensor, the container the right. The answer is then
+`None`, whatever the vendor's library raised or returned; 0 is an answer. Units are in the names. Asking needs no torch, opens no
+context on the GPU and changes nothing. tests/gpus/test_contract.py holds every vendor in the table to this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+
+class Cause(StrEnum):
+    """Why clocks are below what they could be, in words that every vendor has. What follows from it is judged elsewhere."""
+
+    IDLE = "idle"
+    """There is nothing to do, so that the clocks say nothing about the work before."""
+    POWER_CAP = "power cap"
+    """At its power limit: a normal state of a loaded data-centre GPU."""
+    THERMAL = "thermal"
+    """Too hot, whether hardware or driver slows it down."""
+    HARDWARE = "hardware"
+    """Slowed down by the hardware for another reason: a power brake, a failing supply."""
+    OTHER = "other"
+    """Anything else: clocks that a user has set, limits of the board, what is not known here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """One reason for low clocks: its cause, and the vendor's own `word` for it, which is what documents record."""
+
+    cause: Cause
+    word: str
+
+
+class GpuUnreachable(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+    """No vendor's library can reach the GPU. The message says which library, and why."""
+
+
+class Gpu(Protocol):
+    """One GPU, or one part of a divided GPU. Close it when done."""
+
+    def close(self) -> None:
+        """Release the library. Never fails."""
+
+    def driver(self) -> str | None:
+        """The version of the driver."""
+
+    def sm_mhz(self) -> int | None:
+        """The clock of the multiprocessors (AMD: compute units) now."""
+
+    def memory_mhz(self) -> int | None:
+        """The clock of the memory now."""
+
+    def power_w(self) -> float | None:
+        """Power drawn now, or averaged over up to a second."""
+
+    def power_limit_w(self) -> float | None:
+        """The power limit in force."""
+
+    def energy_j(self) -> float | None:
+        """Energy drawn in all since the driver was loaded: a counter, which starts anew with the driver. Take differences."""
+
+    def temperature_c(self) -> int | None:
+        """The temperature of the chip."""
+
+    def ecc(self) -> bool | None:
+        """Whether memory errors are corrected."""
+
+    def reasons(self) -> tuple[Reason, ...] | None:
+        """Why the clocks are held back now; empty where nothing holds them back. Words that are not known here are `OTHER`."""
+
+    def thermal_s(self) -> float | None:
+        """For how many seconds in all, since the driver was loaded, heat has kept the clocks down: a counter."""
+
+    def pids(self) -> frozenset[int] | None:
+        """The processes that compute on it; in a container, their numbers may be those of the host."""
+
+    def bytes_by_pid(self) -> Mapping[int, int | None] | None:
+        """How much of its memory each of these processes holds; `None` for one whose share is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """One GPU of a list. `parts` are the UUIDs of its parts where it is divided."""
+
+    uuid: str
+    name: str = ""
+    divided: bool = False
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cards:
+    """One vendor's GPUs on this machine, in the order in which its library numbers them.
+
+    `trouble` says why the library lists none; `nodes` are the device files that are there anyway.
+    """
+
+    vendor: "Vendor"
+    cards: tuple[Card, ...] = ()
+    driver: str = ""
+    trouble: str = ""
+    nodes: tuple[str, ...] = ()
+
+    def seen(self) -> str:
+        """What is here, in words; empty where there is no sign of a GPU."""
+        if self.cards:
+            names = ", ".join(dict.fromkeys(card.name or card.uuid for card in self.cards))
+            return f"{len(self.cards)} GPU{'s' if len(self.cards) > 1 else ''} ({names}; driver {self.driver or 'unknown'})"
+        return f"{', '.join(self.nodes)}, but {self.vendor.library} tells nothing of it ({self.trouble})" if self.nodes else ""
+
+
+class Vendor(Protocol):
+    """Whose GPUs these are: how they are found and opened, and the names that messages need.
+
+    Importing a vendor's module imports no library of the vendor's: that happens in `open_gpu` and `look`.
+    """
+
+    name: ClassVar[str]
+    library: ClassVar[str]
+    """What answers the questions, as users know it."""
+    toolkit: ClassVar[str]
+    """What torch has to be built for."""
+    torch_build: ClassVar[str]
+    """The field of `torch.version` with the toolkit's version, `None` in other builds; the identity has it by the same name."""
+    command: ClassVar[str]
+    """The program that comes with the driver."""
+    device_files: ClassVar[str]
+    """The device files that a user needs access to."""
+    container_option: ClassVar[str]
+    """The option of ``docker run`` without which a container has no GPU."""
+
+    def open_gpu(self, uuid: str) -> Gpu:
+        """The GPU with this UUID, with or without the prefix that torch leaves out.
+
+        Raises:
+            GpuUnreachable: no library, no driver, no permission, or no such GPU; nothing is left open then.
+        """
+
+    def look(self) -> Cards:
+        """The GPUs of this vendor, or why there is no telling. Never fails, and leaves nothing open."""
+
+    def visible(self, cards: Cards, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+        """The UUIDs that torch will number 0, 1, … in this environment; `None` where that cannot be known. Not guessed."""
+
+    def advice(self, words: str, cards: Cards, toolkit_version: str) -> str:
+        """Why a torch that is built for the toolkit cannot use a GPU, and what to do, by torch's own words; empty if unknown."""

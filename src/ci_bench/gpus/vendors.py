@@ -1,0 +1,46 @@
+"""The table of vendors, and what is asked of all of them in turn. Another vendor is one module beside this one, and a line here.
+
+Which vendor a GPU is of, nobody has to say: a UUID belongs to the vendor whose library knows it, and a build of torch to the one
+whose toolkit it was made for.
+"""
+
+from collections.abc import Mapping
+
+from ci_bench.gpus import nvidia
+from ci_bench.gpus.protocol import Cards, Gpu, GpuUnreachable, Vendor
+
+VENDORS: tuple[Vendor, ...] = (
+    nvidia.Nvidia(),
+)  # fmt: skip
+"""In the order in which they are asked."""
+
+
+def open_gpu(uuid: str) -> Gpu:
+    """The GPU with this UUID, of whichever vendor.
+
+    Raises:
+        GpuUnreachable: no vendor's library can reach it. The message has what each of them said.
+    """
+    complaints = []
+    for vendor in VENDORS:
+        try:
+            return vendor.open_gpu(uuid)
+        except GpuUnreachable as reason:
+            complaints.append(str(reason))
+    raise GpuUnreachable("; ".join(complaints))
+
+
+def look() -> tuple[Cards, ...]:
+    """The GPUs of this machine, by vendor; a vendor without any is listed too, with what its library says. Never fails."""
+    return tuple(vendor.look() for vendor in VENDORS)
+
+
+def torch_builds(version: object) -> dict[str, str]:
+    """What torch was built for, by the names that the identity has: read from `torch.version`; empty in a build for the CPU."""
+    found = {vendor.torch_build: getattr(version, vendor.torch_build, None) for vendor in VENDORS}
+    return {name: str(toolkit_version) for name, toolkit_version in found.items() if toolkit_version is not None}
+
+
+def built_for(identity: Mapping[str, object]) -> Vendor | None:
+    """The vendor whose toolkit torch was built for, by the facts of an identity; `None` in a build for the CPU."""
+    return next((vendor for vendor in VENDORS if identity.get(vendor.torch_build) is not None), None)
