@@ -82,6 +82,13 @@ class Measuring(Configured):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Listing(Measuring):
+    """Of `list`; `declare` asks for what the configuration has to declare of cases."""
+
+    declare: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bisecting(Measuring):
     """Of `bisect`: two commits, the metric that is followed, and whether merged commits are tried one by one."""
 
