@@ -156,6 +156,11 @@ def test_what_reads_the_tree_is_not_planned_here_whatever_lies_here(tree) -> Non
     )
 
 
+def test_what_needs_no_tree_is_planned_here_whatever_it_declares(tree) -> None:
+    cases, foreign = plan_here(load_config(configure(tree, {"torchbench": [{"models": ["mlp"], "cases": 1}]})))
+    assert ({case.name for case in cases}, len(cases), foreign) == ({"mlp"}, 2, ())
+
+
 def test_a_contradiction_is_told_and_not_taken_for_the_trees(tree) -> None:
     config = load_config(configure(tree, {"torchbench": [{"freezing": True, "mode": "training"}]}))
     with pytest.raises(BadConfig, match="only inference can freeze"):
