@@ -113,7 +113,7 @@ def test_a_plan_is_the_same_on_both_sides_of_a_document(path):
     read = msgspec.convert(json.loads(json.dumps(msgspec.to_builtins(made))), Results)
     expected = Expected(
         cases=cases,
-        foreign=foreign,
+        foreign=tuple(replace(declared, cases=None) for declared in foreign),  # only the tree can plan those
         config_digest=planning.digest(config),
         device=config.run.device,
         workflow=WORKFLOW,

@@ -118,7 +118,13 @@ def test_a_compiler_backend_is_measured_on_models_and_on_a_training(repository) 
 def test_a_model_repository_is_measured(repository) -> None:
     def shrink(suites: Config) -> None:
         suites["torchbench"][0] |= {"mode": "training", "measure": "performance", "backend": "aot_eager"}
-        suites["transformers"][0] |= {"batch_size": 1, "sequence_length": 8, "candidate": "aot_eager", "memory": False}
+        suites["transformers"][0] |= {
+            "batch_size": 1,
+            "sequence_length": 8,
+            "candidate": "aot_eager",
+            "memory": False,
+            "cases": 1,
+        }
 
     own, library = run(repository("model_repository", shrink))
     assert own.case.id.startswith("torchbench/own.models:Mixer") or "Mixer" in own.case.id

@@ -33,6 +33,7 @@ from ci_bench.records.config import (
     SuiteEntry,
     SuitePolicy,
 )
+from ci_bench.records.declarations import Cases
 from ci_bench.records.documents import Kind, schema, validate
 from ci_bench.records.faults import Fault, capped, schema_faults, show, step
 from ci_bench.records.metrics import MetricKind
@@ -334,7 +335,7 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
 
     suites: Mapping[str, list[dict[str, Any]]] = raw["suites"]
     return Config(
-        entries=tuple(SuiteEntry(suite=suite, options=options) for suite, items in suites.items() for options in items),
+        entries=tuple(_entry(suite, item) for suite, items in suites.items() for item in items),
         baseline=raw.get("baseline"),
         plugins={name: _plugin(entry) for name, entry in raw.get("plugins", {}).items()},
         machines={name: Machine(**(entry or {})) for name, entry in raw.get("machines", {}).items()},
@@ -346,11 +347,22 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
     )
 
 
+def _entry(suite: str, item: Mapping[str, Any]) -> SuiteEntry:
+    """Fields of a plugin's entries are all its own; those of ours may declare their cases."""
+    if suite not in _own_suites():
+        return SuiteEntry(suite=suite, options=item)
+    options = {name: value for name, value in item.items() if name != "cases"}
+    return SuiteEntry(suite=suite, options=options, cases=_declared(item.get("cases")))
+
+
 def _plugin(entry: str | Mapping[str, Any]) -> Plugin:
     if isinstance(entry, str):
         return Plugin(target=entry)
-    cases = entry.get("cases")
-    return Plugin(target=entry.get("target"), cases=tuple(cases) if isinstance(cases, list) else cases)
+    return Plugin(target=entry.get("target"), cases=_declared(entry.get("cases")))
+
+
+def _declared(cases: list[str] | int | None) -> Cases:
+    return tuple(cases) if isinstance(cases, list) else cases
 
 
 def _policy(raw: Mapping[str, Any]) -> Policy:

@@ -115,6 +115,8 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 def _list(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     _filter(parser)
+    declare = "print what the configuration has to declare of cases that this tree alone can plan, as YAML"
+    parser.add_argument("--declare", action="store_true", help=declare)
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:

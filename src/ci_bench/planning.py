@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from ci_bench.errors import BadConfig, BadInput
-from ci_bench.records.config import Config, Policy, Rule, RunOptions, Setup, Severity
+from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity
+from ci_bench.records.declarations import Declaration
+from ci_bench.records.faults import capped
 from ci_bench.records.results import Case, Results, Run, RunState, Status, WorkflowRun
-from ci_bench.suites.base import Suite, find_suite
+from ci_bench.suites.base import BUILT_IN, Suite, find_suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 
@@ -25,20 +27,48 @@ def plan(config: Config, filters: Sequence[str], find: Callable[[str], Suite] = 
     `find` finds a suite by its name.
 
     Raises:
-        BadConfig: two entries make the same case.
+        BadConfig: two entries make the same case, or others than they declare.
         BadInput: no case passes the filters.
     """
-    every = [(suite, case) for entry in config.entries for suite in (find(entry.suite),) for case in suite.plan(entry.options)]
+    planned = plan_declared(config, find)
+    every = [found for _, cases in planned for found in cases]
     ids = Counter(case.id for _, case in every)
     twice = [name for name, times in ids.items() if times > 1]
     if twice:
         message = f"two entries make the same case {twice[0]}; give one of them another `name`"
         raise BadConfig(message)
+    faults = [fault for declared, cases in planned if (fault := declared.fault([case.id for _, case in cases]))]
+    if faults:
+        raise BadConfig(capped(faults, indent=""))
     chosen = tuple((suite, case) for suite, case in every if not filters or any(text in case.id for text in filters))
     if every and not chosen:
         message = f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all {len(every)} ids"
         raise BadInput(message)
     return chosen
+
+
+def plan_declared(config: Config, find: Callable[[str], Suite] = find_suite) -> tuple[tuple[Declaration, Plan], ...]:
+    """All cases of the configuration, by what is declared of them, which they are not held to here. Raises `BadConfig`."""
+    planned: dict[Declaration, list[tuple[Suite, Case]]] = {}
+    for entry, declared in zip(config.entries, declarations(config), strict=True):
+        suite = find(entry.suite)
+        planned.setdefault(declared, []).extend((suite, case) for case in suite.plan(entry.options))
+    return tuple((declared, tuple(cases)) for declared, cases in planned.items())
+
+
+def declarations(config: Config) -> tuple[Declaration, ...]:
+    """What is declared of the cases of each entry, in the entries' order. Those of a plugin share one declaration."""
+    places: Counter[str] = Counter()
+    found = []
+    for entry in config.entries:
+        suite, place = entry.suite, places[entry.suite]
+        places[suite] += 1
+        if suite in BUILT_IN:
+            found.append(Declaration(suite=suite, field=f"suites.{suite}[{place}].cases", cases=entry.cases))
+        else:
+            cases = config.plugins.get(suite, Plugin()).cases
+            found.append(Declaration(suite=suite, field=f"plugins.{suite}.cases", cases=cases))
+    return tuple(found)
 
 
 def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset[str]) -> dict[str, int]:

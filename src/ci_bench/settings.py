@@ -48,7 +48,7 @@ class Configured(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measuring(Configured):
-    """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `list`, `calibrate`, `bisect`.
+    """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `calibrate`, `bisect`.
 
     `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
     the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations.
@@ -79,6 +79,13 @@ class Measuring(Configured):
         from ci_bench.config import Overrides
 
         return Overrides(**{field.name: getattr(self, field.name) for field in fields(Overrides)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing(Measuring):
+    """Of `list`; `declare` asks for what the configuration has to declare of cases."""
+
+    declare: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ from ci_bench.judge.binding import Commits, Expected, differences, scope
 from ci_bench.judge.compare import compare
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Machine, Policy, Rule, Severity
+from ci_bench.records.declarations import Declaration
 from ci_bench.records.results import Due, Environment, Source, Status, WorkflowRun
 
 HEAD, MERGE, BASE = ("a" * 40, "b" * 40, "c" * 40)
@@ -23,9 +24,16 @@ ROWS = tuple(
 )
 OWN = result(peak(1.0), id="mine/x")
 CASES = tuple(row.case for row in ROWS)
+
+
+def declared(*cases, field="plugins.mine.cases"):
+    """What is declared of cases of the suite ``mine``: ids, a number, or `None`."""
+    return Declaration(suite="mine", field=field, cases=cases[0] if isinstance(cases[0], int | None) else cases)
+
+
 EXPECTED = Expected(
     cases=CASES,
-    foreign={"mine": ("mine/x",)},
+    foreign=(declared("mine/x"),),
     config_digest="d" * 64,
     device="auto",
     machine=Machine(device="cuda", gpu="h200"),
@@ -141,8 +149,8 @@ NEIGHBOURS = {
     "another order of the cases": (side(HEAD, OWN, *reversed(ROWS)), {}),
     "a repository in other letters": (in_workflow("repository")(side(HEAD), "Octo-Org/octo-repo"), {}),
     "any device where the configuration leaves it open": (in_identity("device")(side(HEAD), "cpu"), {"machine": Machine()}),
-    "a plugin's cases by their number": (side(HEAD), {"foreign": {"mine": 1}}),
-    "a plugin's cases that nobody declared": (side(HEAD), {"foreign": {"mine": None}}),
+    "a plugin's cases by their number": (side(HEAD), {"foreign": (declared(1),)}),
+    "a plugin's cases that nobody declared": (side(HEAD), {"foreign": (declared(None),)}),
     "no case came to its end": (
         replace(
             side(HEAD, *(replace(row, status=Status.FAILED) for row in (*ROWS, OWN))),
@@ -158,9 +166,79 @@ def test_honest_neighbours_are_not_refused(made, fields):
     assert differences(made, None, replace(EXPECTED, **fields)) == ()
 
 
+FIRST, SECOND = "suites.mine[0].cases", "suites.mine[1].cases"
+OF_TWO_ENTRIES = {
+    "ids of both": ((declared("mine/x", field=FIRST), declared("mine/y", field=SECOND)), ("mine/x", "mine/y")),
+    "numbers of both": ((declared(1, field=FIRST), declared(2, field=SECOND)), ("mine/x", "mine/y", "mine/z")),
+    "ids of one, a number of the other": ((declared("mine/x", field=FIRST), declared(1, field=SECOND)), ("mine/x", "mine/y")),
+    "ids of one, nothing of the other": ((declared("mine/x", field=FIRST), declared(None, field=SECOND)), ("mine/x", "mine/y")),
+    "a number of one, nothing of the other": ((declared(1, field=FIRST), declared(None, field=SECOND)), ("mine/x", "mine/y")),
+}
+WRONG = {
+    "one of the ids is missing": ("ids of both", ("mine/x",), "'mine/y' missing", (FIRST, SECOND)),
+    "one is too many for the ids": ("ids of both", ("mine/x", "mine/y", "mine/z"), "'mine/z' too many", (FIRST, SECOND)),
+    "too few for the numbers": ("numbers of both", ("mine/x", "mine/y"), "2 of the suite mine, and", (FIRST, SECOND)),
+    "too many for the numbers": (
+        "numbers of both",
+        ("mine/w", "mine/x", "mine/y", "mine/z"),
+        "4 of the suite mine, and",
+        (FIRST, SECOND),
+    ),
+    "another in the place of an id": ("ids of one, a number of the other", ("mine/y", "mine/z"), "'mine/x' missing", (FIRST,)),
+    "too many besides the ids": (
+        "ids of one, a number of the other",
+        ("mine/x", "mine/y", "mine/z"),
+        "2 of the suite mine besides those that are named, and",
+        (SECOND,),
+    ),
+    "an id is missing where anything may be there": (
+        "ids of one, nothing of the other",
+        ("mine/y",),
+        "'mine/x' missing",
+        (FIRST,),
+    ),
+    "too few where anything may be there": ("a number of one, nothing of the other", (), "0 of the suite mine, and", (FIRST,)),
+}
+
+
+def of_mine(*ids):
+    return side(HEAD, *ROWS, *(result(peak(1.0), id=name) for name in ids))
+
+
+@pytest.mark.parametrize(("foreign", "ids"), OF_TWO_ENTRIES.values(), ids=OF_TWO_ENTRIES)
+def test_entries_of_one_suite_declare_together(foreign, ids):
+    assert differences(of_mine(*ids), None, replace(EXPECTED, foreign=foreign)) == ()
+
+
+@pytest.mark.parametrize(("declaring", "ids", "said", "places"), WRONG.values(), ids=WRONG)
+def test_what_entries_declare_together_is_not_there(declaring, ids, said, places):
+    foreign, _ = OF_TWO_ENTRIES[declaring]
+    found = differences(of_mine(*ids), None, replace(EXPECTED, foreign=foreign))
+    assert {one.field for one in found} == {"cases"}
+    (told,) = [one.message for one in found if said in one.message]
+    assert [place for place in (FIRST, SECOND) if f"`{place}`" in told] == [*places]
+
+
+def test_a_filter_takes_declared_cases_away_and_adds_none():
+    ids, number = declared("mine/x", "mine/y", field=FIRST), declared(2, field=SECOND)
+    filtered = side(HEAD, result(peak(1.0), id="mine/x1"), result(peak(1.0), id="mine/x"), asked={"filter": ("mine/x",)})
+    assert differences(filtered, None, replace(EXPECTED, foreign=(ids, number))) == ()
+    more = side(HEAD, *(result(peak(1.0), id=f"mine/x{n}") for n in range(3)), OWN, asked={"filter": ("mine/x",)})
+    (found,) = differences(more, None, replace(EXPECTED, foreign=(ids, number)))
+    assert found.message.startswith("3 of the suite mine besides those that are named")
+
+
+def test_what_is_not_declared_is_told_by_its_field():
+    expected = replace(EXPECTED, foreign=(declared(None), declared(None, field=FIRST), declared(1, field=SECOND)))
+    plugin, entry = scope(side(HEAD), expected).undeclared
+    assert plugin.startswith("cases of `plugins.mine` are planned by the measured tree alone")
+    assert entry.startswith("cases of `suites.mine[0]` are planned by the measured tree alone")
+    assert entry.endswith("as `suites.mine[0].cases`: `ci-bench list --declare` prints what to write")
+
+
 def test_a_filter_is_no_difference_and_a_finding():
     made = side(HEAD, ROWS[0], asked={"filter": ("s/a",), "launches": ("1",)})
-    expected = replace(EXPECTED, foreign={})
+    expected = replace(EXPECTED, foreign=())
     assert differences(made, None, expected) == ()
     filtered, launches = scope(made, expected).narrowed
     assert filtered.startswith("the workflow measured only 1 of 3 cases (--filter s/a); allow it by `policy.severities.narrowed`")
@@ -191,7 +269,7 @@ def test_changes_that_no_commit_holds_are_a_finding():
 
 def test_the_policy_decides_what_narrowing_does():
     made = side(HEAD, result(peak(1.0, 1.0), id="mine/x"), asked={"threads": ("1",)})
-    expected = replace(EXPECTED, foreign={"mine": None})
+    expected = replace(EXPECTED, foreign=(declared(None),))
     plain = judged(made, made)
     assert plain.judgement.passed, "what is asked for by hand is nobody's business"
 

@@ -10,16 +10,16 @@ Not here: how `Expected` is derived (`commands.trusted.expecting`), and whether 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from ci_bench.judge.policy import Scope
 from ci_bench.records.config import Machine
+from ci_bench.records.declarations import HOW, Declaration, names, without
 from ci_bench.records.faults import show
 from ci_bench.records.results import Case, Due, Results, Status, WorkflowRun
 
 FILTER, DEVICE, BASE = "filter", "device", "base"
 MOST_DIFFERENCES = 30
-_NAMED = 3
 _RE_RUN = "re-run all jobs of the workflow"
 _AUTO = "auto"
 _ALLOW = "allow it by `policy.severities.narrowed` in the base branch's configuration, or take the flag out of the workflow"
@@ -40,14 +40,13 @@ class Commits:
 class Expected:
     """What results have to be of.
 
-    `cases` are planned of the base branch's configuration, before filters. `foreign` are its suites that nobody plans here: the
-    ids of their cases, how many there are, or `None` where that is not declared. `device` is the configuration's word (``auto``,
-    ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the one that measured. `base` is `None` where there is no base
-    side of the same run. `tool_version` is that of the trusted side.
+    `cases` are planned of the base branch's configuration, before filters. `foreign` is what it declares of those that nobody
+    plans here. `device` is the configuration's word (``auto``, ``cpu``, ``cuda``, ``cuda:N``), `machine` what is declared of the
+    one that measured. `base` is `None` where there is no base side of the same run. `tool_version` is that of the trusted side.
     """
 
     cases: tuple[Case, ...]
-    foreign: Mapping[str, tuple[str, ...] | int | None] = field(default_factory=dict)
+    foreign: tuple[Declaration, ...] = ()
     config_digest: str
     device: str
     machine: Machine = Machine()  # noqa: RUF009 - frozen, so it can be shared
@@ -111,12 +110,12 @@ def moved_by(name: str, values: Sequence[str]) -> str:
 
 
 def undeclared(expected: Expected) -> tuple[str, ...]:
-    """The suites whose cases nobody but the measured tree knows."""
+    """Whose cases nobody but the measured tree knows."""
     return tuple(
-        f"cases of the suite {name} are planned by the measured tree alone, so that a missing one goes unnoticed; declare "
-        f"them in the base branch's configuration: `plugins: {{{name}: {{target: …, cases: [their ids, or how many]}}}}`"
-        for name, cases in expected.foreign.items()
-        if cases is None
+        f"cases of `{one.owner}` are planned by the measured tree alone, so that a missing one goes unnoticed; declare them in "
+        f"the base branch's configuration, as `{one.field}`: {HOW}"
+        for one in expected.foreign
+        if one.cases is None
     )
 
 
@@ -193,20 +192,20 @@ def _of_cases(results: Results, expected: Expected) -> Iterator[Difference]:
     planned = {case.id: case for case in _chosen(expected.cases, results.run.asked)}
     missing = [name for name in planned if name not in rows]
     if missing:
-        yield Difference(field="cases", message=f"{_count(missing)} that the configuration plans: {_names(missing)} missing")
-    suites = {*expected.foreign}
+        yield Difference(field="cases", message=f"{_count(missing)} that the configuration plans: {names(missing)} missing")
+    suites = {one.suite for one in expected.foreign}
     surplus = [name for name, case in rows.items() if name not in planned and case.suite not in suites]
     if surplus:
-        yield Difference(field="cases", message=f"{_count(surplus)} that the configuration does not plan: {_names(surplus)}")
+        yield Difference(field="cases", message=f"{_count(surplus)} that the configuration does not plan: {names(surplus)}")
     for index, row in enumerate(results.cases):
         if row.case.id in planned:
             yield from _of_case(f"cases[{index}].case", row.case, planned[row.case.id])
         elif row.case.suite in suites and row.case.id.partition("/")[0] != row.case.suite:
             message = f"is {show(row.case.suite)}, and the case's id is {show(row.case.id)}"
             yield Difference(field=f"cases[{index}].case.suite", message=message)
-    for suite, declared in expected.foreign.items():
+    for suite in sorted(suites):
         own = [name for name, case in rows.items() if case.suite == suite and name not in planned]
-        yield from _of_declared(suite, declared, own, results.run.asked)
+        yield from _of_declared(suite, [one for one in expected.foreign if one.suite == suite], own, results.run.asked)
 
 
 def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
@@ -218,17 +217,28 @@ def _of_case(path: str, case: Case, planned: Case) -> Iterator[Difference]:
 
 
 def _of_declared(
-    suite: str, declared: tuple[str, ...] | int | None, own: list[str], asked: Mapping[str, Sequence[str]]
+    suite: str, declared: Sequence[Declaration], own: list[str], asked: Mapping[str, Sequence[str]]
 ) -> Iterator[Difference]:
-    where = f"`plugins.{suite}.cases` of the base branch's configuration"
-    if isinstance(declared, int):
-        fits = len(own) <= declared if FILTER in asked else len(own) == declared
-        if not fits:
-            yield Difference(field="cases", message=f"{len(own)} of the suite {suite}, and {where} says {declared}")
-    elif declared is not None:
-        wanted = [name for name in declared if _passes(name, asked)]
-        if sorted(own) != sorted(wanted):
-            yield Difference(field="cases", message=f"of the suite {suite} are not those of {where}: {_apart(own, wanted)}")
+    """Of one suite: the ids that are declared, and besides as many as the numbers say; more where an entry declares nothing."""
+    wanted = [name for one in declared if isinstance(one.cases, tuple) for name in one.cases if _passes(name, asked)]
+    number = sum(one.cases for one in declared if isinstance(one.cases, int))
+    naming, counting = ([one.field for one in declared if isinstance(one.cases, kind)] for kind in (tuple, int))
+    is_open = any(one.cases is None for one in declared)
+    others = without(own, wanted)
+    found = without(own, others) if counting or is_open else own
+    if sorted(found) != sorted(wanted):
+        message = f"of the suite {suite} are not those of {_where(naming)}: {_apart(found, wanted)}"
+        yield Difference(field="cases", message=message)
+    too_few, too_many = len(others) < number and FILTER not in asked, len(others) > number and not is_open
+    if counting and (too_few or too_many):
+        besides = " besides those that are named" if naming else ""
+        yield Difference(
+            field="cases", message=f"{len(others)} of the suite {suite}{besides}, and {_where(counting)} says {number}"
+        )
+
+
+def _where(places: Iterable[str]) -> str:
+    return f"{' and '.join(f'`{place}`' for place in places)} of the base branch's configuration"
 
 
 def _chosen(cases: Iterable[Case], asked: Mapping[str, Sequence[str]]) -> list[Case]:
@@ -241,18 +251,12 @@ def _passes(name: str, asked: Mapping[str, Sequence[str]]) -> bool:
 
 def _apart(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Which are missing, and which are too many."""
-    parts = [(_names([name for name in wanted if name not in found]), "missing")]
-    parts.append((_names([name for name in found if name not in wanted]), "too many"))
-    return "; ".join(f"{names} {word}" for names, word in parts if names) or "one of them comes twice"
+    parts = (("missing", without(wanted, found)), ("too many", without(found, wanted)))
+    return "; ".join(f"{names(ids)} {word}" for word, ids in parts if ids) or "one of them comes twice"
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(show(name) for name in names[:_NAMED]) + more
-
-
-def _count(names: Sequence[str]) -> str:
-    return f"{len(names)} {'case' if len(names) == 1 else 'cases'}"
+def _count(ids: Sequence[str]) -> str:
+    return f"{len(ids)} {'case' if len(ids) == 1 else 'cases'}"
 
 
 def _text(value: object) -> str:

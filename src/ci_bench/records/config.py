@@ -271,10 +271,14 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuiteEntry:
-    """One item of a suite's list: its options as given; the suite's `plan` turns them into cases."""
+    """One item of a suite's list: its options as given; the suite's `plan` turns them into cases.
+
+    `cases` are what is declared of these: their ids, or how many. `None` is not declared.
+    """
 
     suite: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    cases: tuple[str, ...] | int | None = None
 
 
 LOCK_FILES = (

@@ -259,7 +259,8 @@ class Suite(Protocol):
 
     `worker` names the worker's module. `preload` are the modules that the process behind a launch imports once; a suite that
     computes with torch names it here. A plugin's suite may have `options_schema`, the JSON Schema of one of its entries. Any
-    suite may have `exports`, the forms of its own that results can be written in (`find_exporters`).
+    suite may have `exports`, the forms of its own that results can be written in (`find_exporters`). A built-in one whose plan
+    reads files of the tree has `reads`, which names those of an entry (`plans_from_tree`).
     """
 
     name: str
@@ -297,6 +298,17 @@ def find_metrics() -> Mapping[str, MetricKind]:
     packages = (import_module(target.partition(".plan")[0]) for target in BUILT_IN.values())
     declared = (kind for package in packages for kind in getattr(package, "METRICS", ()))
     return {**ENGINE, **{kind.name: kind for kind in declared}}
+
+
+def plans_from_tree(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the cases of an entry are known only where the measured tree is.
+
+    That is so for a plugin, and for an entry whose plan reads files, wherever these lie here.
+    """
+    if name not in BUILT_IN:
+        return True
+    reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = getattr(find_suite(name), "reads", None)
+    return reads is not None and bool(reads(options))
 
 
 def find_exporters() -> dict[str, Exporter]:

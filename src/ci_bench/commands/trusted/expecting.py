@@ -6,7 +6,6 @@ and nothing is said: a required check goes on waiting. One that was cancelled, a
 on, ends its check as `cancelled`, which lets nothing pass and blames nobody. docs/github.md has the table.
 """
 
-import logging
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from ci_bench import __version__
 from ci_bench.commands.trusted.legs import Leg
 from ci_bench.commands.trusted.sources import Desk
-from ci_bench.errors import BadConfig, ExitCode, GitHubMissing
+from ci_bench.errors import ExitCode, GitHubMissing
 from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point, is_on, parents, resolve
 from ci_bench.github.context import Context
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ci_bench.judge.binding import Commits, Expected
     from ci_bench.judge.policy import Scope
     from ci_bench.records.config import Config, Policy
+    from ci_bench.records.declarations import Declaration
     from ci_bench.records.results import Case, Results
 
 
@@ -85,8 +85,6 @@ def waits(client: Client, context: Context) -> str | None:
         return SILENT["action_required"]
     return f"the run has ended already ({ended or status})" if status == "completed" else None
 
-
-logger = logging.getLogger(__name__)
 
 PAIRED = "paired"
 _MODES = {PAIRED, "artifact", "none"}
@@ -225,23 +223,16 @@ class Expecting:
         return Commits(accepted=(tip, str(measured)) if since else (tip,), words=f"what `base: {name}` stands for")
 
 
-def plan_here(config: "Config") -> "tuple[tuple[Case, ...], dict[str, tuple[str, ...] | int | None]]":
-    """The cases that can be planned without the tree, and the suites of which others can come, with what is declared of those.
+def plan_here(config: "Config") -> "tuple[tuple[Case, ...], tuple[Declaration, ...]]":
+    """The cases that can be planned without the tree, and what is declared of those that cannot. Raises `BadConfig`.
 
-    That is a plugin, whose code is the tree's, and an entry whose plan reads files of the tree (the folder of a model, say).
+    No file that lies here is read for it: it would be nobody knows whose.
     """
     from ci_bench import planning
-    from ci_bench.suites.base import BUILT_IN
+    from ci_bench.suites.base import plans_from_tree
 
-    planned, foreign = [], {}
-    for entry in config.entries:
-        own = config.plugins.get(entry.suite)
-        try:
-            if entry.suite in BUILT_IN:
-                planning.plan(replace(config, entries=(entry,)), ())
-                planned.append(entry)
-                continue
-        except (BadConfig, OSError, ImportError):
-            logger.info("an entry of the suite %s cannot be planned without the tree", entry.suite, exc_info=True)
-        foreign[entry.suite] = own.cases if own is not None else None
-    return tuple(case for _, case in planning.plan(replace(config, entries=tuple(planned)), ())), foreign
+    entries = tuple(zip(config.entries, planning.declarations(config), strict=True))
+    of_tree = [plans_from_tree(entry.suite, entry.options) for entry, _ in entries]
+    here = tuple(replace(entry, cases=None) for (entry, _), foreign in zip(entries, of_tree, strict=True) if not foreign)
+    declared = dict.fromkeys(declaration for (_, declaration), foreign in zip(entries, of_tree, strict=True) if foreign)
+    return tuple(case for _, case in planning.plan(replace(config, entries=here), ())), tuple(declared)

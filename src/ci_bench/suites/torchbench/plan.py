@@ -189,6 +189,13 @@ class TorchBench:
             cases.append(_case(replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)), prefix))
         return tuple(cases)
 
+    def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """What the plan of an entry reads: the folder of a checkout, tables, and the durations that shares are balanced by."""
+        source = Source(options.get("source", Source.ZOO))
+        folder = [options["path"]] if source is Source.TORCHBENCH and "path" in options else []
+        durations = [options["durations"]] if "durations" in options and options.get("partitions", 1) > 1 else []
+        return (*folder, *options.get("tables", ()), *durations)
+
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time; each only where it was asked for."""
         measure = Measure(case.params["settings"]["measure"])

@@ -27,6 +27,7 @@ from ci_bench.suites.transformers.options import (
     Options,
     Way,
     candidate_from,
+    looks_local,
     parse,
 )
 
@@ -68,6 +69,11 @@ class Transformers:
         if len(points) > MOST_CASES:
             raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; take something out of a list")
         return tuple(_case(one, options.get("name")) for one in points)
+
+    def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The folders of an entry's models, whose configurations say whether they have a sequence."""
+        given = (one if isinstance(one, str) else one.get("path", "") for one in _listed(options.get("model", [])))
+        return tuple(path for path in given if looks_local(path))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time. An arm's process by itself is asked for its VRAM, too."""

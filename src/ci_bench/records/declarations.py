@@ -1,0 +1,56 @@
+"""What a configuration declares of cases that only the measured tree can plan.
+
+Those are the cases of a plugin, whose plan is the tree's code, and of an entry whose plan reads files of the tree. Who plans them
+there is held to what is declared (`planning`), and who judges results elsewhere has nothing else to hold them to
+(`judge.binding`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci_bench.records.faults import show
+
+Cases = tuple[str, ...] | int | None
+"""The ids of all cases, how many there are, or `None` where nothing is declared."""
+
+HOW = "`ci-bench list --declare` prints what to write"
+_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declaration:
+    """What `field` of a configuration (``plugins.mine.cases``, ``suites.torchbench[0].cases``) declares of cases of a suite."""
+
+    suite: str
+    field: str
+    cases: Cases = None
+
+    @property
+    def owner(self) -> str:
+        """Whose cases they are: ``plugins.mine``, ``suites.torchbench[0]``."""
+        return self.field.removesuffix(".cases")
+
+    def fault(self, planned: Sequence[str]) -> str | None:
+        """What is wrong with the declaration, where the tree plans cases of these ids; `None` where it fits."""
+        if self.cases is None:
+            return None
+        if isinstance(self.cases, int):
+            number = len(planned)
+            said = f"{self.field}: {self.cases} declared, and {number} planned ({names(planned)})"
+            return None if number == self.cases else f"{said}; if they are meant, write `cases: {number}`"
+        absent, added = without(self.cases, planned), without(planned, self.cases)
+        parts = [f"{names(absent)} not planned, take out"] if absent else []
+        parts += [f"{names(added)} planned, add"] if added else []
+        return f"{self.field}: other cases are declared than planned ({'; '.join(parts)}); {HOW}" if parts else None
+
+
+def names(ids: Sequence[str]) -> str:
+    """The first ids, and how many more there are."""
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(show(name) for name in ids[:_NAMED]) + more
+
+
+def without(ids: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Those of `ids` that are none of `others`."""
+    known = {*others}
+    return [name for name in ids if name not in known]
