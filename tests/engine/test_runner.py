@@ -12,7 +12,8 @@ from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import DeviceBusy, WrongDevice
 from ci_bench.records.config import Sampling
-from ci_bench.records.results import SideName, Status
+from ci_bench.records.metrics import SM_CLOCK
+from ci_bench.records.results import Lane, Launch, SideName, Status
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 STEPS = frozenset({("step_time", "plain")})
@@ -183,6 +184,12 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
         def facts(self, _):
             return {"load_1min": 0.5}
 
+        def metrics(self, glances, *, arm, launch):
+            assert [*glances] == [*range(QUICK.blocks)]
+            return (
+                SM_CLOCK.of(arm, Launch(launch=launch, values=(1.7e9,) * len(glances), blocks=tuple(glances)), lane=Lane.DEVICE),
+            )
+
     from ci_bench.engine.runner import Engine
 
     plan = fake_plan({"name": "one"})
@@ -195,6 +202,9 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
     (row,) = measured[HEAD][1].rows.values()
     assert [block.facts for block in row.blocks] == [{"load_1min": 0.5}] * QUICK.blocks
     assert (watch.log[0], watch.log[-1], watch.log.count("settle")) == ("vacate", "close", 1)
+    seen = {metric.arm: metric.launches for metric in row.metrics if metric.name == "sm_clock"}
+    assert {*seen} == {*row.case.arms}
+    assert all(launch.values == (1.7e9,) * QUICK.blocks for (launch,) in seen.values())
 
 
 def seeded(row):

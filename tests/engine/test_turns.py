@@ -188,6 +188,15 @@ def test_a_tainted_block_is_thrown_away_and_taken_again():
     assert sorted(watch.seats.values()) == [1, 2, 2, 2]  # one look for the two turns in the middle
 
 
+def test_the_looks_after_the_turns_that_count_are_kept_by_seat_and_block():
+    log, watch = [], ScriptedWatch(None, "too hot", None)
+    played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
+    kept = [look for blocks in played.glances.values() for taken in blocks.values() for look in taken]
+    assert {*played.glances} == {(name, arm) for name in (BASE, HEAD) for arm in (0, 1)}
+    assert all([*blocks] == [*range(6)] for blocks in played.glances.values())
+    assert len(watch.glances) - len(kept) == 7  # the block that was taken again had as many looks
+
+
 def test_a_block_whose_seats_had_other_clocks_is_taken_again():
     log, watch = [], ScriptedWatch()
     watch.unevenness = [None, "the SM clock was 1800 MHz under base 0, 1500 MHz under head 0"]

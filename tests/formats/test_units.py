@@ -23,7 +23,8 @@ RATES = {
     "1/s": 1.0, "ops/s": 1.0, "req/s": 1.0, "tokens/s": 1.0, "iter/sec": 1.0, "samples per second": 1.0, "operations / second": 1.0,
     "GB/s": 1e9, "GiB/s": 2.0**30, "TFLOPS": 1e12, "TFLOP/s": 1e12, "Hz": 1.0, "MHz": 1e6, "it/ms": 1e3, "tokens/min": 1 / 60,
 }  # fmt: skip
-PLAIN = ["", "count", "score", "%", "x", "kWh", "samples/kWh", "loss", "allocs/op", "m", "ratio", "/", "per"]
+ENERGIES = {"J": 1.0, "joules": 1.0, "kWh": 3.6e6, "J/token": 1.0}
+PLAIN = ["", "count", "score", "%", "x", "samples/kWh", "loss", "allocs/op", "m", "ratio", "/", "per"]
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ PLAIN = ["", "count", "score", "%", "x", "kWh", "samples/kWh", "loss", "allocs/o
     [(text, Measured(Unit.SECONDS, scale)) for text, scale in {**TIMES, **PER_CALL}.items()]
     + [(text, Measured(Unit.BYTES, scale)) for text, scale in AMOUNTS.items()]
     + [(text, Measured(Unit.PER_SECOND, pytest.approx(scale))) for text, scale in RATES.items()]
+    + [(text, Measured(Unit.JOULES, scale)) for text, scale in ENERGIES.items()]
     + [(text, Measured(Unit.COUNT, 1.0)) for text in PLAIN],
 )
 def test_a_unit_is_understood_or_a_plain_number(text, expected) -> None:

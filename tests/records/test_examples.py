@@ -141,7 +141,11 @@ FAULTS = [
     ),
     ("results_version_0.json", "$.schema_version", "0 is not 1"),
     ("results_version_text.json", "$.schema_version", "'1' is not 1"),
-    ("results_wrong_unit.json", "$.cases[0].metrics[0].unit", "'ms' is not one of s, bytes, count, 1/s; did you mean 's'?"),
+    (
+        "results_wrong_unit.json",
+        "$.cases[0].metrics[0].unit",
+        "'ms' is not one of s, bytes, count, 1/s, Hz, J; did you mean 's'?",
+    ),
     ("results_zero_duration.json", "$.cases[0].duration_s", "0 is not more than 0"),
     (
         "results_zero_time.json",

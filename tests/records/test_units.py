@@ -18,7 +18,7 @@ def test_sizes_fall_and_one_is_the_unit_itself(unit):
 
 
 def test_times_and_rates_are_of_time():
-    assert {Unit.SECONDS, Unit.PER_SECOND} == TIMES
+    assert {Unit.SECONDS, Unit.PER_SECOND, Unit.HERTZ, Unit.JOULES} == TIMES
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
 from ci_bench.engine.witness import Account, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Block, Case, Check, Environment, Event, Failure, Outcome, Progress, SideName, Status
+from ci_bench.records.results import Block, Case, Check, Environment, Event, Failure, Metric, Outcome, Progress, SideName, Status
 from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
 
 logger = logging.getLogger(__name__)
@@ -133,15 +133,27 @@ class SideRun:
         return _Blame(run=self, case=case, stage=stage)
 
     def settle(
-        self, case: Case, stage: Stage, ended: Ended, *, blocks: tuple[Block, ...] = (), checks: tuple[Check, ...] = ()
+        self,
+        case: Case,
+        stage: Stage,
+        ended: Ended,
+        *,
+        blocks: tuple[Block, ...] = (),
+        checks: tuple[Check, ...] = (),
+        seen: tuple[Metric, ...] = (),
     ) -> None:
-        """Enter what came of a stage. Evidence that would make the results unreadable is refused."""
+        """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused."""
         status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
         logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
         if status is Status.OK:
             evidence = next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
             files = self.attachments.take(case, self.case_folder(case)) if self.attachments else {}
-            whole = replace(evidence, checks=(*evidence.checks, *checks), facts={**evidence.facts, **files})
+            whole = replace(
+                evidence,
+                metrics=(*evidence.metrics, *seen),
+                checks=(*evidence.checks, *checks),
+                facts={**evidence.facts, **files},
+            )
             richer = self.ledger.with_evidence(case, whole, duration_s=ended.duration_s, blocks=blocks)
             reason = refuse_row(richer.rows[case.id])
             if not reason:
@@ -242,8 +254,14 @@ class Stages:
             for run in runs:
                 if run.side.name in played.ended:
                     told = (*checks, *witnessed.get(run.side.name, ()))
-                    run.settle(job.case, job.stage, played.ended[run.side.name], blocks=played.blocks, checks=told)
+                    seen = self._watched(job, run.side.name, played)
+                    run.settle(job.case, job.stage, played.ended[run.side.name], blocks=played.blocks, checks=told, seen=seen)
         self._finish(event, runs)
+
+    def _watched(self, job: Job, side: SideName, played: Round) -> tuple[Metric, ...]:
+        """What was seen of the machine after the turns of each arm."""
+        looks = [(arm, played.glances.get((side, place), {})) for place, arm in enumerate(job.stage.arms)]
+        return tuple(metric for arm, own in looks for metric in self.watch.metrics(own, arm=arm, launch=job.launch))
 
     def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
         """What the parent's clock says of each side's samples; head is held against base, whose code head's cannot reach."""

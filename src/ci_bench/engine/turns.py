@@ -23,7 +23,7 @@ from ci_bench.engine.process.protocol import Order, OrderKind
 from ci_bench.engine.process.resident import Ended, Worker
 from ci_bench.engine.witness import Sighting
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Block, Fact, SideName
+from ci_bench.records.results import Block, Fact, Metric, SideName
 
 Opener = Callable[[], AbstractContextManager[Worker]]
 
@@ -56,6 +56,9 @@ class Watch(Protocol):
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """What of a reading is kept in the results."""
 
+    def metrics(self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:
+        """What the looks after the turns of one arm, by block, come to as metrics of its own."""
+
     def close(self) -> None:
         """Nothing more will be asked."""
 
@@ -87,6 +90,10 @@ class NoWatch:
         """Keeps nothing."""
         return {}
 
+    def metrics(self, _glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:  # noqa: ARG002
+        """Has nothing to tell."""
+        return ()
+
     def close(self) -> None:
         """Does nothing."""
 
@@ -95,13 +102,15 @@ class NoWatch:
 class Round:
     """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block.
 
-    `sightings` are the turns of each side whose samples count, in the order taken; `calls` make a sample.
+    `sightings` are the turns of each side whose samples count, in the order taken; `calls` make a sample. `glances` are the looks
+    after these turns, by side and place of the arm, and by block.
     """
 
     ended: Mapping[SideName, Ended]
     blocks: tuple[Block, ...]
     sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
     calls: int = 1
+    glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -173,6 +182,7 @@ class Turns:
     secret: random.Random = field(default_factory=secrets.SystemRandom)
     clock: Callable[[], float] = time.perf_counter
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
+    _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
 
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and hear what they measured.
@@ -204,6 +214,7 @@ class Turns:
                 blocks=blocks,
                 sightings={party.name: party.sightings() for party in parties},
                 calls=calls,
+                glances=self._glances,
             )
 
     def _draw_refereed(self, names: Sequence[SideName], calls: int) -> dict[tuple[SideName, int], int]:
@@ -226,19 +237,22 @@ class Turns:
             before = self.watch.read()
             glances = self._give_turns(number, parties)
             after = self.watch.read()
-            doubt = self.watch.taint(before, after) or self.watch.uneven(glances)
+            named = {f"{name} {arm}": taken for (name, arm), taken in glances.items()}
+            doubt = self.watch.taint(before, after) or self.watch.uneven(named)
             if doubt is None or len(redone) >= self.options.redo:
                 break
             redone.append(doubt)
             for party in parties:
                 party.discard(number)
+        for seat, taken in glances.items():
+            self._glances.setdefault(seat, {})[number] = taken
         self.tell((number + 1) * 2, self.options.blocks * 2)
         return Block(launch=self.launch, block=number, facts=self.watch.facts(after), redone=tuple(redone), doubt=doubt)
 
-    def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[str, Sequence[Any]]:
+    def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:
         """One turn after the other, those of one seat that follow each other at once; returns the looks after them, by seat."""
         seats = [(party, arm) for party in parties if party.playing for arm in range(self.arms)]
-        glances: dict[str, list[Any]] = {}
+        glances: dict[tuple[SideName, int], list[Any]] = {}
         last: _Party | None = None
         groups = [(index, len(list(turns))) for index, turns in groupby(plan_block(len(seats), self.coin))]
         refereed = self._refereed_groups(number, [(seats[index][0].name, seats[index][1]) for index, _ in groups])
@@ -248,7 +262,7 @@ class Turns:
             seed = self.secret.getrandbits(SEED_BITS) if place in refereed else None
             order = Order(kind=OrderKind.TURN, seat=arm, block=number, samples=samples, touch=touch, referee=seed)
             party.take_turn(order, self.clock)
-            glances.setdefault(f"{party.name} {arm}", []).append(self.watch.glance())
+            glances.setdefault((party.name, arm), []).append(self.watch.glance())
             last = party
         return glances
 

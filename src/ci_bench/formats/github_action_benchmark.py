@@ -20,6 +20,7 @@ from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret
 from ci_bench.records.history import Entry, History, Machine, Points
 from ci_bench.records.results import Better, Fact, Lane, Unit
+from ci_bench.records.units import TIMES
 
 PREFIX = "window.BENCHMARK_DATA ="
 TOOLS = {
@@ -156,7 +157,7 @@ def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: st
         name = f"{suite}/{bench.field('name').text()}"
         measured = interpret(str(bench.field("unit").value))
         value = coerced(bench.field("value")) * measured.scale
-        if measured.unit in {Unit.SECONDS, Unit.PER_SECOND} and value <= 0:
+        if measured.unit in TIMES and value <= 0:
             collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is no time")
             continue
         collected.cells.setdefault((case_id(name), measured.unit, better), {}).setdefault(run.id, float(f"{value:.6g}"))

@@ -1,4 +1,4 @@
-"""Units as tools write them, in terms of the four that results know."""
+"""Units as tools write them, in terms of those that results know."""
 
 import re
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ _WORDS = {
     "hour": 3600.0,
 }
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "h": 3600.0, **_WORDS, **{f"{name}s": s for name, s in _WORDS.items()}}
+_JOULES = {"j": 1.0, "joule": 1.0, "joules": 1.0, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
 _THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "kilo": 1e3, "mega": 1e6, "giga": 1e9, "tera": 1e12}
 _POWERS = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40}
 _BYTES = re.compile(r"(|k|m|g|t|ki|mi|gi|ti|kilo|mega|giga|tera)(b|bytes?)")
@@ -38,13 +39,15 @@ class Measured:
 def interpret(text: str) -> Measured:
     """A unit as tools write it: ``ns/iter``, ``MiB``, ``tokens/s``, ``TFLOPS``.
 
-    Per call, iteration or token changes nothing. What is not a time, an amount of memory or a rate is a plain number, a count.
+    Per call, iteration or token changes nothing. What is not a time, a rate, memory or energy is a plain number, a count.
     """
     name = _plain(text)
     if (ratio := _RATIO.fullmatch(name)) is not None:
         return _interpret_ratio(_plain(ratio[1]), _plain(ratio[2]))
     if (scale := _SECONDS.get(name)) is not None:
         return Measured(Unit.SECONDS, scale)
+    if (scale := _JOULES.get(name)) is not None:
+        return Measured(Unit.JOULES, scale)
     if (scale := _bytes(name)) is not None:
         return Measured(Unit.BYTES, scale)
     if (rate := _RATES.fullmatch(name)) is not None:
@@ -58,6 +61,8 @@ def _interpret_ratio(above: str, below: str) -> Measured:
         return Measured(Unit.PER_SECOND, (_bytes(above) or (_THOUSANDS[counted[1]] if counted else 1.0)) / seconds)
     if (scale := _SECONDS.get(above)) is not None:
         return Measured(Unit.SECONDS, scale)
+    if (scale := _JOULES.get(above)) is not None:
+        return Measured(Unit.JOULES, scale)
     if (size := _bytes(above)) is not None:
         return Measured(Unit.BYTES, size)
     return Measured(Unit.COUNT, 1.0)

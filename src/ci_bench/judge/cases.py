@@ -94,7 +94,7 @@ def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple
             title=rules(name).title,
         )
         for name, arm, unit, better, reason in _owed(match)
-        if (name, arm) not in there
+        if (name, arm) not in there and rules(name).gates
     )
 
 
@@ -141,7 +141,7 @@ def _candidates(head: CaseResult) -> tuple[str, ...]:
 def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
     """Every metric that an arm of the case has to have: name, arm, unit, which way is better, and what is said of a gap.
 
-    Details are owed by nobody, nor is the device's clock.
+    Details are owed by nobody, nor is the device's clock; nor, in the end, what cannot gate.
     """
     head = match.head
     times = _due(match.usable, head).times

@@ -4,7 +4,7 @@ import math
 
 from ci_bench.records.comparison import Interval, Pair
 from ci_bench.records.results import Better, Unit
-from ci_bench.records.units import worse_and_better
+from ci_bench.records.units import UNITS, worse_and_better
 
 _MIB = 1024**2
 _WHOLE, _PLAIN = 1.0, 1e6
@@ -30,6 +30,9 @@ def quantity(value: float, unit: Unit) -> str:
             return f"{value:.6g}"
         case Unit.PER_SECOND:
             return f"{value:.4g}/s"
+        case _:
+            size, name = next(((size, name) for size, name in UNITS[unit].sizes if value >= size), UNITS[unit].sizes[-1])
+            return f"{value / size:.4g} {name}"
 
 
 def change(speedup: float, unit: Unit, better: Better) -> str:

@@ -16,8 +16,9 @@ from itertools import chain, islice
 from typing import Any
 
 from ci_bench.records.comparison import Comparison
-from ci_bench.records.results import CaseResult, Metric, Results, Trace, Unit
+from ci_bench.records.results import CaseResult, Metric, Results, Trace
 from ci_bench.records.spelling import Places, find_places, meant, unknown_field
+from ci_bench.records.units import TIMES
 
 MAX_FAULTS = 50
 COUNTED_FAULTS = 1000
@@ -263,7 +264,7 @@ def _metric_faults(path: str, metric: Metric) -> Iterator[Fault]:
     for index, launch in enumerate(metric.launches):
         if launch.blocks and len(launch.blocks) != len(launch.values):
             yield Fault(f"{path}.launches[{index}].blocks", f"{len(launch.blocks)} blocks for {len(launch.values)} values")
-        if metric.unit in {Unit.SECONDS, Unit.PER_SECOND} and 0 in launch.values:
+        if metric.unit in TIMES and 0 in launch.values:
             yield Fault(f"{path}.launches[{index}].values", "0 is not a time; a sample that is unknown is left out")
 
 

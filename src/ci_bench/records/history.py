@@ -10,6 +10,7 @@ from typing import Literal
 
 from ci_bench.records.faults import Fault, not_moments, twice
 from ci_bench.records.results import Better, Fact, Lane, Unit
+from ci_bench.records.units import TIMES
 
 LARGEST = 1e300
 """A value beyond this was never measured, and arithmetic on it would overflow."""
@@ -103,5 +104,5 @@ def _series_faults(path: str, series: Points, runs: int) -> Iterator[Fault]:
         yield Fault(f"{path}.runs", "is not in the order of $.runs, or names a run twice")
     if any(abs(value) > LARGEST for value in series.values):
         yield Fault(f"{path}.values", f"holds a value beyond {LARGEST:g}, which nobody measured")
-    if series.unit in {Unit.SECONDS, Unit.PER_SECOND} and any(value <= 0 for value in series.values):
+    if series.unit in TIMES and any(value <= 0 for value in series.values):
         yield Fault(f"{path}.values", "holds a time or a rate that is not above 0")

@@ -87,6 +87,9 @@ UNIQUE_GRAPH_BREAKS = MetricKind(name="unique_graph_breaks", title="distinct gra
 OPS_CAPTURED = MetricKind(name="ops_captured", title="captured operations", unit=Unit.COUNT, better=Better.HIGHER, gates=False)
 """A smaller model has fewer of them."""
 
+SM_CLOCK = MetricKind(name="sm_clock", title="GPU clock", unit=Unit.HERTZ, better=Better.HIGHER, gates=False)
+"""What the multiprocessors ran at while an arm had its turns: one that draws more power may have been slowed down by it."""
+
 ENGINE: Mapping[str, MetricKind] = MappingProxyType(
     {
         kind.name: kind
@@ -105,6 +108,7 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
             CUDAGRAPH_SKIPS,
             UNIQUE_GRAPH_BREAKS,
             OPS_CAPTURED,
+            SM_CLOCK,
         )
     }
 )

@@ -41,6 +41,8 @@ class Unit(StrEnum):
     BYTES = "bytes"
     COUNT = "count"
     PER_SECOND = "1/s"
+    HERTZ = "Hz"
+    JOULES = "J"
 
 
 class Better(StrEnum):

@@ -15,7 +15,7 @@ class Facts:
     """The facts of one unit.
 
     `grown` and `shrunk` call a change of the figure; `sizes` are what it is shown in, largest first, each with its size in the
-    unit itself; `is_time` holds of times and of rates, whose samples are noisy and positive.
+    unit itself; `is_time` holds of times, and of what is noisy and positive as they are.
     """
 
     grown: str
@@ -33,6 +33,10 @@ UNITS: Mapping[Unit, Facts] = {
     ),
     Unit.COUNT: Facts(grown="more", shrunk="fewer", sizes=((1.0, "count"),)),
     Unit.PER_SECOND: Facts(grown="faster", shrunk="slower", sizes=((1.0, "per second"),), is_time=True),
+    Unit.HERTZ: Facts(
+        grown="higher", shrunk="lower", sizes=((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz")), is_time=True
+    ),
+    Unit.JOULES: Facts(grown="more", shrunk="less", sizes=((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")), is_time=True),
 }
 TIMES = frozenset(unit for unit, facts in UNITS.items() if facts.is_time)
 

@@ -106,7 +106,7 @@ def rate(value: float | None) -> str:
 def quantity(value: float | None, unit: Unit) -> str:
     """A value in its unit."""
     forms = {Unit.SECONDS: seconds, Unit.BYTES: bytes_, Unit.COUNT: count, Unit.PER_SECOND: rate}
-    return forms[unit](value)
+    return forms[unit](value) if unit in forms else _scaled(value, UNITS[unit].sizes, step=1000)
 
 
 def percent(share: float | None, *, signed: bool = False) -> str:

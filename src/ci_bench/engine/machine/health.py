@@ -103,6 +103,12 @@ def condition_facts(reading: Reading, *, since: Reading | None = None) -> dict[s
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def mean_sm_hz(readings: Sequence[Reading]) -> float | None:
+    """The mean clock of the multiprocessors (Hz) over the looks at which the GPU was not idle; `None` without any."""
+    mhz = _mean_clock(readings, "sm_mhz")
+    return None if mhz is None else 1e6 * mhz
+
+
 def _mean_clock(readings: Sequence[Reading], field: str) -> float | None:
     values = [getattr(reading, field) for reading in readings if reading.reasons is not None and not _is_idle(reading.reasons)]
     known = [value for value in values if value is not None]

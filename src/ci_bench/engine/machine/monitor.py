@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from ci_bench.engine.machine.health import Reading, condition_facts, processes, taint, uneven_clocks
+from ci_bench.engine.machine.health import Reading, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
 from ci_bench.gpus import vendors
 from ci_bench.gpus.protocol import Gpu, GpuUnreachable
-from ci_bench.records.results import Fact
+from ci_bench.records.metrics import SM_CLOCK, MetricKind
+from ci_bench.records.results import Fact, Lane, Launch, Metric
 
 CPU_CLOCK = re.compile(r"^processor\s*:\s*(\d+)$(?:(?!^processor).)*?^cpu MHz\s*:\s*([\d.]+)$", re.MULTILINE | re.DOTALL)
 STEAL = 7
@@ -83,6 +84,9 @@ logger = logging.getLogger(__name__)
 
 _NOTHING_SEEN = Reading(at_s=0.0)
 
+SEEN: Mapping[MetricKind, Callable[[Sequence[Reading]], float | None]] = {SM_CLOCK: mean_sm_hz}
+"""The metrics that looks after turns are made into, and what a block's looks at one arm come to."""
+
 
 class Monitor:
     """Reads the machine's state. Not for use from several threads."""
@@ -137,6 +141,16 @@ class Monitor:
     def _with_clocks(reading: Reading, gpu: Gpu) -> Reading:
         """Clocks first: every question gives the GPU time to fall idle."""
         return replace(reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons())
+
+    def metrics(self, glances: Mapping[int, Sequence[Reading]], *, arm: str, launch: int) -> tuple[Metric, ...]:
+        """The metrics in `SEEN` of one arm: the mean of its looks in each block; none of what was not told in any."""
+        found = []
+        for kind, of in SEEN.items():
+            means = {block: mean for block, taken in glances.items() if (mean := of(taken)) is not None}
+            if means:
+                series = Launch(launch=launch, values=tuple(means.values()), blocks=tuple(means))
+                found.append(kind.of(arm, series, lane=Lane.DEVICE))
+        return tuple(found)
 
     def vacate(self) -> None:
         """Call while no worker of ours is on the GPU: whoever is there now is not ours, and is said once to be there."""

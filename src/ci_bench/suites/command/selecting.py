@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.formats.units import interpret
-from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
+from ci_bench.records.results import Better, Lane, Launch, Metric
+from ci_bench.records.units import TIMES
 from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.options import Rule
 
@@ -121,7 +122,7 @@ def _pick(series: Series, rules: Sequence[Rule], picked: _Picked, *, arm: str, l
 def _metric(name: str, series: Series, unit: str, better: Better, *, arm: str, launch: int) -> Metric:
     measured = interpret(unit)
     values = _thinned(series.values)
-    timed = measured.unit in {Unit.SECONDS, Unit.PER_SECOND}
+    timed = measured.unit in TIMES
     least = min(values, default=0.0)
     if not values or least < 0 or (timed and least == 0):
         said = f"is {least:g} {unit}".rstrip() if values else "has no number"
