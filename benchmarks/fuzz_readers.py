@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ci_bench import __version__
-from ci_bench.commands.trusted.legs import DOCUMENTS
+from ci_bench.commands.trusted.machine_results import DOCUMENTS
 from ci_bench.config import load_config, named_plugins
 from ci_bench.formats import userbenchmark
 from ci_bench.formats.catalogue import decode, read

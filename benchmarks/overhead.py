@@ -23,7 +23,7 @@ from ci_bench.engine.timing.fence import hold_garbage_collector, synchronizer, t
 from ci_bench.engine.turns import Opener, Turns
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import SideName
-from ci_bench.suites.canary.plan import SUITE
+from ci_bench.suites.reference_kernels.plan import SUITE
 
 SIZE = 900
 ROUNDS = 60

@@ -186,7 +186,14 @@ def _canaries(*, shift: float = 0.0) -> tuple[Results, Results]:
             step = Metric(
                 name="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, lane=Lane.WALL, launches=launches
             )
-            case = Case(id=f"canary/{name}", suite="canary", name=name, params={}, arms=("eager",), reference="eager")
+            case = Case(
+                id=f"reference_kernels/{name}",
+                suite="reference_kernels",
+                name=name,
+                params={},
+                arms=("eager",),
+                reference="eager",
+            )
             rows.append(CaseResult(case=case, status=Status.OK, reproduce="ci-bench doctor", metrics=(step,)))
         run = Run(id="r", started_at="2030-01-31T12:00:00Z", state=RunState.COMPLETE, config_digest="0", device="cpu")
         return Results(

@@ -296,7 +296,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "github/test_checks.py::test_a_forks_token_ends_in_outcomes_and_no_error",
         ),
         Row("any fault", "the token is in no log and in no error", f"{CLIENT}::test_the_token_is_in_no_log_and_in_no_error"),
-        Row("an artifact or leg that is missing", "not a pass", f"{PUBLISH}::test_a_leg_that_is_missing_is_no_pass"),
+        Row("the artifact of a machine that is missing", "not a pass", f"{PUBLISH}::test_a_machine_that_is_missing_is_no_pass"),
         Row(
             "a protection is taken out of the source",
             "a test fails, for each of more than a hundred",

@@ -15,7 +15,7 @@ from judge_builders import judged, peak, result, results
 
 from ci_bench import planning
 from ci_bench.commands.inputs import absence
-from ci_bench.commands.trusted.judging import Judged, JudgedLeg
+from ci_bench.commands.trusted.judging import Judged, JudgedMachine
 from ci_bench.commands.trusted.publishing import announce, fetch_baseline, fetch_config, publish
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
@@ -260,7 +260,7 @@ def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, cap
     assert outputs(tmp_path)["verdict"] == "failed"
 
 
-# Several legs
+# Several machines
 
 
 def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_path):
@@ -275,7 +275,7 @@ def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_pat
     assert check(fake)["annotations"][0]["message"].partition(":")[0] == "ci-bench-h200"
 
 
-def test_a_leg_that_is_missing_is_no_pass(fake, job, flags, tmp_path):
+def test_a_machine_that_is_missing_is_no_pass(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, both(tmp_path), name="ci-bench-a100")
@@ -316,7 +316,7 @@ def test_a_machine_is_what_it_is_declared_to_be(fake, job, flags, tmp_path):
 
 
 CODES = {
-    "no leg": ([], ExitCode.MEASURING_FAILED),
+    "no machine": ([], ExitCode.MEASURING_FAILED),
     "all passed": ([None, None], ExitCode.OK),
     "one could not be fetched": ([None, GitHubUnreachable("x")], ExitCode.GITHUB),
     "a bad document wins over GitHub": ([GitHubUnreachable("x"), BadDocument("x")], ExitCode.BAD_INPUT),
@@ -324,10 +324,10 @@ CODES = {
 
 
 @pytest.mark.parametrize(("faults", "code"), CODES.values(), ids=CODES)
-def test_the_gravest_leg_decides_and_a_verdict_before_github(faults, code):
+def test_the_gravest_machine_decides_and_a_verdict_before_github(faults, code):
     passed = judged(results(result(peak(1, 1))), results(result(peak(1, 1))))
-    legs = [JudgedLeg(name="x", fault=fault) if fault else JudgedLeg(name="x", comparison=passed) for fault in faults]
-    assert Judged(legs=tuple(legs)).exit_code == code
+    machines = [JudgedMachine(name="x", fault=fault) if fault else JudgedMachine(name="x", comparison=passed) for fault in faults]
+    assert Judged(machines=tuple(machines)).exit_code == code
 
 
 # In the job that measured
@@ -542,7 +542,7 @@ def test_the_trusted_half_fetches_the_baseline_itself(fake, job, flags, tmp_path
     assert documents.read_comparison(tmp_path / "out" / "comparison.json").base.run.id == "earlier"
 
 
-def test_each_leg_has_its_own_baseline(fake, job, flags, tmp_path):
+def test_each_machine_has_its_own_baseline(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     fake.state.parents[HEAD] = BASE

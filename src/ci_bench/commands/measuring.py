@@ -246,7 +246,7 @@ def doctor(settings: Examining) -> int:
     from ci_bench.doctor import examine, noise, noise_config, render
     from ci_bench.engine.process.launch import make_folder
     from ci_bench.records.results import SideName
-    from ci_bench.suites.canary.plan import SUITE
+    from ci_bench.suites.reference_kernels.plan import SUITE
 
     findings = examine(settings.environ)
     usable = all(finding.usable for finding in findings)

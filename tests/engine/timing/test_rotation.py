@@ -9,7 +9,7 @@ from fake_cuda import LAUNCH_S, FakeCuda, Steps
 from ci_bench.engine.timing import sampling
 from ci_bench.engine.timing.cuda_clock import CudaClock
 from ci_bench.engine.timing.fence import Rotation, copies_of, in_turn
-from ci_bench.engine.timing.sampling import Table
+from ci_bench.engine.timing.sampling import ResidentArms
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Part
@@ -45,31 +45,31 @@ class Workload:
         return Copy(self.opened - 1, self.log)
 
 
-def table_of(workload: Workload, folder: Path, **options) -> Table:
+def table_of(workload: Workload, folder: Path, **options) -> ResidentArms:
     context = Context(device="cpu", scratch=folder, progress=lambda *_: None)
-    table = Table(options=RunOptions(**{"sample_s": 1e-9, "warmup_s": 0.0, **options}), context=context)
-    table.open(workload, ("a",))
-    return table
+    resident = ResidentArms(options=RunOptions(**{"sample_s": 1e-9, "warmup_s": 0.0, **options}), context=context)
+    resident.open(workload, ("a",))
+    return resident
 
 
 def test_each_call_is_one_of_the_next_copy_across_samples(tmp_path: Path) -> None:
     workload = Workload()
-    table = table_of(workload, tmp_path, rotate=3)
+    resident = table_of(workload, tmp_path, rotate=3)
     assert workload.opened == 3
     assert workload.log[:3] == [0, 1, 2]  # the first calls, one of each
     del workload.log[:]
-    table.warm(4)
-    table.turn(0, 0, samples=2, touch=False)
+    resident.warm(4)
+    resident.turn(0, 0, samples=2, touch=False)
     assert all((before + 1) % 3 == after for before, after in pairwise(workload.log))
-    assert len(table.seats[0].taken) == 2
+    assert len(resident.arms[0].taken) == 2
 
 
 def test_without_rotation_there_is_one_program_and_nothing_around_it(tmp_path: Path) -> None:
     workload = Workload()
-    table = table_of(workload, tmp_path)
+    resident = table_of(workload, tmp_path)
     assert workload.opened == 1
-    assert isinstance(table.seats[0].program, Copy)
-    assert copies_of(table.seats[0].program) == (table.seats[0].program,)
+    assert isinstance(resident.arms[0].program, Copy)
+    assert copies_of(resident.arms[0].program) == (resident.arms[0].program,)
 
 
 def test_a_launch_that_rotated_in_name_only_would_be_noticed(monkeypatch, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_compile_latency_is_that_of_the_first_copy(monkeypatch, tmp_path: Path) 
     took_s = iter([7.0, 1.0, 1.0])
     monkeypatch.setattr(sampling, "time_calls", lambda *_, **__: next(took_s))
     monkeypatch.setattr(sampling, "find_calls", lambda *_, **__: 1)
-    assert table_of(Workload(), tmp_path, rotate=3).seats[0].first_call_s == 7.0
+    assert table_of(Workload(), tmp_path, rotate=3).arms[0].first_call_s == 7.0
 
 
 def test_marks_are_passed_on_to_the_copy_that_is_called() -> None:

@@ -9,8 +9,9 @@ import pytest
 from ci_bench.engine.process.protocol import Abandoned, Order, OrderKind, decode_answer
 from ci_bench.engine.timing import fence, sampling
 from ci_bench.engine.timing.clock import HostClock
-from ci_bench.engine.timing.sampling import Table, compile_latency, serve_turns
+from ci_bench.engine.timing.sampling import ResidentArms, compile_latency, serve_turns
 from ci_bench.records.config import RunOptions
+from ci_bench.records.metrics import COMPILE_COLD
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Part
 
@@ -42,9 +43,9 @@ def all_turns(arms: int, blocks: int, *, calls: int = 1, touch: bool = False) ->
 
 def serve(workload, arms, orders, folder: Path, **options):
     context = Context(device="cpu", scratch=folder, progress=lambda *_: None)
-    table = Table(options=RunOptions(**{"sample_s": 0.5, "warmup_s": 1000, **options}), context=context)
+    resident = ResidentArms(options=RunOptions(**{"sample_s": 0.5, "warmup_s": 1000, **options}), context=context)
     channel = Orders(*orders)
-    return serve_turns(table, workload, arms, launch=4, channel=channel), channel
+    return serve_turns(resident, workload, arms, launch=4, channel=channel), channel
 
 
 class Workload:
@@ -143,7 +144,7 @@ def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path
 
 @pytest.mark.parametrize(("first_s", "steady_s", "values"), [(1.5, 0.5, [1.0]), (0.5, 0.5, []), (0.4, 0.5, [])])
 def test_a_latency_that_cannot_be_told_is_left_out_and_is_never_zero(first_s, steady_s, values) -> None:
-    found = compile_latency("compile_cold", "inductor", first_call_s=first_s, steady_s=steady_s, launch=2)
+    found = compile_latency(COMPILE_COLD, "inductor", first_call_s=first_s, steady_s=steady_s, launch=2)
     assert [metric.launches[0].values[0] for metric in found] == values
 
 
@@ -161,12 +162,12 @@ class Drawing:
 
 def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tmp_path: Path) -> None:
     context = Context(device="cpu", scratch=tmp_path, progress=lambda *_: None)
-    table = Table(options=RunOptions(), context=context)
-    table.clock = SimpleNamespace(take=lambda program, calls: program.take())
-    table.seats = [sampling.Seat(arm=str(extra), program=Drawing(extra), first_call_s=0.0) for extra in (0, 3)]
+    resident = ResidentArms(options=RunOptions(), context=context)
+    resident.clock = SimpleNamespace(take=lambda program, calls: program.take())
+    resident.arms = [sampling.ResidentArm(name=str(extra), program=Drawing(extra), first_call_s=0.0) for extra in (0, 3)]
     for block in (0, 1):
         for seat, samples in ((0, 1), (1, 2), (0, 1)):
-            table.turn(seat, block, samples=samples, touch=False)
-    one, other = (seat.program.seen for seat in table.seats)
+            resident.turn(seat, block, samples=samples, touch=False)
+    one, other = (seat.program.seen for seat in resident.arms)
     assert one == other
     assert len(set(one)) == 4

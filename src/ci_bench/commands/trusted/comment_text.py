@@ -1,13 +1,14 @@
-"""What a pull request is told: the legs' verdicts as a comment, a title, annotations, counts. Values in, text out.
+"""What a pull request is told: the machines' verdicts as a comment, a title, annotations, counts. Values in, text out.
 
-A leg without a comparison is told as a failure with its reason: a gate must not look green because its results could not be read.
+A machine without a comparison is reported as a failure with its reason: a gate must not look green because its results could
+not be read.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.trusted.judging import Judged, JudgedLeg
+from ci_bench.commands.trusted.judging import Judged, JudgedMachine
 
 if TYPE_CHECKING:
     from ci_bench.github.checks import Annotation
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 BUDGET = 60_000
 """UTF-16 units of a comment; GitHub takes 65,536."""
 _NOTE = 2_000
-"""What is kept free of it for the marker, the titles of legs and the notes."""
+"""What is kept free of it for the marker, the titles of machines and the notes."""
 
 
 SHARED = "_Another open pull request has the same head, and does not pass: the check on the commit is for both._"
@@ -31,28 +32,28 @@ def not_judged(reason: str) -> str:
 
 
 def title(judged: Judged) -> str:
-    """One line: the headline of the only leg, or how many of them failed."""
+    """One line: the headline of the only machine, or how many of them failed."""
     from ci_bench.report.text import clean
 
-    if len(judged.legs) == 1:
-        return clean(_headline(judged.legs[0]), cap=250)
-    failed = [leg for leg in judged.legs if leg.exit_code]
+    if len(judged.machines) == 1:
+        return clean(_headline(judged.machines[0]), cap=250)
+    failed = [machine for machine in judged.machines if machine.exit_code]
     if not failed:
-        return f"Passed on all {len(judged.legs)} machines."
-    return clean(f"Failed on {len(failed)} of {len(judged.legs)} machines: {_headline(failed[0])}", cap=250)
+        return f"Passed on all {len(judged.machines)} machines."
+    return clean(f"Failed on {len(failed)} of {len(judged.machines)} machines: {_headline(failed[0])}", cap=250)
 
 
 def comment(judged: Judged, *, marker: str | None = None) -> str:
-    """The comment: legs that failed first, the notes last. `marker` becomes the first line."""
+    """The comment: machines that failed first, the notes last. `marker` becomes the first line."""
     from ci_bench.report.text import code
 
-    budget = (BUDGET - _NOTE) // max(1, len(judged.legs))
-    ordered = sorted(judged.legs, key=lambda leg: leg.exit_code == 0)
+    budget = (BUDGET - _NOTE) // max(1, len(judged.machines))
+    ordered = sorted(judged.machines, key=lambda machine: machine.exit_code == 0)
     parts = [marker] if marker else []
-    parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.legs) != 1 else []
-    for leg in ordered:
-        parts += [f"---\n\n**{code(leg.name)}**"] if len(judged.legs) != 1 else []
-        parts.append(_leg(leg, budget))
+    parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.machines) != 1 else []
+    for machine in ordered:
+        parts += [f"---\n\n**{code(machine.name)}**"] if len(judged.machines) != 1 else []
+        parts.append(_machine(machine, budget))
     return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
 
 
@@ -62,9 +63,9 @@ def report(judged: Judged) -> str:
     from ci_bench.report.text import code
 
     parts = []
-    for leg in judged.legs:
-        parts += [f"## {code(leg.name)}"] if len(judged.legs) != 1 else []
-        parts.append(render_report(leg.comparison) if leg.comparison else _fault(leg))
+    for machine in judged.machines:
+        parts += [f"## {code(machine.name)}"] if len(judged.machines) != 1 else []
+        parts.append(render_report(machine.comparison) if machine.comparison else _fault(machine))
     return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
 
 
@@ -73,11 +74,11 @@ def changed(judged: Judged) -> bool:
     from ci_bench.records.config import Severity
 
     return any(
-        leg.comparison is None
-        or not leg.comparison.judgement.passed
-        or any(finding.severity is not Severity.NOTE for finding in leg.comparison.judgement.findings)
-        or any(pair.verdict.moved for case in leg.comparison.cases for pair in case.pairs)
-        for leg in judged.legs
+        machine.comparison is None
+        or not machine.comparison.judgement.passed
+        or any(finding.severity is not Severity.NOTE for finding in machine.comparison.judgement.findings)
+        or any(pair.verdict.moved for case in machine.comparison.cases for pair in case.pairs)
+        for machine in judged.machines
     )
 
 
@@ -87,25 +88,25 @@ def annotations(judged: Judged, path: str) -> tuple["Annotation", ...]:
     from ci_bench.records.config import Severity
 
     levels = {Severity.FAIL: Level.FAILURE, Severity.WARN: Level.WARNING}
-    several = len(judged.legs) != 1
+    several = len(judged.machines) != 1
     return tuple(
         Annotation(
-            path=path, line=1, level=levels[severity], title=name, message=_about(leg.name, message) if several else message
+            path=path, line=1, level=levels[severity], title=name, message=_about(machine.name, message) if several else message
         )
-        for leg in judged.legs
-        for severity, name, message in _complaints(leg)
+        for machine in judged.machines
+        for severity, name, message in _complaints(machine)
         if severity in levels
     )
 
 
-def _complaints(leg: JudgedLeg) -> Iterator[tuple["Severity", str, str]]:
-    """What there is to say against a leg: how grave, under which name, in which words."""
+def _complaints(machine: JudgedMachine) -> Iterator[tuple["Severity", str, str]]:
+    """What there is to say against a machine: how grave, under which name, in which words."""
     from ci_bench.records.config import Severity
     from ci_bench.report.text import clean
 
-    if leg.fault is not None:
-        yield Severity.FAIL, "no verdict", clean(str(leg.fault), cap=1000)
-    for finding in leg.comparison.judgement.findings if leg.comparison else ():
+    if machine.fault is not None:
+        yield Severity.FAIL, "no verdict", clean(str(machine.fault), cap=1000)
+    for finding in machine.comparison.judgement.findings if machine.comparison else ():
         message = clean(finding.message, cap=1000)
         named = message if finding.case is None else f"{message} ({clean(finding.case, cap=160)})"
         yield finding.severity, finding.rule.replace("_", " "), named
@@ -118,29 +119,29 @@ def _about(name: str, message: str) -> str:
 
 
 def counts(judged: Judged) -> Mapping[str, int]:
-    """How many cases came out how, over all legs; every word is there, with 0 where there is none."""
+    """How many cases came out how, over all machines; every word is there, with 0 where there is none."""
     from ci_bench.records.comparison import Verdict
 
-    found = Counter(case.verdict for leg in judged.legs if leg.comparison for case in leg.comparison.cases)
+    found = Counter(case.verdict for machine in judged.machines if machine.comparison for case in machine.comparison.cases)
     return {verdict.value: found[verdict] for verdict in Verdict}
 
 
-def _headline(leg: JudgedLeg) -> str:
-    return leg.comparison.judgement.headline if leg.comparison else f"No verdict: {leg.fault}"
+def _headline(machine: JudgedMachine) -> str:
+    return machine.comparison.judgement.headline if machine.comparison else f"No verdict: {machine.fault}"
 
 
-def _leg(leg: JudgedLeg, budget: int) -> str:
+def _machine(machine: JudgedMachine, budget: int) -> str:
     from ci_bench.report.markdown import render_comment
 
-    return render_comment(leg.comparison, limit=budget).rstrip() if leg.comparison else _fault(leg)
+    return render_comment(machine.comparison, limit=budget).rstrip() if machine.comparison else _fault(machine)
 
 
-def _fault(leg: JudgedLeg) -> str:
-    """What kept a leg from having a verdict. The text may repeat a hostile document: it stays inside a fence."""
+def _fault(machine: JudgedMachine) -> str:
+    """What kept a machine from having a verdict. The text may repeat a hostile document: it stays inside a fence."""
     from ci_bench.report.text import fence
 
     why = "The results of this run could not be judged, so it counts as failed."
-    return f"### ❌ No verdict\n\n{why}\n\n{fence(str(leg.fault), lines=20)}"
+    return f"### ❌ No verdict\n\n{why}\n\n{fence(str(machine.fault), lines=20)}"
 
 
 def _icon(judged: Judged) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
-from ci_bench.commands.trusted.legs import Leg
-from ci_bench.commands.trusted.sources import Desk
+from ci_bench.commands.trusted.machine_results import MeasuredMachine
+from ci_bench.commands.trusted.sources import PublishContext
 from ci_bench.errors import ExitCode, GitHubMissing
 from ci_bench.github.client import Client
 from ci_bench.github.commits import branch_point, is_on, parents, resolve
@@ -94,9 +94,9 @@ _REMOTE = "origin/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expecting:
-    """What one pull request, or one branch, expects of the legs of a run. Asks GitHub for the commits that a leg names."""
+    """What one pull request, or one branch, expects of a run. Asks GitHub for the commits that its machines name."""
 
-    desk: Desk
+    publishing: PublishContext
     config: "Config"
 
     @property
@@ -105,28 +105,28 @@ class Expecting:
         from ci_bench.records.config import Rule, Severity
 
         policy = self.config.policy
-        by_hand = self.desk.context.event == "workflow_dispatch" and self.desk.settings.check == "none"
+        by_hand = self.publishing.context.event == "workflow_dispatch" and self.publishing.settings.check == "none"
         return replace(policy, severities={**policy.severities, Rule.NARROWED: Severity.WARN}) if by_hand else policy
 
-    def of(self, leg: Leg, head: "Results") -> "Expected":
-        """What the results of a leg have to be of. Raises `GitHubFailed`, and `BadConfig` where there is no plan."""
+    def of(self, machine: MeasuredMachine, head: "Results") -> "Expected":
+        """What the results of a machine have to be of. Raises `GitHubFailed`, and `BadConfig` where there is no plan."""
         from ci_bench import planning
         from ci_bench.judge.binding import Expected
         from ci_bench.records.config import Machine
         from ci_bench.records.results import WorkflowRun
 
-        config, context = self.config, self.desk.context
+        config, context = self.config, self.publishing.context
         cases, foreign = plan_here(config)
-        paired = self.desk.settings.baseline == PAIRED
+        paired = self.publishing.settings.baseline == PAIRED
         return Expected(
             cases=cases,
             foreign=foreign,
             config_digest=planning.digest(config),
             device=(config.written or config.run).device,
-            machine=config.machines.get(leg.machine or "", Machine()),
+            machine=config.machines.get(machine.declared or "", Machine()),
             workflow=WorkflowRun(repository=context.repository, run=context.run.id, attempt=context.run.attempt),
             head=self._head(head.source.commit),
-            base=self._base(head, leg) if paired else None,
+            base=self._base(head, machine) if paired else None,
             tool_version=__version__,
         )
 
@@ -137,14 +137,14 @@ class Expecting:
         """
         from ci_bench.judge import binding
 
-        found, settings, config = binding.scope(head, expected), self.desk.settings, self.config
-        said = {"base": config.base, "baseline_branch": self.desk.base_branch}
+        found, settings, config = binding.scope(head, expected), self.publishing.settings, self.config
+        said = {"base": config.base, "baseline_branch": self.publishing.base_branch}
         given = {name: getattr(settings, name) for name in said} if settings.baseline == "artifact" else {}
         moved = {name: value for name, value in given.items() if value not in {None, said[name]}}
-        gated = isinstance(self.desk.pull, PullRequest) or self.desk.context.event == "merge_group"
+        gated = isinstance(self.publishing.pull, PullRequest) or self.publishing.context.event == "merge_group"
         if settings.baseline != config.baseline and (config.baseline in _MODES or (settings.baseline == "none" and gated)):
             moved["baseline"] = settings.baseline
-        if self.desk.context.reports_for_another_run:
+        if self.publishing.context.reports_for_another_run:
             return found
         return replace(found, narrowed=(*found.narrowed, *(binding.moved_by(name, (value,)) for name, value in moved.items())))
 
@@ -152,8 +152,8 @@ class Expecting:
         """The measured commit, or GitHub's test merge of it: a commit of the base branch with it, in this order."""
         from ci_bench.judge.binding import Commits
 
-        context, branch = self.desk.context, self.desk.base_branch
-        sha, for_pull = context.head.sha, isinstance(self.desk.pull, PullRequest) or context.is_for_pull_request
+        context, branch = self.publishing.context, self.publishing.base_branch
+        sha, for_pull = context.head.sha, isinstance(self.publishing.pull, PullRequest) or context.is_for_pull_request
         if not for_pull or branch is None:
             return Commits(accepted=(sha,), words=f"the commit that this run ({context.event}) is for")
         words = f"the head of the pull request, or GitHub's merge of it into {branch}"
@@ -164,17 +164,17 @@ class Expecting:
         if not _WHOLE.fullmatch(commit):
             return False
         try:
-            first, *others = parents(self.desk.client, commit) or ("",)
+            first, *others = parents(self.publishing.client, commit) or ("",)
         except GitHubMissing:
             return False
-        return others == [sha] and is_on(self.desk.client, branch, first)
+        return others == [sha] and is_on(self.publishing.client, branch, first)
 
-    def _base(self, head: "Results", leg: Leg) -> "Commits":
+    def _base(self, head: "Results", machine: MeasuredMachine) -> "Commits":
         """The base commit of a paired run: what the configuration names, else what head's own commit says."""
         from ci_bench.judge.binding import BASE, Commits
         from ci_bench.records.config import Rule, Severity
 
-        commit, context = head.source.commit, self.desk.context
+        commit, context = head.source.commit, self.publishing.context
         allowed = self.policy.severity(Rule.NARROWED) is not Severity.FAIL
         asked = next(iter(head.run.asked.get(BASE, ())), None) if allowed else None
         named = asked or self.config.base
@@ -182,9 +182,9 @@ class Expecting:
             return Commits(accepted=(), words="head's commit is not known")
         try:
             if named is not None:
-                return self._named(named, commit, leg)
+                return self._named(named, commit, machine)
             if context.event == "merge_group" and context.base_branch is not None:
-                point = branch_point(self.desk.client, context.base_branch, commit)
+                point = branch_point(self.publishing.client, context.base_branch, commit)
                 words = f"what the merge group is made on, or where it left {context.base_branch}"
                 return Commits(accepted=tuple(filter(None, (context.base_sha, point))), words=words)
             return self._of_head(commit)
@@ -195,30 +195,32 @@ class Expecting:
         """As `engine.trees.bases` chooses: head's first parent on the target branch, else where head left it."""
         from ci_bench.judge.binding import Commits
 
-        desk = self.desk
-        for_pull = isinstance(desk.pull, PullRequest) or desk.context.is_for_pull_request
-        target = desk.base_branch if for_pull else desk.context.default_branch
+        publishing = self.publishing
+        for_pull = isinstance(publishing.pull, PullRequest) or publishing.context.is_for_pull_request
+        target = publishing.base_branch if for_pull else publishing.context.default_branch
         if target is None:
             return Commits(accepted=(), words="this event does not tell the branch that head is meant for; name one with `base:`")
-        before = parents(desk.client, commit)
-        if before and (is_on(desk.client, target, commit) or (len(before) > 1 and is_on(desk.client, target, before[0]))):
+        before = parents(publishing.client, commit)
+        if before and (
+            is_on(publishing.client, target, commit) or (len(before) > 1 and is_on(publishing.client, target, before[0]))
+        ):
             return Commits(accepted=before[:1], words=f"head's first parent, which is on {target}")
-        point = branch_point(desk.client, target, commit)
+        point = branch_point(publishing.client, target, commit)
         if point == commit:
             return Commits(accepted=(), words="head is the first commit: there is nothing before it to compare with")
         return Commits(accepted=(point,), words=f"where head left {target}")
 
-    def _named(self, name: str, commit: str, leg: Leg) -> "Commits":
+    def _named(self, name: str, commit: str, machine: MeasuredMachine) -> "Commits":
         """The commit of a name; of a branch any commit that it had since head left it, as it may have moved while measuring."""
         from ci_bench.judge.binding import Commits
 
-        client, (left, dots, right) = self.desk.client, name.partition("...")
+        client, (left, dots, right) = self.publishing.client, name.partition("...")
         if dots:
             sides = (commit if one in {"", "HEAD"} else one.removeprefix(_REMOTE) for one in (left, right))
             return Commits(accepted=(branch_point(client, *sides),), words=f"the merge base of {name}")
         branch = name.removeprefix(_REMOTE)
         tip, point = resolve(client, branch), branch_point(client, branch, commit)
-        measured = leg.base_commit()
+        measured = machine.base_commit()
         since = measured is not None and is_on(client, branch, measured) and branch_point(client, measured, point) == point
         return Commits(accepted=(tip, str(measured)) if since else (tip,), words=f"what `base: {name}` stands for")
 

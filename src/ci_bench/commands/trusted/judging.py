@@ -1,4 +1,4 @@
-"""Judges the legs of a run anew, by the base branch's configuration.
+"""Judges the machines of a run anew, by the base branch's configuration.
 
 Nothing that a document says of its own verdict is used, and results of anything else than what was asked for are refused. Where
 base's results are taken from an artifact of an earlier run, they are looked for on the base branch, and never in what the pull
@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.trusted.legs import BASE_RESULTS, CALIBRATION, MAX_BYTES, RESULTS, Leg, read_leg
+from ci_bench.commands.trusted.machine_results import (
+    BASE_RESULTS,
+    CALIBRATION,
+    MAX_BYTES,
+    RESULTS,
+    MeasuredMachine,
+    read_results_of,
+)
 from ci_bench.errors import BadDocument, CiBenchError, ExitCode, MeasuringFailed, OtherResults
 
 if TYPE_CHECKING:
@@ -24,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedLeg:
-    """How one leg came out: a comparison, or what kept it from being one."""
+class JudgedMachine:
+    """How one machine came out: a comparison, or what kept it from being one."""
 
     name: str
     comparison: "Comparison | None" = None
@@ -36,65 +43,69 @@ class JudgedLeg:
         """The verdict's code, or the fault's."""
         if self.comparison is not None:
             return self.comparison.judgement.exit_code
-        assert self.fault is not None  # noqa: S101 - a leg has one or the other
+        assert self.fault is not None  # noqa: S101 - a machine has one or the other
         return int(self.fault.exit_code)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """All legs of a run, and `notes` in Markdown on how they were judged."""
+    """All machines of a run, and `notes` in Markdown on how they were judged."""
 
-    legs: tuple[JudgedLeg, ...]
+    machines: tuple[JudgedMachine, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """The gravest leg's, a verdict before trouble with GitHub; a run without any leg has not been measured."""
-        codes = [leg.exit_code for leg in self.legs]
+        """The gravest machine's, a verdict before trouble with GitHub; a run without any machine has not been measured."""
+        codes = [machine.exit_code for machine in self.machines]
         verdicts = [code for code in codes if code != ExitCode.GITHUB]
         return max(verdicts, default=0) or max(codes, default=int(ExitCode.MEASURING_FAILED))
 
     @property
     def speaks(self) -> bool:
-        """Whether any leg's results are of what was asked for, or are missing: not all of them are somebody else's."""
-        return any(not isinstance(leg.fault, OtherResults) for leg in self.legs)
+        """Whether any machine's results are of what was asked for, or are missing: not all of them are somebody else's."""
+        return any(not isinstance(machine.fault, OtherResults) for machine in self.machines)
 
     @property
     def compared(self) -> bool:
-        """Whether any leg had a baseline."""
-        return any(leg.comparison is not None and leg.comparison.base is not None for leg in self.legs)
+        """Whether any machine had a baseline."""
+        return any(machine.comparison is not None and machine.comparison.base is not None for machine in self.machines)
 
 
-def judge_leg(leg: Leg, *, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None) -> JudgedLeg:
-    """Judge one leg by the base branch's configuration; `output` gets its `comparison.json`, `report.md` and `report.html`.
+def judge_machine(
+    machine: MeasuredMachine, *, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None
+) -> JudgedMachine:
+    """Judge one machine by the base branch's configuration; `output` gets its `comparison.json`, `report.md` and `report.html`.
 
-    `find_base` looks for the baseline elsewhere; `None` takes the leg's own base side.
+    `find_base` looks for the baseline elsewhere; `None` takes the machine's own base side.
     """
     try:
-        return JudgedLeg(name=leg.name, comparison=_judge(leg, expecting, output, find_base))
+        return JudgedMachine(name=machine.name, comparison=_judge(machine, expecting, output, find_base))
     except CiBenchError as error:
-        told = str(error).replace(f"{leg.folder}/", "")  # where the runner keeps it is nobody's business
-        return JudgedLeg(name=leg.name, fault=type(error)(told))
+        told = str(error).replace(f"{machine.folder}/", "")  # where the runner keeps it is nobody's business
+        return JudgedMachine(name=machine.name, fault=type(error)(told))
     except Exception as error:  # a document that breaks the judge must not leave its pull request without a word
-        logger.debug("judging %s broke", leg.name, exc_info=True)
-        return JudgedLeg(name=leg.name, fault=MeasuringFailed(f"judging these results broke: {type(error).__name__}"))
+        logger.debug("judging %s broke", machine.name, exc_info=True)
+        return JudgedMachine(name=machine.name, fault=MeasuringFailed(f"judging these results broke: {type(error).__name__}"))
 
 
-def _judge(leg: Leg, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None) -> "Comparison":
+def _judge(
+    machine: MeasuredMachine, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None
+) -> "Comparison":
     from ci_bench import pipeline
     from ci_bench.judge import binding
     from ci_bench.records import documents
     from ci_bench.records.faults import capped
 
-    if leg.fault is not None:
-        raise leg.fault
-    head, config = read_leg(leg.folder / RESULTS), expecting.config
-    baseline = find_base() if find_base else _own_base(leg, head)
-    expected = expecting.of(leg, head)
+    if machine.fault is not None:
+        raise machine.fault
+    head, config = read_results_of(machine.folder / RESULTS), expecting.config
+    baseline = find_base() if find_base else _own_base(machine, head)
+    expected = expecting.of(machine, head)
     differences = binding.differences(head, None if find_base else baseline.results, expected)
     if differences:
         raise OtherResults(f"these results are not of what was asked for:\n{capped(differences[: binding.MOST_DIFFERENCES])}")
-    calibration = leg.folder / CALIBRATION
+    calibration = machine.folder / CALIBRATION
     return pipeline.judge(
         head,
         baseline,
@@ -106,15 +117,15 @@ def _judge(leg: Leg, expecting: "Expecting", output: Path, find_base: Callable[[
     )
 
 
-def _own_base(leg: Leg, head: "Results") -> "Baseline":
+def _own_base(machine: MeasuredMachine, head: "Results") -> "Baseline":
     """The base side that was measured with head, in one run: against one of another moment, times are judged less finely."""
     from ci_bench.pipeline import Baseline
     from ci_bench.records.comparison import BaselineMode
 
-    path = leg.folder / BASE_RESULTS
+    path = machine.folder / BASE_RESULTS
     if not path.exists():
         return Baseline(mode=BaselineMode.PAIRED, absence="the run has left no results of the base side")
-    base = read_leg(path)
+    base = read_results_of(path)
     if base.run.id != head.run.id:
         raise BadDocument(f"{BASE_RESULTS} is of another run than {RESULTS}; base and head have to be measured in one")
     return Baseline(mode=BaselineMode.PAIRED, results=base)

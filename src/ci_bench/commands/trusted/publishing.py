@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.inputs import OUTCOME
 from ci_bench.commands.output import say, tell
 from ci_bench.commands.trusted import comment_text
-from ci_bench.commands.trusted.judging import Judged, JudgedLeg, judge_leg
-from ci_bench.commands.trusted.legs import RESULTS
+from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
+from ci_bench.commands.trusted.machine_results import RESULTS
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
 from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
     from ci_bench.commands.trusted.expecting import Halt, Pulls
-    from ci_bench.commands.trusted.sources import Desk
+    from ci_bench.commands.trusted.sources import PublishContext
     from ci_bench.github.baseline import FoundBaseline, NoBaseline
     from ci_bench.github.checks import Check
     from ci_bench.github.client import Client
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """The verdict for one pull request, or for a branch, and the desk that it was made at."""
+    """The verdict for one pull request, or for a branch, and the publishing that it was made at."""
 
-    desk: "Desk"
+    publishing: "PublishContext"
     judged: Judged
 
 
@@ -61,7 +61,7 @@ def _defusing(command: Command) -> Command:
 def publish(settings: Publishing) -> int:
     """Judge the documents of a run, tell its pull request, and exit by the verdict."""
     from ci_bench.commands.trusted.expecting import halted
-    from ci_bench.commands.trusted.sources import Desk
+    from ci_bench.commands.trusted.sources import PublishContext
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.outcomes import exit_code
 
@@ -71,7 +71,7 @@ def publish(settings: Publishing) -> int:
         halt = halted(context, pulls)
         if halt is not None:
             return _halt(client, context, settings, halt)
-        judgements = _judge_each(Desk(client=client, context=context, pull=None, settings=settings), pulls)
+        judgements = _judge_each(PublishContext(client=client, context=context, pull=None, settings=settings), pulls)
         judged = strictest(judgements)
         outcomes = _publish(judgements, judged)
     code = exit_code(judged.exit_code, outcomes, read_only=context.read_only)
@@ -114,14 +114,14 @@ def announce(settings: Publishing) -> int:
 @_defusing
 def fetch_baseline(settings: Publishing) -> int:
     """Fetch the base side's results from an earlier run, or say why there are none: that is an outcome, and no failure."""
-    from ci_bench.commands.trusted.sources import Desk, search
+    from ci_bench.commands.trusted.sources import PublishContext, search
     from ci_bench.github.baseline import Absence, FoundBaseline
     from ci_bench.github.context import load_context, server_of
 
     context = load_context(settings.environ)
     with _client(server_of(settings.environ), settings) as client:
-        desk = Desk(client=client, context=context, pull=None, settings=settings)
-        found = search(desk, settings.baseline_artifact, settings.output)
+        publishing = PublishContext(client=client, context=context, pull=None, settings=settings)
+        found = search(publishing, settings.baseline_artifact, settings.output)
     said = _said(found)
     _write_text(settings.output / OUTCOME, json.dumps(said, indent=1) + "\n")
     path = str(settings.output / RESULTS) if isinstance(found, FoundBaseline) else ""
@@ -134,7 +134,7 @@ def fetch_baseline(settings: Publishing) -> int:
 @_defusing
 def fetch_config(settings: Publishing) -> int:
     """Fetch the base branch's configuration: what a pull request is measured by is not the pull request's to say."""
-    from ci_bench.commands.trusted.sources import Desk, keep_config
+    from ci_bench.commands.trusted.sources import PublishContext, keep_config
     from ci_bench.github.context import load_context, server_of
     from ci_bench.github.pulls import NoPullRequest
 
@@ -144,8 +144,8 @@ def fetch_config(settings: Publishing) -> int:
         pull = pulls if isinstance(pulls, NoPullRequest) else pulls[0]
         if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
             raise GitHubFailed(pull.reason)
-        desk = Desk(client=client, context=context, pull=pull, settings=settings)
-        said = keep_config(desk, settings.output / "ci-bench.yml")
+        publishing = PublishContext(client=client, context=context, pull=pull, settings=settings)
+        said = keep_config(publishing, settings.output / "ci-bench.yml")
     tell(_defused(f"configuration: {said}"))
     return int(ExitCode.OK)
 
@@ -166,15 +166,15 @@ def _find_pulls(client: "Client", context: "Context") -> "Pulls":
         return NoPullRequest(reason=str(error), answered=False)
 
 
-def _judge_each(desk: "Desk", pulls: "Pulls") -> "tuple[Judgement, ...]":
+def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgement, ...]":
     """The verdict for each pull request, each by its own base branch's word; one for the branch where there is none."""
     from ci_bench.github.pulls import NoPullRequest
 
     if isinstance(pulls, NoPullRequest):
-        alone = replace(desk, pull=pulls)
-        return (Judgement(desk=alone, judged=_judge(alone)),)
-    desks = [replace(desk, pull=pull, folder=f"pull-{pull.number}" if index else None) for index, pull in enumerate(pulls)]
-    return tuple(Judgement(desk=one, judged=_judge(one)) for one in desks)
+        alone = replace(publishing, pull=pulls)
+        return (Judgement(publishing=alone, judged=_judge(alone)),)
+    desks = [replace(publishing, pull=pull, folder=f"pull-{pull.number}" if index else None) for index, pull in enumerate(pulls)]
+    return tuple(Judgement(publishing=one, judged=_judge(one)) for one in desks)
 
 
 def strictest(judgements: "Sequence[Judgement]") -> Judged:
@@ -182,33 +182,33 @@ def strictest(judgements: "Sequence[Judgement]") -> Judged:
     return max(judgements, key=lambda one: one.judged.exit_code != 0).judged
 
 
-def _judge(desk: "Desk") -> Judged:
-    """Every leg's verdict. A configuration or artifact that cannot be had fails the run: it must not look green."""
+def _judge(publishing: "PublishContext") -> Judged:
+    """Every machine's verdict. A configuration or artifact that cannot be had fails the run: it must not look green."""
     from ci_bench.commands.trusted import sources
     from ci_bench.commands.trusted.expecting import Expecting
     from ci_bench.github.pulls import NoPullRequest
 
-    if isinstance(desk.pull, NoPullRequest) and not desk.pull.answered and desk.base_branch is None:
-        reason = f"whose rules to judge by is not known: {desk.pull.reason}"
-        return Judged(legs=(JudgedLeg(name="run", fault=GitHubFailed(reason)),))
+    if isinstance(publishing.pull, NoPullRequest) and not publishing.pull.answered and publishing.base_branch is None:
+        reason = f"whose rules to judge by is not known: {publishing.pull.reason}"
+        return Judged(machines=(JudgedMachine(name="run", fault=GitHubFailed(reason)),))
     try:
-        config, notes = sources.base_config(desk)
-        legs, look = sources.find_legs(desk, config), sources.baseline_finder(desk)
+        config, notes = sources.base_config(publishing)
+        machines, look = sources.find_machines(publishing, config), sources.baseline_finder(publishing)
     except CiBenchError as error:
-        return Judged(legs=(JudgedLeg(name="run", fault=error),))
-    alone = len(legs) == 1
+        return Judged(machines=(JudgedMachine(name="run", fault=error),))
+    alone = len(machines) == 1
     judged = [
-        judge_leg(
-            leg,
-            expecting=Expecting(desk=desk, config=config),
-            output=desk.output if alone else desk.output / "reports" / leg.name,
-            find_base=partial(look, leg) if look else None,
+        judge_machine(
+            machine,
+            expecting=Expecting(publishing=publishing, config=config),
+            output=publishing.output if alone else publishing.output / "reports" / machine.name,
+            find_base=partial(look, machine) if look else None,
         )
-        for leg in legs
+        for machine in machines
     ]
-    if desk.context.conclusion not in {None, "success"}:
-        notes = (*notes, f"_The run that measured ended as {desk.context.conclusion}._")
-    return Judged(legs=tuple(judged), notes=notes)
+    if publishing.context.conclusion not in {None, "success"}:
+        notes = (*notes, f"_The run that measured ended as {publishing.context.conclusion}._")
+    return Judged(machines=tuple(judged), notes=notes)
 
 
 def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Halt") -> int:
@@ -248,7 +248,7 @@ def _publish(judgements: "Sequence[Judgement]", judged: Judged) -> tuple["Outcom
     from ci_bench.github.publishing import publish as send
     from ci_bench.github.pulls import PullRequest
 
-    first = judgements[0].desk
+    first = judgements[0].publishing
     check, mode = _check(first.context, first.settings, judged), CheckMode(first.settings.check)
     if not isinstance(first.pull, PullRequest):
         answered = first.pull is None or first.pull.answered
@@ -264,16 +264,16 @@ def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
     from ci_bench.github.comments import Marker, Mode, Sticky
     from ci_bench.github.pulls import PullRequest
 
-    desk, judged = judgement.desk, judgement.judged
-    assert isinstance(desk.pull, PullRequest)  # noqa: S101 - only those are commented on
-    marker = Marker(key=desk.settings.key, run=desk.context.run, head=desk.context.head.sha)
+    publishing, judged = judgement.publishing, judgement.judged
+    assert isinstance(publishing.pull, PullRequest)  # noqa: S101 - only those are commented on
+    marker = Marker(key=publishing.settings.key, run=publishing.context.run, head=publishing.context.head.sha)
     told = judged if judged.exit_code or not strict.exit_code else replace(judged, notes=(*judged.notes, comment_text.SHARED))
     return Sticky(
-        number=desk.pull.number,
+        number=publishing.pull.number,
         marker=marker,
         text=comment_text.comment(told, marker=str(marker)),
-        author=desk.settings.comment_author,
-        mode=Mode(desk.settings.comment),
+        author=publishing.settings.comment_author,
+        mode=Mode(publishing.settings.comment),
         changed=comment_text.changed(judged),
     )
 

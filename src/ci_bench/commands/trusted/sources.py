@@ -1,4 +1,4 @@
-"""Where the trusted half gets what it judges: the legs of the run that measured, the base branch's configuration, the baseline.
+"""Where the trusted half gets what it judges: what machines left, the base branch's configuration, the baseline.
 
 All of it comes through the API, and none of it is what the pull request says about itself.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ci_bench.commands.inputs import read_baseline
-from ci_bench.commands.trusted.legs import DOCUMENTS, RESULTS, Leg, complaint_about, unpack, write_bytes
+from ci_bench.commands.trusted.machine_results import DOCUMENTS, RESULTS, MeasuredMachine, complaint_about, unpack, write_bytes
 from ci_bench.errors import BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
@@ -30,7 +30,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Desk:
+class PublishContext:
     """What every step needs: GitHub, the workflow's view, the pull request if there is one, and the flags."""
 
     client: Client
@@ -55,16 +55,16 @@ class Desk:
         return self.pull.base_sha if isinstance(self.pull, PullRequest) else self.context.base_sha
 
 
-def find_legs(desk: Desk, config: "Config") -> list[Leg]:
-    """The legs in the folders that are named, else in the artifacts of the run that measured: one for each machine.
+def find_machines(publishing: PublishContext, config: "Config") -> list[MeasuredMachine]:
+    """What machines left in the folders that are named, else in the artifacts of the run that measured.
 
     Raises `GitHubFailed`, and `BadInput` where several machines are meant and nobody has said which.
     """
-    settings, run = desk.settings, desk.context.run.id
+    settings, run = publishing.settings, publishing.context.run.id
     if settings.folders:
-        return _folders(desk, config)
-    pattern, names = settings.artifact, _machines(desk, config)
-    found = {artifact.name: artifact for artifact in of_run(desk.client, run, pattern)}
+        return _folders(publishing, config)
+    pattern, names = settings.artifact, _machines(publishing, config)
+    found = {artifact.name: artifact for artifact in of_run(publishing.client, run, pattern)}
     wanted = {pattern.replace("*", name): name or None for name in names or ("",)}
     strange = sorted({*found} - {*wanted})
     if strange:
@@ -72,16 +72,18 @@ def find_legs(desk: Desk, config: "Config") -> list[Leg]:
             f"run {run} has left artifacts of machines that nobody has declared: {', '.join(strange[:5])}; declare them "
             "(`machines:`), or let the pattern leave them out"
         )
-    legs = [replace(_download(desk, found[name]), machine=machine) for name, machine in wanted.items() if name in found]
+    machines = [
+        replace(_download(publishing, found[name]), declared=declared) for name, declared in wanted.items() if name in found
+    ]
     for name in [name for name in wanted if name not in found]:
         reason = f"run {run} has left no artifact {name}, which is expected; look at the log of the job that measures"
-        legs.append(Leg(name=name, folder=desk.output, fault=MeasuringFailed(reason)))
-    return legs
+        machines.append(MeasuredMachine(name=name, folder=publishing.output, fault=MeasuringFailed(reason)))
+    return machines
 
 
-def _machines(desk: Desk, config: "Config") -> tuple[str, ...]:
+def _machines(publishing: PublishContext, config: "Config") -> tuple[str, ...]:
     """The names of the machines: the base branch's configuration declares them, else the workflow that reports. None is one."""
-    declared, named, pattern = tuple(config.machines), tuple(desk.settings.machines or ()), desk.settings.artifact
+    declared, named, pattern = tuple(config.machines), tuple(publishing.settings.machines or ()), publishing.settings.artifact
     if declared and named and {*declared} != {*named}:
         raise BadInput(f"--machines names {', '.join(named)}, and the base branch's configuration declares {', '.join(declared)}")
     names = declared or named
@@ -97,33 +99,37 @@ def _machines(desk: Desk, config: "Config") -> tuple[str, ...]:
     return names
 
 
-def _folders(desk: Desk, config: "Config") -> list[Leg]:
+def _folders(publishing: PublishContext, config: "Config") -> list[MeasuredMachine]:
     """Folders of this very job. It measures on one machine, so that a check of several is another job's to set."""
-    folders = desk.settings.folders
+    folders = publishing.settings.folders
     names = [folder.resolve().name for folder in folders]
     unique = names if len({*names}) == len(names) else [f"{index + 1}-{name}" for index, name in enumerate(names)]
-    legs = [Leg(name=name, folder=folder) for name, folder in zip(unique, folders, strict=True)]
-    declared = tuple(desk.settings.machines or config.machines)
-    if len(declared) > len(legs) and desk.settings.check != "none":
-        missing = f"{len(declared)} machines are declared ({', '.join(declared)}), and these are the results of {len(legs)}"
-        legs.append(Leg(name="missing", folder=desk.output, fault=MeasuringFailed(f"{missing}; let one job publish for all")))
-    return legs
+    machines = [MeasuredMachine(name=name, folder=folder) for name, folder in zip(unique, folders, strict=True)]
+    declared = tuple(publishing.settings.machines or config.machines)
+    if len(declared) > len(machines) and publishing.settings.check != "none":
+        missing = f"{len(declared)} machines are declared ({', '.join(declared)}), and these are the results of {len(machines)}"
+        machines.append(
+            MeasuredMachine(
+                name="missing", folder=publishing.output, fault=MeasuringFailed(f"{missing}; let one job publish for all")
+            )
+        )
+    return machines
 
 
-def _download(desk: Desk, artifact: Artifact) -> Leg:
+def _download(publishing: PublishContext, artifact: Artifact) -> MeasuredMachine:
     """The documents of one artifact, in a folder of its own."""
     name = artifact.name if _FOLDER.fullmatch(artifact.name) else f"artifact-{artifact.id}"
-    folder = desk.output / "legs" / name
+    folder = publishing.output / "machines" / name
     try:
-        unpack(download(desk.client, artifact, Contents(members=DOCUMENTS)), folder)
+        unpack(download(publishing.client, artifact, Contents(members=DOCUMENTS)), folder)
     except UnsafeArchive as error:
-        return Leg(name=name, folder=folder, fault=BadDocument(f"the artifact {name} is not read: {error}"))
+        return MeasuredMachine(name=name, folder=folder, fault=BadDocument(f"the artifact {name} is not read: {error}"))
     except GitHubMissing:
-        return Leg(name=name, folder=folder, fault=MeasuringFailed(f"the artifact {name} has expired or was deleted"))
-    return Leg(name=name, folder=folder)
+        return MeasuredMachine(name=name, folder=folder, fault=MeasuringFailed(f"the artifact {name} has expired or was deleted"))
+    return MeasuredMachine(name=name, folder=folder)
 
 
-def base_config(desk: Desk) -> "tuple[Config, tuple[str, ...]]":
+def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
     """The configuration to judge by, and what a reader should know about it, in Markdown.
 
     A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a pull request that changes it is
@@ -131,41 +137,41 @@ def base_config(desk: Desk) -> "tuple[Config, tuple[str, ...]]":
     """
     from ci_bench.report.text import code
 
-    settings, branch = desk.settings, desk.base_branch
+    settings, branch = publishing.settings, publishing.base_branch
     if settings.config is not None:
         return _read_config(settings.config), ()
     shown, where = code(settings.config_path), "the default branch" if branch is None else code(branch)
-    ours = _file(desk, branch)
-    theirs = _file(desk, desk.context.head.sha)
+    ours = _file(publishing, branch)
+    theirs = _file(publishing, publishing.context.head.sha)
     differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
     notes = (differs,) if theirs not in {None, ours} else ()
     if ours is None:
         return _read_config(None), (*notes, f"_There is no {shown} on {where}: judged by the built-in policy._")
-    path = desk.output / "base-branch" / "ci-bench.yml"
+    path = publishing.output / "base-branch" / "ci-bench.yml"
     write_bytes(path, ours)
     return _read_config(path), notes
 
 
-def keep_config(desk: Desk, path: Path) -> str:
+def keep_config(publishing: PublishContext, path: Path) -> str:
     """Leave the base branch's configuration at `path`, the built-in one where there is none; in words, whose it is.
 
     Raises `GitHubFailed`, and `BadConfig` where it would not do: rather before measuring than after.
     """
     from importlib.resources import files
 
-    settings, branch = desk.settings, desk.base_branch
+    settings, branch = publishing.settings, publishing.base_branch
     where = f"{settings.config_path} of {branch or 'the default branch'}"
-    found = _file(desk, branch)
+    found = _file(publishing, branch)
     built_in = files("ci_bench").joinpath("default.yml")
     write_bytes(path, built_in.read_bytes() if found is None else found)
     _read_config(path)
     return f"there is no {where}: the built-in configuration is used" if found is None else where
 
 
-def _file(desk: Desk, ref: str | None) -> bytes | None:
+def _file(publishing: PublishContext, ref: str | None) -> bytes | None:
     """The configuration at a branch or commit; `None` where there is none."""
     try:
-        return desk.client.raw(f"contents/{quote(desk.settings.config_path)}", {"ref": ref} if ref else None)
+        return publishing.client.raw(f"contents/{quote(publishing.settings.config_path)}", {"ref": ref} if ref else None)
     except GitHubMissing:
         return None
 
@@ -183,13 +189,13 @@ def _read_config(path: Path | None) -> "Config":
     return load_config(path, more_suites={name: {"type": "object"} for name in foreign})
 
 
-def baseline_finder(desk: Desk) -> "Callable[[Leg], Baseline] | None":
-    """How a leg's baseline is looked for elsewhere; `None` where it is the leg's own base side."""
+def baseline_finder(publishing: PublishContext) -> "Callable[[MeasuredMachine], Baseline] | None":
+    """How a machine's baseline is looked for elsewhere; `None` where it is the machine's own base side."""
     from ci_bench.pipeline import Baseline
     from ci_bench.records import documents
     from ci_bench.records.comparison import BaselineMode
 
-    settings = desk.settings
+    settings = publishing.settings
     if settings.baseline == "paired":
         return None
     if settings.baseline == "none":
@@ -197,9 +203,9 @@ def baseline_finder(desk: Desk) -> "Callable[[Leg], Baseline] | None":
     if settings.fetched is not None:
         return lambda _: read_baseline(settings.fetched, is_artifact=True)
 
-    def look(leg: Leg) -> Baseline:
-        folder = desk.output / "baselines" / leg.name
-        found = search(desk, _baseline_name(leg.name, settings.artifact, settings.baseline_artifact), folder)
+    def look(machine: MeasuredMachine) -> Baseline:
+        folder = publishing.output / "baselines" / machine.name
+        found = search(publishing, _baseline_name(machine.name, settings.artifact, settings.baseline_artifact), folder)
         if isinstance(found, NoBaseline):
             return Baseline(mode=BaselineMode.ARTIFACT, absence=found.message)
         return Baseline(mode=BaselineMode.ARTIFACT, results=documents.read_results(folder / RESULTS))
@@ -207,23 +213,23 @@ def baseline_finder(desk: Desk) -> "Callable[[Leg], Baseline] | None":
     return look
 
 
-def _baseline_name(leg: str, pattern: str, named: str) -> str:
-    """``ci-bench-baseline-*`` for the leg ``ci-bench-h200`` of ``ci-bench-*`` is ``ci-bench-baseline-h200``."""
+def _baseline_name(machine: str, pattern: str, named: str) -> str:
+    """``ci-bench-baseline-*`` for the machine ``ci-bench-h200`` of ``ci-bench-*`` is ``ci-bench-baseline-h200``."""
     before, star, after = pattern.partition("*")
-    return named.replace("*", leg.removeprefix(before).removesuffix(after) if star else leg)
+    return named.replace("*", machine.removeprefix(before).removesuffix(after) if star else machine)
 
 
-def search(desk: Desk, name: str, folder: Path) -> FoundBaseline | NoBaseline:
+def search(publishing: PublishContext, name: str, folder: Path) -> FoundBaseline | NoBaseline:
     """Look for the baseline artifact `name`, and leave its results in `folder` where it is found."""
     (folder / RESULTS).unlink(missing_ok=True)
     try:
-        wanted = _wanted(desk, name)
+        wanted = _wanted(publishing, name)
     except GitHubFailed as error:
         return NoBaseline(reason=Absence.UNREACHABLE, message=f"where this branch began could not be told: {error}")
     if isinstance(wanted, NoBaseline):
         return wanted
     found = find_baseline(
-        desk.client,
+        publishing.client,
         wanted,
         Contents(members=(RESULTS,)),
         lambda members, artifact: complaint_about(members, folder, artifact.head_sha),
@@ -233,18 +239,18 @@ def search(desk: Desk, name: str, folder: Path) -> FoundBaseline | NoBaseline:
     return found
 
 
-def _wanted(desk: Desk, name: str) -> Wanted | NoBaseline:
+def _wanted(publishing: PublishContext, name: str) -> Wanted | NoBaseline:
     """What to look for, as far as this event lets it be told."""
-    settings, context = desk.settings, desk.context
-    branch, workflow = settings.baseline_branch or desk.base_branch, settings.baseline_workflow or context.workflow
+    settings, context = publishing.settings, publishing.context
+    branch, workflow = settings.baseline_branch or publishing.base_branch, settings.baseline_workflow or context.workflow
     if branch is None or workflow is None or context.repository_id is None:
         what = "branch (--baseline-branch)" if branch is None else "workflow (--baseline-workflow)"
         return NoBaseline(reason=Absence.NO_ANCESTOR, message=f"this event does not tell the base {what}")
-    base, head = desk.base_sha, context.head.sha
+    base, head = publishing.base_sha, context.head.sha
     return Wanted(
         name=name,
         branch=branch,
-        commit=settings.base or (branch_point(desk.client, base, head) if base else head),
+        commit=settings.base or (branch_point(publishing.client, base, head) if base else head),
         workflow=workflow,
         repository=context.repository,
         repository_id=context.repository_id,

@@ -18,7 +18,7 @@ from ci_bench.engine.outputs.keeping import Keeper
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Fault, Task, decode_task, encode
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
-from ci_bench.engine.timing.sampling import Table, serve_turns
+from ci_bench.engine.timing.sampling import ResidentArms, serve_turns
 from ci_bench.records.results import Progress, Status
 from ci_bench.suites.base import (
     Context,
@@ -96,8 +96,8 @@ def _gather(task: Task, workload: Workload, stage: Stage, context: Context, chan
             trained = cast("TrainingOverSeeds", workload)
             return trained.train_over_seeds(stage.arms)
         case StageKind.TIME:
-            table = Table(options=task.options, context=context)
-            return serve_turns(table, workload, stage.arms, launch=task.launch, channel=channel)
+            resident = ResidentArms(options=task.options, context=context)
+            return serve_turns(resident, workload, stage.arms, launch=task.launch, channel=channel)
         case StageKind.RUN:
             measuring = cast("SelfMeasuring", workload)
             return measuring.measure(stage.arms)

@@ -35,10 +35,10 @@ TIMING_SEED = 40_487
 
 
 @dataclass(kw_only=True, slots=True)
-class Seat:
-    """One arm at the table."""
+class ResidentArm:
+    """One arm, open in this process."""
 
-    arm: str
+    name: str
     program: Program
     first_call_s: float
     warmup: tuple[float, ...] = ()
@@ -48,13 +48,13 @@ class Seat:
 
 
 @dataclass(kw_only=True, slots=True)
-class Table:
+class ResidentArms:
     """The arms of one case, resident in this process."""
 
     options: RunOptions
     context: Context
     clock: Clock = field(init=False)
-    seats: list[Seat] = field(default_factory=list)
+    arms: list[ResidentArm] = field(default_factory=list)
     calls: int = 1
     referee: "Referee | None" = None
 
@@ -65,43 +65,43 @@ class Table:
     def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
         """Build every arm, as often as it rotates, and time its first call. Returns how many calls of the first make a sample."""
         synchronize = synchronizer(self.context.device)
-        for arm in arms:
+        for name in arms:
             first_calls_s, copies = [], []
             for _ in range(self.options.rotate):
-                copies.append(program := workload.open(arm))
+                copies.append(program := workload.open(name))
                 if self.options.referee and _can_be_refereed(program):
                     cast("Refereed", program).remember()
                 first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
-            self.seats.append(Seat(arm=arm, program=whole, first_call_s=first_calls_s[0]))
+            self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
         self.referee = self._call_referee()
-        for seat in self.seats:
-            self.clock.prepare(seat.program)
-        reference, sample_s = self.seats[0].program, max(self.options.sample_s, self.clock.least_sample_s())
+        for arm in self.arms:
+            self.clock.prepare(arm.program)
+        reference, sample_s = self.arms[0].program, max(self.options.sample_s, self.clock.least_sample_s())
         return find_calls(lambda calls: self.clock.take(reference, calls=calls).wall_s, sample_s=sample_s)
 
     def warm(self, calls: int) -> None:
         """Warm every arm up until steady; `calls` make a sample from now on."""
         self.calls = calls
-        for seat in self.seats:
-            seat.warmup, seat.steady = warm_up(
-                lambda program=seat.program: self.clock.take(program, calls=calls).wall_s,  # type: ignore[misc]
+        for arm in self.arms:
+            arm.warmup, arm.steady = warm_up(
+                lambda program=arm.program: self.clock.take(program, calls=calls).wall_s,  # type: ignore[misc]
                 limit_s=self.options.warmup_s,
             )
 
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
-        if len(self.seats) == 1 or not self.options.referee:
+        if len(self.arms) == 1 or not self.options.referee:
             return None
-        if not all(_can_be_refereed(copy) for seat in self.seats for copy in copies_of(seat.program)):
+        if not all(_can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)):
             return None
         from ci_bench.engine.timing.referee import Referee
 
-        referee = Referee(clock=self.clock, reference=self.seats[0].program)
+        referee = Referee(clock=self.clock, reference=self.arms[0].program)
         referee.begin()
         return referee
 
-    def turn(self, seat: int, block: int, *, samples: int = 1, touch: bool, referee: int | None = None) -> None:
+    def turn(self, place: int, block: int, *, samples: int = 1, touch: bool, referee: int | None = None) -> None:
         """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
 
         A `referee`'s seed has it look at calls on fresh inputs first.
@@ -109,59 +109,59 @@ class Table:
         Only where a call is a small part of a sample: elsewhere it would cost more than it brings, since both sides find the
         caches cold equally often.
         """
-        sitting = self.seats[seat]
+        taking = self.arms[place]
         if referee is not None and self.referee is not None:
-            self.referee.look(sitting.arm, sitting.program, seed=referee, calls=self.calls)
+            self.referee.look(taking.name, taking.program, seed=referee, calls=self.calls)
         if touch and self.calls >= TOUCH_FROM_CALLS:
-            self.clock.call(sitting.program)
+            self.clock.call(taking.program)
         for _ in range(samples):
-            seed_step(TIMING_SEED, block, sitting.blocks.count(block))
-            sitting.taken.append(self.clock.take(sitting.program, calls=self.calls))
-            sitting.blocks.append(block)
+            seed_step(TIMING_SEED, block, taking.blocks.count(block))
+            taking.taken.append(self.clock.take(taking.program, calls=self.calls))
+            taking.blocks.append(block)
 
     def discard(self, block: int) -> None:
         """Throw the samples of one block away."""
-        for seat in self.seats:
-            kept = [index for index, of in enumerate(seat.blocks) if of != block]
-            seat.taken = [seat.taken[index] for index in kept]
-            seat.blocks = [seat.blocks[index] for index in kept]
+        for arm in self.arms:
+            kept = [index for index, of in enumerate(arm.blocks) if of != block]
+            arm.taken = [arm.taken[index] for index in kept]
+            arm.blocks = [arm.blocks[index] for index in kept]
 
     def evidence(self, launch: int) -> Evidence:
         """All metrics of this launch, and what the programs say once the clock has stopped."""
-        metrics = [metric for seat in self.seats for metric in self._metrics(seat, launch)]
-        metrics += [metric for seat in self.seats for metric in _warm_compile(seat, launch=launch)]
+        metrics = [metric for arm in self.arms for metric in self._metrics(arm, launch)]
+        metrics += [metric for arm in self.arms for metric in _warm_compile(arm, launch=launch)]
         checks: list[Check] = []
-        for seat in self.seats:
-            checks += (_steadiness(seat), *self.clock.checks(seat.program, arm=seat.arm), *seat.program.finish())
+        for arm in self.arms:
+            checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
         checks += self._refereed()
         return Evidence(metrics=tuple(metrics), checks=tuple(checks))
 
     def _refereed(self) -> Iterator[Check]:
         """What the referee says of each candidate arm, and where there is none, that it is switched off."""
-        for seat in self.seats[1:]:
-            if self.referee is not None and seat.taken:
-                plain_s = statistics.median(one.wall_s for one in seat.taken)
-                check = self.referee.check(seat.arm, seat.program, plain_s=plain_s)
+        for arm in self.arms[1:]:
+            if self.referee is not None and arm.taken:
+                plain_s = statistics.median(one.wall_s for one in arm.taken)
+                check = self.referee.check(arm.name, arm.program, plain_s=plain_s)
                 yield from () if check is None else (check,)
-            elif not self.options.referee and _can_be_refereed(copies_of(seat.program)[0]):
+            elif not self.options.referee and _can_be_refereed(copies_of(arm.program)[0]):
                 detail = "run.referee is off: nobody looked at what the timed calls computed"
-                yield Check(name="refereed", arm=seat.arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+                yield Check(name="refereed", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
 
-    def _metrics(self, seat: Seat, launch: int) -> Iterator[Metric]:
+    def _metrics(self, arm: ResidentArm, launch: int) -> Iterator[Metric]:
         """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""
-        program, taken = seat.program, seat.taken
+        program, taken = arm.program, arm.taken
         wall = tuple(one.wall_s for one in taken)
         series = [(STEP_TIME, wall, program.items, Lane.WALL), (DEVICE_TIME, device_series(taken), program.items, Lane.DEVICE)]
         for index, part in enumerate(program.parts):
             series.append((duration(part.metric), part_series(taken, index), part.items, self.clock.parts_lane))
         for kind, values, items, lane in series:
-            warmup = seat.warmup if kind is STEP_TIME else ()
-            one = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(seat.blocks), steady=seat.steady)
+            warmup = arm.warmup if kind is STEP_TIME else ()
+            one = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(arm.blocks), steady=arm.steady)
             if values:
-                yield kind.of(seat.arm, one, lane=lane, calls=self.calls, items=items)
+                yield kind.of(arm.name, one, lane=lane, calls=self.calls, items=items)
 
 
-def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
+def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
     """Open every arm, then do as ordered: warm up, take turns, tell.
 
     Each arm's first call is timed apart: with a filled compiler cache, the part above a steady step is its warm compile latency.
@@ -169,18 +169,18 @@ def serve_turns(table: Table, workload: Workload, arms: tuple[str, ...], *, laun
     Raises:
         Abandoned: the orders ended before the last of them.
     """
-    channel.say(Answer(done=Done(calls=table.open(workload, arms))))
+    channel.say(Answer(done=Done(calls=resident.open(workload, arms))))
     with hold_garbage_collector():
         for order in channel.orders():
             match order.kind:
                 case OrderKind.WARM:
-                    table.warm(order.calls)
+                    resident.warm(order.calls)
                 case OrderKind.TURN:
-                    table.turn(order.seat, order.block, samples=order.samples, touch=order.touch, referee=order.referee)
+                    resident.turn(order.seat, order.block, samples=order.samples, touch=order.touch, referee=order.referee)
                 case OrderKind.DISCARD:
-                    table.discard(order.block)
+                    resident.discard(order.block)
                 case OrderKind.FINISH:
-                    return table.evidence(launch)
+                    return resident.evidence(launch)
             channel.send(OBEYED)
     raise Abandoned
 
@@ -190,21 +190,21 @@ def _can_be_refereed(program: Program) -> bool:
     return hasattr(program, "refresh")
 
 
-def _steadiness(seat: Seat) -> Check:
+def _steadiness(arm: ResidentArm) -> Check:
     """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
-    calls = len(seat.warmup)
-    if seat.steady:
-        return Check(name="steady", arm=seat.arm, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
-    spent = f"not steady after {calls} warm-up samples ({sum(seat.warmup):.1f} s)"
+    calls = len(arm.warmup)
+    if arm.steady:
+        return Check(name="steady", arm=arm.name, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
+    spent = f"not steady after {calls} warm-up samples ({sum(arm.warmup):.1f} s)"
     detail = f"{spent}; raise run.warmup_s or stop other work on this machine"
-    return Check(name="steady", arm=seat.arm, outcome=Outcome.UNKNOWN, detail=detail)
+    return Check(name="steady", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail)
 
 
-def _warm_compile(seat: Seat, *, launch: int) -> tuple[Metric, ...]:
-    if seat.program.compiler is Compiler.NONE:
+def _warm_compile(arm: ResidentArm, *, launch: int) -> tuple[Metric, ...]:
+    if arm.program.compiler is Compiler.NONE:
         return ()
-    steady_s = min(one.wall_s for one in seat.taken)
-    return compile_latency(COMPILE_WARM, seat.arm, first_call_s=seat.first_call_s, steady_s=steady_s, launch=launch)
+    steady_s = min(one.wall_s for one in arm.taken)
+    return compile_latency(COMPILE_WARM, arm.name, first_call_s=arm.first_call_s, steady_s=steady_s, launch=launch)
 
 
 def compile_latency(kind: MetricKind, arm: str, *, first_call_s: float, steady_s: float, launch: int) -> tuple[Metric, ...]:

@@ -6,8 +6,8 @@ torch = pytest.importorskip("torch")
 
 from ci_bench.records.results import Outcome  # noqa: E402
 from ci_bench.suites.base import Context, no_mark  # noqa: E402
-from ci_bench.suites.canary.plan import SUITE, WORK  # noqa: E402
-from ci_bench.suites.canary.run import CanaryProgram, open_workload  # noqa: E402
+from ci_bench.suites.reference_kernels.plan import SUITE, WORK  # noqa: E402
+from ci_bench.suites.reference_kernels.run import KernelProgram, open_workload  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -23,8 +23,8 @@ def test_each_work_runs_and_is_finite(case, tmp_path):
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_a_canary_that_computed_nothing_or_nonsense_says_so(steps):
-    program = CanaryProgram(lambda: torch.tensor([1.0, float("inf")]))
+def test_a_kernel_that_computed_nothing_or_nonsense_says_so(steps):
+    program = KernelProgram(lambda: torch.tensor([1.0, float("inf")]))
     for _ in range(steps):
         program.step(no_mark)
     (check,) = program.finish()

@@ -1,4 +1,4 @@
-"""The worker's half of `canary`: a matrix product, a chain of tiny operations, a copy. Imports torch.
+"""The worker's half of `reference_kernels`: a matrix product, a chain of tiny operations, a copy. Imports torch.
 
 Seed 0, fp32, nothing random after the inputs. Sizes differ between CPU and GPU: a step takes about a millisecond on either.
 """
@@ -10,7 +10,7 @@ import torch
 
 from ci_bench.records.results import Case, Check, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
-from ci_bench.suites.canary.plan import ARM
+from ci_bench.suites.reference_kernels.plan import ARM
 
 Work = Callable[[], torch.Tensor]
 
@@ -37,14 +37,14 @@ class CanaryWorkload:
     def open(self, arm: str) -> Program:  # noqa: ARG002 - there is one arm
         """A fresh program on fresh inputs."""
         torch.manual_seed(0)
-        return CanaryProgram({"matmul": _matmul, "dispatch": _dispatch, "copy": _copy}[self._name](self._device))
+        return KernelProgram({"matmul": _matmul, "dispatch": _dispatch, "copy": _copy}[self._name](self._device))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
         """Nothing to verify."""
         return Evidence()
 
 
-class CanaryProgram:
+class KernelProgram:
     """The same work at every step."""
 
     items: int | None = None

@@ -1,4 +1,4 @@
-"""The half of `canary` that needs no torch. The suite has no entry in a configuration: `doctor` measures it."""
+"""The half of `reference_kernels` that needs no torch. The suite has no entry in a configuration: `doctor` measures it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,19 +12,19 @@ WORK = ("matmul", "dispatch", "copy")
 """What computes, what only launches, and what only moves bytes."""
 
 
-class Canary:
+class ReferenceKernels:
     """One case for each kind of work, with one arm."""
 
-    name = "canary"
-    worker = "ci_bench.suites.canary.run"
+    name = "reference_kernels"
+    worker = "ci_bench.suites.reference_kernels.run"
     preload: tuple[str, ...] = ("torch",)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """All kinds of work; there are no options."""
         return tuple(
             Case(
-                id=f"canary/{name}",
-                suite="canary",
+                id=f"reference_kernels/{name}",
+                suite="reference_kernels",
                 name=name,
                 params=dict(options),
                 arms=(ARM,),
@@ -43,4 +43,4 @@ class Canary:
         return False
 
 
-SUITE = Canary()
+SUITE = ReferenceKernels()

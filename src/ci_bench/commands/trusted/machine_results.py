@@ -1,4 +1,4 @@
-"""The legs of a run, one for each machine that measured: the documents that each left, read as a stranger's."""
+"""What each machine of a run left: its documents, read as untrusted input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 RESULTS, BASE_RESULTS, CALIBRATION = "results.json", "base/results.json", "calibration.json"
 DOCUMENTS = (RESULTS, BASE_RESULTS, CALIBRATION)
-"""The files of a leg that are read, the head's results first."""
+"""The files of a machine that are read, the head's results first."""
 MAX_BYTES = 25_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Leg:
-    """One leg: its name, and the folder with its documents. `fault` says why there are none.
+class MeasuredMachine:
+    """What one machine left: its name, and the folder with its documents. `fault` says why there are none.
 
-    `machine` is the name of the one that measured, where there are several.
+    `declared` is the name that it was declared by, where there are several.
     """
 
     name: str
     folder: Path
     fault: CiBenchError | None = None
-    machine: str | None = None
+    declared: str | None = None
 
     def base_commit(self) -> str | None:
         """The commit that its own base side says it is of; `None` where there is none to be read."""
         try:
-            return read_leg(self.folder / BASE_RESULTS).source.commit
+            return read_results_of(self.folder / BASE_RESULTS).source.commit
         except CiBenchError:
             return None
 
@@ -52,8 +52,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}; choose another output folder") from error
 
 
-def read_leg(path: Path) -> "Results":
-    """The results of one side of a leg, as a stranger's. Raises `MeasuringFailed` where there are none, and `BadDocument`."""
+def read_results_of(path: Path) -> "Results":
+    """The results of one side, as untrusted input. Raises `MeasuringFailed` where there are none, and `BadDocument`."""
     from ci_bench.records import documents
 
     if not path.exists():
@@ -67,7 +67,7 @@ def complaint_about(members: Mapping[str, bytes], scratch: Path, commit: str | N
         return f"it has no {RESULTS}"
     unpack({RESULTS: members[RESULTS]}, scratch)
     try:
-        found = read_leg(scratch / RESULTS).source.commit
+        found = read_results_of(scratch / RESULTS).source.commit
     except BadDocument as error:
         return " ".join(str(error).split())[:200]
     finally:
