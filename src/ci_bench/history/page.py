@@ -16,6 +16,7 @@ from ci_bench.history.lines import Line
 from ci_bench.judge.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
 from ci_bench.records.history import Entry
+from ci_bench.records.metrics import title_of
 from ci_bench.records.results import Better
 from ci_bench.report.html.markup import Html, join, tag
 from ci_bench.report.html.page import Assets, render_page
@@ -116,7 +117,7 @@ def _row(index: int, line: Line) -> Html:
     cells = (
         tag("td", word(state, _STATES[state]), data_filter=state, class_=_STATES[state]),
         tag("td", tag("a", identifier(line.points.case), href=f"#line-{index}")),
-        tag("td", identifier(line.points.metric)),
+        tag("td", title_of(line.points.metric), title=line.points.metric),
         tag("td", identifier(line.points.arm)),
         tag("td", line.hardware),
         tag("td", figure("–" if level is None else quantity(level, unit)), data_sort=None if level is None else f"{level:.6g}"),
@@ -138,7 +139,7 @@ def state_of(line: Line) -> str:
 
 
 def _section(index: int, line: Line, sheet: Sheet) -> Html:
-    heading = tag("h3", identifier(line.points.case), f" {line.points.metric} ({line.points.arm})")
+    heading = tag("h3", identifier(line.points.case), f" {title_of(line.points.metric)} ({line.points.arm})")
     moves = [_move(line, move, sheet.commits) for move in reversed(line.trend.moves)]
     listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
     holder = tag("div", data_line=str(index), class_="trend")
