@@ -9,13 +9,14 @@ JOBS  ?= 3
 WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all test-rest faults lint format docs golden pictures data clean
+.PHONY: help bench test test-all test-rest faults guards lint format docs golden pictures data clean
 
 help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
 	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
 	@echo "make test-all run all tests; make test-rest those that make test leaves out"
 	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
+	@echo "make guards   take each guard of docs/guards.md out of the code in turn: its test has to fail"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   let ruff format and fix"
 	@echo "make docs     build the docs as a site into site/; a broken link, or a page that is in no list, fails"
@@ -36,6 +37,9 @@ test test-all test-rest: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 
 faults: $(VENV)/.ready
 	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(WORKERS) $(PYTEST_ARGS)
+
+guards: $(VENV)/.ready $(ACTIONS)/.ready
+	$(PY) -m benchmarks.guards $(if $(ONLY),--only "$(ONLY)")
 
 lint: $(VENV)/.ready
 	$(PY) -m ruff check .

@@ -48,6 +48,7 @@ CONTENTS = {
         "Talking to GitHub": "docs/github",
         "Security": "docs/security",
         "Reliability": "docs/reliability",
+        "Guards": "docs/guards",
         "Measurements": "docs/measurements",
         "Decisions": DECISIONS,
     },

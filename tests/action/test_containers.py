@@ -148,6 +148,12 @@ def told(argv):
     return dict(value.split("=", 1) for flag, value in pairwise(argv) if flag == "-e" and value.startswith("CI_BENCH_"))
 
 
+def test_measuring_knows_which_run_and_attempt_it_is_of():
+    where, known = state(), {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2"}
+    argv = containers.bench(where, "bench", commands.bench(where), {**ENVIRON, **known})
+    assert {*known} <= {value for flag, value in pairwise(argv) if flag == "-e"}
+
+
 def test_measuring_queues_for_its_device_on_the_host_by_the_runs_name():
     argv = bench()
     assert "type=bind,source=/srv/locks,target=/locks" in argv

@@ -180,6 +180,38 @@ def test_what_measures_for_too_long_is_ended_by_the_action_and_reported_before_g
     assert minutes + ROOM_MIN <= job["timeout-minutes"]
 
 
+EXAMPLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(ROOT.glob("examples/workflows/*.yml"))}
+
+
+@pytest.mark.parametrize("name", [name for name, workflow in EXAMPLES.items() if "pull_request" in workflow[True]])
+def test_an_example_gates_what_is_retargeted_and_what_is_queued(name):
+    """A change of the branch is `edited`, as one of the title is; a merge queue waits for what a required check says."""
+    workflow = EXAMPLES[name]
+    assert {"opened", "synchronize", "reopened", "edited"} <= {*workflow[True]["pull_request"]["types"]}
+    assert "merge_group" in workflow[True]
+    for job in workflow["jobs"].values():
+        if "self-hosted" in job["runs-on"]:
+            assert "github.event.action != 'edited' || github.event.changes.base != null" in job["if"]
+            assert "merge_group" in job["if"] or "head.repo" not in job["if"], "who is no pull request is no fork"
+
+
+def test_a_run_that_waits_for_approval_starts_no_report():
+    """GitHub says `requested` of it, and `in_progress` of none that waits."""
+    reports = [workflow[True]["workflow_run"] for workflow in EXAMPLES.values() if "workflow_run" in workflow[True]]
+    assert [{*report["types"]} for report in reports] == [{"in_progress", "completed"}]
+
+
+def test_what_measures_may_not_write_to_the_repository():
+    for name, workflow in EXAMPLES.items():
+        for job in workflow["jobs"].values():
+            assert "self-hosted" not in job["runs-on"] or job["permissions"]["contents"] == "read", name
+
+
+def test_the_least_version_of_the_runner_is_documented():
+    """Actions on node24 need 2.327.1: https://github.com/actions/runner/releases/tag/v2.327.1 (actions/checkout's README)."""
+    assert re.search(r"a runner of version 2\.327\.1 or newer", (ROOT / "docs" / "runner.md").read_text())
+
+
 def test_the_examples_install_what_is_pinned_and_each_action_in_one_version():
     used = {}
     for path in [*WORKFLOWS, *ACTIONS]:

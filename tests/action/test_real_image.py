@@ -85,7 +85,7 @@ def test_from_the_event_to_the_comment_and_the_failed_gate(fake, real_runner, re
     assert first.steps["gate"]["outcome"] == "failure"
     (comment,) = fake.state.comments_of(7)
     assert "❌ Failed" in comment["body"]
-    assert "peak_rss" in first.summary
+    assert "peak resident memory" in first.summary
 
     git(checkout, "reset", "--quiet", "--hard", "main")
     head = repository(1)

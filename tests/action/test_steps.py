@@ -175,6 +175,28 @@ def test_the_users_of_both_sides_reach_their_caches_and_nobody_else_the_jobs_fol
     assert set(modes.values()) == {0o700}
 
 
+@pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
+def test_both_sides_are_users_where_the_daemon_allows_it_and_it_is_said_where_not(steps, plan, allowed):
+    plan(users=allowed)
+    code, out = steps("preflight")
+    assert code == 0
+    assert json.loads((steps.work / "state.json").read_text())["apart"] is allowed
+    assert ("base and head run as one user" in out, "chown: Operation not permitted" in out) == (not allowed, not allowed)
+
+
+@pytest.mark.parametrize(("code", "done"), [(0, ["seed", "set up", "keep"]), (1, ["seed", "set up"])], ids=["sound", "failed"])
+def test_what_set_up_keeps_the_next_job_of_the_branch_begins_with(steps, monkeypatch, code, done):
+    steps.ready()
+    log = []
+    monkeypatch.setenv("CI_BENCH_WORK", str(steps.work))
+    for name in ("seed", "keep"):
+        monkeypatch.setattr(phases.caches, name, lambda *_, name=name: log.append(name))
+    monkeypatch.setattr(phases, "_bench", lambda *_: log.append("set up") or (code, "exited"))
+    monkeypatch.setattr(phases, "_settle", lambda *_: None)
+    assert phases.setup() == 0
+    assert log == done
+
+
 def test_an_image_that_is_pulled_says_how_far_it_is(steps, plan):
     plan(says={"pull": "5a7813e071bf: Pull complete\n"})
     assert "│ 5a7813e071bf: Pull complete" in steps("preflight", INPUT_IMAGE="ghcr.io/x/y")[1]
@@ -503,6 +525,14 @@ def test_a_merge_group_is_measured_against_what_it_is_made_on(tmp_path):
     assert base_of_group({**of, "GITHUB_EVENT_NAME": "pull_request"}) == ""
     path.write_text(json.dumps({"merge_group": {"base_sha": "--output"}}))
     assert base_of_group(of) == ""
+
+
+@pytest.mark.parametrize(("baseline", "base"), [("paired", "a" * 40), ("artifact", "")])
+def test_a_merge_groups_base_is_handed_on_to_what_measures(steps, tmp_path, baseline, base):
+    (tmp_path / "event.json").write_text(json.dumps({"merge_group": {"base_sha": "a" * 40}}))
+    of = {"GITHUB_EVENT_NAME": "merge_group", "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
+    assert steps("preflight", **of, INPUT_BASELINE=baseline)[0] == 0
+    assert json.loads((steps.work / "state.json").read_text())["settings"]["base"] == base
 
 
 @pytest.mark.parametrize("baseline", ["paired", "artifact", "none"])

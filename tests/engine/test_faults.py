@@ -129,6 +129,21 @@ def test_nothing_that_a_worker_started_outlives_it(run: FakeRun) -> None:
     assert [pid for pid in started if is_alive(int(pid))] == []
 
 
+def test_what_a_worker_left_behind_is_gone_when_the_next_case_begins(tmp_path: Path) -> None:
+    """It would take part in what is measured next, and more of it with each case."""
+    notes, alive = tmp_path / "notes", []
+
+    class Watching(list):
+        def append(self, event) -> None:
+            super().append(event)
+            if event.case == "fake/after" and not alive:
+                alive.append([is_alive(int(pid)) for pid in notes.read_text().split()])
+
+    run = FakeRun(tmp_path, environ=fake_environ(FAKE_NOTES=str(notes)), events=Watching())
+    run.measure({"name": "daemon", "fault": "daemon"}, {"name": "after"})
+    assert alive == [[False]]
+
+
 def test_a_server_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, environ=fake_environ(FAKE_NOTES=str(tmp_path / "notes")))
     with pytest.raises(LauncherFailed, match="stopped answering"):

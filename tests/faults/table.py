@@ -298,9 +298,9 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("any fault", "the token is in no log and in no error", f"{CLIENT}::test_the_token_is_in_no_log_and_in_no_error"),
         Row("the artifact of a machine that is missing", "not a pass", f"{PUBLISH}::test_a_machine_that_is_missing_is_no_pass"),
         Row(
-            "a protection is taken out of the source",
-            "a test fails, for each of more than a hundred",
-            "github/test_defects.py::test_a_protection_that_is_taken_out_is_missed",
+            "a guard is taken out of the source",
+            "a test fails, for each of about three hundred ([guards.md](guards.md)); one whose test stays green fails the run",
+            "benchmarks/test_guards.py::test_a_guard_whose_test_stays_green_fails_the_run",
         ),
     ),
 }

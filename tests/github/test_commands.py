@@ -18,7 +18,7 @@ from ci_bench.commands.inputs import absence
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
 from ci_bench.commands.trusted.publishing import announce, fetch_baseline, fetch_config, publish
 from ci_bench.config import load_config
-from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubUnreachable, NotOnGitHub
+from ci_bench.errors import BadConfig, BadDocument, BadInput, ExitCode, GitHubFailed, GitHubUnreachable, NotOnGitHub
 from ci_bench.records import documents
 from ci_bench.records.results import Status
 
@@ -357,6 +357,18 @@ def test_folders_of_several_machines_may_have_the_same_name(fake, job, flags, tm
     assert {path.name for path in (tmp_path / "out" / "reports").iterdir()} == {"1-results", "2-results"}
 
 
+def test_a_job_of_one_machine_does_not_pass_for_all_that_are_declared(fake, job, flags, tmp_path):
+    job("pull_request", pull_request())
+    fake.state.add_pull(7, HEAD)
+    for name, text in both(tmp_path).items():
+        (tmp_path / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / name).write_text(text)
+    given = {"folders": [tmp_path / "results"], "machines": ("h200", "a100")}
+    assert publish(flags(**given)) == ExitCode.MEASURING_FAILED
+    assert "2 machines are declared (h200, a100), and these are the results of 1" in comment(fake)
+    assert publish(flags(**given, check="none")) == ExitCode.OK, "another job sets the check for all"
+
+
 @pytest.mark.parametrize(("size", "code"), [(GIGABYTE, ExitCode.OK), (2 * GIGABYTE, ExitCode.POLICY_NOT_MET)])
 def test_a_fork_in_its_own_job_gets_the_verdict_and_no_comment(fake, job, flags, tmp_path, capsys, size, code):  # noqa: PLR0917 - by name
     """Its token can only read; that is as it should be, and must not turn a pass into an error."""
@@ -617,6 +629,14 @@ def test_an_outage_is_no_missing_configuration(fake, job, flags):
     job("push", push())
     fake.plan("GET", "contents/", *[Fault(status=502)] * 50)
     with pytest.raises(GitHubUnreachable):
+        fetch_config(flags())
+
+
+def test_without_an_answer_no_configuration_is_fetched(fake, job, flags):
+    """The default branch's is not the one of the branch that is meant, which nobody knows."""
+    job("workflow_run", FORKS)
+    fake.plan("GET", "/pulls", *[Fault(status=403, message="Resource not accessible by integration")] * 9)
+    with pytest.raises(GitHubFailed, match="Resource not accessible"):
         fetch_config(flags())
 
 

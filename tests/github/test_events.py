@@ -7,6 +7,7 @@ import pytest
 from bound_results import CONFIG, GIGABYTE, bound, leave, written
 from fake_github import Fault
 from fake_github_events import BASE, HEAD, RUN, payload, pull_request, workflow_run
+from fake_github_events import merge_group as merge_group_event
 from fake_github_state import FORK_ID, sha_of
 from judge_builders import peak, result
 
@@ -228,6 +229,28 @@ def test_a_green_merge_of_the_head_needs_its_base_on_the_branch(play):
     assert play.report() == ExitCode.BAD_INPUT
 
 
+def test_a_merge_with_a_commit_that_is_not_on_the_branch_is_no_test_merge(play):
+    """Whoever made it could have put anything into it; where the branches parted is the right base all the same."""
+    play.state.parents[sha_of("anywhere")] = BASE
+    play.state.commits[MERGE] = [sha_of("anywhere"), HEAD]
+    play.pull()
+    play.measured(commit=MERGE, base_commit=BASE)
+    assert play.report() == ExitCode.BAD_INPUT
+    (text,) = play.state.texts_of(7)
+    assert "source.commit: is" in text
+
+
+def test_a_base_of_the_branch_before_is_none_of_the_branch_that_it_is_meant_for_now(play):
+    play.branch("release", CONFIG, RELEASE)
+    play.state.commits |= {RELEASE: [play.state.history[5]], HEAD: [BASE]}
+    play.pull(base="release")
+    play.measured()
+    assert play.report() == ExitCode.BAD_INPUT
+    (text,) = play.state.texts_of(7)
+    assert "source.commit: is" not in text.replace("base.source.commit: is", "")
+    assert "where head left release" in text
+
+
 def test_the_base_that_the_configuration_names_counts(play):
     older = play.state.history[4]
     play.branch("main", f"{CONFIG}base: origin/stable\n")
@@ -248,6 +271,23 @@ def test_a_base_that_the_workflow_names_is_only_the_base_branchs_to_allow(play):
     assert play.report() == ExitCode.OK
 
 
+def test_a_merge_group_is_held_against_the_group_before_it_in_the_queue(play, tmp_path):
+    """Which is on no branch yet."""
+    event, before = merge_group_event(), sha_of("the group before")
+    event["merge_group"]["base_sha"] = before
+    play.job("merge_group", event, GITHUB_REF=f"refs/heads/{GROUP}", GITHUB_SHA=HEAD)
+    play.state.parents |= {HEAD: before, before: BASE}
+    folder = tmp_path / "results"
+    (folder / "base").mkdir(parents=True)
+    for name, commit in (("results.json", HEAD), ("base/results.json", before)):
+        (folder / name).write_text(written(bound(result(peak(1, 1), id="s/a"), commit=commit), tmp_path))
+    assert publish(play.flags(folders=[folder])) == ExitCode.OK
+    (folder / "base" / "results.json").write_text(
+        written(bound(result(peak(1, 1), id="s/a"), commit=play.state.history[3]), tmp_path)
+    )
+    assert publish(play.flags(folders=[folder])) == ExitCode.BAD_INPUT
+
+
 def test_a_baseline_that_the_jobs_own_flags_turn_off_is_a_finding(play, tmp_path):
     play.job("pull_request", pull_request())
     play.state.add_pull(7, HEAD)
@@ -262,6 +302,18 @@ def test_a_baseline_that_the_jobs_own_flags_turn_off_is_a_finding(play, tmp_path
         written(bound(result(peak(1, 1), id="s/a"), config=CONFIG.replace("suites:", "baseline: none\nsuites:")), tmp_path)
     )
     assert publish(play.flags(**given)) == ExitCode.OK
+
+
+def test_a_baseline_that_the_jobs_own_flags_choose_is_a_finding(play, tmp_path):
+    play.job("pull_request", pull_request())
+    play.state.add_pull(7, HEAD)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "results.json").write_text(written(bound(result(peak(1, 1), id="s/a")), tmp_path))
+    given = {"base": play.state.history[2], "baseline_branch": "feature"}
+    publish(play.flags(folders=[tmp_path / "results"], baseline="artifact", **given))
+    (text,) = play.state.texts_of(7)
+    assert "the workflow set --base " in text
+    assert "the workflow set --baseline-branch feature" in text
 
 
 def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):

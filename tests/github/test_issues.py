@@ -3,10 +3,8 @@
 import pytest
 from fake_github import LOST, READ_ONLY, Fault
 from fake_github_state import MOST_CHARACTERS
-from mutants import plant
 
-from ci_bench.errors import BadInput, GitHubRefused, GitHubUnreachable
-from ci_bench.github import issues
+from ci_bench.errors import BadInput, GitHubRefused
 from ci_bench.github.issues import Alert, publish_alert
 from ci_bench.github.outcomes import State
 
@@ -111,40 +109,3 @@ def test_a_long_text_is_cut_to_what_github_takes(fake, client):
 def test_a_key_that_could_end_the_marker_is_refused():
     with pytest.raises(BadInput, match="the key is"):
         alert(key="a --> b")
-
-
-MUTANTS = [
-    (
-        "anybody's marker counts",
-        " and issue.author.casefold() == alert.author.casefold()",
-        "",
-        test_a_pasted_marker_another_key_and_a_marker_further_down_are_left_alone,
-    ),
-    (
-        "any key counts",
-        "found[1] == alert.key",
-        "True",
-        test_a_pasted_marker_another_key_and_a_marker_further_down_are_left_alone,
-    ),
-    (
-        "pull requests count",
-        ' or record.inner("pull_request") is not None',
-        "",
-        test_ours_is_found_among_hundreds_of_issues_and_pull_requests,
-    ),
-    (
-        "recovery is not told",
-        "        for one in own:\n            _close",
-        "        for one in own[:0]:\n            _close",
-        test_the_first_alarm_opens_the_next_updates_recovery_closes,
-    ),
-    ("duplicates stay", "for other in own[1:]:", "for other in own[:0]:", test_two_jobs_that_open_at_once_settle_on_the_oldest),
-    ("a lost answer is sent again", ", seek=landed)", ")", test_a_lost_answer_opens_no_second_issue),
-]
-
-
-@pytest.mark.parametrize(("name", "sound", "broken", "test"), MUTANTS, ids=[row[0] for row in MUTANTS])
-def test_each_protection_is_missed_where_it_is_taken_out(name, sound, broken, test, client, fake, tmp_path, monkeypatch):  # noqa: PLR0917
-    monkeypatch.setitem(globals(), "publish_alert", plant(issues, tmp_path, sound, broken).publish_alert)
-    with pytest.raises((AssertionError, GitHubUnreachable)):
-        test(fake, client)

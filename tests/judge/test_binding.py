@@ -135,8 +135,8 @@ def test_any_one_field_that_is_another_is_refused_by_its_name(drawn):
     sides = {**RIGHT, name: changed}
     found = {difference.field for difference in differences(sides["head"], sides["base"], EXPECTED)}
     wanted = "cases" if "cases" in field or field == "case.id" else field
-    prefix = "base." if name == "base" else ""
-    assert any(one.startswith(prefix) and one.endswith(wanted) for one in found), (drawn, found)
+    own = {one.removeprefix("base.") for one in found if one.startswith("base.") == (name == "base")}
+    assert any(one.endswith(wanted) for one in own), (drawn, found)
 
 
 def test_what_was_asked_for_is_not_refused():
@@ -253,6 +253,26 @@ def test_a_base_that_is_named_and_is_the_right_one_is_no_finding():
     """As the workflow of a merge queue does, whose base no clone knows."""
     assert scope(side(HEAD, asked={"base": (BASE,)}), EXPECTED).narrowed == ()
     assert scope(side(HEAD, asked={"base": (HEAD,)}), EXPECTED).narrowed != ()
+
+
+def test_a_plugins_cases_are_as_many_as_are_declared():
+    more = replace(EXPECTED, foreign=(declared(2),))
+    (found,) = differences(side(HEAD), None, more)
+    assert (found.field, "1 of the suite mine, and" in found.message) == ("cases", True)
+    assert differences(side(HEAD, *ROWS, asked={"filter": ("s/",)}), None, more) == (), "a filter may leave fewer"
+
+
+def test_a_case_is_of_the_suite_that_its_id_names():
+    """Else anything would pass as a case of a suite whose cases nobody has declared."""
+    stray = replace(OWN, case=replace(OWN.case, id="s/d"))
+    (found,) = differences(side(HEAD, *ROWS, stray), None, replace(EXPECTED, foreign=(declared(None),)))
+    assert found.field == "cases[3].case.suite"
+
+
+def test_both_sides_have_the_same_cases_where_nobody_declared_them():
+    other = replace(OWN, case=replace(OWN.case, id="mine/y"))
+    (found,) = differences(side(HEAD), side(BASE, *ROWS, other), replace(EXPECTED, foreign=(declared(None),)))
+    assert (found.field, found.message) == ("base.cases", "are not head's: 'mine/x' missing; 'mine/y' too many")
 
 
 def test_no_commit_is_right_where_none_is_known():

@@ -192,6 +192,20 @@ def test_a_daemon_of_a_user_ends_with_his_command(open_folder: Path) -> None:
 
 
 @as_root
+def test_every_process_of_a_user_is_ended_and_nobody_elses() -> None:
+    theirs = [subprocess.Popen(["sleep", "600"], **started_as(65205), start_new_session=True) for _ in range(3)]
+    other = subprocess.Popen(["sleep", "600"], **started_as(65206), start_new_session=True)
+    try:
+        assert end_all(65205)
+        assert [one.wait(5) for one in theirs] == [-signal.SIGKILL] * 3
+        assert other.poll() is None
+    finally:
+        for one in (*theirs, other):
+            one.kill()
+            one.wait()
+
+
+@as_root
 def test_what_is_handed_over_takes_no_links_along(open_folder: Path) -> None:
     secret = open_folder / "secret"
     secret.write_text("x")

@@ -1,16 +1,15 @@
-"""Each protection of the steps is needed: without it, a hole is seen that is not there with it."""
+"""What hostile code would try on a runner, and finds no hole for; `benchmarks/guards_action.toml` takes out what keeps it from that."""
 
 import json
 import os
 import re
-import shutil
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from action_steps import ACTION, HOSTILE, SECRET, live_commands
+from action_steps import HOSTILE, SECRET, live_commands
 from gpu_runner import calls
 
 
@@ -92,44 +91,9 @@ def cancellation(steps, plan):
     return [] if calls(steps.notes, "stop") else ["the container lives on"]
 
 
-DEFECTS = {
-    "lines keep their start": (log, "workflow.py", 'PREFIX = "│ "', 'PREFIX = ""'),
-    "the old commands are let through": (log, "workflow.py", '_BROKEN = "##\\u200b["', '_BROKEN = "##["'),
-    "commands are not switched off": (log, "workflow.py", 'say(f"::stop-commands::{word}")', "pass"),
-    "a link is followed": (uploads, "collect.py", "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK", "os.O_RDONLY | os.O_NONBLOCK"),
-    "a link to a folder is followed": (
-        uploads,
-        "collect.py",
-        "os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW",
-        "os.O_RDONLY | os.O_DIRECTORY",
-    ),
-    "a second name is as good": (uploads, "collect.py", "told.st_nlink != 1", "False"),
-    "any size will do": (uploads, "collect.py", "MOST_BYTES = 25_000_000", "MOST_BYTES = 10**9"),
-    "docker sees the whole environment": (
-        tokens,
-        "docker.py",
-        "if name in _CLIENT or name.startswith",
-        "if True or name.startswith",
-    ),
-    "the token is passed on": (tokens, "containers.py", 'BENCH = ("CI",', 'BENCH = ("GITHUB_TOKEN", "CI",'),
-    "how measuring ended is not asked": (verdicts, "phases.py", "MEASURED = {0, 1, 4}", "MEASURED = {0, 1, 3, 4}"),
-    "any text becomes a count": (outputs, "phases.py", 'told.get(word, "").isdigit()', 'told.get(word, "")'),
-    "any text becomes an address": (outputs, "phases.py", '_URL.fullmatch(told.get(name, ""))', 'told.get(name, "")'),
-    "any text becomes an output": (outputs, "workflow.py", "if _PLAIN.fullmatch(value)]", "]"),
-    "credentials are not looked for": (credentials, "preflight.py", "    check_checkout(workspace)\n", ""),
-    "signals are not heard": (cancellation, "supervise.py", "stop.ask()", "pass"),
-}
+SCENARIOS = (cancellation, credentials, log, outputs, tokens, uploads, verdicts)
 
 
-@pytest.mark.parametrize("scenario", sorted({scenario for scenario, *_ in DEFECTS.values()}, key=lambda one: one.__name__))
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_there_is_no_hole(steps, plan, scenario):
     assert scenario(steps, plan) == []
-
-
-@pytest.mark.parametrize(("scenario", "file", "what", "instead"), DEFECTS.values(), ids=DEFECTS)
-def test_without_a_protection_there_is_one(steps, plan, tmp_path, scenario, file, what, instead):  # noqa: PLR0917 - by name
-    steps.action = shutil.copytree(ACTION, tmp_path / "action", ignore=shutil.ignore_patterns("__pycache__"))
-    text = (steps.action / file).read_text()
-    assert text.count(what) == 1, "the defect has a place"
-    (steps.action / file).write_text(text.replace(what, instead))
-    assert scenario(steps, plan) != []
