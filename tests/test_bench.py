@@ -1,16 +1,21 @@
 """The device of one run: held before anything touches it, and the one that was meant."""
 
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from ci_bench.commands.bench import Device
-from ci_bench.engine.machine import devices, lock
-from ci_bench.engine.machine.devices import Card, Cards
-from ci_bench.engine.machine.lock import cpu_key
+from ci_bench.engine.machine import lock
+from ci_bench.engine.machine.lock import cpu_key, gpu_key
+from ci_bench.gpus import vendors
+from ci_bench.gpus.nvidia import Nvidia
+from ci_bench.gpus.protocol import Card
+from ci_bench.gpus.protocol import Cards as CardsOfAVendor
 from ci_bench.records.config import RunOptions
 from ci_bench.records.results import Environment
 
+Cards = partial(CardsOfAVendor, vendor=Nvidia())
 UUID = "GPU-5a1f0c2e-0000-4000-8000-00000000000a"
 ONE = Cards(cards=(Card(uuid=UUID, name="NVIDIA H200"),), driver="580.65.06")
 UNKNOWN = Cards(cards=(Card(uuid=UUID, name="NVIDIA H200", divided=True),))
@@ -33,13 +38,17 @@ def held(monkeypatch):
     return locks
 
 
+def no_nvml():
+    raise OSError("no NVML here")
+
+
 def device(cards=ONE, *, on_gpu=True, name="auto", **environ):
-    return Device(options=RunOptions(device=name), on_gpu=on_gpu, environ={"CI_BENCH_LOCKS": "/locks", **environ}, cards=cards)
+    return Device(options=RunOptions(device=name), on_gpu=on_gpu, environ={"CI_BENCH_LOCKS": "/locks", **environ}, gpus=(cards,))
 
 
 @pytest.mark.parametrize(
     ("made", "key"),
-    [(device(), devices.gpu_key(UUID)), (device(name="cpu"), cpu_key()), (device(on_gpu=False), cpu_key())],
+    [(device(), gpu_key(UUID)), (device(name="cpu"), cpu_key()), (device(on_gpu=False), cpu_key())],
     ids=["a gpu", "the cpu", "nothing on the gpu"],
 )
 def test_the_configured_device_is_held_before_anything_touches_it(held, made, key):
@@ -50,12 +59,12 @@ def test_the_configured_device_is_held_before_anything_touches_it(held, made, ke
 
 
 def test_a_device_that_only_a_worker_knows_is_held_as_soon_as_it_is_known(held, monkeypatch):
-    monkeypatch.setattr("ci_bench.engine.machine.gpu.load_nvml", lambda: (_ for _ in ()).throw(OSError("no NVML here")))
+    monkeypatch.setattr(vendors, "VENDORS", (Nvidia(load=no_nvml),))
     made = device(UNKNOWN)
     with made.hold():
         assert held == [], "which part of it, NVML does not say"
         monitor = made.watch(ON_GPU)
-        assert held == [(devices.gpu_key(UUID), "/locks")]
+        assert held == [(gpu_key(UUID), "/locks")]
         monitor.close()
         assert held == []
 
