@@ -135,7 +135,7 @@ def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_one_compi
     assert config.run == RunOptions(threads=1, compile_budget_s=0.0)
     assert config.entries[0] == SuiteEntry(suite="training_loss", options={"name": "reviews"})
     assert [entry.suite for entry in config.entries] == ["training_loss", "fastrnns", "torchbench", "transformers"]
-    assert config.policy.severities == {Rule.BASELINE_MISSING: Severity.WARN}
+    assert config.policy.severities == {Rule.BASELINE_MISSING: Severity.NOTE}
     assert config.policy.threshold(suite="training_loss", metric="anything") == 0.05
 
 

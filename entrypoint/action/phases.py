@@ -143,17 +143,18 @@ def gate() -> int:
     """The job's verdict: the report's, and no pass for a measurement that did not come to its end."""
     state = _state()
     measured, told = _recorded(state, "bench"), _recorded(state, "report")
-    if told is None or told["how"] not in {"passed", "failed"}:
+    if told is None or told["how"] not in {"passed", "undecided", "failed"}:
         code, why = 3, "there is no verdict: the log of the step before says why"
     elif told["code"]:
         code, why = told["code"], f"the verdict is {told['how']}"
     elif measured is None or measured["code"] not in MEASURED or measured["how"] != "exited":
-        code, why = 3, "what was measured passed, but measuring did not come to its end"
+        code, why = 3, "what was measured did not fail, but measuring did not come to its end"
     else:
         code, why = 0, ""
     if measured is not None and measured["code"] not in MEASURED:
         why += f" (measuring: {measured['how']}, exit code {measured['code']})"
-    workflow.set_outputs({"verdict": "failed" if code else "passed", "exit_code": str(code)})
+    verdict = "failed" if code or told is None else told["how"]
+    workflow.set_outputs({"verdict": verdict, "exit_code": str(code)})
     if code:
         workflow.annotate("error", f"exit code {code}: {why}; the report is in the job's summary")
     return int(code)

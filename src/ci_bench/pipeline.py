@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
 from ci_bench.judge.compare import compare
-from ci_bench.judge.parity import closeness
+from ci_bench.judge.parity import beside_base, closeness
 from ci_bench.judge.policy import Scope
 from ci_bench.judge.sequential import Rule, adaptive, fixed
 from ci_bench.judge.stopping import still_open
@@ -20,9 +20,9 @@ from ci_bench.noise_floor import NoiseFolder
 from ci_bench.planning import Plan
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
-from ci_bench.records.comparison import BaselineMode, Comparison
+from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, Closeness, Comparison
 from ci_bench.records.config import Config, Policy, RunOptions, Sampling
-from ci_bench.records.results import Environment, Results, Run, RunState, SideName, Source
+from ci_bench.records.results import CaseResult, Environment, Results, Run, RunState, SideName, Source
 from ci_bench.report.charts.values import Material
 from ci_bench.report.markdown import render_report
 
@@ -196,9 +196,15 @@ def page(comparison: Comparison, *, head: Results | None, base: Results | None) 
 
 def material(head: Results | None, base: Results | None) -> Material:
     """What charts are made of: the raw documents, and how close each training run of head stayed to its reference."""
-    evidence = {row.case.id: row.parity for row in head.cases if row.parity} if head else {}
     rows, earlier = ({row.case.id: row for row in results.cases} if results else {} for results in (head, base))
-    return Material(head=rows, base=earlier, closeness={name: closeness(found) for name, found in evidence.items()})
+    return Material(head=rows, base=earlier, closeness={name: _closeness(row, earlier.get(name)) for name, row in rows.items()})
+
+
+def _closeness(head: CaseResult, base: CaseResult | None) -> tuple[Closeness, ...]:
+    """Of head's candidates with its reference, then of its reference with base's."""
+    arms = closeness(head.parity) if head.parity else ()
+    beside = beside_base(base, head) if base else None
+    return (*arms, *(replace(one, arm=BESIDE_BASE) for one in (closeness(beside) if beside else ())))
 
 
 def results_of(run: Run, source: Source, environment: Environment, ledger: "Ledger") -> Results:

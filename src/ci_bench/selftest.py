@@ -74,25 +74,25 @@ def _compare(base: Results, head: Results) -> Comparison:
 
 
 def _clean(comparison: Comparison) -> Answer:
-    return Answer(question="the same code again passes", right=comparison.judgement.passed, said=comparison.judgement.headline)
+    return Answer(question="the same code again passes", right=comparison.judgement.met, said=comparison.judgement.headline)
 
 
 def _missing(comparison: Comparison) -> Answer:
     found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.CASE_REMOVED]
-    right = bool(found) and not comparison.judgement.passed
+    right = bool(found) and not comparison.judgement.met
     return Answer(question="a missing case is caught", right=right, said=found[0] if found else comparison.judgement.headline)
 
 
 def _caught(what: str, comparison: Comparison, concerns: Callable[[Pair], bool]) -> Answer:
     worse = [pair for case in comparison.cases for pair in case.pairs if pair.verdict is Verdict.REGRESSED and concerns(pair)]
     named = any(finding.rule is Rule.REGRESSED for finding in comparison.judgement.findings)
-    right = bool(worse) and named and not comparison.judgement.passed
+    right = bool(worse) and named and not comparison.judgement.met
     said = f"{worse[0].arm} {worse[0].metric}: {worse[0].reason}" if worse else comparison.judgement.headline
     return Answer(question=f"{what} is caught", right=right, said=said)
 
 
 def _parity(comparison: Comparison) -> Answer:
     found = [finding.message for finding in comparison.judgement.findings if finding.rule is Rule.PARITY_BROKEN]
-    right = bool(found) and not comparison.judgement.passed
+    right = bool(found) and not comparison.judgement.met
     said = found[0] if found else comparison.judgement.headline
     return Answer(question="a planted loss defect is caught", right=right, said=said)

@@ -360,6 +360,7 @@ def test_cleaning_up_copes_with_what_cannot_be_listed(steps):
 
 ENDS = {
     "passed": ({}, {}, 0, "passed"),
+    "something could not be decided": ({}, {"outputs": {"verdict": "undecided"}}, 0, "undecided"),
     "a regression": ({}, {"publish": 1}, 1, "failed"),
     "not comparable": ({}, {"publish": 4}, 4, "failed"),
     "GitHub said no": ({}, {"publish": 5}, 5, "failed"),
@@ -368,6 +369,12 @@ ENDS = {
     "measuring failed, and what it left would pass": ({"codes": {"gate": 3}}, {}, 3, "failed"),
     "docker refused": ({"refuse": ["gate"]}, {"publish": 3}, 3, "failed"),
     "set-up failed": ({"codes": {"setup": 2}}, {"publish": 3}, 3, "failed"),
+    "measuring was killed, and what it left would be undecided": (
+        {"codes": {"gate": 137}},
+        {"outputs": {"verdict": "undecided"}},
+        3,
+        "failed",
+    ),
     "no report": ({}, {"publish": 1, "silent": ["publish"]}, 3, "failed"),
     "no report that calls itself a pass": ({}, {"silent": ["publish"]}, 3, "failed"),
     "a report with words of its own": ({}, {"outputs": {"verdict": "passed-ish"}}, 3, "failed"),

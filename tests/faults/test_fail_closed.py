@@ -69,7 +69,7 @@ OUTCOMES = {
 def test_it_has_a_name_and_is_not_a_pass(name):
     outcome = OUTCOMES[name]
     judgement = outcome.comparison.judgement
-    assert not judgement.passed
+    assert not judgement.met
     assert judgement.exit_code == outcome.code
     assert (outcome.rule, Severity.FAIL) in {(finding.rule, finding.severity) for finding in judgement.findings}
     assert judgement.headline
@@ -83,7 +83,7 @@ def test_it_passes_only_where_the_policy_says_so_in_words(name):
 
 def test_something_compared_is_a_pass():
     """The control: the very same documents, with something to compare."""
-    assert judged(results(FINE), results(FINE)).judgement.passed
+    assert judged(results(FINE), results(FINE)).judgement.met
 
 
 def test_what_cannot_be_decided_says_what_could_have_been_seen():
@@ -92,7 +92,7 @@ def test_what_cannot_be_decided_says_what_could_have_been_seen():
     judgement = judged(results(one), results(one)).judgement
     assert {finding.rule for finding in judgement.findings} == {Rule.INCONCLUSIVE}
     strict = Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL})
-    assert not judged(results(one), results(one), policy=strict).judgement.passed
+    assert not judged(results(one), results(one), policy=strict).judgement.met
 
 
 CONFIG = """schema_version: 1

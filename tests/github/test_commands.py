@@ -90,7 +90,7 @@ def test_the_verdict_in_an_artifact_is_not_believed(fake, job, flags, tmp_path):
     """A comparison that says it passed lies beside results that do not."""
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
-    forged = '{"kind": "comparison", "judgement": {"passed": true, "exit_code": 0}}'
+    forged = '{"kind": "comparison", "judgement": {"verdict": "passed", "exit_code": 0}}'
     leave(fake, both(tmp_path, head=2 * GIGABYTE, **{"comparison.json": forged, "report.md": "all is well"}))
     assert publish(flags()) == ExitCode.POLICY_NOT_MET
     assert "all is well" not in comment(fake)
@@ -260,7 +260,52 @@ def test_hostile_text_reaches_no_page_and_no_log(fake, job, flags, tmp_path, cap
     assert outputs(tmp_path)["verdict"] == "failed"
 
 
+def noisy(tmp_path, **more):
+    """Results whose peaks differ so much from launch to launch that nothing can be said of them."""
+    path = tmp_path / "made.json"
+    documents.write(bound(result(peak(GIGABYTE, 2 * GIGABYTE), id="s/a"), id="r", **more), path)
+    return path.read_text()
+
+
+def undecided(tmp_path):
+    return {"results.json": noisy(tmp_path), "base/results.json": noisy(tmp_path, commit=BASE)}
+
+
+def test_what_is_not_decided_is_neutral_and_says_so(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, undecided(tmp_path))
+    assert publish(flags()) == ExitCode.OK
+    assert "### ❔ Not decided: 1 of 1 metric undecided (s/a)" in comment(fake)
+    assert check(fake)["conclusion"] == "neutral"
+    assert check(fake)["output"]["title"].startswith("Not decided: ")
+    told = outputs(tmp_path)
+    assert (told["verdict"], told["exit_code"], told["inconclusive"]) == ("undecided", "0", "1")
+
+
+@pytest.mark.parametrize(
+    ("severity", "code", "conclusion"), [("fail", 1, "failure"), ("warn", 0, "neutral"), ("note", 0, "success")]
+)
+def test_the_policy_says_what_undecided_is(fake, job, flags, tmp_path, severity, code, conclusion):  # noqa: PLR0917 - by name
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    fake.state.files["main", "ci-bench.yml"] = f"{CONFIG}policy:\n  severities: {{undecided: {severity}}}\n".encode()
+    leave(fake, undecided(tmp_path))
+    assert publish(flags()) == code
+    assert check(fake)["conclusion"] == conclusion
+
+
 # Several machines
+
+
+def test_one_undecided_machine_is_no_pass_of_all(fake, job, flags, tmp_path):
+    job("workflow_run", FORKS)
+    fake.state.add_pull(7, HEAD, fork=True)
+    leave(fake, both(tmp_path), name="ci-bench-a100")
+    leave(fake, undecided(tmp_path), name="ci-bench-h200")
+    assert publish(flags(artifact="ci-bench-*", machines=("h200", "a100"))) == ExitCode.OK
+    assert "### ❔ Not decided on 1 of 2 machines: " in comment(fake)
+    assert check(fake)["conclusion"] == "neutral"
 
 
 def test_one_comment_for_all_machines_the_failed_first(fake, job, flags, tmp_path):

@@ -29,10 +29,10 @@ class Play:
     def pull(self, number=7, **fields):
         return self.state.add_pull(number, HEAD, **{"fork": True, **fields})
 
-    def measured(self, *, head=GIGABYTE, base=GIGABYTE, base_commit=BASE, case="s/a", name="ci-bench", **of):
+    def measured(self, *, head=GIGABYTE, base=GIGABYTE, base_commit=BASE, case="s/a", name="ci-bench", noisy=False, **of):
         sides = {"results.json": (head, of), "base/results.json": (base, {**of, "commit": base_commit})}
         members = {
-            name: written(bound(result(peak(size, size), id=case), **fields), self.folder)
+            name: written(bound(result(peak(size, 2 * size if noisy else size), id=case), **fields), self.folder)
             for name, (size, fields) in sides.items()
         }
         leave(self.fake, members, name=name)
@@ -49,6 +49,12 @@ class Play:
 def fine(play):
     play.pull()
     play.measured()
+    return play.report()
+
+
+def undecided(play):
+    play.pull()
+    play.measured(noisy=True)
     return play.report()
 
 
@@ -156,6 +162,7 @@ def invented_machine(play):
 
 PLAYS = {
     "the commit was measured against its base, and is no worse": fine,
+    "nothing failed, and something that gates could not be decided": undecided,
     "it is worse": worse,
     "two pull requests of one head into two branches, one of which fails by its own rules": two_bases,
     "the same, measured against the base of one of them": two_bases_one_measured,
@@ -210,6 +217,17 @@ def test_each_pull_request_of_one_head_has_its_own_verdict(play):
     assert "✅" in play.state.texts_of(7)[0]
     assert "Another open pull request has the same head, and does not pass" in play.state.texts_of(7)[0]
     assert "❌ Failed" in play.state.texts_of(8)[0]
+
+
+def test_an_undecided_pull_request_withholds_the_pass_of_another_of_its_head(play):
+    play.branch("release", f"{CONFIG}policy:\n  severities: {{undecided: note}}\n")
+    play.pull(7, base="release")
+    play.pull(8)
+    play.measured(noisy=True)
+    assert play.report() == ExitCode.OK
+    assert "✅ Passed" in play.state.texts_of(7)[0]
+    assert "❔ Not decided" in play.state.texts_of(8)[0]
+    assert [one["conclusion"] for one in play.state.checks.values()] == ["neutral"]
 
 
 def test_a_refusal_names_the_field(play):

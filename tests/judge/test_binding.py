@@ -291,7 +291,7 @@ def test_the_policy_decides_what_narrowing_does():
     made = side(HEAD, result(peak(1.0, 1.0), id="mine/x"), asked={"threads": ("1",)})
     expected = replace(EXPECTED, foreign=(declared(None),))
     plain = judged(made, made)
-    assert plain.judgement.passed, "what is asked for by hand is nobody's business"
+    assert plain.judgement.met, "what is asked for by hand is nobody's business"
 
     def told(policy):
         found = compare(
@@ -303,7 +303,7 @@ def test_the_policy_decides_what_narrowing_does():
             tool_version="1",
             scope=scope(made, expected),
         ).judgement
-        return found.passed, [
+        return found.met, [
             (one.rule, one.severity) for one in found.findings if one.rule in {Rule.NARROWED, Rule.CASES_UNDECLARED}
         ]
 

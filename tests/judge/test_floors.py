@@ -44,7 +44,7 @@ def test_a_speedup_must_not_lie_below_with_its_whole_interval(inductor, messages
 def test_it_fails_the_run_and_is_in_the_headline():
     judgement = judged(results(result(*times(1.0, 1.0), arms=ARMS)), mode=BaselineMode.NONE, policy=SPEEDUP).judgement
 
-    assert not judgement.passed
+    assert not judgement.met
     assert judgement.headline == "Failed: s/a: below a floor."
 
 

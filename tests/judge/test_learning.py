@@ -30,7 +30,7 @@ def compared(base, head, **more):
 
 def test_the_same_training_is_the_same_in_every_bit() -> None:
     found, rules, judgement = compared(side(REFERENCE), side(REFERENCE, anchors=False))
-    assert (found.verdict, found.arm, rules, judgement.passed) == (Parity.BITWISE, "eager", [], True)
+    assert (found.verdict, found.arm, rules, judgement.met) == (Parity.BITWISE, "eager", [], True)
 
 
 def test_what_rounding_explains_is_no_change() -> None:
@@ -48,7 +48,7 @@ def test_another_loss_in_all_arms_of_head_fails_though_its_arms_agree(other) -> 
     found, rules, judgement = compared(side(REFERENCE), side(other))
     assert found.verdict.broken, found.detail
     assert rules == [Rule.LEARNING_CHANGED]
-    assert (judgement.passed, judgement.exit_code) == (False, 1)
+    assert (judgement.met, judgement.exit_code) == (False, 1)
     assert "no longer learns what base learns" in judgement.headline
 
 
@@ -73,7 +73,7 @@ def test_too_few_steps_are_no_pass() -> None:
 def test_the_policy_may_let_a_repository_change_what_it_learns() -> None:
     policy = Policy(severities={Rule.LEARNING_CHANGED: Severity.NOTE})
     _, rules, judgement = compared(side(REFERENCE), side(trace(Role.REFERENCE, scale=1.01)), policy=policy)
-    assert (rules, judgement.passed) == ([Rule.LEARNING_CHANGED], True)
+    assert (rules, judgement.met) == ([Rule.LEARNING_CHANGED], True)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def failures(head, base=None):
     fine = result(metric(sampled(1.0)), id="s/fine")
     mode = BaselineMode.FILE if base else BaselineMode.NONE
     judgement = judged(results(fine, head), base and results(fine, base), mode=mode).judgement
-    assert judgement.passed is not any(finding.severity is Severity.FAIL for finding in judgement.findings)
+    assert judgement.met is not any(finding.severity is Severity.FAIL for finding in judgement.findings)
     return [(finding.rule, finding.message) for finding in judgement.findings if finding.severity is Severity.FAIL]
 
 

@@ -25,7 +25,7 @@ def compared(head, base=BASE, **more):
 @pytest.mark.parametrize("more", [{}, {"names": "renamed"}, {"start": "other", "inputs": "other"}], ids=str)
 def test_the_same_bytes_are_the_same_computation_whatever_they_began_with(more) -> None:
     found, rules, judgement = compared(computed("base", **more))
-    assert (found.verdict, rules, judgement.passed) == (Sameness.BITWISE, [], True)
+    assert (found.verdict, rules, judgement.met) == (Sameness.BITWISE, [], True)
     assert found.detail == "3 tensors with the same bytes as base's"
 
 
@@ -43,7 +43,7 @@ def test_what_rounding_explains_is_no_change() -> None:
 def test_what_rounding_does_not_explain_fails_and_is_named_in_the_headline(errors) -> None:
     found, rules, judgement = compared(off("other", *errors))
     assert (found.verdict, rules) == (Sameness.CHANGED, [(Rule.OUTPUTS_CHANGED, Severity.FAIL)])
-    assert (judgement.passed, judgement.exit_code) == (False, 1)
+    assert (judgement.met, judgement.exit_code) == (False, 1)
     assert "outputs changed" in judgement.headline
 
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_told_says_why_and_warns(head, said) -> None:
     found, rules, judgement = compared(head)
     assert (found.verdict, rules) == (Sameness.UNKNOWN, [(Rule.OUTPUTS_UNKNOWN, Severity.WARN)])
     assert said in found.detail
-    assert judgement.passed
+    assert judgement.met
 
 
 def test_renamed_weights_in_their_order_are_the_same_start_and_swapped_ones_are_not() -> None:
@@ -125,7 +125,7 @@ def test_two_machines_are_not_compared() -> None:
 def test_the_policy_may_let_a_repository_change_what_it_computes() -> None:
     policy = Policy(severities={Rule.OUTPUTS_CHANGED: Severity.NOTE})
     _, rules, judgement = compared(off("other", FAR), policy=policy)
-    assert (rules, judgement.passed) == ([(Rule.OUTPUTS_CHANGED, Severity.NOTE)], True)
+    assert (rules, judgement.met) == ([(Rule.OUTPUTS_CHANGED, Severity.NOTE)], True)
 
 
 def test_the_furthest_off_comes_first_and_what_has_no_figure_before_it() -> None:

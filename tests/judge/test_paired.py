@@ -43,7 +43,7 @@ class TestVerdicts:
         comparison = paired(*simulate(1, launches=16), calibration=None if cold else calibration)
 
         assert set(verdicts(comparison).values()) == {Verdict.UNCHANGED}
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
         assert comparison.judgement.findings == ()
         assert comparison.mode is BaselineMode.PAIRED
 
@@ -62,7 +62,7 @@ class TestVerdicts:
         comparison = paired(*simulate(3, slower={(1, STEP, None): 0.95}), calibration=calibration)
 
         assert only(comparison, Verdict.IMPROVED) == [(1, STEP, "eager"), (1, STEP, "inductor")]
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
 
     def test_too_much_noise_is_inconclusive(self, calibration):
         comparison = paired(*simulate(4, noise=8.0, launches=4), calibration=calibration)
@@ -92,7 +92,7 @@ class TestVerdicts:
         comparison = paired(base, replace(head, cases=(lost, *head.cases[1:])), calibration=calibration)
 
         assert only(comparison, Verdict.REMOVED) == [(0, STEP, "eager"), (0, STEP, "inductor")]
-        assert not comparison.judgement.passed
+        assert not comparison.judgement.met
 
     def test_what_is_owed_and_was_not_measured_fails(self, calibration):
         base, head = simulate(8)
@@ -113,7 +113,7 @@ class TestVerdicts:
         _, head = simulate(10)
         comparison = paired(None, head)
 
-        assert not comparison.judgement.passed
+        assert not comparison.judgement.met
         assert [f.rule for f in comparison.judgement.findings] == [PolicyRule.BASELINE_MISSING]
 
 
@@ -128,14 +128,14 @@ class TestWhatCanFail:
 
         assert only(comparison, Verdict.REGRESSED) == [(2, STEP, "inductor")]
         assert pairs_of(comparison)[2, STEP, "inductor"].detail
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
         assert comparison.pairing.gating == 6
 
     def test_head_cannot_take_a_metric_out_of_the_gate(self, calibration):
         base, head = simulate(11, slower=ONE)
         sly = tuple(replace(case, case=replace(case.case, details=(STEP,))) for case in head.cases)
 
-        assert not paired(base, replace(head, cases=sly), calibration=calibration).judgement.passed
+        assert not paired(base, replace(head, cases=sly), calibration=calibration).judgement.met
 
     def test_the_devices_clock_never_fails_and_takes_no_share_of_alpha(self, calibration):
         plain = paired(*simulate(12, slower=ONE), calibration=calibration)
@@ -200,16 +200,16 @@ class TestWhatCanFail:
         documents = simulate(4, noise=8.0)
         strict = Policy(severities={PolicyRule.INCONCLUSIVE: Severity.FAIL})
 
-        assert paired(*documents, calibration=calibration).judgement.passed
-        assert not paired(*documents, calibration=calibration, policy=strict).judgement.passed
+        assert paired(*documents, calibration=calibration).judgement.met
+        assert not paired(*documents, calibration=calibration, policy=strict).judgement.met
 
 
 class TestThresholds:
     def test_a_smaller_change_does_not_count_however_certain(self, calibration):
         documents = simulate(17, launches=16, slower=ONE)
 
-        assert paired(*documents, policy=Policy(thresholds={STEP: 0.06})).judgement.passed
-        assert not paired(*documents, policy=Policy(thresholds={STEP: 0.03})).judgement.passed
+        assert paired(*documents, policy=Policy(thresholds={STEP: 0.06})).judgement.met
+        assert not paired(*documents, policy=Policy(thresholds={STEP: 0.03})).judgement.met
 
     def test_unchanged_is_certainly_less_than_twice_the_threshold(self, calibration):
         pair = pairs_of(paired(*simulate(18, launches=16), calibration=calibration))[0, STEP, "eager"]
@@ -334,7 +334,7 @@ class TestWhatIsSeenOverAll:
         assert changes["s/c3"].ratio == pytest.approx(0.94, rel=0.01)
         assert changes["s/c3"].interval.low < 0.94 < changes["s/c3"].interval.high
         assert {change.verdict for name, change in changes.items() if name != "s/c3"} == {Verdict.UNCHANGED}
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
 
     def test_of_a_changed_speedup_the_noise_of_both_arms_counts_and_the_shorter_history(self):
         known = Learned(spread=np.array([0.03, 0.04]), freedom=np.array([9.0, 4.0]), within=np.full(2, np.nan), bound=0.1)
@@ -379,15 +379,13 @@ class TestTheRule:
             assert rule.cold_launches <= max(2, rule.looks[-1])
 
     def test_of_a_hundred_runs_without_a_change_hardly_one_is_red(self, calibration):
-        red = sum(
-            not paired(*simulate(seed, cases=3, launches=6), calibration=calibration).judgement.passed for seed in range(100)
-        )
+        red = sum(not paired(*simulate(seed, cases=3, launches=6), calibration=calibration).judgement.met for seed in range(100))
 
         assert red <= 1
 
     def test_a_planted_five_per_cent_is_nearly_always_found(self, calibration):
         found = sum(
-            not paired(*simulate(seed, cases=3, launches=8, slower=ONE), calibration=calibration).judgement.passed
+            not paired(*simulate(seed, cases=3, launches=8, slower=ONE), calibration=calibration).judgement.met
             for seed in range(200, 240)
         )
 

@@ -50,8 +50,20 @@ def test_ten_envelopes_are_the_limit(scale, verdict):
 def test_different_math_names_the_first_step_and_signal(signal):
     finding = only(numeric(bent(17, 1.01, signal=signal)))
     assert (finding.verdict, finding.first_step, finding.signal) == (Parity.DIFFERENT_MATH, 17, signal)
-    assert signal in finding.detail
-    assert "step 17" in finding.detail
+    said = {"loss": "loss", "grad_norm": "gradient norm"}[signal]
+    assert finding.detail.startswith(
+        f"{said} leaves the rounding envelope at step 17: off by 1 % there, by 1 % at the end, up to"
+    )
+    assert (finding.apart_first, finding.apart_last) == pytest.approx((0.01, 0.01))
+
+
+def test_how_far_a_signal_is_off_is_unknown_where_the_reference_is_zero():
+    flat = [1.0] * 60
+    still = trace(Role.REFERENCE, loss=flat, grad_norm=[0.0] * 60)
+    nudged = trace(Role.PERTURBED, loss=flat, grad_norm=[0.0] * 60, start="elsewhere")
+    found = only(evidence(still, nudged, candidate(loss=flat, grad_norm=[1.0] * 60)))
+    assert found.signal == "grad_norm"
+    assert (found.apart_first, found.apart_last) == (None, None)
 
 
 def test_a_scaled_gradient_is_seen_though_the_loss_is_equal():

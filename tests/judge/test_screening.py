@@ -45,7 +45,7 @@ class TestTheCommonShift:
         comparison = compare(run(FACTORS), shifted(1.08))
 
         assert set(verdicts(comparison)) == {Verdict.UNCHANGED}
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
         (shift,) = comparison.shifts
         assert (shift.suite, shift.verdict, shift.metrics) == ("s", Verdict.INCONCLUSIVE, 6)
         assert shift.speedup == pytest.approx(1 / 1.08, rel=1e-3)
@@ -61,7 +61,7 @@ class TestTheCommonShift:
     def test_the_same_without_it_stays_clean(self):
         comparison = compare(run(FACTORS), shifted(1.0))
 
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
         assert comparison.judgement.findings == ()
         assert [shift.verdict for shift in comparison.shifts] == [Verdict.UNCHANGED]
 
@@ -84,12 +84,12 @@ class TestTheCommonShift:
         comparison = compare(run(FACTORS), shifted(0.5))
 
         assert [shift.verdict for shift in comparison.shifts] == [Verdict.IMPROVED]
-        assert comparison.judgement.passed
+        assert comparison.judgement.met
 
     def test_severity_is_the_suites(self):
         policy = Policy(drift=0.1, suites={"s": SuitePolicy(severities={Rule.COMMON_SHIFT: Severity.NOTE})})
 
-        assert compare(run(FACTORS), shifted(1.4), policy).judgement.passed
+        assert compare(run(FACTORS), shifted(1.4), policy).judgement.met
 
     def test_each_suite_has_its_own(self):
         base = [*run(FACTORS), *run(FACTORS, suite="t")]

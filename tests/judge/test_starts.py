@@ -48,7 +48,7 @@ def test_head_that_ends_higher_than_chance_explains_fails() -> None:
     assert learning.interval.low < learning.difference < learning.interval.high
     assert learning.difference == pytest.approx(0.0503, abs=1e-3)
     assert [one.rule for one in found] == [Rule.LEARNING_CHANGED]
-    assert not judgement.passed
+    assert not judgement.met
     for said in ("the start weights differ", "+5.033 %", "more than other start weights explain", "95 % interval +4.61"):
         assert said in learning.detail
 
@@ -56,7 +56,7 @@ def test_head_that_ends_higher_than_chance_explains_fails() -> None:
 @pytest.mark.parametrize("losses", [(-0.05, -0.054, -0.047), (-0.5, -0.5, -0.5)])
 def test_head_that_ends_lower_passes_and_it_is_said(losses) -> None:
     learning, found, judgement = compared(side("head", losses))
-    assert (learning.verdict, found, judgement.passed) == (Parity.EQUIVALENT, [], True)
+    assert (learning.verdict, found, judgement.met) == (Parity.EQUIVALENT, [], True)
     assert "head learns as well as base" in learning.detail
     assert "head ends lower than base, beyond what other start weights explain" in learning.detail
 
@@ -71,7 +71,7 @@ def test_the_same_distribution_of_starts_with_little_luck_is_equivalent() -> Non
 def test_what_luck_may_explain_cannot_be_told_and_says_what_would() -> None:
     learning, (found,), judgement = compared(side("head", (0.004, -0.002, 0.003)))
     assert learning.verdict is Parity.INCONCLUSIVE
-    assert (found.rule, found.severity, judgement.passed) == (Rule.LEARNING_UNKNOWN, Severity.WARN, True)
+    assert (found.rule, found.severity, judgement.met) == (Rule.LEARNING_UNKNOWN, Severity.WARN, True)
     assert "train more seeds (about 6 for a difference of the margin)" in learning.detail
     assert "95 % interval" in found.message
 

@@ -22,9 +22,9 @@ from judge_builders import (
 )
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.headline import judge
+from ci_bench.judge.headline import UNANSWERED, judge
 from ci_bench.judge.policy import Compared, Scope
-from ci_bench.records.comparison import BaselineMode
+from ci_bench.records.comparison import BaselineMode, RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Better, Due, Outcome, Role, RunState, Status
 
@@ -83,6 +83,7 @@ SCENES = {
     Rule.METRIC_REMOVED: (results(FINE), results(result(TIME, peak(1, 1)))),
     Rule.METRIC_MISSING: (results(result(TIME, arms=("eager", "jit"))), results(FINE)),
     Rule.CASE_NEW: (results(ALSO, FINE), results(ALSO)),
+    Rule.UNDECIDED: (results(result(NOISY)), results(FINE)),
     Rule.INCONCLUSIVE: (results(result(NOISY)), results(FINE)),
     Rule.INCOMPARABLE: (results(FINE, identity={"gpu": "A", "driver": 1}), results(FINE, identity={"gpu": "B", "driver": 2})),
     Rule.BASELINE_MISSING: (results(FINE), None),
@@ -128,7 +129,7 @@ def test_every_rule_is_reached(rule):
 def test_every_rule_that_fails_shows_in_the_exit_code(rule):
     policy = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.FAIL})
     judgement = scene(rule, policy=policy)
-    assert not judgement.passed
+    assert not judgement.met
     assert judgement.exit_code == (ExitCode.INCOMPARABLE if rule is Rule.INCOMPARABLE else ExitCode.POLICY_NOT_MET)
     assert judgement.headline.startswith("Failed: ")
     assert rules(judgement, Severity.FAIL) == {rule}
@@ -138,37 +139,53 @@ def test_every_rule_that_fails_shows_in_the_exit_code(rule):
 @pytest.mark.parametrize("rule", list(Rule))
 def test_every_rule_that_does_not_fail_passes(rule, severity):
     judgement = scene(rule, policy=every(severity))
-    assert judgement.passed
+    assert judgement.met
     assert judgement.exit_code == 0
     assert rules(judgement) == rules(judgement, severity)
-    assert judgement.headline.startswith("Passed: ")
+    is_open = severity is Severity.WARN and not UNANSWERED.isdisjoint(rules(judgement))
+    assert judgement.verdict is (RunVerdict.UNDECIDED if is_open else RunVerdict.PASSED)
+    assert judgement.headline.startswith("Not decided: " if is_open else "Passed: ")
+
+
+@pytest.mark.parametrize("rule", sorted(UNANSWERED))
+def test_what_gates_and_has_no_answer_is_no_pass_unless_the_policy_says_so(rule):
+    warned = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.WARN})
+    judgement = scene(rule, policy=warned)
+    assert (judgement.verdict, judgement.exit_code) == (RunVerdict.UNDECIDED, 0)
+    assert scene(rule, policy=every(Severity.NOTE)).verdict is RunVerdict.PASSED
+
+
+@pytest.mark.parametrize("rule", sorted({*Rule} - UNANSWERED))
+def test_a_warning_of_what_has_an_answer_leaves_a_pass(rule):
+    warned = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.WARN})
+    assert scene(rule, policy=warned).verdict is RunVerdict.PASSED
 
 
 @pytest.mark.parametrize("rule", [Rule.POSSIBLE, Rule.SUSPECTED])
 def test_what_looks_worse_is_undecided_too_and_never_milder_than_that(rule):
     strict = Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL, Rule.POSSIBLE: Severity.NOTE, Rule.SUSPECTED: Severity.NOTE})
     assert rule in rules(scene(rule, policy=strict), Severity.FAIL)
-    assert not scene(rule, policy=Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL})).passed
+    assert not scene(rule, policy=Policy(severities={Rule.INCONCLUSIVE: Severity.FAIL})).met
 
 
 def test_a_suspicion_is_no_stricter_than_a_regression_unless_the_policy_says_so():
     lenient = Policy(severities={Rule.REGRESSED: Severity.WARN})
     assert rules(verdict(*SCENES[Rule.SUSPECTED], policy=lenient), Severity.WARN) == {Rule.SUSPECTED}
     own = Policy(suites={"s": SuitePolicy(severities={Rule.REGRESSED: Severity.NOTE})})
-    assert verdict(*SCENES[Rule.SUSPECTED], policy=own).passed
+    assert verdict(*SCENES[Rule.SUSPECTED], policy=own).met
     said = Policy(severities={Rule.REGRESSED: Severity.WARN, Rule.SUSPECTED: Severity.FAIL})
-    assert not verdict(*SCENES[Rule.SUSPECTED], policy=said).passed
+    assert not verdict(*SCENES[Rule.SUSPECTED], policy=said).met
 
 
 @pytest.mark.parametrize("rule", list(Rule))
 def test_built_in_severities_decide_where_the_policy_is_silent(rule):
     failing = any(DEFAULT_SEVERITIES[one] is Severity.FAIL for one in rules(scene(rule)))
-    assert scene(rule).passed is not failing
+    assert scene(rule).met is not failing
 
 
 def test_nothing_to_report_is_a_pass_without_findings():
     judgement = verdict(results(FINE), results(FINE))
-    assert (judgement.passed, judgement.exit_code, judgement.findings) == (True, 0, ())
+    assert (judgement.met, judgement.exit_code, judgement.findings) == (True, 0, ())
     assert judgement.headline == "Passed: 1 case measured, nothing regressed."
 
 
@@ -176,7 +193,7 @@ def test_improvements_never_fail():
     head = result(metric(sampled(0.5)), count(0), peak(10**8, 10**8))
     base = result(TIME, count(4), peak(10**9, 10**9))
     judgement = verdict(results(head), results(base), policy=every(Severity.FAIL))
-    assert judgement.passed
+    assert judgement.met
     assert judgement.headline == "Passed: 1 case measured, 3 metrics improved, nothing regressed."
 
 
@@ -201,7 +218,7 @@ def test_measuring_failed_when_nothing_was_measured(cases, code):
 
 def test_no_policy_allows_measuring_nothing():
     judgement = verdict(results(result(status=Status.FAILED)), policy=every(Severity.NOTE))
-    assert not judgement.passed
+    assert not judgement.met
     assert judgement.exit_code == ExitCode.MEASURING_FAILED
     assert judgement.headline == "Failed: none of 1 planned case could be measured."
 
@@ -250,7 +267,7 @@ def test_comparing_with_nothing_is_not_a_pass(base, says):
 
 def test_no_baseline_is_fine_where_none_was_asked_for():
     judgement = verdict(results(FINE), mode=BaselineMode.NONE)
-    assert judgement.passed
+    assert judgement.met
     assert judgement.headline == "Passed: 1 case measured, no baseline to compare with."
 
 
@@ -322,12 +339,26 @@ def test_a_failed_case_is_not_blamed_for_its_missing_metrics_as_well():
             FINE,
             "Failed: s/a: step time 20 % slower (eager), loss parity broken, a check failed.",
         ),
-        (result(TIME, parity=training()), FINE, "Passed: 1 case measured, nothing regressed; loss parity holds."),
-        (result(NOISY), FINE, "Passed: 1 case measured, nothing decided, 1 undecided (s/a)."),
+        (result(TIME, parity=training()), FINE, "Passed: 1 case measured, nothing regressed; loss parity holds between arms."),
+        (
+            result(TIME, parity=learnt()),
+            result(TIME, parity=learnt()),
+            "Passed: 1 case measured, nothing regressed; loss parity holds between arms; head learns what base learns.",
+        ),
+        (
+            result(NOISY, id="s/a[x=1]"),
+            result(TIME, id="s/a[x=1]"),
+            "Not decided: 1 of 1 metric undecided (s/a): measure base and head in turns (baseline: paired), or more launches of both.",
+        ),
+        (
+            result(TIME, parity=learnt(data="x")),
+            result(TIME, parity=learnt()),
+            "Not decided: s/a: unknown whether it learns what base learns.",
+        ),
         (
             result(TIME, checks=(check(Outcome.UNKNOWN), check(Outcome.PASS))),
             FINE,
-            "Passed: 1 case measured, nothing regressed; 1 warning.",
+            "Not decided: s/a: a check has no answer.",
         ),
         (
             result(metric(sampled(1.2)), parity=training(scale=1.1), checks=(check(),)),
@@ -363,7 +394,7 @@ def test_the_verdict_can_be_recomputed_from_the_comparison_alone():
 def test_details_are_no_part_of_the_headline():
     slower = [result(TIME, metric(sampled(by), name="part_time"), details=("part_time",)) for by in (1.0, 2.0)]
     judgement = verdict(results(slower[1]), results(slower[0]))
-    assert judgement.passed
+    assert judgement.met
     assert judgement.headline == "Passed: 1 case measured, nothing regressed."
 
 

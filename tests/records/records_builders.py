@@ -17,6 +17,7 @@ from ci_bench.records.comparison import (
     Pairing,
     Parity,
     ParityFinding,
+    RunVerdict,
     SeedRule,
     Side,
     SpeedupChange,
@@ -227,7 +228,7 @@ COMPARISON = Comparison(
         mean=MeanSpeedup(speedup=0.99, interval=INTERVAL, metrics=4, launches=3),
     ),
     judgement=Judgement(
-        passed=False,
+        verdict=RunVerdict.FAILED,
         exit_code=1,
         headline="1 of 1 cases regressed",
         findings=(Finding(rule=Rule.REGRESSED, severity=Severity.FAIL, message="step_time is slower by 8 %", case=CASE_ID),),
@@ -242,7 +243,7 @@ NO_BASELINE = Comparison(
     mismatches=(),
     cases=(),
     judgement=Judgement(
-        passed=True,
+        verdict=RunVerdict.UNDECIDED,
         exit_code=0,
         headline="nothing to compare with",
         findings=(Finding(rule=Rule.BASELINE_MISSING, severity=Severity.WARN, message="no baseline was given"),),

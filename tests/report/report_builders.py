@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from ci_bench.judge.headline import UNANSWERED
 from ci_bench.records.comparison import (
     AccuracyParity,
     ArmSpeedup,
@@ -19,6 +20,7 @@ from ci_bench.records.comparison import (
     Pairing,
     Parity,
     ParityFinding,
+    RunVerdict,
     SeedRule,
     Side,
     SpeedupChange,
@@ -141,6 +143,7 @@ def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any)
         "pairs": (pair(), memory(), graphs()),
         "speedups": (speedup(),),
         "checks": (check(),),
+        "reference": "eager",
     }
     return CaseComparison(id=id, verdict=verdict, **(defaults | fields))
 
@@ -165,7 +168,9 @@ def comparison(*cases: CaseComparison, headline: str, findings: tuple[Finding, .
         "absence": None,
         "mismatches": (),
     }
-    judgement = Judgement(passed=not failing, exit_code=int(failing), headline=headline, findings=findings)
+    unanswered = any(finding.severity is Severity.WARN and finding.rule in UNANSWERED for finding in findings)
+    verdict = RunVerdict.FAILED if failing else RunVerdict.UNDECIDED if unanswered else RunVerdict.PASSED
+    judgement = Judgement(verdict=verdict, exit_code=int(failing), headline=headline, findings=findings)
     return Comparison(cases=cases, judgement=judgement, **(defaults | fields))
 
 

@@ -31,7 +31,7 @@ def test_keep_is_exit_code_0_and_every_case_is_there_once(made):
     comparison = made()
     told = json.loads(render_decision(comparison))
     assert (told["kind"], told["schema_version"]) == ("decision", 1)
-    assert (told["decision"] == "keep") is (told["exit_code"] == 0) is comparison.judgement.passed
+    assert (told["decision"] == "keep") is (told["exit_code"] == 0) is comparison.judgement.met
     assert [case["id"] for case in told["cases"]] == [case.id for case in comparison.cases]
     assert told["headline"] == comparison.judgement.headline
     assert {"keep", "discard"} >= {case["decision"] for case in told["cases"]}

@@ -30,7 +30,7 @@ def test_verdict_and_policy_come_before_anything_else(ending: str) -> None:
     value = ENDINGS[ending]()
     text = "".join(parsed(main_part(rendered(value))).text)
     judgement = value.judgement
-    policy = "The policy is met" if judgement.passed else "The policy is not met"
+    policy = "The policy is met" if judgement.met else "The policy is not met"
     places = [
         text.index(part) for part in (judgement.headline, f"{policy}: exit code {judgement.exit_code}", "Cases", "Machines")
     ]

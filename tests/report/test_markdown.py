@@ -23,10 +23,11 @@ from report_builders import (
     regressed,
 )
 
-from ci_bench.records.comparison import Comparison, Verdict
+from ci_bench.records.comparison import Comparison, RunVerdict, Verdict
 from ci_bench.records.config import Rule
 from ci_bench.report.markdown import render_comment, render_report, units
 from ci_bench.report.rows import main_rows
+from ci_bench.report.summary import badge
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MARKER = "<!-- ci-bench:v1 key=default -->"
@@ -87,8 +88,21 @@ def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
 
 def test_a_pass_with_warnings_does_not_look_clean() -> None:
     value = regressed()
-    warned = replace(value, judgement=replace(value.judgement, passed=True, findings=value.judgement.findings[3:]))
+    warned = replace(value, judgement=replace(value.judgement, verdict=RunVerdict.PASSED, findings=value.judgement.findings[3:]))
     assert render_comment(warned).startswith("### ⚠️ ")
+
+
+def test_what_is_not_decided_has_a_face_of_its_own() -> None:
+    value = regressed()
+    undecided = replace(value, judgement=replace(value.judgement, verdict=RunVerdict.UNDECIDED, findings=()))
+    assert render_comment(undecided).startswith("### ❔ ")
+    assert badge(undecided) == {
+        "schemaVersion": 1,
+        "label": "ci-bench",
+        "message": "1 of 8 undecided",
+        "color": "blueviolet",
+        "isError": False,
+    }
 
 
 def test_no_baseline_says_what_to_do() -> None:

@@ -3,9 +3,24 @@
 from typing import Any
 
 import pytest
-from report_builders import REVIEWS, case, comparison, failed_cases, graphs, pair, parity, passed, regressed, speedup
+from report_builders import (
+    REVIEWS,
+    case,
+    comparison,
+    fail,
+    failed_cases,
+    graphs,
+    outputs,
+    pair,
+    parity,
+    passed,
+    regressed,
+    speedup,
+)
 
 from ci_bench.records.comparison import AccuracyParity, Interval, Parity, Verdict
+from ci_bench.records.config import DEFAULT_SEVERITIES, Rule, Severity
+from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 from ci_bench.report import words
 from ci_bench.report.rows import main_rows, outcome_mood
@@ -81,10 +96,39 @@ def test_every_verdict_has_a_mood() -> None:
     assert [words.mood(verdict) for verdict in words.WORST_FIRST] == sorted(map(words.mood, Verdict))
 
 
-def test_rows_are_worst_first_and_leave_the_reference_out() -> None:
+FAILING_RULES = sorted(rule for rule, severity in DEFAULT_SEVERITIES.items() if severity is Severity.FAIL)
+
+
+@pytest.mark.parametrize("rule", FAILING_RULES)
+def test_a_case_that_fails_the_run_is_red_for_whatever_reason(rule: Rule) -> None:
+    fine = comparison(case(pairs=(pair(), pair(arm="eager"))), headline="x")
+    assert {row.mood for row in main_rows(fine)} == {Mood.GOOD}
+    failing = comparison(*fine.cases, headline="x", findings=(fail(rule, "why", fine.cases[0].id),))
+    first, second = main_rows(failing)
+    assert (first.mood, first.word, second.mood) == (Mood.BAD, rule.replace("_", " "), Mood.GOOD)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word", "mood"),
+    [
+        ({"learning": parity(Parity.BITWISE, arm="eager")}, "unchanged", Mood.GOOD),
+        ({"learning": parity(Parity.DIFFERENT_MATH, arm="eager")}, "learns differently", Mood.BAD),
+        ({"learning": parity(Parity.INSUFFICIENT_DATA, arm="eager")}, "parity with base unclear", Mood.UNSURE),
+        ({"outputs": outputs(Sameness.CHANGED)}, "outputs changed", Mood.BAD),
+        ({"outputs": outputs(Sameness.UNKNOWN)}, "parity with base unclear", Mood.UNSURE),
+        ({"outputs": outputs(Sameness.WITHIN_ROUNDING)}, "unchanged", Mood.GOOD),
+    ],
+)
+def test_what_differs_from_base_shows_in_the_row_of_the_reference(fields, word: str, mood: Mood) -> None:
+    rows = main_rows(comparison(case(pairs=(pair(arm="eager"), pair()), **fields), headline="x"))
+    assert {row.arm: (row.word, row.mood) for row in rows} == {"eager": (word, mood), "inductor": ("unchanged", Mood.GOOD)}
+
+
+def test_rows_hold_all_arms_those_of_a_case_together_worst_first() -> None:
     rows = main_rows(regressed())
     assert [(row.word, row.arm) for row in rows] == [
         ("regressed", "inductor"),
+        ("unchanged", "eager"),
         ("inconclusive", "inductor"),
         ("unchanged", "aot_eager"),
     ]

@@ -294,7 +294,7 @@ def _save_baseline(settings: Measuring, comparison: "Comparison", path: Path) ->
     from ci_bench.records import documents
 
     file, source = results_path(path), settings.output / "results.json"
-    if comparison.judgement.passed:
+    if comparison.judgement.met:
         results = documents.read_results(source)
         documents.write(results, file)
         copy_saved(results, source, file)

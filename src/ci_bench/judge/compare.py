@@ -169,7 +169,16 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         facts=head.facts,
         arms=head.case.arms,
         reference=head.case.reference,
+        launch_s=_launch_s(head, match.base if matching.paired else None),
     )
+
+
+def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
+    """How long a launch took on the sides that were measured in this run; `None` where that is not known."""
+    launches = max((len(metric.launches) for metric in head.metrics), default=0)
+    spent = [side.duration_s for side in (head, base) if side is not None]
+    known = [seconds for seconds in spent if seconds is not None]
+    return sum(known) / launches if launches and known and len(known) == len(spent) else None
 
 
 def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:

@@ -1,19 +1,21 @@
 """The verdict of a run: its findings, the one sentence that a reviewer reads first, and the exit code that follows.
 
-Everything is derived from the comparison's own rows, so that it can be judged again from the document, under another policy.
+A run passes where everything that gates was decided and is no worse, and fails by what the policy says. Between the two it is
+undecided: the policy is met, and something that gates has no answer. Everything is derived from the comparison's own rows, so
+that it can be judged again from the document, under another policy.
 """
 
 from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
 from ci_bench.judge.policy import Compared, find, measured
+from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change, change_size, count_of
-from ci_bench.records.comparison import CaseComparison, Finding, Judgement, Pair, Verdict
+from ci_bench.records.comparison import CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import Status, Unit
 
 _MOST_CLAUSES = 3
-_MOST_NAMED = 3
 
 _WORSE = {Rule.REGRESSED: "", Rule.SUSPECTED: "suspected: ", Rule.POSSIBLE: "possibly "}
 """The rules of a metric that got worse, and what its change is introduced by."""
@@ -40,30 +42,70 @@ _OF_A_CASE = {
     Rule.INCONCLUSIVE: "inconclusive",
     Rule.BASELINE_FAILED: "the baseline failed",
 }
+UNANSWERED = frozenset(
+    {
+        Rule.PARITY_UNDECIDED,
+        Rule.LEARNING_UNKNOWN,
+        Rule.OUTPUTS_UNKNOWN,
+        Rule.CHECK_UNKNOWN,
+        Rule.CASE_FAILED,
+        Rule.CASE_NOT_RUN,
+        Rule.METRIC_MISSING,
+        Rule.POSSIBLE,
+        Rule.UNDECIDED,
+        Rule.INCONCLUSIVE,
+        Rule.INCOMPARABLE,
+        Rule.BASELINE_MISSING,
+        Rule.BASELINE_FAILED,
+        Rule.EMPTY_RUN,
+        Rule.PARTIAL_RUN,
+    }
+)
+"""The rules under which something that gates has no answer. A warning of one leaves the run undecided; a note lets it pass."""
 
 
-def headline(compared: Compared, findings: tuple[Finding, ...], *, passed: bool, nothing_measured: bool) -> str:
-    """What happened, in one sentence: what failed and by how much, or what was found to be in order."""
+def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
+    """What happened, in one sentence: what failed and by how much, what is open, or what was found to be in order."""
     if nothing_measured:
         planned = sum(case.head_status is not None for case in compared.cases)
         return f"Failed: none of {count_of(planned, 'planned case')} could be measured."
-    if passed:
-        return f"Passed: {_passed(compared, findings)}."
-    failing = [finding for finding in findings if finding.severity is Severity.FAIL]
-    return f"Failed: {'; '.join(_failed(compared, failing))}."
+    match verdict:
+        case RunVerdict.PASSED:
+            return f"Passed: {_passed(compared, findings)}."
+        case RunVerdict.UNDECIDED:
+            return f"Not decided: {'; '.join(_undecided(compared, _unanswered(findings)))}."
+        case RunVerdict.FAILED:
+            failing = [finding for finding in findings if finding.severity is Severity.FAIL]
+            return f"Failed: {'; '.join(_wrong(compared, failing))}."
 
 
-def _failed(compared: Compared, failing: list[Finding]) -> Iterator[str]:
-    """What is wrong with the run as a whole, then with its worst case, then how many more cases fail."""
+def _unanswered(findings: tuple[Finding, ...]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.WARN and finding.rule in UNANSWERED]
+
+
+def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
+    """What may be worse, what else has no answer, then how many metrics are open and what they would take."""
+    of_metrics = {Rule.POSSIBLE, Rule.UNDECIDED, Rule.INCONCLUSIVE}
+    if possible := [finding for finding in unanswered if finding.rule is Rule.POSSIBLE]:
+        yield _possible(possible, compared.cases)
+    yield from _wrong(compared, [finding for finding in unanswered if finding.rule not in of_metrics])
+    if any(finding.rule in of_metrics for finding in unanswered):
+        yield undecided(compared.cases, compared.mode)
+
+
+def _wrong(compared: Compared, failing: list[Finding]) -> Iterator[str]:
+    """What is wrong with the run as a whole, then with its worst case, then how many more cases are like it."""
     of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in failing if finding.case is None))
     yield from _fewer(of_run, "failure of the run")
     names = list(dict.fromkeys(finding.case for finding in failing if finding.case is not None))
     if names:
         case = next(case for case in compared.cases if case.id == names[0])
         clauses = list(dict.fromkeys(_clauses(case, [finding for finding in failing if finding.case == case.id])))
-        yield f"{_short(case.id)}: {', '.join(_fewer(clauses, 'finding'))}"
-    if len(names) > 1:
+        yield f"{short(case.id)}: {', '.join(_fewer(clauses, 'finding'))}"
+    if len(names) > 1 and failing[0].severity is Severity.FAIL:
         yield f"{count_of(len(names) - 1, 'more case')} fail{'s' if len(names) == 2 else ''}"  # noqa: PLR2004 - one more
+    elif len(names) > 1:
+        yield f"{count_of(len(names) - 1, 'more case')} without an answer"
 
 
 def _fewer(clauses: list[str], noun: str) -> list[str]:
@@ -104,21 +146,17 @@ def _effect(pair: Pair) -> str:
     return f"{pair.title or pair.metric} {effect} ({pair.arm})"
 
 
-def _short(case_id: str) -> str:
-    """The id without its parameters: they are in the table below the headline."""
-    return case_id.partition("[")[0]
-
-
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     count = sum(measured(case) for case in compared.cases if case.head_status is Status.OK)
     clauses = [f"{count_of(count, 'case')} measured, {_movement(compared)}"]
     verdicts = [finding.verdict for case in compared.cases for finding in case.parity]
     if verdicts and all(verdict.holds for verdict in verdicts):
-        clauses.append("loss parity holds")
+        clauses.append("loss parity holds between arms")
     elif verdicts:
         clauses.append("loss parity does not hold everywhere, which the policy lets pass")
-    if possible := [finding for finding in findings if finding.rule is Rule.POSSIBLE and finding.severity is Severity.WARN]:
-        clauses.append(_possible(possible, compared.cases))
+    learned = [case.learning.verdict for case in compared.cases if case.learning is not None]
+    if learned and all(verdict.holds for verdict in learned):
+        clauses.append("head learns what base learns")
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
         clauses.append(count_of(warnings, "warning"))
@@ -131,47 +169,46 @@ def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str
     found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
     case, pair = max(found, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{_short(case.id)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
+    return f"{short(case.id)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
 
 
 def _movement(compared: Compared) -> str:
     """What became of the metrics that gate. That nothing regressed is said of those only that were decided."""
-    verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
     if compared.base is None:
         return "no baseline to compare with"
+    verdicts = [pair.verdict for case in compared.cases for pair in case.pairs if not pair.detail]
     worse, improved = sum(verdict.worse for verdict in verdicts), verdicts.count(Verdict.IMPROVED)
-    unclear = verdicts.count(Verdict.INCONCLUSIVE)
-    decided = worse + improved + verdicts.count(Verdict.UNCHANGED)
-    if not decided + unclear:
+    counted = tally(compared.cases)
+    if not counted.all:
         return "nothing compared"
     better = f"{count_of(improved, 'metric')} improved, " if improved else ""
     if worse:
         words = f"{count_of(worse, 'metric')} worse, which the policy lets pass"
-    elif decided:
-        words = "nothing regressed" if not unclear else f"nothing regressed of {count_of(decided, 'decided metric')}"
+    elif counted.decided:
+        of = f" of {count_of(counted.decided, 'decided metric')}" if counted.undecided else ""
+        words = f"nothing regressed{of}"
     else:
         words = "nothing decided"
-    return f"{better}{words}" + (f", {unclear} undecided ({_undecided(compared.cases)})" if unclear else "")
+    return f"{better}{words}" + (f", {counted.undecided} undecided ({_open_cases(compared.cases)})" if counted.undecided else "")
 
 
-def _undecided(cases: tuple[CaseComparison, ...]) -> str:
+def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
     """The cases with an undecided metric that gates, by name; of many the first few."""
     found = [case for case in cases if any(pair.verdict is Verdict.INCONCLUSIVE and not pair.detail for pair in case.pairs)]
-    names = list(dict.fromkeys(_short(case.id) for case in found))
-    more = [f"{count_of(len(names) - _MOST_NAMED, 'more case')}"] if len(names) > _MOST_NAMED else []
-    return ", ".join([*names[:_MOST_NAMED], *more])
+    return few((short(case.id) for case in found), "case")
 
 
 def judge(compared: Compared, policy: Policy) -> Judgement:
-    """Judges a comparison. It passes exactly when its exit code is 0."""
+    """Judges a comparison. Its exit code is 0 unless it failed."""
     findings = find(compared, policy)
     nothing_measured = _nothing_measured(compared.cases)
     code = _exit_code(findings, nothing_measured=nothing_measured)
-    passed = code is ExitCode.OK
+    open_or_passed = RunVerdict.UNDECIDED if _unanswered(findings) else RunVerdict.PASSED
+    verdict = open_or_passed if code is ExitCode.OK else RunVerdict.FAILED
     return Judgement(
-        passed=passed,
+        verdict=verdict,
         exit_code=int(code),
-        headline=headline(compared, findings, passed=passed, nothing_measured=nothing_measured),
+        headline=headline(compared, findings, verdict=verdict, nothing_measured=nothing_measured),
         findings=findings,
     )
 

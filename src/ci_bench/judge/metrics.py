@@ -197,6 +197,7 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
         resolvable=outcome.resolvable,
         q=outcome.q,
         possible=outcome.possible,
+        needed=outcome.needed,
         title=line.title,
     )
 

@@ -175,6 +175,15 @@ def _conclusion(answer: Answer) -> str:
             return f"; {_doubt(answer)}{_what_would_tell(answer)}"
 
 
+def _would_decide(answer: Answer, cold_launches: int) -> float | None:
+    """How many launches in all would decide what is open; `None` of what is decided, and where no number would."""
+    if answer.verdict is not Verdict.INCONCLUSIVE:
+        return None
+    if answer.interval is None:
+        return float(cold_launches) if answer.launches < cold_launches else None
+    return answer.needed if answer.needed is not None and answer.needed > answer.launches else None
+
+
 def _doubt(answer: Answer) -> str:
     return doubt(suspected=answer.verdict is Verdict.SUSPECTED, possible=answer.possible)
 
@@ -310,6 +319,7 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
             resolvable=answer.resolvable,
             q=discovery,
             possible=answer.possible,
+            needed=_would_decide(answer, turns.rule.cold_launches),
         )
 
 

@@ -198,6 +198,7 @@ class MetricVerdict:
     resolvable: float | None = None
     q: float | None = None
     possible: bool = False
+    needed: float | None = None
 
 
 def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float | None) -> MetricVerdict:

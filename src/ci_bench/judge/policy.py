@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ci_bench.judge.undecided import undecided
 from ci_bench.judge.wording import change_size, count_of, interval_text, place
 from ci_bench.records.comparison import (
     ArmSpeedup,
@@ -186,6 +187,7 @@ def measured(case: CaseComparison) -> bool:
 
 def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
     yield from _of_run(compared)
+    yield from _of_undecided(compared)
     for case in compared.cases:
         yield from _of_case(case, compared)
         for message, size in below_floors(case, policy):
@@ -231,6 +233,13 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
         yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no case of this run, so nothing was compared")
     elif any(pair.head for case in compared.cases for pair in case.pairs) and not _any_compared(compared.cases):
         yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no metric of this run, so nothing was compared")
+
+
+def _of_undecided(compared: Compared) -> Iterator[Observation]:
+    """One observation per suite, for the policy of each: what is open in it, and what it would take."""
+    for suite in dict.fromkeys(case.suite for case in compared.cases):
+        if message := undecided([case for case in compared.cases if case.suite == suite], compared.mode):
+            yield Observation(rule=Rule.UNDECIDED, message=message, suite=suite)
 
 
 def _any_compared(cases: tuple[CaseComparison, ...]) -> bool:

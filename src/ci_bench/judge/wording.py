@@ -8,6 +8,7 @@ from ci_bench.records.units import UNITS, worse_and_better
 
 _MIB = 1024**2
 _WHOLE, _PLAIN = 1.0, 1e6
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
 
 
 def percent(share: float) -> str:
@@ -33,6 +34,15 @@ def quantity(value: float, unit: Unit) -> str:
         case _:
             size, name = next(((size, name) for size, name in UNITS[unit].sizes if value >= size), UNITS[unit].sizes[-1])
             return f"{value / size:.4g} {name}"
+
+
+def duration(seconds: float) -> str:
+    """How long something takes, for people: ``40 seconds``, ``4 minutes``, ``1.5 hours``."""
+    if seconds < _MINUTE_S:
+        return count_of(max(1, round(seconds)), "second")
+    if seconds < _HOUR_S:
+        return count_of(round(seconds / _MINUTE_S), "minute")
+    return f"{seconds / _HOUR_S:.2g} hours"
 
 
 def change(speedup: float, unit: Unit, better: Better) -> str:

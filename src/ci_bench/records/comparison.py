@@ -4,14 +4,18 @@ Owns the verdicts and their reasons, findings (each under a rule, with a severit
 each training run stayed to its reference, step by step, for those who draw it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import median
 from typing import Literal
 
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import OutputsFinding
 from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Run, Source, Status, Unit
+
+BESIDE_BASE = "head beside base"
+"""What stands for an arm where head's reference training is held against base's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,14 +45,27 @@ class Finding:
     case: str | None = None
 
 
+class RunVerdict(StrEnum):
+    """The word for a run: passed only where everything that gates was decided."""
+
+    PASSED = "passed"
+    UNDECIDED = "undecided"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """What the policy makes of a comparison: worst findings first, and the exit code that follows."""
 
-    passed: bool
+    verdict: RunVerdict
     exit_code: int
     headline: str
     findings: tuple[Finding, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether the policy is met: it also is where it lets pass that something was not decided."""
+        return self.verdict is not RunVerdict.FAILED
 
 
 class Verdict(StrEnum):
@@ -146,8 +163,8 @@ class Pair:
     Times of a paired run also have: `calibrated`, whether past runs of unchanged code told how noisy they are; `noise`, the
     relative standard deviation from launch to launch that was learned so; `resolvable`, the relative change that would have
     been found nine times in ten; `q`, the false discovery rate (Benjamini-Hochberg) at which this would count as a change.
-    An undecided change for the worse is `possible` where it is beyond the threshold and two standard errors. `title` is what
-    people call the metric.
+    An undecided change for the worse is `possible` where it is beyond the threshold and two standard errors. `needed` is how
+    many launches in all would decide it; `None` where it is decided, or no number would. `title` is what people call the metric.
     """
 
     metric: str
@@ -168,6 +185,7 @@ class Pair:
     resolvable: float | None = None
     q: float | None = None
     possible: bool = False
+    needed: float | None = None
     title: str = ""
 
 
@@ -223,7 +241,8 @@ class AccuracyParity:
 class ParityFinding:
     """Loss parity of one candidate arm.
 
-    Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where parity ends).
+    Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where parity ends). `apart_first` and
+    `apart_last` are by how much, as a share of the reference's, `signal` is off at `first_step` and at the last step that counts.
     `difference` is the mean relative loss difference with its interval (statistical tier; `limit` is the margin).
     """
 
@@ -238,6 +257,8 @@ class ParityFinding:
     grad_norm_score: float | None = None
     first_step: int | None = None
     signal: str | None = None
+    apart_first: float | None = None
+    apart_last: float | None = None
     difference: float | None = None
     interval: Interval | None = None
     accuracy: AccuracyParity | None = None
@@ -250,7 +271,8 @@ class CaseComparison:
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
     `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
-    whether head's reference arm computes what base's does; `None` where neither side kept anything of it.
+    whether head's reference arm computes what base's does; `None` where neither side kept anything of it. `launch_s` is how long
+    a launch of it took, checks included; of a paired run on both sides together.
     `facts`, `arms` and `reference` are head's, and base's of a case that head lacks.
     """
 
@@ -272,6 +294,40 @@ class CaseComparison:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     arms: tuple[str, ...] = ()
     reference: str | None = None
+    launch_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tally:
+    """Of the metrics that can fail a run and that both sides have: how many were decided, how many are open.
+
+    `resolution` is the relative change that would have been found nine times in ten (the median over times that tell).
+    """
+
+    decided: int
+    undecided: int
+    resolution: float | None
+
+    @property
+    def all(self) -> int:
+        """How many there are."""
+        return self.decided + self.undecided
+
+
+def tally(cases: Iterable[CaseComparison]) -> Tally:
+    """Counts the gating metrics of these cases."""
+    verdicts, resolvable = [], []
+    for case in cases:
+        for pair in case.pairs:
+            if not pair.detail:
+                verdicts.append(pair.verdict)
+                if pair.resolvable is not None:
+                    resolvable.append(pair.resolvable)
+    return Tally(
+        decided=sum(verdict.moved or verdict is Verdict.UNCHANGED for verdict in verdicts),
+        undecided=verdicts.count(Verdict.INCONCLUSIVE),
+        resolution=median(resolvable) if resolvable else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -52,6 +52,7 @@ class Rule(StrEnum):
     METRIC_MISSING = "metric_missing"
     CASE_NEW = "case_new"
     POSSIBLE = "possible"
+    UNDECIDED = "undecided"
     INCONCLUSIVE = "inconclusive"
     INCOMPARABLE = "incomparable"
     BASELINE_MISSING = "baseline_missing"
@@ -86,6 +87,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.METRIC_MISSING: Severity.FAIL,
     Rule.CASE_NEW: Severity.NOTE,
     Rule.POSSIBLE: Severity.WARN,
+    Rule.UNDECIDED: Severity.WARN,
     Rule.INCONCLUSIVE: Severity.NOTE,
     Rule.INCOMPARABLE: Severity.FAIL,
     Rule.BASELINE_MISSING: Severity.FAIL,

@@ -16,7 +16,7 @@ from ci_bench.report.words import Mood
 
 T = TypeVar("T")
 
-ICONS = {Mood.BAD: "❌", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
+ICONS = {Mood.BAD: "❌", Mood.OPEN: "❔", Mood.UNSURE: "⚠️", Mood.NEW: "🆕", Mood.BETTER: "🚀", Mood.GOOD: "✅"}
 
 _MARKS = {Severity.FAIL: "- ❌", Severity.WARN: "- ⚠️", Severity.NOTE: "-"}
 _ID_CAP = 160

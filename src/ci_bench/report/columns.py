@@ -166,7 +166,13 @@ MAIN: Columns[Row] = (
         width=10,
     ),
     Column(
-        title="Loss parity",
+        title="Parity with base",
+        text=lambda row: words.base_parity(row.case) if row.of_reference else UNKNOWN,
+        kind=Kind.WORDS,
+        mood=lambda row: words.base_parity_mood(row.case) if row.of_reference else None,
+    ),
+    Column(
+        title="Parity of arms",
         text=lambda row: UNKNOWN if row.parity is None else words.parity(row.parity),
         kind=Kind.WORDS,
         mood=lambda row: None if row.parity is None else words.parity_mood(row.parity),
@@ -304,7 +310,7 @@ PARITY: Columns[OfParity] = (
     ),
     Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
 )
-"""Loss parity of each candidate arm."""
+"""Loss parity of head with base, and of each candidate arm with its reference."""
 
 OUTPUTS: Columns[OfOutputs] = (
     Column(

@@ -7,7 +7,7 @@ A loop that tries changes reads `decision` (what the exit code says, too) and `v
 import json
 from typing import Any
 
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Finding, Pair, Verdict
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Finding, Pair, RunVerdict, Verdict
 from ci_bench.records.config import Severity
 from ci_bench.records.results import Outcome
 
@@ -21,22 +21,27 @@ def render_decision(comparison: Comparison) -> str:
 
 
 def decision(comparison: Comparison) -> dict[str, Any]:
-    """Keep what meets the policy. Its `verdict` is the run's: failed, improved, or unchanged where nothing got better."""
+    """Keep what meets the policy. `verdict` is the run's: failed, undecided, improved, or unchanged where nothing got better."""
     judgement = comparison.judgement
-    improved = any(pair.verdict is Verdict.IMPROVED for case in comparison.cases for pair in case.pairs if not pair.detail)
-    passing = Verdict.IMPROVED if improved else Verdict.UNCHANGED
     return {
         "kind": "decision",
         "schema_version": SCHEMA_VERSION,
         "tool_version": comparison.tool_version,
-        "decision": KEEP if judgement.passed else DISCARD,
-        "verdict": str(passing if judgement.passed else Verdict.FAILED),
+        "decision": KEEP if judgement.met else DISCARD,
+        "verdict": _verdict(comparison),
         "exit_code": judgement.exit_code,
         "headline": judgement.headline,
         "baseline": None if comparison.base is None else str(comparison.mode),
         "reasons": [_reason(finding) for finding in judgement.findings if finding.severity is not Severity.NOTE],
         "cases": [_case(case, judgement.findings) for case in comparison.cases],
     }
+
+
+def _verdict(comparison: Comparison) -> str:
+    if comparison.judgement.verdict is not RunVerdict.PASSED:
+        return str(comparison.judgement.verdict)
+    improved = any(pair.verdict is Verdict.IMPROVED for case in comparison.cases for pair in case.pairs if not pair.detail)
+    return str(Verdict.IMPROVED if improved else Verdict.UNCHANGED)
 
 
 def _reason(finding: Finding) -> dict[str, Any]:

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0b62a6", "#c2500a", "#1a7f4b", "#8a4fb0", "#a8326b", "#5b6470", "#8a6a00", "#00737d")
 """The colours of the light theme (shell.css)."""
-_MOODS: Mapping[str, str] = {"bad": "#b3261e", "unsure": "#7a4b00", "new": "#0b5a8a", "better": "#116329", "good": "#5b6470"}
+_MOODS: Mapping[str, str] = {
+    "bad": "#b3261e",
+    "open": "#5a3d99",
+    "unsure": "#7a4b00",
+    "new": "#0b5a8a",
+    "better": "#116329",
+    "good": "#5b6470",
+}
 _BAD, _QUIET, _BAND = "#b3261e", "#57606a", "#8c959f"
 _DASHES = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)))
 _SIGNALS = {"loss": "loss", "grad_norm": "gradient norm"}

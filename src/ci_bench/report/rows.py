@@ -1,19 +1,20 @@
-"""The table a reviewer reads first, as values: one row per case and candidate arm, worst first.
+"""The table a reviewer reads first, as values: one row per case and arm, worst first.
 
 Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and terminal, draw these rows.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, Verdict
-from ci_bench.records.config import Severity
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, RunVerdict, Verdict
+from ci_bench.records.config import Rule, Severity
 from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome, Status
 from ci_bench.records.units import TIMES
-from ci_bench.report.words import WORST_FIRST, Mood, mood, parity_mood
+from ci_bench.report.words import WORST_FIRST, Mood, base_parity_mood, mood, parity_mood
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +37,11 @@ class Row:
     apart: bool = False
 
     @property
+    def of_reference(self) -> bool:
+        """Whether the arm is the one that is held against base's, and the others against it."""
+        return self.arm == self.case.reference
+
+    @property
     def marks(self) -> str:
         """What the word must not hide."""
         unknown = "uncalibrated" if self.time and self.time.calibrated is False else ""
@@ -44,9 +50,10 @@ class Row:
 
 
 def outcome_mood(comparison: Comparison) -> Mood:
-    """How the run as a whole ended: a pass with warnings is not quite good."""
-    if not comparison.judgement.passed:
-        return Mood.BAD
+    """How the run as a whole ended: a pass with warnings is not quite good, and no pass where something is undecided."""
+    verdict = comparison.judgement.verdict
+    if verdict is not RunVerdict.PASSED:
+        return Mood.BAD if verdict is RunVerdict.FAILED else Mood.OPEN
     warned = any(finding.severity is not Severity.NOTE for finding in comparison.judgement.findings)
     return Mood.UNSURE if warned else Mood.GOOD
 
@@ -63,11 +70,33 @@ def worst_pairs(comparison: Comparison) -> list[tuple[CaseComparison, Pair]]:
 
 
 def main_rows(comparison: Comparison) -> tuple[Row, ...]:
-    """One row per case and candidate arm, worst first. A reference arm has a row where its own figures changed."""
+    """One row per case and arm, those of a case together, worst first."""
     shifted = {shift.suite for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED}
     shown = labels(comparison)
-    rows = [_row(case, arm, shown[case.id], apart=case.suite in shifted) for case in comparison.cases for arm in _arms(case)]
-    return tuple(sorted(rows, key=_row_badness))
+    failing = _failing(comparison)
+    rows = [
+        row
+        for case in comparison.cases
+        for row in _marked([_row(case, arm, shown[case.id], apart=case.suite in shifted) for arm in _arms(case)], failing)
+    ]
+    by_case: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=_row_badness):
+        by_case.setdefault(row.case.id, []).append(row)
+    return tuple(chain.from_iterable(by_case.values()))
+
+
+def _failing(comparison: Comparison) -> dict[str, Rule]:
+    """The cases that fail the run, each with the rule of its first finding."""
+    failing = [found for found in comparison.judgement.findings if found.severity is Severity.FAIL]
+    return {found.case: found.rule for found in reversed(failing) if found.case is not None}
+
+
+def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
+    """The rows of a case, the first of them red where the case fails and none of them shows why."""
+    rule = failing.get(rows[0].case.id)
+    if rule is None or any(row.mood is Mood.BAD for row in rows):
+        return rows
+    return [replace(rows[0], mood=Mood.BAD, word=rule.replace("_", " ")), *rows[1:]]
 
 
 def labels(comparison: Comparison) -> dict[str, str]:
@@ -133,12 +162,9 @@ def _row(case: CaseComparison, arm: str | None, label: str, *, apart: bool) -> R
 
 
 def _arms(case: CaseComparison) -> list[str | None]:
-    """The candidate arms in their order, and a reference arm that got better or worse."""
-    references = {case.reference, *(found.reference for found in case.speedups)}
-    moved = {pair.arm for pair in case.pairs if pair.verdict.moved and not pair.detail}
+    """All arms, the reference first."""
     seen = dict.fromkeys([*(pair.arm for pair in case.pairs), *(finding.arm for finding in case.parity)])
-    arms: list[str | None] = [arm for arm in seen if arm not in references or arm in moved]
-    return arms or [next(iter(seen), None)]
+    return sorted(seen, key=lambda arm: arm != case.reference) or [None]
 
 
 def _time(pairs: list[Pair]) -> Pair | None:
@@ -162,21 +188,33 @@ def _verdict(case: CaseComparison, arm: str | None, pairs: list[Pair], parity: P
         return Mood.BAD, str(case.head_status).replace("_", " ")
     if mood(verdict) is Mood.BAD:
         return Mood.BAD, str(verdict)
-    if parity is not None and parity_mood(parity) is Mood.BAD:
-        return Mood.BAD, "parity broken" if not parity.verdict.holds else "accuracy broken"
-    if wrong := _wrong(case, arm):
+    if wrong := _wrong(case, arm, parity):
         return Mood.BAD, wrong
-    if parity is not None and parity_mood(parity) is Mood.UNSURE and mood(verdict) is not Mood.UNSURE:
-        return Mood.UNSURE, "too few steps" if parity.verdict is Parity.INSUFFICIENT_DATA else "parity unclear"
-    return mood(verdict), str(verdict)
+    if mood(verdict) in {Mood.UNSURE, Mood.OPEN}:
+        return mood(verdict), str(verdict)
+    unclear = _unclear(case, arm, parity)
+    return (Mood.UNSURE, unclear) if unclear else (mood(verdict), str(verdict))
 
 
-def _wrong(case: CaseComparison, arm: str | None) -> str:
-    """What was found wrong besides figures and learning; empty where nothing was."""
-    if case.outputs is not None and case.outputs.verdict is Sameness.CHANGED:
+def _wrong(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:
+    """What was found wrong besides figures; empty where nothing was. What differs from base is the reference arm's."""
+    if parity is not None and parity_mood(parity) is Mood.BAD:
+        return "parity broken" if not parity.verdict.holds else "accuracy broken"
+    if arm == case.reference and case.learning is not None and case.learning.verdict.broken:
+        return "learns differently"
+    if arm == case.reference and case.outputs is not None and case.outputs.verdict is Sameness.CHANGED:
         return "outputs changed"
     failed = any(check.outcome is Outcome.FAIL and check.arm == arm and not check.informative for check in case.checks)
     return "check failed" if failed else ""
+
+
+def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:
+    """What of parity has no answer; empty where it has."""
+    if parity is not None and parity_mood(parity) is Mood.UNSURE:
+        return "too few steps" if parity.verdict is Parity.INSUFFICIENT_DATA else "parity unclear"
+    if arm == case.reference and base_parity_mood(case) is Mood.UNSURE:
+        return "parity with base unclear"
+    return ""
 
 
 def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:

@@ -6,7 +6,7 @@ badge has the form that shields.io reads from an endpoint: https://shields.io/ba
 
 from statistics import median
 
-from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, Pair, Pairing, Verdict
+from ci_bench.records.comparison import BaselineMode, Comparison, MeanSpeedup, Pair, Pairing, RunVerdict, Verdict, tally
 from ci_bench.records.config import Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.units import TIMES
@@ -30,6 +30,7 @@ def summary(comparison: Comparison) -> list[str]:
     if comparison.mode in _WEAKER and comparison.base is not None and not comparison.mismatches:
         lines.append(_WEAKER[comparison.mode])
     lines += _outputs(comparison)
+    lines += _decided(comparison)
     if comparison.mode is BaselineMode.PAIRED and comparison.pairing is not None:
         lines += _paired(comparison, comparison.pairing)
     return lines
@@ -47,6 +48,15 @@ def _outputs(comparison: Comparison) -> list[str]:
     cases = f"{len(held):,} case{'' if len(held) == 1 else 's'}"
     how = "to the last bit" if exact == len(held) else f"to the last bit in {exact:,} of them" if exact else "within rounding"
     return [f"Head computes what base computes in {cases}, {how}."]
+
+
+def _decided(comparison: Comparison) -> list[str]:
+    """``Decided: 9 of 12 metrics that gate; a change of 2.2 % would be found 9 times in 10 (median).``; of none, nothing."""
+    counted = tally(comparison.cases)
+    if comparison.base is None or not counted.all:
+        return []
+    found = f"; a change of {fine(counted.resolution)} would be found 9 times in 10 (median)" if counted.resolution else ""
+    return [f"Decided: {counted.decided:,} of {counted.all:,} metric{'' if counted.all == 1 else 's'} that gate{found}."]
 
 
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
@@ -73,24 +83,22 @@ def _change(mean: MeanSpeedup) -> str:
 
 
 def _noise_floor(times: list[Pair], pairing: Pairing) -> str:
-    """``Noise floor: 0.57 % from launch to launch; a change of 2.2 % would have been found (medians, up to 6 launches).``."""
+    """``Noise floor: 0.57 % from launch to launch (median, up to 6 launches).``."""
     noise = [pair.noise for pair in times if pair.noise is not None]
-    told = [pair.resolvable for pair in times if pair.resolvable is not None]
-    parts = [f"{fine(median(noise))} from launch to launch"] if noise else []
-    parts += [f"a change of {fine(median(told))} would be found 9 times in 10"] if told else []
-    if not parts:
+    if not noise:
         return ""
     launches = f"up to {pairing.launches:,} launch{'' if pairing.launches == 1 else 'es'}"
     today = f"; today {pairing.inflation:.1f} times as noisy" if (pairing.inflation or 1) >= _NOISY else ""
-    return f"Noise floor: {'; '.join(parts)} (medians, {launches}){today}."
+    return f"Noise floor: {fine(median(noise))} from launch to launch (median, {launches}){today}."
 
 
 def _uncalibrated(times: list[Pair]) -> str:
     cold = sum(pair.calibrated is False for pair in times)
-    return f"Uncalibrated: {cold:,} of {len(times):,} times have no history, and took more launches to judge." if cold else ""
+    words = f"Uncalibrated: {cold:,} of {len(times):,} times have no history, without which a verdict takes more launches."
+    return words if cold else ""
 
 
-_COLOURS = {Mood.BAD: "red", Mood.UNSURE: "yellow", Mood.GOOD: "brightgreen"}
+_COLOURS = {Mood.BAD: "red", Mood.OPEN: "blueviolet", Mood.UNSURE: "yellow", Mood.GOOD: "brightgreen"}
 
 
 def badge(comparison: Comparison) -> dict[str, str | int | bool]:
@@ -101,14 +109,17 @@ def badge(comparison: Comparison) -> dict[str, str | int | bool]:
 
 
 def _message(comparison: Comparison) -> str:
-    """``2 regressed``, where cases are why it failed; else ``failing`` or ``passing``, with what is worth knowing."""
+    """``2 regressed``, where cases are why it failed; else ``failing``, ``3 of 12 undecided`` or ``passing``."""
     findings = comparison.judgement.findings
-    if not comparison.judgement.passed:
+    if not comparison.judgement.met:
         cases = {found.case for found in findings if found.severity is Severity.FAIL and found.case is not None}
         regressed = [case for case in comparison.cases if case.id in cases and case.verdict is Verdict.REGRESSED]
         if len(regressed) == len(cases) > 0:
             return f"{len(regressed):,} regressed"
         return f"{len(cases):,} failing" if cases else "failing"
+    if comparison.judgement.verdict is RunVerdict.UNDECIDED:
+        counted = tally(comparison.cases)
+        return f"{counted.undecided:,} of {counted.all:,} undecided" if counted.undecided else "undecided"
     warned = sum(found.severity is Severity.WARN for found in findings)
     improved = sum(case.verdict is Verdict.IMPROVED for case in comparison.cases)
     if warned:

@@ -4,6 +4,8 @@ Owns the layout at 80 columns. Where the console is no terminal, rich leaves out
 Names and reasons go through `clean`, so that a document cannot send sequences to the terminal.
 """
 
+from itertools import groupby
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -23,8 +25,15 @@ from ci_bench.report.words import (
     trainings,
 )
 
-_MARKS = {Mood.BAD: "✘", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
-_STYLES = {Mood.BAD: "bold red", Mood.UNSURE: "yellow", Mood.NEW: "cyan", Mood.BETTER: "green", Mood.GOOD: "green"}
+_MARKS = {Mood.BAD: "✘", Mood.OPEN: "?", Mood.UNSURE: "!", Mood.NEW: "+", Mood.BETTER: "▲", Mood.GOOD: "✔"}
+_STYLES = {
+    Mood.BAD: "bold red",
+    Mood.OPEN: "magenta",
+    Mood.UNSURE: "yellow",
+    Mood.NEW: "cyan",
+    Mood.BETTER: "green",
+    Mood.GOOD: "green",
+}
 _SEVERITY_MOODS = {Severity.FAIL: Mood.BAD, Severity.WARN: Mood.UNSURE}
 _COLUMNS = tuple(column for column in MAIN if column.width)
 _SHOWN_CASES = 30
@@ -55,9 +64,7 @@ def _print_mismatches(comparison: Comparison, console: Console) -> None:
 
 def _print_cases(comparison: Comparison, console: Console) -> None:
     """Each case is a line and a table under it; the columns of all tables stand below one another."""
-    grouped: dict[str, list[Row]] = {}
-    for row in main_rows(comparison):
-        grouped.setdefault(row.case.id, []).append(row)
+    grouped = {case: list(rows) for case, rows in groupby(main_rows(comparison), key=lambda row: row.case.id)}
     for rows in list(grouped.values())[:_SHOWN_CASES]:
         console.print()
         console.print(_heading(rows))
@@ -135,7 +142,7 @@ def _print_next_step(comparison: Comparison, console: Console) -> None:
         advice = "Measure the base branch with the same configuration, and give its results document as the baseline."
         console.print(Padding(Text(advice), (0, 0, 0, 2), expand=False))
     worst = _worst_reproducible(comparison)
-    if not comparison.judgement.passed and worst is not None:
+    if not comparison.judgement.met and worst is not None:
         _print_title("Run the worst case again", console)
         console.print(Text(f"  {clean(worst.reproduce or '', cap=2000)}"), soft_wrap=True)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 
-from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Interval, Pair, Parity, ParityFinding, Tier, Verdict
+from ci_bench.records.comparison import BESIDE_BASE, ArmSpeedup, CaseComparison, Interval, Pair, Parity, ParityFinding, Verdict
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import Check, Outcome, Unit
 from ci_bench.records.units import UNITS
@@ -20,9 +20,10 @@ class Mood(IntEnum):
 
     BAD = 0
     UNSURE = 1
-    NEW = 2
-    BETTER = 3
-    GOOD = 4
+    OPEN = 2
+    NEW = 3
+    BETTER = 4
+    GOOD = 5
 
 
 _MOODS = {
@@ -30,9 +31,9 @@ _MOODS = {
     Verdict.REGRESSED: Mood.BAD,
     Verdict.SUSPECTED: Mood.BAD,
     Verdict.REMOVED: Mood.UNSURE,
-    Verdict.INCOMPARABLE: Mood.UNSURE,
-    Verdict.INCONCLUSIVE: Mood.UNSURE,
-    Verdict.SKIPPED: Mood.UNSURE,
+    Verdict.INCOMPARABLE: Mood.OPEN,
+    Verdict.INCONCLUSIVE: Mood.OPEN,
+    Verdict.SKIPPED: Mood.OPEN,
     Verdict.NEW: Mood.NEW,
     Verdict.IMPROVED: Mood.BETTER,
     Verdict.UNCHANGED: Mood.GOOD,
@@ -168,11 +169,22 @@ def parity(finding: ParityFinding) -> str:
 
 
 def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:
-    """What is shown on loss parity: each candidate arm, and head beside base where whole trainings over seeds compared them."""
-    learning = case.learning
-    if learning is None or learning.tier is not Tier.STATISTICAL:
-        return case.parity
-    return (*case.parity, replace(learning, arm=f"{learning.arm}, head beside base"))
+    """What is shown on loss parity: head beside base first, then each candidate arm beside its reference."""
+    return case.parity if case.learning is None else (replace(case.learning, arm=BESIDE_BASE), *case.parity)
+
+
+def base_parity(case: CaseComparison) -> str:
+    """Whether head learns and computes what base does: ``bitwise``, ``different math from step 0 (0.01 %)``."""
+    if case.learning is not None:
+        off = case.learning.apart_first
+        return parity(case.learning) + ("" if off is None else f" ({fine(abs(off))} off)")
+    return UNKNOWN if case.outputs is None else outputs(case.outputs)
+
+
+def base_parity_mood(case: CaseComparison) -> Mood | None:
+    """How good or bad that is; `None` where neither was compared."""
+    moods = [parity_mood(case.learning)] if case.learning else []
+    return min([*moods, *([outputs_mood(case.outputs)] if case.outputs else [])], default=None)
 
 
 def distance(finding: ParityFinding) -> str:

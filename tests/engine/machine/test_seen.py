@@ -52,7 +52,7 @@ def clocked(hz):
 def test_a_clock_that_fell_is_shown_and_fails_nothing():
     comparison = judged(results(clocked(1.2e9)), base=results(clocked(1.8e9)), mode=BaselineMode.FILE)
     comment = render_comment(comparison, marker="m").replace(NO_BREAK_SPACE, " ")
-    assert comparison.judgement.passed
+    assert comparison.judgement.met
     assert "| GPU clock | 1.80 GHz | 1.20 GHz |" in comment
 
 
@@ -60,11 +60,11 @@ def test_a_clock_that_fell_is_shown_and_fails_nothing():
 def test_a_side_whose_clock_was_not_seen_misses_nothing(without):
     plain, whole = results(result(metric(sampled(1.0)))), results(clocked(1.8e9))
     head, base = (plain, whole) if without == "head" else (whole, plain)
-    assert judged(head, base=base, mode=BaselineMode.FILE).judgement.passed
+    assert judged(head, base=base, mode=BaselineMode.FILE).judgement.met
 
 
 def test_a_candidate_whose_clock_was_not_seen_owes_none():
     row = clocked(1.8e9)
     arms = ("eager", "jit")
     both = result(*row.metrics, metric(sampled(1.0), arm="jit"), arms=arms)
-    assert judged(results(both), base=results(both), mode=BaselineMode.FILE).judgement.passed
+    assert judged(results(both), base=results(both), mode=BaselineMode.FILE).judgement.met

@@ -39,8 +39,18 @@ def title(judged: Judged) -> str:
         return clean(_headline(judged.machines[0]), cap=250)
     failed = [machine for machine in judged.machines if machine.exit_code]
     if not failed:
-        return f"Passed on all {len(judged.machines)} machines."
+        return _of_several(judged)
     return clean(f"Failed on {len(failed)} of {len(judged.machines)} machines: {_headline(failed[0])}", cap=250)
+
+
+def _of_several(judged: Judged) -> str:
+    from ci_bench.records.comparison import RunVerdict
+    from ci_bench.report.text import clean
+
+    found = [one for one in judged.machines if one.comparison and one.comparison.judgement.verdict is RunVerdict.UNDECIDED]
+    if not found:
+        return f"Passed on all {len(judged.machines)} machines."
+    return clean(f"Not decided on {len(found)} of {len(judged.machines)} machines: {_headline(found[0])}", cap=250)
 
 
 def comment(judged: Judged, *, marker: str | None = None) -> str:
@@ -75,7 +85,7 @@ def changed(judged: Judged) -> bool:
 
     return any(
         machine.comparison is None
-        or not machine.comparison.judgement.passed
+        or not machine.comparison.judgement.met
         or any(finding.severity is not Severity.NOTE for finding in machine.comparison.judgement.findings)
         or any(pair.verdict.moved for case in machine.comparison.cases for pair in case.pairs)
         for machine in judged.machines
@@ -145,7 +155,12 @@ def _fault(machine: JudgedMachine) -> str:
 
 
 def _icon(judged: Judged) -> str:
-    return "❌" if judged.exit_code else "✅"
+    from ci_bench.records.comparison import RunVerdict
+    from ci_bench.report.cells import ICONS
+    from ci_bench.report.words import Mood
+
+    moods = {RunVerdict.FAILED: Mood.BAD, RunVerdict.UNDECIDED: Mood.OPEN, RunVerdict.PASSED: Mood.GOOD}
+    return ICONS[moods[judged.verdict]]
 
 
 def _plain(text: str) -> str:

@@ -24,7 +24,7 @@ from ci_bench.errors import BadDocument, CiBenchError, ExitCode, MeasuringFailed
 if TYPE_CHECKING:
     from ci_bench.commands.trusted.expecting import Expecting
     from ci_bench.pipeline import Baseline
-    from ci_bench.records.comparison import Comparison
+    from ci_bench.records.comparison import Comparison, RunVerdict
     from ci_bench.records.results import Results
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,16 @@ class Judged:
         codes = [machine.exit_code for machine in self.machines]
         verdicts = [code for code in codes if code != ExitCode.GITHUB]
         return max(verdicts, default=0) or max(codes, default=int(ExitCode.MEASURING_FAILED))
+
+    @property
+    def verdict(self) -> "RunVerdict":
+        """The worst of any machine: one that could not be judged fails."""
+        from ci_bench.records.comparison import RunVerdict
+
+        found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
+        if self.exit_code or RunVerdict.FAILED in found:
+            return RunVerdict.FAILED
+        return RunVerdict.UNDECIDED if RunVerdict.UNDECIDED in found else RunVerdict.PASSED
 
     @property
     def speaks(self) -> bool:

@@ -17,6 +17,7 @@ from ci_bench.commands.trusted import comment_text
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
 from ci_bench.commands.trusted.machine_results import RESULTS
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
+from ci_bench.records.comparison import RunVerdict
 from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgemen
 
 
 def strictest(judgements: "Sequence[Judgement]") -> Judged:
-    """What the commit's check says: all its pull requests share it, so that the first one that fails decides."""
-    return max(judgements, key=lambda one: one.judged.exit_code != 0).judged
+    """What the commit's check says: all its pull requests share it, so that the first of the worst verdict decides."""
+    return max(judgements, key=lambda one: list(RunVerdict).index(one.judged.verdict)).judged
 
 
 def _judge(publishing: "PublishContext") -> Judged:
@@ -281,13 +282,14 @@ def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
 def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
     from ci_bench.github.checks import Check, Conclusion
 
-    passed = Conclusion.SUCCESS if judged.compared else Conclusion.NEUTRAL
+    decided = judged.compared and judged.verdict is RunVerdict.PASSED
+    met = Conclusion.SUCCESS if decided else Conclusion.NEUTRAL
     return Check(
         name=settings.check_name,
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
-        conclusion=Conclusion.FAILURE if judged.exit_code else passed,
+        conclusion=Conclusion.FAILURE if judged.exit_code else met,
         title=comment_text.title(judged),
         summary=comment_text.comment(judged),
         annotations=comment_text.annotations(judged, settings.config_path),
@@ -306,8 +308,9 @@ def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publ
     check, comment = outcomes[0], outcomes[min(1, len(outcomes) - 1)]
     urls = {"check_url": check.url or "", "comment_url": comment.url or ""}
     counted = {word: str(number) for word, number in comment_text.counts(judged).items()}
-    verdict = "failed" if judged.exit_code else "passed"
-    _append_outputs(settings, {"verdict": verdict, "exit_code": str(code), "report": str(settings.output), **counted, **urls})
+    _append_outputs(
+        settings, {"verdict": str(judged.verdict), "exit_code": str(code), "report": str(settings.output), **counted, **urls}
+    )
 
 
 def _append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:

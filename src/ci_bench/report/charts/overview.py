@@ -6,7 +6,7 @@ Training runs lie above each other, with the noise envelope that parity is judge
 import math
 from collections.abc import Iterable
 
-from ci_bench.records.comparison import CaseComparison, Closeness, Comparison, Pair, ParityFinding, Verdict
+from ci_bench.records.comparison import BESIDE_BASE, CaseComparison, Closeness, Comparison, Pair, ParityFinding, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import ParityEvidence, Role, SideName, Trace, Unit
 from ci_bench.report.charts.samples import Sides, rows_of, sample_charts
@@ -47,7 +47,7 @@ def curve_charts(
     for seed in seeds:
         runs = [(_label(trace, "head" if base else None), trace) for trace in _runs(head, seed)]
         runs += [(_label(trace, "base"), trace) for trace in _runs(base, seed) if not _told(trace, runs)]
-        own = [one for one in closeness if one.seed == seed]
+        own = [one for one in closeness if one.seed == seed and one.arm != BESIDE_BASE]
         charts += [_chart(signal, seed, runs, own, first=_first_step(found, signal), most=most) for signal in _SIGNALS]
     return tuple(charts)
 

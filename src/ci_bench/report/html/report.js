@@ -3,7 +3,7 @@
    text nodes, attributes and options, never markup. */
 (() => {
   const colour = (number) => `var(--c${number % 8})`;
-  const moods = { bad: "var(--bad)", unsure: "var(--unsure)", new: "var(--new)", better: "var(--good)", good: "var(--c5)" };
+  const moods = { bad: "var(--bad)", open: "var(--open)", unsure: "var(--unsure)", new: "var(--new)", better: "var(--good)", good: "var(--c5)" };
   const dashes = [null, "7 3", "2 3", "9 3 2 3"];
   const thin = { stroke: "currentColor", strokeOpacity: 0.12 };
   const figures = (value) => (value === null || value === undefined ? "unknown" : String(Number(value.toPrecision(4))));
@@ -163,7 +163,7 @@
         Plot.ruleY(rows, { y: "index", x1: "low", x2: "high", stroke: (row) => moods[row.mood], strokeWidth: 2.5, className: "interval" }),
         Plot.dot(rows, { y: "index", x: "change", r: 4.5, fill: (row) => moods[row.mood], symbol: (row) => row.mood, className: "change", tip: true, title: (row) => `${row.label}\n${row.verdict}: ${figures(row.change)} % (${figures(row.low)} to ${figures(row.high)} %)` }),
       ],
-      symbol: { domain: ["bad", "unsure", "better", "good", "new"], range: ["circle", "triangle", "diamond2", "square", "star"] },
+      symbol: { domain: ["bad", "open", "unsure", "better", "good", "new"], range: ["circle", "triangle", "wye", "diamond2", "square", "star"] },
     });
     const note = `A dot is the judged change, a bar its interval, a grey stroke the least change that counts. Circle: regressed, triangle: open, diamond: improved, square: unchanged.${chart.left_out ? ` ${chart.left_out} more are not drawn.` : ""}`;
     const label = rows.slice(0, 10).map((row) => `${row.label}: ${row.verdict}, ${figures(row.change)} %, ${figures(row.low)} to ${figures(row.high)} %`).join("; ");

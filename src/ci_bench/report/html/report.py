@@ -25,7 +25,7 @@ from ci_bench.report.words import Mood
 NOTHING = Material()
 _OPEN_AT_FIRST = 3
 _SEVERITIES = {Severity.FAIL: ("fails the run", "bad"), Severity.WARN: ("warning", "unsure"), Severity.NOTE: ("note", "new")}
-_OUTCOMES = {Mood.BAD: "Failed", Mood.UNSURE: "Passed with warnings", Mood.GOOD: "Passed"}
+_OUTCOMES = {Mood.BAD: "Failed", Mood.OPEN: "Not decided", Mood.UNSURE: "Passed with warnings", Mood.GOOD: "Passed"}
 _MODES = {
     BaselineMode.PAIRED: "base and head measured in turns, in one run",
     BaselineMode.FILE: "head against an earlier run",
@@ -67,7 +67,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
 def _verdict(comparison: Comparison) -> Html:
     mood = outcome_mood(comparison)
     judgement = comparison.judgement
-    policy = "The policy is met" if judgement.passed else "The policy is not met"
+    policy = "The policy is met" if judgement.met else "The policy is not met"
     counted = {severity: sum(found.severity is severity for found in judgement.findings) for severity in _SEVERITIES}
     tally = ", ".join(f"{number:,} {_plural(severity, number)}" for severity, number in counted.items() if number)
     return tag(

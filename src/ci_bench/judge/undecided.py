@@ -1,0 +1,76 @@
+"""What of a comparison is open, and what it would take to decide it: which metrics, how many launches, how long.
+
+Only metrics that can fail a run count. A pair says how many launches in all would decide it (`Pair.needed`); a launch lasts as
+long as those of this run did, checks included, so that a time is what it takes at most.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from ci_bench.judge.wording import count_of, duration
+from ci_bench.records.comparison import BaselineMode, CaseComparison, Pair, Verdict, tally
+from ci_bench.records.results import Status
+
+_MOST_NAMED = 3
+_IN_TURNS = "measure base and head in turns (baseline: paired), or more launches of both"
+
+
+def open_pairs(case: CaseComparison) -> list[Pair]:
+    """The metrics of a case that gate and could not be decided; none of a case that was not measured to its end."""
+    return [pair for pair in case.pairs if _is_open(pair)] if case.head_status is Status.OK else []
+
+
+def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
+    """``3 of 12 metrics undecided (mlp, lstm): about 6 more launches would decide them, at most 4 minutes``; else empty."""
+    found = [(case, pairs) for case in cases if (pairs := open_pairs(case))]
+    if not found:
+        return ""
+    number = sum(len(pairs) for _, pairs in found)
+    counted = f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({_named([case.id for case, _ in found])})"
+    return f"{counted}: {'; '.join(_what_it_takes(found) if mode is BaselineMode.PAIRED else [_IN_TURNS])}"
+
+
+def short(case_id: str) -> str:
+    """An id without its parameters, which the table below a headline has."""
+    return case_id.partition("[")[0]
+
+
+def few(names: Iterable[str], noun: str) -> str:
+    """The first names, and how many more there are."""
+    every = list(dict.fromkeys(names))
+    more = [count_of(len(every) - _MOST_NAMED, f"more {noun}")] if len(every) > _MOST_NAMED else []
+    return ", ".join([*every[:_MOST_NAMED], *more])
+
+
+def _named(ids: Iterable[str]) -> str:
+    return few(map(short, ids), "case")
+
+
+def _is_open(pair: Pair) -> bool:
+    return pair.verdict is Verdict.INCONCLUSIVE and not pair.detail
+
+
+def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]]) -> Iterator[str]:
+    """What more launches decide, and how long they take; then how much they do not."""
+    counted = [(case, more) for case, pairs in found if (more := _more_launches(pairs))]
+    if counted:
+        times = [more * case.launch_s for case, more in counted if case.launch_s is not None]
+        at_most = f", at most {duration(sum(times))}" if len(times) == len(counted) else ""
+        most = max(more for _, more in counted)
+        helped = sum(pair.needed is not None for case, pairs in found for pair in pairs)
+        them = "them" if helped == sum(len(pairs) for _, pairs in found) else f"{helped:,} of them"
+        yield f"about {count_of(most, 'more launch')} would decide {them}{at_most}"
+    hopeless = sum(pair.needed is None for _, pairs in found for pair in pairs)
+    if hopeless:
+        number = f"{hopeless:,} of them " if counted else ""
+        yield f"more launches would not decide {number or 'them '}here: too noisy, or too close to the threshold"
+
+
+def _more_launches(pairs: Iterable[Pair]) -> int:
+    """How many launches more than there were it takes, for all open pairs of a case that any number decides."""
+    known = [pair.needed - _launches(pair) for pair in pairs if pair.needed is not None]
+    return max(0, math.ceil(max(known, default=0)))
+
+
+def _launches(pair: Pair) -> int:
+    return min((side.launches for side in (pair.base, pair.head) if side), default=0)
