@@ -32,8 +32,9 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
     reason = f"{wording.quantity(before, Unit.COUNT)} to {shown}"
     if max(before, after) <= min(before, after) * (1 + threshold):
         reason = f"{shown} on both sides" if before == after else f"{reason}, within the threshold"
-        return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup)
-    return MetricVerdict(verdict=_direction(before, after, head.better), reason=reason, speedup=speedup)
+        return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup, estimates=(before, after))
+    verdict = _direction(before, after, head.better)
+    return MetricVerdict(verdict=verdict, reason=reason, speedup=speedup, estimates=(before, after))
 
 
 def by_memory(base: Metric, head: Metric, threshold: float, *, gating: int = 0) -> MetricVerdict:
@@ -186,8 +187,8 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
         verdict=outcome.verdict,
         reason=outcome.reason,
         threshold=max(0.0, line.threshold),
-        base=_summary(line.base, known),
-        head=_summary(line.head, known),
+        base=_summary(line.base, known, outcome.estimates and outcome.estimates[0]),
+        head=_summary(line.head, known, outcome.estimates and outcome.estimates[1]),
         speedup=outcome.speedup,
         interval=outcome.interval,
         items=metric.items,
@@ -202,6 +203,7 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
     )
 
 
-def _summary(metrics: tuple[Metric, ...], known: Known) -> Summary | None:
+def _summary(metrics: tuple[Metric, ...], known: Known, estimate: float | None) -> Summary | None:
     """The summary of a side that has its metric once."""
-    return known[id(metrics[0].launches)].summary if len(metrics) == 1 else None
+    found = known[id(metrics[0].launches)].summary if len(metrics) == 1 else None
+    return found if found is None or estimate is None else replace(found, estimate=estimate)

@@ -44,11 +44,13 @@ class _Group:
 class Figures:
     """What the launches of each metric showed, both [metrics, launches]; NaN where a side has no such launch.
 
-    `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value.
+    `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value. `base` is
+    the logarithm of base's trimmed mean.
     """
 
     d: Floats
     within: Floats
+    base: Floats
 
     @property
     def in_turns(self) -> Truths:
@@ -75,17 +77,18 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
                     group.base.append(one)
                     group.head.append(two)
     columns = _columns({number for group in groups.values() for number in group.numbers}, most)
-    d, within = (np.full((len(pairs), most), np.nan) for _ in range(2))
+    d, within, level = (np.full((len(pairs), most), np.nan) for _ in range(3))
     for (base_size, head_size, per_block), group in groups.items():
         step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
         for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
             rows, place = np.array(group.rows[part]), np.array([columns[number] for number in group.numbers[part]])
             kept = place < most
-            ratio, spread = _ratio_and_spread(group.base[part], group.head[part], per_block)
+            ratio, spread, base_level = _launches_of(group.base[part], group.head[part], per_block)
             d[rows[kept], place[kept]], within[rows[kept], place[kept]] = ratio[kept], spread[kept]
+            level[rows[kept], place[kept]] = base_level[kept]
     worse_is_lower = np.array([head.better is Better.HIGHER for _, head in pairs], dtype=np.bool_)
     d[worse_is_lower] *= -1
-    return Figures(d=d, within=within)
+    return Figures(d=d, within=within, base=level)
 
 
 def _columns(numbers: set[int], most: int) -> dict[int, int]:
@@ -93,10 +96,11 @@ def _columns(numbers: set[int], most: int) -> dict[int, int]:
     return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers))}
 
 
-def _ratio_and_spread(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats]:
+def _launches_of(base: list[Values], head: list[Values], per_block: int) -> tuple[Floats, Floats, Floats]:
+    """Of each launch: log-ratio, spread inside it (NaN without blocks), and base's level."""
     sides = _logs(base), _logs(head)
-    unknown = np.full(len(base), np.nan)
-    return noise.launch_ratio(*sides), noise.within_spread(*sides, per_block=per_block) if per_block else unknown
+    spread = noise.within_spread(*sides, per_block=per_block) if per_block else np.full(len(base), np.nan)
+    return noise.launch_ratio(*sides), spread, noise.trimmed_mean(sides[0])
 
 
 def _logs(rows: list[Values]) -> Floats:
@@ -308,7 +312,8 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
     )
     noise = _shares(np.where(turns.measured, turns.learned.spread, np.nan))
     q = _known(aggregates.false_discovery(aggregates.p_values(ruling)))
-    for line, answer, spread, discovery in zip(turns.lines, answers, noise, q, strict=True):
+    estimates = _estimates(turns, ruling)
+    for line, answer, spread, discovery, sides in zip(turns.lines, answers, noise, q, estimates, strict=True):
         yield MetricVerdict(
             verdict=answer.verdict,
             reason=reason(answer, line.metric.unit, line.metric.better, turns.rule.cold_launches),
@@ -320,7 +325,20 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
             q=discovery,
             possible=answer.possible,
             needed=_would_decide(answer, turns.rule.cold_launches),
+            estimates=sides,
         )
+
+
+def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | None]:
+    """Base's and head's figure over the launches that were judged: they stand to each other as the speedup says."""
+    taken = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
+    used = taken & np.isfinite(turns.figures.d)
+    count = used.sum(axis=-1)
+    base = np.divide(np.sum(turns.figures.base, axis=-1, where=used), count, out=np.full(count.shape, np.nan), where=count > 0)
+    worse_is_lower = np.array([line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_)
+    head = base + np.where(worse_is_lower, -ruling.mean, ruling.mean)
+    for one, two in zip(_known(np.exp(base)), _known(np.exp(head)), strict=True):
+        yield None if one is None or two is None else (one, two)
 
 
 def _suspicions(turns: Turns, ruling: Ruling) -> Counts:

@@ -199,6 +199,7 @@ class MetricVerdict:
     q: float | None = None
     possible: bool = False
     needed: float | None = None
+    estimates: tuple[float, float] | None = None
 
 
 def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float | None) -> MetricVerdict:

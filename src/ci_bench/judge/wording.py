@@ -80,5 +80,5 @@ def change_size(pair: Pair) -> float:
     """How large a change is, either way, as the logarithm of its ratio; infinite where it starts or ends at zero."""
     if pair.speedup is not None:
         return abs(math.log(pair.speedup))
-    differs = pair.base is not None and pair.head is not None and pair.base.median != pair.head.median
+    differs = pair.base is not None and pair.head is not None and pair.base.figure != pair.head.figure
     return math.inf if differs else 0.0

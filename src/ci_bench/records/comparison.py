@@ -146,11 +146,21 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """One side of a pair: the median over all samples, in the metric's unit, and how many there are."""
+    """One side of a pair: the median over all samples, in the metric's unit, and how many there are.
+
+    `estimate` is what the change is of where that isn't the median: of a paired time the geometric mean over the judged launches
+    of their trimmed means, of a count the worst of any launch.
+    """
 
     median: float
     samples: int
     launches: int
+    estimate: float | None = None
+
+    @property
+    def figure(self) -> float:
+        """What is shown: base's and head's figures stand to each other as the change says."""
+        return self.median if self.estimate is None else self.estimate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

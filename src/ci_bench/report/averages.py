@@ -134,4 +134,4 @@ def _compile_cold_s(case: CaseComparison, arm: str) -> Sides:
     found = next((one for one in case.pairs if (one.metric, one.arm) == (COMPILE_COLD.name, arm)), None)
     if found is None:
         return None, None
-    return found.head.median if found.head else None, found.base.median if found.base else None
+    return found.head.figure if found.head else None, found.base.figure if found.base else None

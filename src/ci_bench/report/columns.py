@@ -98,7 +98,7 @@ def _noted(text: str) -> str:
 
 def _median(pair: Pair | None) -> float | None:
     side = (pair.head or pair.base) if pair else None
-    return side.median if side else None
+    return side.figure if side else None
 
 
 def _growth(pair: Pair | None) -> float | None:
@@ -106,7 +106,7 @@ def _growth(pair: Pair | None) -> float | None:
     if pair is None:
         return None
     if pair.unit is Unit.COUNT and pair.base and pair.head:
-        return pair.head.median - pair.base.median
+        return pair.head.figure - pair.base.figure
     return 1 / pair.speedup - 1 if pair.speedup else None
 
 
@@ -124,7 +124,7 @@ def _peak(pair: Pair | None) -> str:
     if pair is None or pair.verdict.moved:
         return _if_known(pair, words.both_sides)
     known = pair.head or pair.base
-    return quantity(known.median if known else None, pair.unit)
+    return quantity(known.figure if known else None, pair.unit)
 
 
 MAIN: Columns[Row] = (
@@ -191,9 +191,9 @@ MAIN: Columns[Row] = (
 
 def _throughput(side: Summary | None, pair: Pair) -> str:
     """What a duration of so many items comes to in a second."""
-    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.median <= 0:
+    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.figure <= 0:
         return ""
-    return rate(pair.items / side.median)
+    return rate(pair.items / side.figure)
 
 
 def _of_head(item: OfPair) -> str:
@@ -208,14 +208,14 @@ def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
     """The model's operations per second of head's step, as a share of the device's peak; `None` where any of it is not known."""
     operations, peak = (case.facts.get(name) for name in _UTILISED)
     known = isinstance(operations, int | float) and isinstance(peak, int | float) and peak > 0
-    if pair.metric != STEP_TIME.name or pair.items is None or not known or pair.head is None or pair.head.median <= 0:
+    if pair.metric != STEP_TIME.name or pair.items is None or not known or pair.head is None or pair.head.figure <= 0:
         return None
-    share = float(operations) / pair.head.median / float(peak)  # type: ignore[arg-type] # both are numbers here
+    share = float(operations) / pair.head.figure / float(peak)  # type: ignore[arg-type] # both are numbers here
     return share if share <= _MOST_OF_PEAK else None
 
 
 def _side(side: Summary | None, pair: Pair) -> str:
-    return quantity(side.median if side else None, pair.unit)
+    return quantity(side.figure if side else None, pair.unit)
 
 
 METRICS: Columns[OfPair] = (

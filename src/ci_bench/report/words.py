@@ -78,16 +78,16 @@ def check_rank(check: Check) -> tuple[bool, Mood]:
 
 def both_sides(pair: Pair) -> str:
     """``133 → 144 ms``; one figure where only one side has it."""
-    base, head = (quantity(side.median, pair.unit) if side else None for side in (pair.base, pair.head))
+    base, head = (quantity(side.figure, pair.unit) if side else None for side in (pair.base, pair.head))
     if base and head:
         return joined(base, " → ", head)
     return head or base or UNKNOWN
 
 
 def change(pair: Pair) -> str:
-    """The change of the median in words: ``8.2 % slower``. Words only where the verdict says that it changed, else ``+0.3 %``."""
+    """The change in words: ``8.2 % slower``. Words only where the verdict says that it changed, else ``+0.3 %``."""
     if pair.unit is Unit.COUNT and pair.base and pair.head:
-        return _count_change(pair.head.median - pair.base.median)
+        return _count_change(pair.head.figure - pair.base.figure)
     share = _growth(pair)
     if share is None:
         return UNKNOWN
@@ -157,7 +157,7 @@ def peak(pair: Pair | None) -> str:
     if pair.verdict.moved:
         return f"{both_sides(pair)}, {change(pair)}"
     known = pair.head or pair.base
-    return quantity(known.median if known else None, pair.unit)
+    return quantity(known.figure if known else None, pair.unit)
 
 
 def parity(finding: ParityFinding) -> str:

@@ -164,15 +164,15 @@ def dot_charts(case: CaseComparison, *, sampled: frozenset[str]) -> tuple[DotCha
 
 
 def _dot_chart(title: str, pairs: list[Pair]) -> DotChart | None:
-    medians = [side.median for pair in pairs for side in (pair.base, pair.head) if side]
+    medians = [side.figure for pair in pairs for side in (pair.base, pair.head) if side]
     if not medians:
         return None
     size, unit = axis(medians, pairs[0].unit)
     rows = tuple(
         DotRow(
             label=f"{pair.title or pair.metric} · {pair.arm}",
-            base=short(pair.base.median / size) if pair.base else None,
-            head=short(pair.head.median / size) if pair.head else None,
+            base=short(pair.base.figure / size) if pair.base else None,
+            head=short(pair.head.figure / size) if pair.head else None,
             mood=mood(pair.verdict).name.lower(),
         )
         for pair in pairs
