@@ -169,6 +169,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         facts=head.facts,
         arms=head.case.arms,
         reference=head.case.reference,
+        title=head.case.title,
     )
 
 
@@ -194,6 +195,7 @@ def _removed(base: CaseResult, pairs: tuple[Pair, ...]) -> CaseComparison:
         facts=base.facts,
         arms=base.case.arms,
         reference=base.case.reference,
+        title=base.case.title,
     )
 
 

@@ -61,7 +61,7 @@ def _failed(compared: Compared, failing: list[Finding]) -> Iterator[str]:
     if names:
         case = next(case for case in compared.cases if case.id == names[0])
         clauses = list(dict.fromkeys(_clauses(case, [finding for finding in failing if finding.case == case.id])))
-        yield f"{_short(case.id)}: {', '.join(_fewer(clauses, 'finding'))}"
+        yield f"{_short(case)}: {', '.join(_fewer(clauses, 'finding'))}"
     if len(names) > 1:
         yield f"{count_of(len(names) - 1, 'more case')} fail{'s' if len(names) == 2 else ''}"  # noqa: PLR2004 - one more
 
@@ -104,9 +104,9 @@ def _effect(pair: Pair) -> str:
     return f"{pair.title or pair.metric} {effect} ({pair.arm})"
 
 
-def _short(case_id: str) -> str:
-    """The id without its parameters: they are in the table below the headline."""
-    return case_id.partition("[")[0]
+def _short(case: CaseComparison) -> str:
+    """The title, or the id without its parameters: they are in the table below the headline."""
+    return case.title or case.id.partition("[")[0]
 
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
@@ -131,7 +131,7 @@ def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str
     found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
     case, pair = max(found, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{_short(case.id)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
+    return f"{_short(case)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
 
 
 def _movement(compared: Compared) -> str:
@@ -157,7 +157,7 @@ def _movement(compared: Compared) -> str:
 def _undecided(cases: tuple[CaseComparison, ...]) -> str:
     """The cases with an undecided metric that gates, by name; of many the first few."""
     found = [case for case in cases if any(pair.verdict is Verdict.INCONCLUSIVE and not pair.detail for pair in case.pairs)]
-    names = list(dict.fromkeys(_short(case.id) for case in found))
+    names = list(dict.fromkeys(_short(case) for case in found))
     more = [f"{count_of(len(names) - _MOST_NAMED, 'more case')}"] if len(names) > _MOST_NAMED else []
     return ", ".join([*names[:_MOST_NAMED], *more])
 

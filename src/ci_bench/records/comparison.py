@@ -251,7 +251,7 @@ class CaseComparison:
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
     `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
     whether head's reference arm computes what base's does; `None` where neither side kept anything of it.
-    `facts`, `arms` and `reference` are head's, and base's of a case that head lacks.
+    `facts`, `arms`, `reference` and `title` are head's, and base's of a case that head lacks.
     """
 
     id: str
@@ -272,6 +272,12 @@ class CaseComparison:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     arms: tuple[str, ...] = ()
     reference: str | None = None
+    title: str = ""
+
+    @property
+    def called(self) -> str:
+        """What people call the case: its title, or its id."""
+        return self.title or self.id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -73,9 +73,9 @@ def main_rows(comparison: Comparison) -> tuple[Row, ...]:
 def labels(comparison: Comparison) -> dict[str, str]:
     """The ids of the cases without those parameters that all cases of one name share: ``reviews[precision=fp32]``.
 
-    Two cases never share a label; an id that isn't of the usual form stays as it is.
+    A case that has a title goes by that. Two cases never share a label; an id that isn't of the usual form stays as it is.
     """
-    parted = {case.id: _parted(case.id) for case in comparison.cases}
+    parted = {case.id: (case.title, []) if case.title else _parted(case.id) for case in comparison.cases}
     values: dict[tuple[str, str], set[str]] = {}
     numbers: Counter[tuple[str, str]] = Counter()
     cases: Counter[str] = Counter()
