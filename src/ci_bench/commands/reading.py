@@ -39,7 +39,7 @@ def compare(settings: Comparing) -> int:
     comparison = pipeline.judge(
         head.results,
         pipeline.Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base.results),
-        policy=policy_of_files(config.policy) if foreign else config.policy,
+        policy=policy_of_files(config.policy, identity) if foreign else config.policy,
         folder=settings.output,
         calibration=noise_folder(settings).find(identity) if paired else None,
         rule=pipeline.rule_of(config.run) if paired else None,

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from ci_bench.records.config import DEFAULT_DRIFT, Policy, Rule, Severity
 
 if TYPE_CHECKING:
     from ci_bench.formats.series import Reading
-    from ci_bench.records.results import Results, Run
+    from ci_bench.records.results import Fact, Results, Run
 
 MOST_DRIFT = max(DEFAULT_DRIFT.values())
 """Of a device that no file names: how far times of unchanged code move by themselves on the one where they move most."""
@@ -140,13 +140,14 @@ def _run(contents: dict[Path, bytes]) -> "Run":
     )
 
 
-def policy_of_files(policy: Policy) -> Policy:
+def policy_of_files(policy: Policy, identity: Mapping[str, "Fact"]) -> Policy:
     """The policy for files of other tools, which wins wherever it says something itself.
 
-    Their device is unknown, and nobody takes more launches: what is possibly worse may be all that gets known, so it fails.
+    Few name their device, and nobody takes more launches: what is possibly worse may be all that gets known, so it fails.
     """
+    drift = MOST_DRIFT if policy.drift is None and identity.get("device") not in DEFAULT_DRIFT else policy.drift
     severities = {Rule.POSSIBLE: Severity.FAIL, **policy.severities}
-    return replace(policy, severities=severities, drift=MOST_DRIFT if policy.drift is None else policy.drift)
+    return replace(policy, severities=severities, drift=drift)
 
 
 def tell_limits(base: SideRead, head: SideRead) -> None:

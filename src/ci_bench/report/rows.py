@@ -91,7 +91,7 @@ def labels(comparison: Comparison) -> dict[str, str]:
         for case, (name, parameters) in parted.items()
     }
     shared = {label for label, number in Counter(found.values()).items() if number > 1}
-    return {case: case if label in shared else label for case, label in found.items()}
+    return {case: case if label in shared or label in parted else label for case, label in found.items()}
 
 
 def _parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
