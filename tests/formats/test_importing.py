@@ -1,17 +1,21 @@
 """Readings of other tools' files become results: ids that stay, titles that people know, a launch for each process."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from ci_bench.formats.importing import MOST_VALUES, case_id, import_results, is_imported
+from ci_bench.formats import catalogue
+from ci_bench.formats.importing import MOST_VALUES, case_id, import_results, is_imported, known_facts
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
 from ci_bench.records import documents
 from ci_bench.records.results import Better, Run, RunState, Status, Unit
 
+DATA = Path(__file__).parent / "data"
 IDS = json.loads(files("ci_bench").joinpath("schemas", "results.json").read_text())["$defs"]["case_id"]
 RUN = Run(
     id="imported/1", started_at="2030-01-01T00:00:00+00:00", state=RunState.COMPLETE, config_digest="imported", device="unknown"
@@ -121,3 +125,35 @@ def test_nothing_that_can_be_compared_is_an_error() -> None:
         imported(reading(series("score", (1.0,), better=None)))
     with pytest.raises(Unreadable, match="nothing can be compared"):
         imported(reading(series("a", (1.0,), derived=True)))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DATA.iterdir() if path.suffix in {".json", ".csv", ".js"}))
+def test_every_file_of_the_data_becomes_a_sound_document(tmp_path, name) -> None:
+    form = "customBiggerIsBetter" if name.endswith("custom.json") else "auto"
+    found = imported(catalogue.read(catalogue.decode((DATA / name).read_bytes()), form))
+    documents.write(found.results, tmp_path / "results.json")
+    assert documents.read_results(tmp_path / "results.json") == found.results
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "word"),
+    [
+        (1e308, "h", "no computer"),
+        (5e-324, "ns", "cannot be compared"),
+        (-1.0, "s", "cannot be compared"),
+        (0.0, "s", "cannot be"),
+    ],
+)
+def test_a_number_that_nothing_can_have_measured_fails_its_benchmark_alone(tmp_path, value, unit, word) -> None:
+    found = imported(reading(series("odd", (value,), unit=unit), series("sort", (1.0,))))
+    odd, sort = found.results.cases
+    assert (odd.status, sort.status) == (Status.FAILED, Status.OK)
+    assert odd.failure is not None
+    assert word in odd.failure.reason
+    documents.write(found.results, tmp_path / "results.json")
+    assert documents.read_results(tmp_path / "results.json") == found.results
+
+
+def test_what_a_file_says_of_its_machine_is_taken_as_far_as_it_says_something() -> None:
+    told = {"cpu": "a  cpu", "empty": "", "none": None, "count": 8, "zero": 0, "yes": True, "odd": math.nan, "list": []}
+    assert known_facts(told.items()) == {"cpu": "a cpu", "count": 8}

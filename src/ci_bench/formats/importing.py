@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ci_bench.formats.parsing import is_number
 from ci_bench.formats.series import Reading, Runs, Series, Unreadable
 from ci_bench.formats.units import interpret
 from ci_bench.records.faults import show
@@ -90,7 +91,9 @@ def metric_of(series: Series, runs: Runs, *, name: str, unit: str, better: Bette
     timed = measured.unit in TIMES
     values = [value for run in runs for value in run]
     least = min(values, default=0.0)
-    if not values or least < 0 or (timed and least == 0):
+    if not is_number(max(values, default=0.0) * measured.scale):
+        raise Unreadable(f"{series.label!r} is {max(values):g} {unit}, which no computer can measure")
+    if not values or least < 0 or (timed and least * measured.scale == 0):
         said = f"is {least:g} {unit}".rstrip() if values else "has no number"
         raise Unreadable(f"{series.label!r} {said}, which cannot be compared")
     launches = enumerate(thinned(tuple(run for run in runs if run)), start=first)
@@ -267,8 +270,10 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 
 def known_facts(facts: Iterable[tuple[str, object]]) -> dict[str, Fact]:
     """What a file tells of its machine: texts and numbers, without what it left empty."""
-    return {
-        name: value if isinstance(value, int | float) else str(value)[:200]
-        for name, value in facts
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and value not in {"", 0}
-    }
+    known: dict[str, Fact] = {}
+    for name, value in facts:
+        if isinstance(value, str) and value.strip():
+            known[name] = " ".join(value.split())[:200]
+        elif isinstance(value, int | float) and is_number(value) and value:
+            known[name] = value
+    return known
