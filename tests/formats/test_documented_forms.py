@@ -138,24 +138,5 @@ def test_what_is_planted_is_found_and_its_place_is_named(file, before, after, co
     assert complaint in str(error.value)
 
 
-def test_pytest_codspeed_takes_the_median_of_each_test_by_its_place_in_the_tree() -> None:
-    reading = load("pytest_codspeed-form.json")
-    assert shape(reading) == {
-        "tests/test_speed.py::test_html[readme]": ((1004500.0,), "ns", "lower"),
-        "tests/test_speed.py::test_sum": ((835.75,), "ns", "lower"),
-    }
-    measured = interpret("ns")
-    assert (measured.unit, 1004500.0 * measured.scale) == (Unit.SECONDS, pytest.approx(0.0010045))
-    assert (reading.tool, reading.form) == ("pytest-codspeed 4.5.0", "pytest-codspeed")
-    assert reading.machine == {"python": "3.12.8", "platform": "x86_64-pc-linux-gnu"}
-
-
-def test_pytest_codspeeds_simulation_mode_leaves_no_times() -> None:
-    raw = json.loads((DATA / "pytest_codspeed-form.json").read_text())
-    raw["instrument"] = {"type": "valgrind"}
-    with pytest.raises(Unreadable, match="codspeed-mode=walltime"):
-        catalogue.read(json.dumps(raw))
-
-
 def test_benchers_latencies_are_not_taken_for_those_of_optimum_benchmark() -> None:
     assert catalogue.read('{"sum": {"latency": {"value": 88.0}}}').form == "bmf"

@@ -5,6 +5,8 @@ mode leaves its numbers with CodSpeed, so that its file has none.
 https://github.com/CodSpeedHQ/pytest-codspeed/blob/master/src/pytest_codspeed/instruments/walltime.py
 """
 
+import posixpath
+
 from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
@@ -25,18 +27,27 @@ def read(root: Node) -> Reading:
         kind.wrong(f"{kind.text()!r} leaves no times in this file: measure with --codspeed-mode=walltime")
     creator = root.field("creator")
     version = creator.get("version")
-    name = creator.field("name").text()
+    tool = creator.field("name").text()
+    benchmarks = list(root.field("benchmarks").items())
+    names = _names([(one.get("uri") or one.field("name")).text() for one in benchmarks])
     return Reading(
-        series=tuple(_series(one) for one in root.field("benchmarks").items()),
-        tool=f"{name} {version.text()}" if version else name,
+        series=tuple(_series(name, one) for name, one in zip(names, benchmarks, strict=True)),
+        tool=f"{tool} {version.text()}" if version else tool,
         machine=_machine(root),
     )
 
 
-def _series(benchmark: Node) -> Series:
-    name = benchmark.get("uri") or benchmark.field("name")
+def _names(places: list[str]) -> list[str]:
+    """Places in the tree; outside of a git repository the tool writes whole paths, of which the folder that all share goes."""
+    if not places or not all(place.startswith("/") for place in places):
+        return places
+    folder = posixpath.commonpath([posixpath.dirname(place.partition("::")[0]) for place in places])
+    return [place.removeprefix(folder).removeprefix("/") for place in places]
+
+
+def _series(name: str, benchmark: Node) -> Series:
     median = benchmark.field("stats").field("median_ns").number()
-    return Series(benchmark=name.text(), runs=one_run(median), unit="ns", better=Better.LOWER)
+    return Series(benchmark=name, runs=one_run(median), unit="ns", better=Better.LOWER)
 
 
 def _machine(root: Node) -> dict[str, Fact]:
