@@ -127,7 +127,8 @@ CLAIMS = [
     Claim("docs/reports.md", "for a file and {} and", "ci_bench.engine.attachments:MOST_BYTES_IN_ALL", megabytes),
     Claim("docs/reports.md", "and {} files for a side", "ci_bench.engine.attachments:MOST_FILES"),
     Claim("docs/suites/command.md", "prints more than {},", "ci_bench.suites.command.process:MOST_OUTPUT_BYTES", mebibytes),
-    Claim("docs/suites/command.md", "kept up to {}, thinned", "ci_bench.suites.command.selecting:MOST_VALUES"),
+    Claim("docs/suites/command.md", "kept up to {}, thinned", "ci_bench.formats.importing:MOST_VALUES"),
+    Claim("docs/formats.md", "do between two moments, {}", "ci_bench.commands.sides:MOST_DRIFT", percent),
     Claim(JUDGING, "`inconclusive` is {} by default", f"{POLICY}:DEFAULT_SEVERITIES.inconclusive", SEVERITY_WORDS.__getitem__),
     Claim(JUDGING, "it is `learning_unknown`, {}", f"{POLICY}:DEFAULT_SEVERITIES.learning_unknown", SEVERITY_WORDS.__getitem__),
 ]

@@ -82,8 +82,13 @@ def _setup(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("base", type=Path, help="results.json of the base side")
-    parser.add_argument("head", type=Path, help="results.json of the head side")
+    sides = "base and head: each a results.json, a run's folder, another tool's file, or a folder of such files, each a launch"
+    parser.add_argument("sides", type=Path, nargs="*", metavar="PATH", help=sides)
+    several = "the files of the {} side, each of them a launch"
+    for name in ("base", "head"):
+        parser.add_argument(f"--{name}", type=Path, nargs="+", default=(), metavar="FILE", help=several.format(name))
+    wrote = "what wrote other tools' files (default: their form tells)"
+    parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help=wrote)
     _config(parser)
     _noise(parser)
     written = "also write comparison.json, report.md and report.html here"
@@ -120,7 +125,7 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 
 def _convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", type=Path, help="results.json, or a file of another tool")
+    parser.add_argument("document", type=Path, help="results.json, a file of another tool, or a folder of such files")
     parser.add_argument("--from", dest="source", default="auto", metavar="FORMAT", help="what wrote it (default: its form tells)")
     parser.add_argument("--to", required=True, metavar="FORMAT", help="what it becomes; docs/formats.md lists the formats")
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="the file, or the folder for several (default: stdout)")
@@ -320,7 +325,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
     "setup": ("make base and head ready, with the network where `setup.network` says so, for gate --prepared", _setup),
-    "compare": ("compare two results documents and exit by the policy; needs no torch", _compare),
+    "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
     "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
     "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),

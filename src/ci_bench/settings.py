@@ -125,10 +125,15 @@ class Examining(Settings):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparing(Configured):
-    """Of `compare`: two results documents or runs' folders."""
+    """Of `compare`: two results documents, runs' folders or files of another tool, or the files of each side.
 
-    base: Path
-    head: Path
+    `source` is the format that other tools' files are in.
+    """
+
+    sides: tuple[Path, ...] = ()
+    base: tuple[Path, ...] = ()
+    head: tuple[Path, ...] = ()
+    source: str = "auto"
     noise: Path | None = None
     output: Path | None = None
     as_json: bool = False

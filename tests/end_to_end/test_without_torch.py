@@ -9,6 +9,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
 RESULTS = str(EXAMPLES / "valid" / "results.json")
+HYPERFINE = str(Path(__file__).parents[1] / "formats" / "data" / "hyperfine-1.15.0.json")
 BLOCKED = ("torch", "transformers", "datasets", "evaluate", "safetensors", "pynvml", "triton")
 LIGHT = os.environ.get("CI_BENCH_LIGHT_PYTHON")
 
@@ -35,6 +36,7 @@ COMMANDS = {
     "report as a page": (["report", RESULTS, "--format", "html"], 0, "<!doctype html>"),
     "report as a badge": (["report", RESULTS, "--format", "badge"], 0, '"schemaVersion": 1'),
     "show": (["show", RESULTS], 0, "training_loss/reviews"),
+    "compare files of another tool": (["compare", HYPERFINE, HYPERFINE], None, "count to 10"),
     "compare for a program": (["compare", RESULTS, RESULTS, "--json"], None, '"kind": "decision"'),
     "compare for a comment": (["compare", RESULTS, RESULTS, "--comment"], None, "training_loss/reviews"),
 }

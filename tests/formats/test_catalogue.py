@@ -30,6 +30,7 @@ FORMS = {
     "pyperf-2.10.0.json": "pyperf",
     "pyperf-2.10.0-memory.json": "pyperf",
     "pytest_benchmark-5.3.1.json": "pytest-benchmark",
+    "pytest_codspeed-4.5.0.json": "pytest-codspeed",
     "nvbench-form-1.0.0.json": "nvbench",
     "optimum_benchmark-form.json": "optimum-benchmark",
     "dynamo-form-performance.csv": "dynamo-csv",

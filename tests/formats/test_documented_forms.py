@@ -136,3 +136,7 @@ def test_what_is_planted_is_found_and_its_place_is_named(file, before, after, co
     with pytest.raises(Unreadable) as error:
         catalogue.read(text.replace(before, after))
     assert complaint in str(error.value)
+
+
+def test_benchers_latencies_are_not_taken_for_those_of_optimum_benchmark() -> None:
+    assert catalogue.read('{"sum": {"latency": {"value": 88.0}}}').form == "bmf"

@@ -34,6 +34,7 @@ def test_the_versions_seen_are_those_of_the_data() -> None:
         ("hyperfine", "hyperfine"),
         ("pyperf", "pyperf"),
         ("asv", "asv"),
+        ("pytest-codspeed", "pytest_codspeed"),
     ):
         (row,) = [line for line in READING.splitlines() if line.startswith(f"| `{tool}`")]
         assert f"{name}-{row.split('|')[-2].strip()}" in files

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from ci_bench.formats import catalogue
-from ci_bench.formats.series import Absent
+from ci_bench.formats.series import Absent, Unreadable
 from ci_bench.formats.units import interpret
 from ci_bench.records.results import Better, Unit
 
@@ -137,3 +137,34 @@ def test_asv_without_recorded_samples_gives_the_result() -> None:
 def test_no_file_tells_of_the_machine_that_it_was_made_on(file) -> None:
     text = (DATA / file).read_text()
     assert not [word for word in ("/tmp/", "/root/", "/home/", "AMD", "Intel", "Xeon", "EPYC") if word in text]  # noqa: S108 - it is looked for, not used
+
+
+CODSPEED = "pytest_codspeed-4.5.0.json"
+
+
+def test_pytest_codspeed_gives_the_median_of_each_test_by_its_place_in_the_tree() -> None:
+    reading = load(CODSPEED)
+    stats = [one["stats"] for one in json.loads((DATA / CODSPEED).read_text())["benchmarks"]]
+    assert [series.label for series in reading.series] == [
+        "tests/test_speed.py::test_sort[small]", "tests/test_speed.py::test_sort[large]", "tests/test_speed.py::test_sum",
+    ]  # fmt: skip
+    for series, figures in zip(reading.series, stats, strict=True):
+        unit, (seconds,) = base_units(series)
+        assert (unit, series.better) == (Unit.SECONDS, Better.LOWER)
+        assert seconds == pytest.approx(figures["median_ns"] / 1e9)
+        assert figures["min_ns"] / 1e9 <= seconds <= figures["max_ns"] / 1e9
+    assert (reading.tool, reading.form) == ("pytest-codspeed 4.5.0", "pytest-codspeed")
+    assert reading.machine == {"python": "3.11.7", "platform": "x86_64-pc-linux-gnu"}
+
+
+def test_pytest_codspeed_outside_of_a_repository_names_no_folder_of_the_machine() -> None:
+    text = (DATA / CODSPEED).read_text().replace('"tests/', '"/home/somebody/tree/tests/')
+    assert [series.label for series in catalogue.read(text).series] == [
+        "test_speed.py::test_sort[small]", "test_speed.py::test_sort[large]", "test_speed.py::test_sum",
+    ]  # fmt: skip
+
+
+def test_pytest_codspeeds_simulation_mode_leaves_no_times() -> None:
+    raw = json.loads((DATA / CODSPEED).read_text())
+    with pytest.raises(Unreadable, match="codspeed-mode=walltime"):
+        catalogue.read(json.dumps({**raw, "instrument": {"type": "valgrind"}}))

@@ -1,6 +1,7 @@
 """One metric, base against head: every verdict, and what must never become a change."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -241,3 +242,13 @@ class TestDrift:
         base, head = (results(result(metric(sampled(at))), identity={"device": device}) for at in (1.0, 1.13))
 
         assert judged(head, base, policy=policy).cases[0].verdict is verdict
+
+
+def test_what_a_tool_calls_a_metric_is_read_unless_the_metric_is_declared() -> None:
+    own = replace(metric(sampled(1.0), name="test_sort_10_wdueft"), title="test_sort[10]")
+    declared = replace(metric(sampled(1.0), name="step_time"), title="peak memory")
+    plain = metric(sampled(1.0), name="other")
+    (case,) = judged(results(result(own, declared, plain)), results(result(own, declared, plain))).cases
+    assert {pair.metric: pair.title for pair in case.pairs} == {
+        "test_sort_10_wdueft": "test_sort[10]", "step_time": "step time", "other": "other",
+    }  # fmt: skip

@@ -99,6 +99,18 @@ def test_a_label_is_what_tells_a_case_from_the_others_of_its_report(ids: list[st
     assert list(labels(comparison(*map(case, ids), headline="x")).values()) == shown
 
 
+def test_a_case_with_a_title_goes_by_it_unless_another_is_called_so_too() -> None:
+    cases = [
+        case("s/a[x=1]", title="test_x.py::test[1]"),
+        case("s/a[x=2]", title="the same"),
+        case("s/a[x=3]", title="the same"),
+        case("s/a[x=4]", title="s/b[y=1]"),
+        case("s/b[y=1]"),
+    ]
+    shown = ["test_x.py::test[1]", "s/a[x=2]", "s/a[x=3]", "s/a[x=4]", "s/b"]
+    assert list(labels(comparison(*cases, headline="x")).values()) == shown
+
+
 @given(st.sets(st.from_regex(r"s/[ab](\[[xy]=[12](,[xyz]=[12]){0,2}\])?", fullmatch=True), max_size=8))
 def test_two_cases_never_share_a_label(ids: set[str]) -> None:
     found = labels(comparison(*map(case, sorted(ids)), headline="x"))

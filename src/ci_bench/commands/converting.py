@@ -1,12 +1,12 @@
 """The command that turns a results document, or another tool's file, into a file that some tool reads."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.inputs import results_path
 from ci_bench.commands.output import say, tell
+from ci_bench.commands.sides import is_results, read_content
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.settings import Converting
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ci_bench.formats.exporting import Export, Exporter, Files, Written
 
 SHOWN = 10
-_RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
-"""How a results document begins: its readers find `kind` first."""
+RESULTS = "results"
 
 
 def convert(settings: Converting) -> int:
@@ -26,9 +25,11 @@ def convert(settings: Converting) -> int:
     Raises:
         BadInput: the document cannot be read, or the format is unknown or holds nothing of it.
     """
+    if settings.to == RESULTS:
+        return _to_results(settings)
     path = results_path(settings.document) if settings.document.is_dir() else settings.document
-    content = _read(path)
-    if settings.source in {"auto", "results"} and _RESULTS.match(content):
+    content = read_content(path)
+    if settings.source in {"auto", RESULTS} and is_results(content):
         files = _from_results(path, settings.to)
     else:
         files = _from_reading(path, content, settings.source, settings.to)
@@ -36,14 +37,17 @@ def convert(settings: Converting) -> int:
     return int(ExitCode.OK)
 
 
-def _read(path: Path) -> bytes:
-    from ci_bench.formats.catalogue import MAX_BYTES
+def _to_results(settings: Converting) -> int:
+    """Another tool's file, or a folder of them with a launch each, as the document that `compare` and `report` read."""
+    from ci_bench.commands.sides import read_side
+    from ci_bench.formats.exporting import Written, one_file
+    from ci_bench.records import documents
 
-    try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+    side = read_side("document", (settings.document,), settings.source)
+    for line in side.notes:
+        tell(line)
+    _write(one_file(Written(text=documents.text_of(side.results))), settings.output, settings.to)
+    return int(ExitCode.OK)
 
 
 def _from_results(path: Path, to: str) -> "Files":
@@ -68,7 +72,7 @@ def _from_reading(path: Path, content: bytes, source: str, to: str) -> "Files":
     if to in _exporters():
         raise BadInput(f"--to {to}: this format is written from a results document, and {path} is none")
     if to not in WRITERS:
-        raise _unknown(to, WRITERS)
+        raise _unknown(to, (*WRITERS, RESULTS))
     try:
         return {"": _held(WRITERS[to], from_reading(read(decode(content), source)), path, to)}
     except Unreadable as error:

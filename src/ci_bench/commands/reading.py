@@ -5,9 +5,10 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.commands.inputs import load, load_with_suites, noise_folder, results_path
+from ci_bench.commands.inputs import load, load_with_suites, noise_folder
 from ci_bench.commands.output import say, show, tell, tell_files
 from ci_bench.errors import BadInput, CiBenchError, ExitCode
 from ci_bench.settings import Comparing, Listing, Validating
@@ -22,27 +23,40 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def compare(settings: Comparing) -> int:
-    """Judge one results document against another."""
+    """Judge one side against another: results documents, or what other tools wrote."""
     from ci_bench import pipeline
-    from ci_bench.records import documents
+    from ci_bench.commands.sides import policy_of_files, read_side, tell_limits
+    from ci_bench.formats.importing import is_imported
     from ci_bench.records.comparison import BaselineMode
 
     config = load(settings)
-    base = documents.read_results(results_path(settings.base))
-    head = documents.read_results(results_path(settings.head))
-    paired = base.run.id == head.run.id
+    base, head = (read_side(name, paths, settings.source) for name, paths in _sides(settings).items())
+    foreign = is_imported(base.results) or is_imported(head.results)
+    if foreign:
+        tell_limits(base, head)
+    paired = base.results.run.id == head.results.run.id and not foreign
+    identity = head.results.environment.identity
     comparison = pipeline.judge(
-        head,
-        pipeline.Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base),
-        policy=config.policy,
+        head.results,
+        pipeline.Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base.results),
+        policy=policy_of_files(config.policy, identity) if foreign else config.policy,
         folder=settings.output,
-        calibration=noise_folder(settings).find(head.environment.identity) if paired else None,
+        calibration=noise_folder(settings).find(identity) if paired else None,
         rule=pipeline.rule_of(config.run) if paired else None,
     )
     show(comparison, comment=settings.comment, as_json=settings.as_json)
     if settings.output:
         tell_files(settings.output, results=())
     return comparison.judgement.exit_code
+
+
+def _sides(settings: Comparing) -> dict[str, tuple[Path, ...]]:
+    """Base and head: two paths, or the files of both. Raises `BadInput`."""
+    if settings.base and settings.head and not settings.sides:
+        return {"base": settings.base, "head": settings.head}
+    if len(settings.sides) != 2 or settings.base or settings.head:  # noqa: PLR2004 - base and head
+        raise BadInput("name two paths, base and head, or the files of each side with --base FILE … --head FILE …")
+    return {"base": settings.sides[:1], "head": settings.sides[1:]}
 
 
 def validate(settings: Validating) -> int:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice, product
 
+from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
-from ci_bench.records.results import Better
+from ci_bench.records.results import Better, Fact
 
 _VERSION = 2
 _KINDS = {
@@ -43,7 +44,15 @@ def read(root: Node) -> Reading:
     found = _Found()
     for name, row in root.field("results").fields():
         _read_row(name, row, columns, found)
-    return Reading(series=tuple(found.series), failed=tuple(found.failed), skipped=tuple(found.skipped), tool="asv")
+    return Reading(
+        series=tuple(found.series), failed=tuple(found.failed), skipped=tuple(found.skipped), tool="asv", machine=_machine(root)
+    )
+
+
+def _machine(root: Node) -> dict[str, Fact]:
+    """The machine by the name that asv's user gave it, and the interpreter."""
+    params = root.get("params")
+    return known_facts((name, one.value) for name in ("machine", "python") if params and (one := params.get(name)))
 
 
 def _read_row(name: str, row: Node, columns: list[str], found: _Found) -> None:

@@ -19,6 +19,7 @@ from ci_bench.formats import (
     oss_benchmark,
     pyperf,
     pytest_benchmark,
+    pytest_codspeed,
 )
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node, parse_json
@@ -51,6 +52,7 @@ def _never(_: Node) -> bool:
 _FORMATS: Mapping[str, _Format] = {
     measurements.KIND: _Format(measurements.read, measurements.matches),
     "pytest-benchmark": _Format(pytest_benchmark.read, pytest_benchmark.matches),
+    "pytest-codspeed": _Format(pytest_codspeed.read, pytest_codspeed.matches),
     "google-benchmark": _Format(google_benchmark.read, google_benchmark.matches),
     "pyperf": _Format(pyperf.read, pyperf.matches),
     "hyperfine": _Format(hyperfine.read, hyperfine.matches),
@@ -124,19 +126,19 @@ def read(text: str, name: str = AUTO) -> Reading:
         return _checked(_read_any(text))
     if name not in _FORMATS:
         raise Unreadable(f"there is no format {name!r}{nearest(name, READABLE)}")
-    return _checked(_FORMATS[name].read(_FORMATS[name].parse(text)))
+    return replace(_checked(_FORMATS[name].read(_FORMATS[name].parse(text))), form=name)
 
 
 def _read_any(text: str) -> Reading:
-    for one in _FORMATS.values():
+    for name, one in _FORMATS.items():
         if one.in_text is not None and one.in_text(text):
-            return one.read(one.parse(text))
+            return replace(one.read(one.parse(text)), form=name)
     root = oss_benchmark.parse(text) if oss_benchmark.is_lines(text) else parse_json(text)
-    for one in _FORMATS.values():
+    for name, one in _FORMATS.items():
         if one.matches(root):
-            return one.read(root)
+            return replace(one.read(root), form=name)
     if github_action_benchmark.matches_custom(root):
-        return github_action_benchmark.read_custom(root, better=None)
+        return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
     known = ", ".join(READABLE)
     raise Unreadable(f"it is JSON, but of no known form; name its format ({known}), or have it written in one of them")
 

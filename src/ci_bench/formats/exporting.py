@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ci_bench.formats.importing import MAINS, SUITE
 from ci_bench.formats.series import Absent, Reading, Runs, Series
 from ci_bench.formats.units import interpret
 from ci_bench.records.metrics import STEP_TIME
@@ -69,14 +70,26 @@ def from_reading(reading: Reading) -> Export:
 
 
 def _absent(row: CaseResult) -> Absent:
-    return Absent(benchmark=row.case.id, reason=row.failure.reason if row.failure else row.status.value)
+    return Absent(benchmark=_name(row), reason=row.failure.reason if row.failure else row.status.value)
+
+
+def _name(row: CaseResult) -> str:
+    """The id of a case of ours; the tool's own name of a benchmark of another tool."""
+    return row.case.title if row.case.suite == SUITE and row.case.title else row.case.id
+
+
+def _main(row: CaseResult) -> set[str]:
+    """The names of the main series: the first of a benchmark of another tool, where it is called so."""
+    own = {metric.name for metric in row.metrics[:1]} & {*MAINS} if row.case.suite == SUITE else set()
+    return {MAIN, *own}
 
 
 def _series(row: CaseResult, metric: Metric) -> Series:
-    case = row.case
+    name, several = _name(row), len(row.case.arms) > 1
+    measure = metric.title if row.case.suite == SUITE and metric.title else metric.name
     return Series(
-        benchmark=case.id if len(case.arms) == 1 else f"{case.id} ({metric.arm})",
-        measure="" if metric.name == MAIN else metric.name,
+        benchmark=f"{name} ({metric.arm})" if several else name,
+        measure="" if metric.name in _main(row) else measure,
         unit=metric.unit.value,
         better=metric.better,
         runs=tuple(launch.values for launch in metric.launches),

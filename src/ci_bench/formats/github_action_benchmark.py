@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from ci_bench.formats.exporting import Export, Written
+from ci_bench.formats.importing import ARM, FORMAT, MAIN, SUITE, VALUE, plain_name
 from ci_bench.formats.parsing import Node, is_number, parse_json
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret
@@ -112,7 +113,6 @@ write_smaller = partial(write, better=Better.LOWER)
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _URL = re.compile(r"https?://[!-~]{1,480}")
 MOST_RUNS = 5_000
-_ARM = "imported"
 
 Key = tuple[str, Unit, Better]
 
@@ -138,7 +138,7 @@ def read_action_history(
     for suite, entries in parse_store(text).field("entries").fields():
         for entry in entries.items():
             _read_entry(suite, entry, collected, tool_version)
-    identity: dict[str, Fact] = {"imported_from": "github-action-benchmark"}
+    identity: dict[str, Fact] = {FORMAT: "github-action-benchmark"}
     order = sorted(collected.runs.values(), key=lambda run: (run.at, run.id))[-MOST_RUNS:]
     place = {run.id: index for index, run in enumerate(order)}
     rows = (_points(key, collected.cells[key], place) for key in sorted(collected.cells))
@@ -181,8 +181,7 @@ def _entry(entry: Node, tool_version: str) -> Entry:
 
 def case_id(name: str) -> str:
     """A benchmark's name as a case id of the suite ``imported``: what has no place in an id becomes ``_``."""
-    plain = re.sub(r"[^A-Za-z0-9_.,=+:/-]", "_", name)[:440]
-    return f"imported/benchmark[name={plain}]"
+    return f"{SUITE}/benchmark[name={plain_name(name)[:440]}]"
 
 
 def _points(key: Key, cells: Mapping[str, float], place: Mapping[str, int]) -> Points | None:
@@ -193,9 +192,9 @@ def _points(key: Key, cells: Mapping[str, float], place: Mapping[str, int]) -> P
     runs, values = zip(*known, strict=True)
     return Points(
         case=case,
-        suite="imported",
-        metric={Unit.SECONDS: "time", Unit.BYTES: "memory", Unit.PER_SECOND: "rate"}.get(unit, "value"),
-        arm=_ARM,
+        suite=SUITE,
+        metric=MAIN.get(unit, VALUE),
+        arm=ARM,
         unit=unit,
         better=better,
         lane=Lane.WALL,

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
+from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node, is_number
 from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
 from ci_bench.records.results import Better
@@ -57,7 +58,10 @@ def read(root: Node) -> Reading:
             series += _series(name, _samples(rows))
     version = root.field("context").get("library_version")
     tool = f"Google Benchmark {version.text()}" if version else "Google Benchmark"
-    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool=tool)
+    context = root.field("context").value
+    named = context if isinstance(context, dict) else {}
+    machine = known_facts((("cpu_count", named.get("num_cpus")), ("build", named.get("library_build_type"))))
+    return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool=tool, machine=machine)
 
 
 def _is_true(row: Node, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.parsing import Node
-from ci_bench.formats.series import Absent, Reading, Series, one_run
+from ci_bench.formats.series import Absent, Reading, Runs, Series, one_run
 from ci_bench.records.results import Better
 
 
@@ -41,14 +41,19 @@ def read(root: Node) -> Reading:
 def _series(name: str, result: Node) -> Iterator[Series]:
     times = result.get("times")
     seconds = times.numbers() if times and times.value else ((result.get("median") or result.field("mean")).number(),)
-    yield Series(benchmark=name, runs=one_run(*seconds), unit="s", better=Better.LOWER)
+    yield Series(benchmark=name, runs=_processes(seconds), unit="s", better=Better.LOWER)
     for part in ("user", "system"):
         if (mean := result.get(part)) is not None:
             values = one_run(mean.number())
             yield Series(benchmark=name, measure=f"{part}_time", runs=values, unit="s", better=Better.LOWER, derived=True)
     memory = result.get("memory_usage_byte")
     if memory is not None and memory.value:
-        yield Series(benchmark=name, measure="memory", runs=one_run(*memory.numbers()), unit="bytes", better=Better.LOWER)
+        yield Series(benchmark=name, measure="memory", runs=_processes(memory.numbers()), unit="bytes", better=Better.LOWER)
+
+
+def _processes(values: tuple[float, ...]) -> Runs:
+    """Hyperfine starts the command anew for each number."""
+    return tuple((value,) for value in values)
 
 
 def write(export: Export) -> Written:

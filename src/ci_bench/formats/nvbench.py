@@ -5,9 +5,10 @@ The form is that of ``nvbench/json_printer.cu`` of version 1.0.0 of the format: 
 
 from collections.abc import Iterator
 
+from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
-from ci_bench.records.results import Better
+from ci_bench.records.results import Better, Fact
 
 _MAIN = ("nv/cold/time/gpu/median", "nv/cold/time/gpu/mean", "nv/cpu_only/time/cpu/median", "nv/cpu_only/time/cpu/mean")
 """The main time of a state: the first of these that it has."""
@@ -39,7 +40,13 @@ def read(root: Node) -> Reading:
                 skipped.append(Absent(benchmark=name, reason=str(reason.value) if reason else "no reason was given"))
             else:
                 series += _series(name, state)
-    return Reading(series=tuple(series), skipped=tuple(skipped), tool=_tool(root))
+    return Reading(series=tuple(series), skipped=tuple(skipped), tool=_tool(root), machine=_machine(root))
+
+
+def _machine(root: Node) -> dict[str, Fact]:
+    """The GPUs by name, each once."""
+    names = [str(one.field("name").value) for one in root.field("devices").items() if one.get("name")]
+    return known_facts((("device", "cuda"), ("gpu", ", ".join(dict.fromkeys(names)))))
 
 
 def _series(name: str, state: Node) -> Iterator[Series]:

@@ -16,12 +16,17 @@ _MEMORY = {"max_ram": False, "max_process_vram": False, "max_reserved": False, "
 
 
 def matches(root: Node) -> bool:
-    """Whether it looks like this format."""
+    """Whether it looks like this format. Bencher's has measures of the same names, each a value without a unit."""
     if root.has("config", "report"):
         return True
     targets = [one for _, one in root.fields()] if isinstance(root.value, dict) else []
-    known = [isinstance(one.value, dict) and bool(one.value) and one.value.keys() <= _PARTS for one in targets]
-    return bool(known) and all(known)
+    return bool(targets) and all(map(_is_target, targets))
+
+
+def _is_target(node: Node) -> bool:
+    if not isinstance(node.value, dict) or not node.value or not node.value.keys() <= _PARTS:
+        return False
+    return all(part.value is None or part.has("unit") for _, part in node.fields())
 
 
 def read(root: Node) -> Reading:

@@ -7,12 +7,14 @@ import json
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written
+from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Runs, Series
 from ci_bench.formats.units import interpret
 from ci_bench.records.results import Better, Unit
 
 _UNITS = {"second": "s", "byte": "bytes", "integer": "count"}
+_MACHINE = {"cpu": "cpu_model_name", "cpu_count": "cpu_count", "python": "python_version"}
 _WRITTEN = {Unit.SECONDS: "second", Unit.BYTES: "byte", Unit.COUNT: "integer"}
 
 
@@ -28,6 +30,7 @@ def read(root: Node) -> Reading:
     return Reading(
         series=tuple(_series(one, shared) for one in root.field("benchmarks").items()),
         tool=f"pyperf {tool.text()}" if tool else "pyperf",
+        machine=known_facts((field, one.value) for field, name in _MACHINE.items() if shared and (one := shared.get(name))),
     )
 
 

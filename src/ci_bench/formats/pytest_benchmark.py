@@ -8,9 +8,10 @@ from statistics import fmean, quantiles, stdev
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
+from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
-from ci_bench.records.results import Better
+from ci_bench.records.results import Better, Fact
 
 _LEAST_FOR_SPREAD = 2
 
@@ -26,6 +27,22 @@ def read(root: Node) -> Reading:
     return Reading(
         series=tuple(_series(one) for one in root.field("benchmarks").items()),
         tool=f"pytest-benchmark {version.text()}" if version else "pytest-benchmark",
+        machine=_machine(root.field("machine_info")),
+    )
+
+
+def _machine(info: Node) -> dict[str, Fact]:
+    """The processor and the interpreter: numbers of two of them are not of one machine."""
+    if not isinstance(info.value, dict):
+        return {}
+    cpu = info.value.get("cpu")
+    processor = cpu if isinstance(cpu, dict) else {}
+    return known_facts(
+        (
+            ("cpu", processor.get("brand_raw")),
+            ("cpu_count", processor.get("count")),
+            ("python", info.value.get("python_version")),
+        )
     )
 
 

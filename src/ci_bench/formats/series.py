@@ -1,9 +1,10 @@
 """What every format is read into and written from: named series of numbers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import median
 
-from ci_bench.records.results import Better
+from ci_bench.records.results import Better, Fact
 
 Runs = tuple[tuple[float, ...], ...]
 
@@ -56,12 +57,18 @@ class Absent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """All that a text says. `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose."""
+    """All that a text says. `failed` are benchmarks that went wrong, `skipped` those that were left out on purpose.
+
+    `machine` is what it tells of the machine that measured, as far as another machine would differ in it; `form` the name of the
+    format that it was read in.
+    """
 
     series: tuple[Series, ...]
     failed: tuple[Absent, ...] = ()
     skipped: tuple[Absent, ...] = ()
     tool: str = ""
+    machine: Mapping[str, Fact] = field(default_factory=dict)
+    form: str = ""
 
 
 def one_run(*values: float) -> Runs:

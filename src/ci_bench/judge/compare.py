@@ -170,6 +170,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         arms=head.case.arms,
         reference=head.case.reference,
         launch_s=_launch_s(head, match.base if matching.paired else None),
+        title=head.case.title,
     )
 
 
@@ -203,6 +204,7 @@ def _removed(base: CaseResult, pairs: tuple[Pair, ...]) -> CaseComparison:
         facts=base.facts,
         arms=base.case.arms,
         reference=base.case.reference,
+        title=base.case.title,
     )
 
 

@@ -101,7 +101,7 @@ def _wrong(compared: Compared, failing: list[Finding]) -> Iterator[str]:
     if names:
         case = next(case for case in compared.cases if case.id == names[0])
         clauses = list(dict.fromkeys(_clauses(case, [finding for finding in failing if finding.case == case.id])))
-        yield f"{short(case.id)}: {', '.join(_fewer(clauses, 'finding'))}"
+        yield f"{short(case)}: {', '.join(_fewer(clauses, 'finding'))}"
     if len(names) > 1 and failing[0].severity is Severity.FAIL:
         yield f"{count_of(len(names) - 1, 'more case')} fail{'s' if len(names) == 2 else ''}"  # noqa: PLR2004 - one more
     elif len(names) > 1:
@@ -169,7 +169,7 @@ def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str
     found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
     case, pair = max(found, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{short(case.id)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
+    return f"{short(case)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
 
 
 def _movement(compared: Compared) -> str:
@@ -195,7 +195,7 @@ def _movement(compared: Compared) -> str:
 def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
     """The cases with an undecided metric that gates, by name; of many the first few."""
     found = [case for case in cases if any(pair.verdict is Verdict.INCONCLUSIVE and not pair.detail for pair in case.pairs)]
-    return few((short(case.id) for case in found), "case")
+    return few((short(case) for case in found), "case")
 
 
 def judge(compared: Compared, policy: Policy) -> Judgement:

@@ -107,8 +107,13 @@ def lines_of(
             threshold=rule.threshold,
             ground=ground,
             detail=key[0] not in owed and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side))),
-            title=rule.title,
+            title=_title(rule, metric),
         )
+
+
+def _title(rule: MetricPolicy, metric: Metric) -> str:
+    """The declared title; of a metric that nobody declared, what the tool that measured it calls it."""
+    return metric.title if metric.title and rule.title == metric.name else rule.title
 
 
 def _by_device(metrics: tuple[Metric, ...]) -> bool:

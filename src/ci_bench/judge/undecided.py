@@ -26,13 +26,15 @@ def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
     if not found:
         return ""
     number = sum(len(pairs) for _, pairs in found)
-    counted = f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({_named([case.id for case, _ in found])})"
+    counted = (
+        f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({few((short(case) for case, _ in found), 'case')})"
+    )
     return f"{counted}: {'; '.join(_what_it_takes(found) if mode is BaselineMode.PAIRED else [_IN_TURNS])}"
 
 
-def short(case_id: str) -> str:
-    """An id without its parameters, which the table below a headline has."""
-    return case_id.partition("[")[0]
+def short(case: CaseComparison) -> str:
+    """The title, or the id without its parameters: they are in the table below a headline."""
+    return case.title or case.id.partition("[")[0]
 
 
 def few(names: Iterable[str], noun: str) -> str:
@@ -40,10 +42,6 @@ def few(names: Iterable[str], noun: str) -> str:
     every = list(dict.fromkeys(names))
     more = [count_of(len(every) - _MOST_NAMED, f"more {noun}")] if len(every) > _MOST_NAMED else []
     return ", ".join([*every[:_MOST_NAMED], *more])
-
-
-def _named(ids: Iterable[str]) -> str:
-    return few(map(short, ids), "case")
 
 
 def _is_open(pair: Pair) -> bool:

@@ -283,7 +283,7 @@ class CaseComparison:
     `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
     whether head's reference arm computes what base's does; `None` where neither side kept anything of it. `launch_s` is how long
     a launch of it took, checks included; of a paired run on both sides together.
-    `facts`, `arms` and `reference` are head's, and base's of a case that head lacks.
+    `facts`, `arms`, `reference` and `title` are head's, and base's of a case that head lacks.
     """
 
     id: str
@@ -305,6 +305,12 @@ class CaseComparison:
     arms: tuple[str, ...] = ()
     reference: str | None = None
     launch_s: float | None = None
+    title: str = ""
+
+    @property
+    def called(self) -> str:
+        """What people call the case: its title, or its id."""
+        return self.title or self.id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

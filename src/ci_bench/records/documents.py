@@ -128,7 +128,7 @@ def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tup
 
 def to_json(document: Document) -> dict[str, Any]:
     """Turn a document into what its file holds. Raises `BadDocument` where a number is not finite."""
-    plain: dict[str, Any] = json.loads(_text(document))
+    plain: dict[str, Any] = json.loads(text_of(document))
     return plain
 
 
@@ -138,7 +138,7 @@ def write(document: Document, path: Path) -> None:
     Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a question mark.
     Raises `CannotWrite`, and `BadDocument` where a number is not finite.
     """
-    write_text(_text(document), path)
+    write_text(text_of(document), path)
 
 
 def write_text(text: str, path: Path) -> None:
@@ -164,7 +164,8 @@ def _replace(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _text(document: Document) -> str:
+def text_of(document: Document) -> str:
+    """A document as it is written. Raises `BadDocument` where a number is not finite."""
     import msgspec
 
     plain = msgspec.to_builtins(document)

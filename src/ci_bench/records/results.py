@@ -78,7 +78,8 @@ class Case:
 
     `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case of another run is the same
     case when its id is the same. `arms` are the ways of running it; `reference` is one of them. `details` names metrics that
-    are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say.
+    are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say. `title` is what people
+    call it; empty where that is its id.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Case:
     reference: str
     due: Due = Due()
     details: tuple[str, ...] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +114,8 @@ class Metric:
 
     A single number (a peak, a count) is a series of one value per launch. `calls` is the number of calls timed together in
     one sample; the values are already divided by it. `items` is how many rows, images or tokens one call processes, so that
-    throughput is items / value; `None` where that means nothing.
+    throughput is items / value; `None` where that means nothing. `title` is what another tool calls it; of a metric that the
+    engine or a suite declares, the declaration's title is the one that is read.
     """
 
     name: str
@@ -123,6 +126,7 @@ class Metric:
     launches: tuple[Launch, ...]
     calls: int = 1
     items: int | None = None
+    title: str = ""
 
 
 class Outcome(StrEnum):

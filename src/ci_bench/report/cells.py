@@ -41,8 +41,8 @@ _FORMS: dict[Kind, Callable[[str], str]] = {
 
 
 def case_id(case: CaseComparison) -> str:
-    """The id of a case; it may be longer than other names."""
-    return _id(case.id)
+    """The title or the id of a case; it may be longer than other names."""
+    return _id(case.called)
 
 
 def cell(column: Column[T]) -> Callable[[T], str]:

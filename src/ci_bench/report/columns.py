@@ -227,7 +227,7 @@ METRICS: Columns[OfPair] = (
         note=lambda item: "detail" if item[1].detail else "",
         note_kind=Kind.WORDS,
     ),
-    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Metric", text=lambda item: title_of(item[1]), kind=Kind.PROSE),
     Column(title="Base", text=lambda item: _side(item[1].base, item[1]), note=lambda item: _throughput(item[1].base, item[1])),
@@ -249,7 +249,7 @@ def _metric_of(item: OfSpeedup) -> str:
 
 
 ARMS: Columns[OfSpeedup] = (
-    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Reference", text=lambda item: item[1].reference, kind=Kind.NAME),
     Column(title="Metric", text=_metric_of, kind=Kind.PROSE),
@@ -293,7 +293,7 @@ PARITY: Columns[OfParity] = (
         kind=Kind.WORDS,
         mood=lambda item: words.parity_mood(item[1]),
     ),
-    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Tier", text=lambda item: item[1].tier or UNKNOWN, kind=Kind.WORDS),
     Column(title="Masks", text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "), kind=Kind.WORDS),
@@ -319,7 +319,7 @@ OUTPUTS: Columns[OfOutputs] = (
         kind=Kind.WORDS,
         mood=lambda item: words.outputs_mood(item[1]),
     ),
-    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Tensors", text=lambda item: count(item[1].tensors)),
     Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
@@ -348,7 +348,7 @@ CHECKS: Columns[OfCheck] = (
         note=lambda item: "for information" if item[1].informative else "",
         note_kind=Kind.WORDS,
     ),
-    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Check", text=lambda item: item[1].name, kind=Kind.NAME),
     Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
@@ -362,7 +362,7 @@ def _status(status: Status | None) -> str:
 
 UNCLEAR: Columns[CaseComparison] = (
     Column(title="Verdict", text=lambda case: case.verdict, kind=Kind.WORDS, mood=lambda case: words.mood(case.verdict)),
-    Column(title=_CASE, text=lambda case: case.id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda case: case.called, kind=Kind.ID),
     Column(title="Base", text=lambda case: _status(case.base_status), kind=Kind.WORDS),
     Column(title="Head", text=lambda case: _status(case.head_status), kind=Kind.WORDS),
     Column(title="Reason", text=lambda case: case.reason or UNKNOWN, kind=Kind.PROSE),
@@ -423,7 +423,7 @@ def fact(field: str, value: Fact) -> tuple[str, Kind]:
 
 
 FACTS: Columns[OfFact] = (
-    Column(title=_CASE, text=lambda item: item[0].id, kind=Kind.ID),
+    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Fact", text=lambda item: item[1], kind=Kind.NAME),
     Column(title="Value", text=lambda item: fact(item[1], item[2])[0], kind=Kind.PROSE),
 )

@@ -102,9 +102,9 @@ def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
 def labels(comparison: Comparison) -> dict[str, str]:
     """The ids of the cases without those parameters that all cases of one name share: ``reviews[precision=fp32]``.
 
-    Two cases never share a label; an id that isn't of the usual form stays as it is.
+    A case that has a title goes by that. Two cases never share a label; an id that isn't of the usual form stays as it is.
     """
-    parted = {case.id: _parted(case.id) for case in comparison.cases}
+    parted = {case.id: (case.title, []) if case.title else _parted(case.id) for case in comparison.cases}
     values: dict[tuple[str, str], set[str]] = {}
     numbers: Counter[tuple[str, str]] = Counter()
     cases: Counter[str] = Counter()
@@ -120,7 +120,7 @@ def labels(comparison: Comparison) -> dict[str, str]:
         for case, (name, parameters) in parted.items()
     }
     shared = {label for label, number in Counter(found.values()).items() if number > 1}
-    return {case: case if label in shared else label for case, label in found.items()}
+    return {case: case if label in shared or label in parted else label for case, label in found.items()}
 
 
 def _parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:

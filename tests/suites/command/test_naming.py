@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from ci_bench.suites.command.selecting import metric_name
+from ci_bench.formats.importing import metric_name
 
 ALLOWED = json.loads(files("ci_bench").joinpath("schemas", "results.json").read_text())["$defs"]["metric"]["pattern"]
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from ci_bench.formats.importing import MOST_VALUES
 from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.records.results import Better, Lane, Unit
 from ci_bench.suites.command.options import Rule
-from ci_bench.suites.command.selecting import MOST_VALUES, BadOutput, select
+from ci_bench.suites.command.selecting import BadOutput, select
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER
 

@@ -73,6 +73,7 @@ def test_the_output_is_found_wherever_it_is(tmp_path) -> None:
         assert (metric.unit, metric.better) == (Unit.SECONDS, Better.LOWER)
         assert [(launch.launch, launch.values) for launch in metric.launches] == [(0, (0.0015, 0.0025)), (1, (0.0015, 0.0025))]
         assert row.facts == {metric.name: "a b"}, "the tool's own name"
+        assert metric.title == "a b", "which is what people read"
 
 
 def test_cwd_and_env_are_the_commands(tmp_path) -> None:

@@ -199,7 +199,7 @@ def _change_row(case: CaseComparison, pair: Pair) -> ChangeRow:
     assert pair.interval is not None  # noqa: S101 - only a bug of ours breaks it
     worse = [_worse(ratio) for ratio in (pair.speedup, pair.interval.high, pair.interval.low)]
     return ChangeRow(
-        label=f"{case.id} · {pair.arm} {pair.title or pair.metric}",
+        label=f"{case.called} · {pair.arm} {pair.title or pair.metric}",
         case=case.id,
         change=worse[0],
         low=worse[1],

@@ -79,7 +79,7 @@ T = TypeVar("T")
 
 def case_fold(case: CaseComparison, *, anchor: str, number: int, mood: Mood, shown: str, opened: bool) -> Html:
     """The line of one case; `opened` shows what is in it. The page's script fills it from the packed data of case `number`."""
-    title = tag("summary", word(shown, mood.name.lower()), " ", tag("h3", identifier(case.id)))
+    title = tag("summary", word(shown, mood.name.lower()), " ", tag("h3", identifier(case.called)))
     inside = tag("div", class_="inside", data_number=str(number))
     return tag("details", title, inside, class_="case", id=anchor, open=opened)
 

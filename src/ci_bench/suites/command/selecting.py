@@ -6,40 +6,16 @@ but the series' own, so that a benchmark that comes or goes renames no other. Wh
 characters of a digest, so that two names that differ stay different.
 """
 
-import base64
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ci_bench.formats.series import Absent, Reading, Series
-from ci_bench.formats.units import interpret
-from ci_bench.records.results import Better, Lane, Launch, Metric
-from ci_bench.records.units import TIMES
+from ci_bench.formats.importing import LONGEST_TITLE, metric_name, metric_of
+from ci_bench.formats.series import Absent, Reading, Series, Unreadable
+from ci_bench.records.results import Better, Metric
 from ci_bench.suites.base import NotMeasured
 from ci_bench.suites.command.options import Rule
 
-LONGEST = 60
-JOINT = "__"
-_DIGEST = 6
-
-
-def metric_name(benchmark: str, measure: str) -> str:
-    """A stable name: ``matmul``, ``matmul__memory``, ``bm_sum_64_k3x2ab``."""
-    parts = [part for part in (benchmark, measure) if part]
-    words = [re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") for part in parts]
-    name = JOINT.join(filter(None, words))
-    if words == parts and len(name) <= LONGEST:
-        return name
-    digest = base64.b32encode(hashlib.sha256(f"{benchmark}\0{measure}".encode("utf-8", "replace")).digest())
-    tail = digest.decode().lower()[:_DIGEST]
-    # The end of a long name says more than its start: most tools put the file first and the parameters last.
-    stem = name[-(LONGEST - _DIGEST - 1) :].strip("_")
-    return f"{stem}_{tail}" if stem else tail
-
-
-MOST_VALUES = 1000
-"""Samples of one launch beyond this are thinned: they tell nothing more, and results have to be carried around."""
 SHOWN = 8
 
 
@@ -115,33 +91,22 @@ def _pick(series: Series, rules: Sequence[Rule], picked: _Picked, *, arm: str, l
     if name in picked.metrics:
         raise BadOutput(f"{series.label!r} and {picked.names[name]!r} would both be called {name}; give one another `name`")
     unit = (rule.unit if rule else None) or series.unit
-    picked.metrics[name] = _metric(name, series, unit, better, arm=arm, launch=launch)
+    metric = _metric(name, series, unit, better, arm=arm, launch=launch)
+    picked.metrics[name] = metric if rule and rule.name else replace(metric, title=_title(name, series))
     picked.names[name] = series.label
 
 
 def _metric(name: str, series: Series, unit: str, better: Better, *, arm: str, launch: int) -> Metric:
-    measured = interpret(unit)
-    values = _thinned(series.values)
-    timed = measured.unit in TIMES
-    least = min(values, default=0.0)
-    if not values or least < 0 or (timed and least == 0):
-        said = f"is {least:g} {unit}".rstrip() if values else "has no number"
-        raise BadOutput(f"{series.label!r} {said}, which cannot be compared; leave it out: `metrics: [{{match: …, use: false}}]`")
-    return Metric(
-        name=name,
-        arm=arm,
-        unit=measured.unit,
-        better=better,
-        lane=Lane.WALL if timed else Lane.COUNTERS,
-        launches=(Launch(launch=launch, values=tuple(value * measured.scale for value in values)),),
-    )
+    """One run of a command is one launch, whatever it started itself."""
+    try:
+        return metric_of(series, (series.values,), name=name, unit=unit, better=better, arm=arm, first=launch)
+    except Unreadable as error:
+        raise BadOutput(f"{error}; leave it out: `metrics: [{{match: …, use: false}}]`") from error
 
 
-def _thinned(values: tuple[float, ...]) -> tuple[float, ...]:
-    """At most `MOST_VALUES`, evenly spread over all."""
-    if len(values) <= MOST_VALUES:
-        return values
-    return tuple(values[index * len(values) // MOST_VALUES] for index in range(MOST_VALUES))
+def _title(name: str, series: Series) -> str:
+    """The tool's own name, where it is another one."""
+    return "" if series.label == name else series.label[:LONGEST_TITLE]
 
 
 def _not_ignored(absent: Sequence[Absent], rules: Sequence[Rule], used: set[int]) -> tuple[Absent, ...]:

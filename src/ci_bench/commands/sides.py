@@ -1,0 +1,180 @@
+"""A side of a comparison from files: a results document, or what another tool wrote, with what cannot be told from it."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ci_bench import __version__
+from ci_bench.commands.inputs import results_path
+from ci_bench.commands.output import tell
+from ci_bench.errors import BadInput
+from ci_bench.records.config import DEFAULT_DRIFT, Policy
+
+if TYPE_CHECKING:
+    from ci_bench.formats.series import Reading
+    from ci_bench.records.results import Fact, Results, Run
+
+MOST_DRIFT = max(DEFAULT_DRIFT.values())
+"""Of a device that no file names: how far times of unchanged code move by themselves on the one where they move most."""
+ENOUGH_LAUNCHES = 5
+MOST_FILES = 1000
+SHOWN = 5
+_RESULTS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"results"')
+"""How a results document begins: its readers find `kind` first."""
+_OURS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"(results|comparison|calibration|history|decision)"')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideRead:
+    """One side. `launches` is how many the benchmark with the fewest has, `None` of a results document that says it itself.
+
+    `notes` say what was read, and what of it is not compared.
+    """
+
+    name: str
+    results: "Results"
+    launches: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def is_results(content: bytes) -> bool:
+    """Whether a file is a results document."""
+    return _RESULTS.match(content) is not None
+
+
+def read_content(path: Path) -> bytes:
+    """A file's bytes, one more at most than are read of any. Raises `BadInput`."""
+    from ci_bench.formats.catalogue import MAX_BYTES
+
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+
+
+def read_side(name: str, paths: Sequence[Path], source: str) -> SideRead:
+    """Read a side: one results document or run's folder, or other tools' files in a format, each of them a launch.
+
+    Raises:
+        BadInput: a file cannot be read, or the files do not belong together.
+    """
+    from ci_bench.records import documents
+
+    files = _files(paths)
+    contents = {file: read_content(file) for file in files}
+    ours = [file for file, content in contents.items() if source in {"auto", "results"} and _OURS.match(content)]
+    if len(files) == 1 and (ours or source == "results" or files[0].suffix == ".zip"):
+        return SideRead(name=name, results=documents.read_results(files[0]))
+    if ours:
+        raise BadInput(f"{name}: {ours[0]} is a document of ci-bench's own, which holds all launches of a run: name it alone")
+    return _imported(name, contents, source)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """The files that paths name: a run's document, all of a folder of other files, or the file itself."""
+    found: list[Path] = []
+    for path in paths:
+        document = results_path(path)
+        if not path.is_dir() or document.is_file():
+            found.append(document if path.is_dir() else path)
+            continue
+        own = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        if not own:
+            raise BadInput(f"{path}: there is no results.json in this folder, nor any other file")
+        found += own
+    if len(found) > MOST_FILES:
+        raise BadInput(f"{len(found):,} files, and {MOST_FILES:,} are the most of one side")
+    return found
+
+
+def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
+    from ci_bench.formats.importing import import_results
+    from ci_bench.formats.series import Unreadable
+
+    readings = {str(path): _reading(path, content, source) for path, content in contents.items()}
+    try:
+        found = import_results(readings, run=_run(contents), tool_version=__version__)
+    except Unreadable as error:
+        raise BadInput(f"{', '.join(list(readings)[:SHOWN])}: {error}") from error
+    cases, one = found.results.cases, next(iter(readings.values()))
+    single = all(len(launch.values) == 1 for case in cases for metric in case.metrics for launch in metric.launches)
+    notes = [
+        f"{name}: {_count(len(cases), 'benchmark')} of {one.tool or one.form}, {_count(found.launches, 'launch', 'launches')}"
+        + (" of one number each" if single else "")
+    ]
+    if found.gaps:
+        notes.append(f"{name}: not in every file: {_listed(found.gaps)}")
+    if found.undirected:
+        notes.append(f"{name}: not compared, since nobody says which way is better: {_listed(found.undirected)}")
+    return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))
+
+
+def _reading(path: Path, content: bytes, source: str) -> "Reading":
+    from ci_bench.formats.catalogue import decode, read
+    from ci_bench.formats.series import Unreadable
+
+    try:
+        return read(decode(content), source)
+    except Unreadable as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def _run(contents: dict[Path, bytes]) -> "Run":
+    """What is known of the run: which files, and when the first of them was written."""
+    from ci_bench.records.results import Run, RunState
+
+    digest = hashlib.sha256(b"\0".join(hashlib.sha256(content).digest() for content in contents.values())).hexdigest()[:12]
+    written = [datetime.fromtimestamp(path.stat().st_mtime, tz=UTC).isoformat(timespec="seconds") for path in contents]
+    return Run(
+        id=f"imported/{digest}",
+        started_at=min(written),
+        finished_at=max(written),
+        state=RunState.COMPLETE,
+        config_digest="imported",
+        device="unknown",
+    )
+
+
+def policy_of_files(policy: Policy, identity: Mapping[str, "Fact"]) -> Policy:
+    """The policy for files of other tools: few name their device, so that moments may differ as they do on any."""
+    drift = MOST_DRIFT if policy.drift is None and identity.get("device") not in DEFAULT_DRIFT else policy.drift
+    return replace(policy, drift=drift)
+
+
+def tell_limits(base: SideRead, head: SideRead) -> None:
+    """What was read of both sides, which benchmarks only one has, and what no file of theirs can tell."""
+    for line in (*base.notes, *head.notes):
+        tell(line)
+    ids = {side.name: {row.case.id: row.case.title or row.case.id for row in side.results.cases} for side in (base, head)}
+    for one, other in ((base.name, head.name), (head.name, base.name)):
+        if alone := [title for name, title in ids[one].items() if name not in ids[other]]:
+            tell(f"only in {one}: {_listed(alone)}")
+    few = [side for side in (base, head) if side.launches is not None and side.launches < ENOUGH_LAUNCHES]
+    single = [side.name for side in few if side.launches == 1]
+    if single:
+        verb = "has" if len(single) == 1 else "have"
+        tell(
+            f"{' and '.join(single)} {verb} one launch: how far runs of unchanged code differ is unknown, so that only a "
+            "very large change is suspected, and none is excluded"
+        )
+    if few:
+        tell(
+            f"measure each side {ENOUGH_LAUNCHES} times, in turns, and name all files: "
+            "ci-bench compare --base base1.json base2.json … --head head1.json head2.json …"
+        )
+    if all(len(side.results.environment.identity) == 1 for side in (base, head)):
+        tell("no file says on which machine it was measured: both sides are taken to be of one")
+
+
+def _count(number: int, word: str, words: str = "") -> str:
+    return f"{number} {word if number == 1 else words or f'{word}s'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(name[:200] for name in names[:SHOWN]) + more

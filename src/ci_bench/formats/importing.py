@@ -1,0 +1,279 @@
+"""Other tools' files as a results document that the judge takes: a case for each benchmark, a launch for each process.
+
+What a file does not say stays unsaid: a benchmark of which only a summary is known is a launch of one value, and the machine is
+what the file tells of it. Series without a direction and derived ones are no metrics. Pure: files are the edge's business.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ci_bench.formats.parsing import is_number
+from ci_bench.formats.series import Reading, Runs, Series, Unreadable
+from ci_bench.formats.units import interpret
+from ci_bench.records.faults import show
+from ci_bench.records.results import (
+    Better,
+    Case,
+    CaseResult,
+    Environment,
+    Fact,
+    Failure,
+    Lane,
+    Launch,
+    Metric,
+    Results,
+    Run,
+    Source,
+    Status,
+    Unit,
+)
+from ci_bench.records.units import TIMES
+
+T = TypeVar("T")
+
+SUITE = ARM = "imported"
+FORMAT = "imported_from"
+"""The field of a machine's identity that names the format: numbers of two tools are no two sides of one measurement."""
+MAIN = {Unit.SECONDS: "time", Unit.BYTES: "memory", Unit.PER_SECOND: "rate"}
+VALUE = "value"
+"""What a benchmark's main series is called, by its unit; any other is a value."""
+MAINS = (*MAIN.values(), VALUE)
+LONGEST = 60
+LONGEST_TITLE = 200
+_JOINT = "__"
+_DIGEST = 6
+_LONGEST_ID, _LONGEST_NAME = 400, 80
+MOST_VALUES = 1000
+"""Samples of one launch, and launches, beyond this are thinned: they tell nothing more, and results have to be carried around."""
+
+
+def metric_name(benchmark: str, measure: str) -> str:
+    """A stable name: ``matmul``, ``matmul__memory``, ``bm_sum_64_k3x2ab``."""
+    parts = [part for part in (benchmark, measure) if part]
+    words = [re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") for part in parts]
+    name = _JOINT.join(filter(None, words))
+    if words == parts and len(name) <= LONGEST:
+        return name
+    tail = _digest(f"{benchmark}\0{measure}")
+    # The end of a long name says more than its start: most tools put the file first and the parameters last.
+    stem = name[-(LONGEST - _DIGEST - 1) :].strip("_")
+    return f"{stem}_{tail}" if stem else tail
+
+
+def plain_name(benchmark: str) -> str:
+    """A benchmark's name with ``_`` for all that has no place in the parameters of a case id."""
+    return re.sub(r"[^A-Za-z0-9_.,=+:/-]", "_", benchmark)
+
+
+def case_id(benchmark: str) -> str:
+    """A benchmark's id, which depends on nothing but its name; what loses something on the way gets a digest of the whole."""
+    plain = plain_name(benchmark)
+    if plain == benchmark and len(plain) <= _LONGEST_ID and not {",", "="} & {*plain}:
+        return f"{SUITE}/benchmark[name={plain}]"
+    return f"{SUITE}/benchmark[name={plain[-_LONGEST_ID:]},digest={_digest(benchmark)}]"
+
+
+def _digest(text: str) -> str:
+    return base64.b32encode(hashlib.sha256(text.encode("utf-8", "replace")).digest()).decode().lower()[:_DIGEST]
+
+
+def metric_of(series: Series, runs: Runs, *, name: str, unit: str, better: Better, arm: str, first: int = 0) -> Metric:
+    """A series as a metric, a launch for each of `runs`, numbered from `first`.
+
+    Raises:
+        Unreadable: there is no number, or one that no benchmark can give: a negative one, or no time at all.
+    """
+    measured = interpret(unit)
+    timed = measured.unit in TIMES
+    values = [value for run in runs for value in run]
+    least = min(values, default=0.0)
+    if not is_number(max(values, default=0.0) * measured.scale):
+        raise Unreadable(f"{series.label!r} is {max(values):g} {unit}, which no computer can measure")
+    if not values or least < 0 or (timed and least * measured.scale == 0):
+        said = f"is {least:g} {unit}".rstrip() if values else "has no number"
+        raise Unreadable(f"{series.label!r} {said}, which cannot be compared")
+    launches = enumerate(thinned(tuple(run for run in runs if run)), start=first)
+    return Metric(
+        name=name,
+        arm=arm,
+        unit=measured.unit,
+        better=better,
+        lane=Lane.WALL if timed else Lane.COUNTERS,
+        launches=tuple(
+            Launch(launch=number, values=tuple(value * measured.scale for value in thinned(run))) for number, run in launches
+        ),
+    )
+
+
+def thinned(values: tuple[T, ...]) -> tuple[T, ...]:
+    """At most `MOST_VALUES`, evenly spread over all."""
+    if len(values) <= MOST_VALUES:
+        return values
+    return tuple(values[index * len(values) // MOST_VALUES] for index in range(MOST_VALUES))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """A side as `results`, and what is not in them or only in part.
+
+    `launches` is how many the benchmark with the fewest has. `undirected` are series that nobody gave a direction, `gaps`
+    benchmarks that not every file has, each with how many do.
+    """
+
+    results: Results
+    launches: int
+    undirected: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Row:
+    """What was read of one benchmark; `seen` is in how many files."""
+
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    skips: list[str] = field(default_factory=list)
+    seen: int = 0
+
+
+def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str) -> Imported:
+    """The files of one side, by name, as one document: the launches of each file after those of the one before.
+
+    Raises:
+        Unreadable: they are of several formats or machines, differ in a unit, or nothing in them can be compared.
+    """
+    _require_one(files)
+    rows: dict[str, _Row] = {}
+    undirected: dict[str, None] = {}
+    for reading in files.values():
+        mains = {one.benchmark: _main(one) for one in reading.series if not one.measure}
+        named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
+        for name in dict.fromkeys(named):
+            rows.setdefault(name, _Row()).seen += 1
+        for series in reading.series:
+            if not series.derived and series.better is None:
+                undirected.setdefault(series.label)
+            elif not series.derived:
+                _add(rows[series.benchmark], series, _name(series, mains.get(series.benchmark)))
+        for absent in reading.failed:
+            rows[absent.benchmark].failures.append(absent.reason)
+        for absent in reading.skipped:
+            rows[absent.benchmark].skips.append(absent.reason)
+    cases = tuple(_case(name, row) for name, row in rows.items() if row.metrics or row.failures or row.skips)
+    if not cases:
+        raise Unreadable(_without_direction(list(undirected)))
+    counts = [len(metric.launches) for case in cases for metric in case.metrics]
+    one = next(iter(files.values()))
+    return Imported(
+        results=Results(
+            tool_version=tool_version,
+            run=run,
+            source=Source(),
+            environment=Environment(
+                identity={FORMAT: one.form, **one.machine}, condition={"measured_by": one.tool or None, "files": len(files)}
+            ),
+            cases=cases,
+        ),
+        launches=min(counts, default=0),
+        undirected=tuple(undirected),
+        gaps=tuple(f"{name} ({row.seen} of {len(files)} files)" for name, row in rows.items() if row.seen < len(files)),
+    )
+
+
+def is_imported(results: Results) -> bool:
+    """Whether another tool measured them."""
+    return FORMAT in results.environment.identity
+
+
+def _require_one(files: Mapping[str, Reading]) -> None:
+    """Launches of one side are of one tool, on one machine."""
+    (first, one), *others = files.items()
+    for name, other in others:
+        if other.form != one.form:
+            raise Unreadable(f"{name} is a file of {other.form}, and {first} one of {one.form}; a side is of one format")
+        if other.machine != one.machine:
+            facts = sorted(fact for fact in {*one.machine, *other.machine} if one.machine.get(fact) != other.machine.get(fact))
+            raise Unreadable(f"{name} and {first} were measured on two machines, which differ in {', '.join(facts)}")
+
+
+def _add(row: _Row, series: Series, name: str) -> None:
+    """The launches of a series, after those that earlier files have of it."""
+    assert series.better is not None  # noqa: S101 - only a bug of ours breaks it
+    before = row.metrics.get(name)
+    try:
+        metric = metric_of(
+            series,
+            series.runs,
+            name=name,
+            unit=series.unit,
+            better=series.better,
+            arm=ARM,
+            first=len(before.launches) if before else 0,
+        )
+    except Unreadable as error:
+        row.failures.append(str(error))
+        return
+    if before is not None and (before.unit, before.better) != (metric.unit, metric.better):
+        raise Unreadable(f"{show(series.label)} has another unit or direction in another file of the same side")
+    launches = (*before.launches, *metric.launches) if before else metric.launches
+    title = series.measure[:LONGEST_TITLE] if series.measure != name else ""
+    row.metrics[name] = replace(metric, launches=thinned(launches), title=title)
+
+
+def _main(series: Series) -> str:
+    return MAIN.get(interpret(series.unit).unit, VALUE)
+
+
+def _name(series: Series, main: str | None) -> str:
+    """The main series by its kind; a measure by its own name, apart from what the main one is called."""
+    name = metric_name("", series.measure) if series.measure else _main(series)
+    return f"{name}{_JOINT}measure" if series.measure and name == main else name
+
+
+def _case(benchmark: str, row: _Row) -> CaseResult:
+    status, reasons = (Status.FAILED, row.failures) if row.failures else (Status.OK if row.metrics else Status.SKIPPED, row.skips)
+    reason = "; ".join(dict.fromkeys(reasons))[:2000]
+    return CaseResult(
+        case=Case(
+            id=case_id(benchmark),
+            suite=SUITE,
+            name=re.sub(r"[^A-Za-z0-9_.-]", "_", benchmark)[-_LONGEST_NAME:],
+            params={},
+            arms=(ARM,),
+            reference=ARM,
+            title=benchmark[:LONGEST_TITLE],
+        ),
+        status=status,
+        reproduce="",
+        failure=None if status is Status.OK else Failure(stage="benchmark", arms=(), reason=reason),
+        metrics=tuple(row.metrics.values()),
+    )
+
+
+def _without_direction(undirected: Sequence[str]) -> str:
+    if not undirected:
+        return "all that is in it follows from other numbers, so that nothing can be compared"
+    return (
+        f"it does not say which way {_listed(undirected)} is better; name a format that does: "
+        "customSmallerIsBetter, customBiggerIsBetter"
+    )
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(show(name) for name in names[:most]) + more
+
+
+def known_facts(facts: Iterable[tuple[str, object]]) -> dict[str, Fact]:
+    """What a file tells of its machine: texts and numbers, without what it left empty."""
+    known: dict[str, Fact] = {}
+    for name, value in facts:
+        if isinstance(value, str) and value.strip():
+            known[name] = " ".join(value.split())[:200]
+        elif isinstance(value, int | float) and is_number(value) and value:
+            known[name] = value
+    return known

@@ -1,0 +1,58 @@
+"""pytest-codspeed's results of its walltime mode (``.codspeed/results_*.json``), read. Times only, in nanoseconds.
+
+Rounds are not in the file, only figures of them: the median of a round's time per call stands for the benchmark. The simulation
+mode leaves its numbers with CodSpeed, so that its file has none.
+https://github.com/CodSpeedHQ/pytest-codspeed/blob/master/src/pytest_codspeed/instruments/walltime.py
+"""
+
+import posixpath
+
+from ci_bench.formats.importing import known_facts
+from ci_bench.formats.parsing import Node
+from ci_bench.formats.series import Reading, Series, one_run
+from ci_bench.records.results import Better, Fact
+
+WALLTIME = "walltime"
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    return root.has("creator", "instrument", "benchmarks") and root.field("creator").has("name")
+
+
+def read(root: Node) -> Reading:
+    """The median time per call of every benchmark, by its place in the tree (``tests/test_x.py::test_sum[8]``)."""
+    kind = root.field("instrument").field("type")
+    if kind.value != WALLTIME:
+        kind.wrong(f"{kind.text()!r} leaves no times in this file: measure with --codspeed-mode=walltime")
+    creator = root.field("creator")
+    version = creator.get("version")
+    tool = creator.field("name").text()
+    benchmarks = list(root.field("benchmarks").items())
+    names = _names([(one.get("uri") or one.field("name")).text() for one in benchmarks])
+    return Reading(
+        series=tuple(_series(name, one) for name, one in zip(names, benchmarks, strict=True)),
+        tool=f"{tool} {version.text()}" if version else tool,
+        machine=_machine(root),
+    )
+
+
+def _names(places: list[str]) -> list[str]:
+    """Places in the tree; outside of a git repository the tool writes whole paths, of which the folder that all share goes."""
+    if not places or not all(place.startswith("/") for place in places):
+        return places
+    folder = posixpath.commonpath([posixpath.dirname(place.partition("::")[0]) for place in places])
+    return [place.removeprefix(folder).removeprefix("/") for place in places]
+
+
+def _series(name: str, benchmark: Node) -> Series:
+    median = benchmark.field("stats").field("median_ns").number()
+    return Series(benchmark=name, runs=one_run(median), unit="ns", better=Better.LOWER)
+
+
+def _machine(root: Node) -> dict[str, Fact]:
+    """The interpreter is all that the file tells of the machine."""
+    python = root.get("python")
+    build = python.get("sysconfig") if python else None
+    facts = build.value if build is not None and isinstance(build.value, dict) else {}
+    return known_facts((("python", facts.get("py_version") or facts.get("VERSION")), ("platform", facts.get("HOST_GNU_TYPE"))))

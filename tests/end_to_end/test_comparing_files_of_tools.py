@@ -1,0 +1,203 @@
+"""`compare` takes what other tools wrote: a slower benchmark is said, its neighbours are not, and nothing is claimed to be known."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tool_files
+from tool_files import NEIGHBOURS, SLOWED
+
+from ci_bench.formats.catalogue import READABLE
+from ci_bench.records import documents
+from ci_bench.records.comparison import Verdict
+
+EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples" / "valid"
+NAMED = {"customSmallerIsBetter", "customBiggerIsBetter"}
+BY_PROCESS = {"pyperf", "hyperfine"}
+"""Formats in which one file tells several processes apart."""
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(folder: Path, form: str, *, factor: float, seeds: range) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{folder.name}{seed}.json" for seed in seeds]
+    for path, seed in zip(paths, seeds, strict=True):
+        path.write_text(tool_files.written(form, factor, seed))
+    return paths
+
+
+def flags(form: str) -> list[str]:
+    return ["--from", form] if form in NAMED else []
+
+
+def verdicts(folder: Path) -> dict[str, Verdict]:
+    """By whether it is the slowed benchmark."""
+    found = documents.read_comparison(folder / "comparison.json").cases
+    slow = [case.verdict for case in found if "test_html" in case.called]
+    others = {case.verdict for case in found if "test_html" not in case.called}
+    assert (len(slow), len(found)) == (1, 3)
+    assert len(others) == 1, others
+    return {"slow": slow[0], "others": next(iter(others))}
+
+
+def test_every_format_that_is_read_is_tried() -> None:
+    assert {*tool_files.FORMS} == {*READABLE}
+
+
+@pytest.mark.parametrize("form", tool_files.FORMS)
+def test_of_five_files_a_side_the_slower_benchmark_regressed_and_its_neighbours_did_not(ci_bench, tmp_path, form) -> None:
+    base = write(tmp_path / "base", form, factor=1.0, seeds=range(5))
+    head = write(tmp_path / "head", form, factor=1.5, seeds=range(5, 10))
+    code, out, _ = ci_bench("compare", "--base", *base, "--head", *head, *flags(form), "-o", tmp_path / "out")
+    assert code == 1
+    assert "test_html[readme]" in out
+    assert verdicts(tmp_path / "out") == {"slow": Verdict.REGRESSED, "others": Verdict.UNCHANGED}
+
+
+@pytest.mark.parametrize("form", tool_files.FORMS)
+def test_of_one_file_a_side_it_is_not_decided_and_the_limits_are_said(ci_bench, tmp_path, form) -> None:
+    (base,) = write(tmp_path / "base", form, factor=1.0, seeds=range(1))
+    (head,) = write(tmp_path / "head", form, factor=1.55, seeds=range(1, 2))
+    code, out, err = ci_bench("compare", base, head, *flags(form), "-o", tmp_path / "out")
+    assert code == (form in BY_PROCESS)
+    if form in BY_PROCESS:
+        assert verdicts(tmp_path / "out") == {"slow": Verdict.REGRESSED, "others": Verdict.UNCHANGED}
+        assert "one launch" not in err
+    else:
+        assert verdicts(tmp_path / "out") == {"slow": Verdict.INCONCLUSIVE, "others": Verdict.INCONCLUSIVE}
+        assert "Not decided: " in out
+        assert "possibly" in " ".join(out.split())
+        assert "base and head have one launch" in err
+        assert "measure each side 5 times" in err
+
+
+@pytest.mark.parametrize("form", sorted({*tool_files.FORMS} - BY_PROCESS))
+def test_one_file_a_side_of_the_same_code_is_not_decided(ci_bench, tmp_path, form) -> None:
+    (base,) = write(tmp_path / "base", form, factor=1.0, seeds=range(1))
+    (head,) = write(tmp_path / "head", form, factor=1.0, seeds=range(1, 2))
+    code, out, _ = ci_bench("compare", base, head, *flags(form))
+    said = " ".join(out.split())
+    assert code == 0
+    assert "Not decided: 3 of 3 metrics undecided" in said
+    assert "nothing regressed" not in said
+
+
+def test_four_times_slower_is_suspected_of_one_file(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "pytest-codspeed", factor=1.0, seeds=range(1))
+    (head,) = write(tmp_path / "head", "pytest-codspeed", factor=4.0, seeds=range(1, 2))
+    assert ci_bench("compare", base, head, "-o", tmp_path / "out")[0] == 1
+    assert verdicts(tmp_path / "out")["slow"] is Verdict.SUSPECTED
+
+
+def test_the_policy_says_what_a_possible_change_does(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "pytest-benchmark", factor=1.0, seeds=range(1))
+    (head,) = write(tmp_path / "head", "pytest-benchmark", factor=1.55, seeds=range(1, 2))
+    (tmp_path / "ci-bench.yml").write_text(
+        "schema_version: 1\nsuites: {training_loss: [{}]}\npolicy: {severities: {possible: fail}}\n"
+    )
+    assert ci_bench("compare", base, head)[0] == 1
+
+
+def test_a_folder_is_a_side_and_each_of_its_files_a_launch(ci_bench, tmp_path) -> None:
+    for side, factor in (("base", 1.0), ("head", 1.5)):
+        write(tmp_path / side, "pytest-benchmark", factor=factor, seeds=range(5) if side == "base" else range(5, 10))
+    code, _, err = ci_bench("compare", tmp_path / "base", tmp_path / "head", "-o", tmp_path / "out")
+    assert code == 1
+    assert "3 benchmarks of pytest-benchmark 5.3.1, 5 launches" in err
+    (slow,) = [case for case in documents.read_comparison(tmp_path / "out" / "comparison.json").cases if case.title == SLOWED]
+    assert slow.pairs[0].head is not None
+    assert (slow.pairs[0].head.launches, slow.pairs[0].head.samples) == (5, 100)
+
+
+def test_a_file_is_stored_as_results_and_compared_as_such(ci_bench, tmp_path) -> None:
+    for side, factor in (("base", 1.0), ("head", 1.5)):
+        write(tmp_path / side, "pytest-codspeed", factor=factor, seeds=range(5) if side == "base" else range(5, 10))
+        stored = tmp_path / f"stored-{side}" / "results.json"
+        assert ci_bench("convert", tmp_path / side, "--to", "results", "-o", stored)[0] == 0
+        assert ci_bench("validate", stored)[0] == 0
+    for base in ("stored-base", "base"):
+        assert ci_bench("compare", tmp_path / base, tmp_path / "stored-head", "-o", tmp_path / "out")[0] == 1
+        assert verdicts(tmp_path / "out") == {"slow": Verdict.REGRESSED, "others": Verdict.UNCHANGED}
+    _, out, _ = ci_bench("convert", tmp_path / "stored-base", "--to", "measurements")
+    assert [(one["name"], one.get("measure"), len(one["runs"])) for one in json.loads(out)["series"]] == [
+        (name, None, 5) for name in (SLOWED, *NEIGHBOURS)
+    ]
+
+
+def test_the_same_file_twice_is_not_taken_for_a_paired_run(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "pytest-benchmark", factor=1.0, seeds=range(1))
+    code, out, _ = ci_bench("compare", base, base)
+    assert code == 0
+    assert "Not decided: " in out
+
+
+def test_a_benchmark_that_only_one_side_has_is_named_and_a_missing_one_fails(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "hyperfine", factor=1.0, seeds=range(1))
+    raw = json.loads(base.read_text())
+    raw["results"][1]["command"] = "another"
+    head = tmp_path / "head.json"
+    head.write_text(json.dumps(raw))
+    code, _, err = ci_bench("compare", base, head)
+    assert code == 1
+    assert f"only in base: {NEIGHBOURS[0]}" in err
+    assert "only in head: another" in err
+    assert ci_bench("compare", base, base)[0] == 0
+
+
+def test_two_formats_are_not_compared_and_both_are_named(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "hyperfine", factor=1.0, seeds=range(1))
+    (head,) = write(tmp_path / "head", "pyperf", factor=1.0, seeds=range(1))
+    code, out, _ = ci_bench("compare", base, head)
+    assert code == 4
+    assert "imported_from" in out
+    code, _, err = ci_bench("compare", "--base", base, head, "--head", base)
+    assert code == 2
+    assert "pyperf" in err
+    assert "hyperfine" in err
+
+
+def test_two_machines_are_not_compared(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "pytest-benchmark", factor=1.0, seeds=range(1))
+    head = tmp_path / "head.json"
+    head.write_text(base.read_text().replace("a processor", "another processor"))
+    code, out, _ = ci_bench("compare", base, head)
+    assert code == 4
+    assert "differ in cpu" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["one.json"], "--base FILE"),
+        (["one.json", "one.json", "one.json"], "--base FILE"),
+        (["one.json", "one.json", "--base", "one.json"], "--base FILE"),
+        (["--base", "one.json"], "--base FILE"),
+        (["one.json", "missing.json"], "missing.json"),
+        (["one.json", "empty"], "empty"),
+        (["custom.json", "custom.json"], "customSmallerIsBetter"),
+        (["one.json", "one.json", "--from", "pyperff"], "pyperf"),
+        (["--base", str(EXAMPLES / "results.json"), "one.json", "--head", "one.json"], "name it alone"),
+    ],
+)
+def test_what_cannot_be_read_as_two_sides_is_said(ci_bench, tmp_path, arguments, word) -> None:
+    (tmp_path / "one.json").write_text(tool_files.written("hyperfine", 1.0, 0))
+    (tmp_path / "custom.json").write_text(tool_files.written("customSmallerIsBetter", 1.0, 0))
+    (tmp_path / "empty").mkdir()
+    code, out, err = ci_bench("compare", *arguments)
+    assert (code, out) == (2, "")
+    assert word in err
+
+
+def test_names_are_those_that_the_tool_gave(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "pytest-codspeed", factor=1.0, seeds=range(1))
+    (head,) = write(tmp_path / "head", "pytest-codspeed", factor=4.0, seeds=range(1, 2))
+    _, comment, _ = ci_bench("compare", base, head, "--comment")
+    assert f"`{SLOWED}`" in comment
+    assert "digest=" not in comment
+    _, page, _ = ci_bench("compare", base, head, "-o", tmp_path / "out")
+    assert "digest=" not in page
+    assert f"<h3><span class=id>{SLOWED}</span></h3>" in (tmp_path / "out" / "report.html").read_text()
