@@ -82,7 +82,8 @@ def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
     lines = render_comment(regressed(), marker=MARKER).splitlines()
     assert lines[0] == MARKER
     assert lines[2] == "### ❌ 1 of 3 cases regressed: step time 8.2 % slower at worst."
-    assert lines[4].startswith("- ❌ **regressed**: step time of inductor is 8.2 % slower")
+    assert lines[4].startswith("**Next:** Measure the worst case again, ")
+    assert lines[6].startswith("- ❌ **regressed**: step time of inductor is 8.2 % slower")
     assert render_comment(passed()).startswith("### ✅ ")
 
 

@@ -40,7 +40,8 @@ def test_colour_is_for_terminals_only() -> None:
 
 def test_the_next_step_is_the_command_of_the_first_finding() -> None:
     assert printed(regressed()).splitlines()[-1].strip().startswith("ci-bench run --only 'training_loss/reviews")
-    assert "Run the worst case again" not in printed(passed())
+    assert "Measure the worst case again" in printed(regressed())
+    assert "Next" not in printed(passed())
     assert "Measure the base branch" in printed(no_baseline())
 
 

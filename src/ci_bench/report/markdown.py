@@ -19,11 +19,13 @@ from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
 from ci_bench.report.cells import ICONS, cell, fact
 from ci_bench.report.columns import Columns
+from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, code, fence, plain, row
 from ci_bench.report.words import check_rank, outputs_mood, parity_mood, trainings
 
+_COMMAND_CAP = 1000
 _NAMES = 2
 """The first columns of a table, which say what a row is about."""
 
@@ -345,18 +347,24 @@ def _page(top: str, blocks: Sequence[Block], bottom: str) -> str:
 
 def _top(comparison: Comparison, marker: str | None) -> str:
     headline = f"### {ICONS[outcome_mood(comparison)]} {plain(comparison.judgement.headline)}"
-    return "\n\n".join(part for part in (marker, headline, _baseline(comparison)) if part)
+    return "\n\n".join(part for part in (marker, headline, _next(comparison), _baseline(comparison)) if part)
+
+
+def _next(comparison: Comparison) -> str:
+    """What to do next, before everything else that there is to say."""
+    step = next_step(comparison)
+    if step is None:
+        return ""
+    command = f" {code(step.command, cap=_COMMAND_CAP)}" if step.command else ""
+    return f"**Next:** {plain(step.text)}{command}"
 
 
 def _baseline(comparison: Comparison) -> str:
-    """What stands in the way of a comparison, and what to do about it."""
+    """What stands in the way of a comparison."""
     if comparison.base is None:
         why = f": {plain(comparison.absence)}" if comparison.absence else "."
-        todo = "Measure the base branch with the same configuration and give its results document as the baseline."
-        return f"**No baseline**{why}\n\nThe figures below are head's alone. {todo}"
-    if comparison.mismatches:
-        return "**Not the same machine or software.** Measure base and head in the same place, then compare again."
-    return ""
+        return f"**No baseline**{why}\n\nThe figures below are head's alone."
+    return "**Not the same machine or software.**" if comparison.mismatches else ""
 
 
 def _bottom(comparison: Comparison) -> str:

@@ -11,10 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ci_bench.records.comparison import CaseComparison, Comparison, Verdict
+from ci_bench.records.comparison import Comparison, Verdict
 from ci_bench.records.config import Severity
 from ci_bench.report.columns import MAIN, Column
-from ci_bench.report.rows import Row, labels, main_rows, outcome_mood, worst_first
+from ci_bench.report.next_step import next_step
+from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
 from ci_bench.report.words import (
@@ -137,21 +138,13 @@ def _print_findings(comparison: Comparison, console: Console) -> None:
 
 
 def _print_next_step(comparison: Comparison, console: Console) -> None:
-    if comparison.base is None:
-        _print_title("Next", console)
-        advice = "Measure the base branch with the same configuration, and give its results document as the baseline."
-        console.print(Padding(Text(advice), (0, 0, 0, 2), expand=False))
-    worst = _worst_reproducible(comparison)
-    if not comparison.judgement.met and worst is not None:
-        _print_title("Run the worst case again", console)
-        console.print(Text(f"  {clean(worst.reproduce or '', cap=2000)}"), soft_wrap=True)
-
-
-def _worst_reproducible(comparison: Comparison) -> CaseComparison | None:
-    """The case of the first finding that has a command, else the worst case that has one."""
-    named = [finding.case for finding in comparison.judgement.findings if finding.case is not None]
-    ranked = sorted(worst_first(comparison.cases), key=lambda case: named.index(case.id) if case.id in named else len(named))
-    return next((case for case in ranked if case.reproduce), None)
+    step = next_step(comparison)
+    if step is None:
+        return
+    _print_title("Next", console)
+    console.print(Padding(Text(clean(step.text, cap=400)), (0, 0, 0, 2), expand=False))
+    if step.command:
+        console.print(Text(f"  {clean(step.command, cap=2000)}"), soft_wrap=True)
 
 
 def _print_title(title: str, console: Console) -> None:

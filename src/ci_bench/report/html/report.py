@@ -17,6 +17,7 @@ from ci_bench.report.html.cases import case_fold, case_parts, case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
 from ci_bench.report.html.tables import drawn, fact, folded, identifier, table, word
+from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean, percent
@@ -78,11 +79,19 @@ def _verdict(comparison: Comparison) -> Html:
             word(_OUTCOMES[mood], mood.name.lower()),
             f" {policy}: exit code {judgement.exit_code}{f'; {tally}' if tally else ''}.",
         ),
+        _next(comparison),
         tag("p", "No baseline: ", comparison.absence or "none was given") if comparison.base is None else None,
         *(tag("p", line) for line in summary(comparison)),
         class_=f"verdict {mood.name.lower()}",
         aria_label="Verdict",
     )
+
+
+def _next(comparison: Comparison) -> Html | None:
+    step = next_step(comparison)
+    if step is None:
+        return None
+    return tag("p", f"Next: {step.text} ", tag("code", step.command) if step.command else None)
 
 
 def _plural(severity: Severity, number: int) -> str:
