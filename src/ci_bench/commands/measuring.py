@@ -85,8 +85,8 @@ def gate(settings: Measuring) -> int:
 
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
+        against = _against(settings, config)
         bench = _bench(settings, config, find)
-    against = _against(settings, config)
     noise = noise_folder(settings) if against.paired else None
     with _open(against, bench, settings) as opened:
         results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
@@ -116,7 +116,10 @@ class Against:
 
 
 def _against(settings: Measuring, config: "Config") -> Against:
-    """What flags and configuration name. Raises `BadInput` where flags contradict it."""
+    """What flags and configuration name, looked for before anything is measured.
+
+    Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
+    """
     named = settings.baseline or config.baseline or (PAIRED if settings.prepared else None)
     if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
@@ -131,7 +134,40 @@ def _against(settings: Measuring, config: "Config") -> Against:
         raise BadInput(message)
     if named == ARTIFACT:
         return Against(path=settings.fetched, is_artifact=True)
-    return Against(paired=True) if named == PAIRED else Against(path=Path(named) if named and named != NONE else None)
+    if named in {None, NONE, PAIRED}:
+        return Against(paired=named == PAIRED)
+    return Against(path=_path_of(str(named), saved=settings.save_baseline, fails=_fails_without(config)))
+
+
+def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
+    """The baseline's path. Where nothing is there, a first run is `saved` there, or the policy may let it pass.
+
+    Raises `BadInput` and `CannotWrite`.
+    """
+    from ci_bench.records import documents
+    from ci_bench.records.spelling import meant
+
+    path = Path(named)
+    if saved:
+        documents.require_writable(results_path(path))
+    if results_path(path).exists():
+        return path
+    words = (PAIRED, ARTIFACT, NONE)
+    near = meant(named, words) if named == path.name and not path.suffix and not path.exists() else ""
+    if near:
+        raise BadInput(
+            f"baseline: {named!r} is none of {', '.join(words)}, and no such path is here{near}; as a path it is ./{named}"
+        )
+    if fails and not saved:
+        way_out = "correct the path, keep a first run there with --save-baseline, or measure base as well: --baseline paired"
+        raise BadInput(f"baseline: there is nothing at {results_path(path)}; {way_out}")
+    return path
+
+
+def _fails_without(config: "Config") -> bool:
+    from ci_bench.records.config import Rule, Severity
+
+    return config.policy.severity(Rule.BASELINE_MISSING) is Severity.FAIL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +196,8 @@ def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Open
             yield Opened(sides=pair.sides, seal=pair.seal)
         return
     baseline, path = read_baseline(against.path, is_artifact=against.is_artifact), against.path
+    if path is not None and baseline.absence is not None:
+        tell(f"there is no baseline: {baseline.absence}; measuring head alone")
     kept = saved_beside(baseline.results, results_path(path)) if baseline.results is not None and path is not None else {}
     yield Opened(sides=[_here(settings, SideName.HEAD)], baseline=baseline, kept=kept)
 
@@ -189,9 +227,10 @@ def calibrate(settings: Measuring) -> int:
     options = replace(config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES)
     bench = _bench(settings, replace(config, run=options), find)
     bench = replace(bench, plan=times_only(bench.plan))
-    results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)])
-    base, head = results[SideName.BASE], results[SideName.HEAD]
     noise = noise_folder(settings)
+    noise.require_writable()
+    results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)], calibrations=noise)
+    base, head = results[SideName.BASE], results[SideName.HEAD]
     calibration = noise.keep(collect(base, head, tool_version=__version__))
     floors = noise_floors(calibration, now=head.run.started_at)
     say(told(floors, audit(calibration, policy=config.policy)))

@@ -167,6 +167,7 @@ def _tidy(store: "Store") -> None:
 
 def check(settings: Trend) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
+    from ci_bench.github.context import server_of
     from ci_bench.history.alarms import alarms_of, told
     from ci_bench.records.config import Severity
 
@@ -174,6 +175,8 @@ def check(settings: Trend) -> int:
     found = _kept(settings)
     whole, lines = look(found, config.policy, settings)
     alarms = alarms_of(lines, config.policy)
+    if settings.issue:
+        server_of(settings.environ)  # a token that is missing is told before commits are measured
     if settings.confirm:
         alarms = _confirmed(settings, alarms)
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
