@@ -54,9 +54,10 @@ class Bench:
         kept: "Mapping[str, KeptOutputs] | None" = None,
         seal: "Seal | None" = None,
     ) -> Mapping["SideName", "Results"]:
-        """Measure all sides; with `noise`, the judge says after each launch which cases need more. What `noise`, or
-        `calibrations`, holds of this machine is read as soon as a worker has seen it: a document that is broken is told then,
-        and not when all is measured.
+        """Measure all sides; with `noise`, the judge says after each launch which cases need more.
+
+        What `noise`, or `calibrations`, holds of this machine is read as soon as a worker has seen it: a document that is broken
+        is told then, and not when all is measured.
 
         `known` is what an earlier run measured: where there is a budget, it says which cases tell the most. `kept` are the
         tensors that it saved, by case: head's are held against them. With `resume`, an interrupted run in the output folder is
