@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.planning import Plan
     from ci_bench.records.config import Config, RunOptions
-    from ci_bench.records.results import Environment, Results, Run, SideName, WorkflowRun
+    from ci_bench.records.results import Case, Environment, Results, Run, SideName, WorkflowRun
     from ci_bench.resuming import Earlier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What is measured and how, where the documents go, and the command that measures again (without its filter).
+    """What is measured and how, where the documents go, and the words of the command that measures again (`reproduce`).
 
-    `environ` are the variables of the caller.
+    `choose` is its flag for one case; `None` where it has none. `environ` are the variables of the caller.
 
     With `save_outputs` the tensors that reference arms compute are kept beside the documents. `workflow` and `asked` are written
     down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured.
@@ -37,8 +37,9 @@ class Bench:
     config: "Config"
     plan: "Plan"
     output: Path
-    reproduce: str
+    reproduce: tuple[str, ...]
     environ: Mapping[str, str]
+    choose: str | None = "--filter"
     resume: bool = False
     save_outputs: bool = False
     workflow: "WorkflowRun | None" = None
@@ -101,11 +102,15 @@ class Bench:
                 self.plan,
                 run=begun,
                 sides=sides,
-                reproduce={case.id: f"{self.reproduce} --filter {shlex.quote(case.id)}" for _, case in self.plan},
+                reproduce={case.id: self._again(case) for _, case in self.plan},
                 engine=engine.measure,
                 folder=self.output,
                 earlier=earlier,
             )
+
+    def _again(self, case: "Case") -> str:
+        """One line for a shell."""
+        return shlex.join([*self.reproduce, *((self.choose, case.id) if self.choose else ())])
 
     def _device(self, calibrations: "NoiseFolder | None") -> "Device":
         from ci_bench.gpus import vendors

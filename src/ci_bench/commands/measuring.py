@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.inputs import (
     asked,
+    command_again,
     load_with_suites,
     noise_folder,
     read_baseline,
-    reproduce_prefix,
     results_path,
     workflow_run,
 )
@@ -43,7 +43,7 @@ def run(settings: Measuring) -> int:
     """Measure this tree."""
     from ci_bench.records.results import SideName
 
-    bench = _bench(settings, *load_with_suites(settings))
+    bench = _bench("run", settings, *load_with_suites(settings))
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
@@ -86,9 +86,10 @@ def gate(settings: Measuring) -> int:
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
         against = _against(settings, config)
-        bench = _bench(settings, config, find)
+        bench = _bench("gate", settings, config, find)
     noise = noise_folder(settings) if against.paired else None
     with _open(against, bench, settings) as opened:
+        bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
         results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
     head = results[SideName.HEAD]
     comparison = pipeline.judge(
@@ -184,6 +185,13 @@ class Opened:
         """What an earlier run measured."""
         return self.baseline.results if self.baseline else None
 
+    @property
+    def base(self) -> "str | None":
+        """The commit that head is measured against, in this run."""
+        from ci_bench.records.results import SideName
+
+        return next((side.source.commit for side in self.sides if side.name is SideName.BASE), None)
+
 
 @contextmanager
 def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Opened]":
@@ -225,7 +233,7 @@ def calibrate(settings: Measuring) -> int:
 
     config, find = load_with_suites(settings)
     options = replace(config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES)
-    bench = _bench(settings, replace(config, run=options), find)
+    bench = _bench("calibrate", settings, replace(config, run=options), find)
     bench = replace(bench, plan=times_only(bench.plan))
     noise = noise_folder(settings)
     noise.require_writable()
@@ -248,7 +256,12 @@ def selftest(settings: Examining) -> int:
         config = selftest_config(settings.device or "auto", plants)
         plan = planning.plan(config, ())
         bench = Bench(
-            config=config, plan=plan, output=settings.output / name, reproduce="ci-bench selftest", environ=settings.environ
+            config=config,
+            plan=plan,
+            output=settings.output / name,
+            reproduce=("ci-bench", "selftest"),
+            environ=settings.environ,
+            choose=None,
         )
         planted = _here(settings, SideName.HEAD, {"CI_BENCH_PLANT": plants})
         results = bench.measure([_here(settings, SideName.BASE), planted])
@@ -263,7 +276,7 @@ def selftest(settings: Examining) -> int:
     return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
 
 
-def _bench(settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
+def _bench(command: str, settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
     from ci_bench import planning
 
     plan = planning.plan(config, settings.filter, find)
@@ -271,7 +284,7 @@ def _bench(settings: Measuring, config: "Config", find: "Callable[[str], Suite]"
         config=config,
         plan=plan,
         output=settings.output,
-        reproduce=reproduce_prefix(settings),
+        reproduce=command_again(command, settings),
         environ=settings.environ,
         resume=settings.resume,
         save_outputs=settings.save_outputs,
@@ -293,7 +306,12 @@ def doctor(settings: Examining) -> int:
         plan: Plan = tuple((SUITE, case) for case in SUITE.plan({}))
         with make_folder() as folder:
             bench = Bench(
-                config=noise_config(), plan=plan, output=Path(folder), reproduce="ci-bench doctor", environ=settings.environ
+                config=noise_config(),
+                plan=plan,
+                output=Path(folder),
+                reproduce=("ci-bench", "doctor"),
+                environ=settings.environ,
+                choose=None,
             )
             results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)])
         findings = (*findings, noise(results[SideName.BASE], results[SideName.HEAD]))
@@ -312,7 +330,7 @@ def fastrnns(settings: Fastrnns) -> int:
         tell(remark)
     plan = planning.plan(request.config, settings.filter)
     bench = Bench(
-        config=request.config, plan=plan, output=settings.output, reproduce="ci-bench fastrnns", environ=settings.environ
+        config=request.config, plan=plan, output=settings.output, reproduce=("ci-bench", "fastrnns"), environ=settings.environ
     )
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     printed = print_results(results, request)

@@ -103,7 +103,7 @@ def bisect(settings: Bisecting) -> int:
     good, bad = commit_of(git, settings.good), commit_of(git, settings.bad)
     if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
         raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and another commit")
-    bench = laboratory(settings, "ci-bench run")
+    bench = laboratory(settings)
     _require_metric(settings.metric, [entry.suite for entry in bench.config.entries])
     every = remaining(git, [good], bad, first_parent=settings.first_parent)
     needed = math.ceil(math.log2(len(every))) + 1
