@@ -57,9 +57,7 @@ class Bench:
     ) -> Mapping["SideName", "Results"]:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
-        What `noise`, or `calibrations`, holds of this machine is read as soon as a worker has seen it: a document that is broken
-        is told then, and not when all is measured.
-
+        What `noise`, or `calibrations`, holds of this machine is read once a worker has seen it: what is broken is told then.
         `known` is what an earlier run measured: where there is a budget, it says which cases tell the most. `kept` are the
         tensors that it saved, by case: head's are held against them. With `resume`, an interrupted run in the output folder is
         resumed. `seal` is on what base and the engine consist of: where it is broken, every case fails.
