@@ -34,7 +34,8 @@ BOTTOM = {"records", "errors"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
-    "config": {*BOTTOM, "suites"},
+    "config": {*BOTTOM, "imports", "suites"},
+    "imports": BOTTOM,
     "gpus": set(),
     "suites": {*BOTTOM, "formats", "gpus"},
     "engine": {*BOTTOM, "gpus", "suites"},

@@ -24,6 +24,8 @@ from supervise import supervise
 State = Mapping[str, Any]
 VERDICTS = ("improved", "unchanged", "regressed", "inconclusive", "incomparable", "new", "removed", "failed", "skipped")
 MEASURED = {0, 1, 4}
+READY = {0, 3}
+"""How set-up ends where the gate has something to report: with 3, that neither side could be made ready."""
 """Exit codes of a measurement that came to its end: a verdict is none of its business."""
 OF_DOCKER = {
     125: "docker refused to start the container",
@@ -109,7 +111,7 @@ def bench() -> int:
     state = _state()
     work = Path(state["work"])
     made_ready = _recorded(state, "setup")
-    if made_ready is None or made_ready["code"] == 0:
+    if made_ready is None or made_ready["code"] in READY:
         _record(state, "bench", *_bench(state, "bench", commands.bench(state)))
     else:
         _record(state, "bench", made_ready["code"], f"set-up failed: {made_ready['how']}")

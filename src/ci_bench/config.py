@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import BadConfig
+from ci_bench.imports import backend_faults, import_faults
 from ci_bench.records.config import (
     IMPLAUSIBLE_SPEEDUP,
     CasePolicy,
@@ -185,12 +186,17 @@ class Overrides:
 
 
 def load_config(
-    path: Path | None, overrides: Overrides | None = None, *, more_suites: Mapping[str, Mapping[str, Any]] | None = None
+    path: Path | None,
+    overrides: Overrides | None = None,
+    *,
+    more_suites: Mapping[str, Mapping[str, Any]] | None = None,
+    tree: Sequence[Path] = (),
 ) -> Config:
     """Read, check and apply flags. `None` reads the built-in configuration.
 
     `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries; what the file itself names under
-    `plugins` needs none, and any mapping is an entry of it then. Raises `BadConfig` with every fault,
+    `plugins` needs none, and any mapping is an entry of it then. With `tree`, the folders that the measured code lies in, what is
+    named by import path is looked for there. Raises `BadConfig` with every fault,
     one on each line, as ``ci-bench.yml:12: run.launchs: unknown field; did you mean 'launches'?``.
     """
     given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
@@ -199,7 +205,10 @@ def load_config(
     more = {**dict.fromkeys(_plugins(parsed.value), ANY_ENTRY), **(more_suites or {})}
     form = _with_suites(schema(Kind.CONFIG), more)
     metrics = {} if more else find_metrics()
-    complaints = [*_file_complaints(name, parsed, form, metrics), *_override_complaints(given)]
+    suites = _own_suites()
+    named = import_faults(parsed.value, tree, suites=suites) if tree else ()
+    more_faults = (*backend_faults(parsed.value, suites=suites), *named)
+    complaints = [*_file_complaints(name, parsed, form, metrics, more_faults), *_override_complaints(given)]
     if complaints:
         raise BadConfig(capped(complaints, indent=""))
     return _convert(parsed.value, given)
@@ -263,7 +272,9 @@ def _widened(form: Mapping[str, Any], path: Sequence[str], more: Mapping[str, An
     return {**form, path[0]: _widened(form[path[0]], path[1:], more)}
 
 
-def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Mapping[str, MetricKind]) -> Iterator[str]:
+def _file_complaints(
+    name: str, parsed: Parsed, form: Mapping[str, Any], metrics: Mapping[str, MetricKind], more: Sequence[Fault]
+) -> Iterator[str]:
     """Word the faults in the order of their lines. A value that YAML refuses has no form to complain about.
 
     `metrics` are those that a threshold may be for, empty where plugins may bring others.
@@ -271,7 +282,7 @@ def _file_complaints(name: str, parsed: Parsed, form: Mapping[str, Any], metrics
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
     known = form["$defs"]["policy"]["properties"]["suites"]["properties"]
-    own = [*_metric_faults(parsed.value, metrics), *_idle_faults(parsed.value, known), *_plugin_faults(parsed.value)]
+    own = [*_metric_faults(parsed.value, metrics), *_idle_faults(parsed.value, known), *_plugin_faults(parsed.value), *more]
     faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *own]
     for line, fault in sorted(((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]):
         place = fault.path.removeprefix("$").removeprefix(".")

@@ -33,6 +33,10 @@ class NoiseFolder:
         file = self._file(fingerprint(identity))
         return documents.read_calibration(file) if file.exists() else None
 
+    def require_writable(self) -> None:
+        """Before hours are spent on what is to be kept here. Raises `CannotWrite`."""
+        documents.require_writable(self.path / "calibration.json")
+
     def keep(self, new: Calibration) -> Calibration:
         """Add a run's calibration to what is there, and return all of it.
 

@@ -96,6 +96,14 @@ def _open(name: str, target: str, folder: Path, environ: Mapping[str, str]) -> T
     )
 
 
+def _reason(tail: str) -> str:
+    """Why planning ended. Where a name leads nowhere, the error says all there is to say, and the traceback nothing."""
+    last = tail.strip().rpartition("\n")[2]
+    if last.startswith(("ModuleNotFoundError: ", "AttributeError: module ")):
+        return f"{last}; correct plugins in the configuration, or install what is missing"
+    return tail or "(it said nothing)"
+
+
 def _fault_of_form(form: Mapping[str, Any]) -> str | None:
     """What is wrong with a JSON Schema that the tree brought. One that refers elsewhere would be fetched from there."""
     from jsonschema import Draft202012Validator, SchemaError
@@ -130,7 +138,7 @@ def _ask(name: str, request: Request, folder: Path, environ: Mapping[str, str]) 
             raise UnknownSuite(f"plugins.{name}: {request.target} did not plan within {TIMEOUT_S:g} s")
         if ended.code or answered.is_symlink() or not answered.is_file():
             what = f"{request.target} cannot be imported and asked for a plan"
-            raise UnknownSuite(f"plugins.{name}: {what}, from {folder} or its src: {ended.tail or '(it said nothing)'}")
+            raise UnknownSuite(f"plugins.{name}: {what}, from {folder} or its src: {_reason(ended.tail)}")
         try:
             with answered.open("rb") as stream:
                 return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)

@@ -375,6 +375,7 @@ ENDS = {
         3,
         "failed",
     ),
+    "set-up failed on both sides": ({"codes": {"setup": 3, "gate": 3}}, {"publish": 3}, 3, "failed"),
     "no report": ({}, {"publish": 1, "silent": ["publish"]}, 3, "failed"),
     "no report that calls itself a pass": ({}, {"silent": ["publish"]}, 3, "failed"),
     "a report with words of its own": ({}, {"outputs": {"verdict": "passed-ish"}}, 3, "failed"),
@@ -393,7 +394,7 @@ def test_the_gate(steps, plan, planned, stubbed, code, verdict):  # noqa: PLR091
     assert (found, steps.outputs) == (code, {"verdict": verdict, "exit_code": str(code)})
     assert ("::error title=ci-bench::exit code" in out) == bool(code)
     measured = [one["command"][0] for one in calls(steps.notes, "run") if one["command"][0] == "gate"]
-    assert measured == ([] if "setup" in planned.get("codes", {}) else ["gate"])
+    assert measured == ([] if planned.get("codes", {}).get("setup") == 2 else ["gate"])
 
 
 def test_only_plain_words_become_outputs(steps):

@@ -196,7 +196,7 @@ def test_what_failed_decides_the_exit_code(ci_bench, plugin, configure, tmp_path
     assert found == code, out
     row = documents.read_results(tmp_path / "out" / "results.json").cases[-1]
     assert row.failure.reason.split("\n")[0][:30] in out
-    assert row.reproduce == f"ci-bench run --filter {row.case.id}"
+    assert row.reproduce == f"ci-bench gate --filter {row.case.id}"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 
 import fake_github
 import pytest
+from end_to_end_builders import git
 from fake_github import TOKEN, serve
 from fake_github_state import REPOSITORY
 from records_builders import RESULTS
@@ -135,6 +136,29 @@ def test_the_page_is_one_file_that_names_what_is_open(run, store, tmp_path):
     assert "for the worse" in text
     assert f"https://github.com/o/r/commit/{35:040x}" in text
     assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=", text)
+
+
+@pytest.mark.parametrize("action", ["check", "compact", "page"])
+@pytest.mark.parametrize(("is_there", "why"), [(False, "no such folder"), (True, "no run that can be read")])
+def test_a_store_without_runs_is_no_store_without_changes(run, tmp_path, action, is_there, why) -> None:
+    if is_there:
+        (tmp_path / "histroy").mkdir()
+        (tmp_path / "histroy" / "notes.txt").touch()
+    code, out, err = run(action, "--store", "histroy")
+    assert (code, out) == (2, "")
+    assert f"history at histroy: {why if is_there else 'there is ' + why}" in err.replace("the folder holds ", "")
+    assert "ci-bench history add RUN" in err
+    assert not (tmp_path / "trend.html").exists()
+
+
+def test_a_branch_that_does_not_exist_is_said_and_adding_makes_it(run, tmp_path) -> None:
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "start")
+    path = results(tmp_path / "runs", 0)
+    code, _, err = run("check", "--branch", "trend")
+    assert (code, "history at branch trend: it does not exist" in err) == (2, True)
+    assert run("add", path, "--branch", "trend")[0] == 0
+    assert run("check", "--branch", "trend")[0] == 0
 
 
 def test_a_store_on_a_branch_of_no_repository_is_said(run):

@@ -1,6 +1,7 @@
 """`setup` in one process, `gate --prepared` in another, as where measuring has no network."""
 
 import json
+import shlex
 
 import pytest
 import yaml
@@ -59,6 +60,31 @@ def test_a_side_whose_set_up_fails_is_the_gates_to_report(configured, tmp_path, 
     assert code == ExitCode.MEASURING_FAILED, "no case of head could be measured"
     base, head = (documents.read_results(tmp_path / "out" / name).cases[0] for name in ("base/results.json", "results.json"))
     assert (base.status, head.status, head.failure.stage) == (Status.OK, Status.FAILED, "setup")
+
+
+def test_set_up_that_fails_on_both_sides_is_not_prepared(configured, tmp_path, ci_bench) -> None:
+    (configured / "broken").touch()
+    git(configured, "add", ".")
+    for message in ("break it", "leave it broken"):
+        git(configured, "commit", "--allow-empty", "-m", message)
+    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
+    assert code == ExitCode.MEASURING_FAILED
+    assert all(f"{side} cannot be measured: set-up command 3 of 3" in said for side in ("base", "head"))
+    assert f"neither side can be measured: mend the set-up, whose logs are in {tmp_path / 'out' / 'setup'}" in said
+    assert "measure with" not in said
+    code, _, _ = ci_bench("gate", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
+    assert code == ExitCode.MEASURING_FAILED
+    assert documents.read_results(tmp_path / "out" / "results.json").cases[0].failure.stage == "setup", "the gate can report it"
+
+
+def test_the_command_that_set_up_names_measures_what_it_made(configured, tmp_path, ci_bench) -> None:
+    (configured / "ci-bench.yml").rename(tmp_path / "of base.yml")
+    made = tmp_path / "both sides"
+    code, _, said = ci_bench("setup", "--config", tmp_path / "of base.yml", "--base", "HEAD", "--prepared", made)
+    assert code == ExitCode.OK, said
+    name, *arguments = shlex.split(said.rpartition("measure with: ")[2])
+    code, _, said = ci_bench(*arguments)
+    assert (name, code) == ("ci-bench", ExitCode.OK), said
 
 
 def test_what_was_prepared_for_another_commit_is_refused_before_anything_is_measured(repository, tmp_path, ci_bench) -> None:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.planning import Plan
     from ci_bench.records.config import Config, RunOptions
-    from ci_bench.records.results import Environment, Results, Run, SideName, WorkflowRun
+    from ci_bench.records.results import Case, Environment, Results, Run, SideName, WorkflowRun
     from ci_bench.resuming import Earlier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What is measured and how, where the documents go, and the command that measures again (without its filter).
+    """What is measured and how, where the documents go, and the words of the command that measures again (`reproduce`).
 
-    `environ` are the variables of the caller.
+    `choose` is its flag for one case; `None` where it has none. `environ` are the variables of the caller.
 
     With `save_outputs` the tensors that reference arms compute are kept beside the documents. `workflow` and `asked` are written
     down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured.
@@ -37,8 +37,9 @@ class Bench:
     config: "Config"
     plan: "Plan"
     output: Path
-    reproduce: str
+    reproduce: tuple[str, ...]
     environ: Mapping[str, str]
+    choose: str | None = "--filter"
     resume: bool = False
     save_outputs: bool = False
     workflow: "WorkflowRun | None" = None
@@ -49,12 +50,14 @@ class Bench:
         sides: Sequence["Side"],
         *,
         noise: "NoiseFolder | None" = None,
+        calibrations: "NoiseFolder | None" = None,
         known: "Results | None" = None,
         kept: "Mapping[str, KeptOutputs] | None" = None,
         seal: "Seal | None" = None,
     ) -> Mapping["SideName", "Results"]:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
+        What `noise`, or `calibrations`, holds of this machine is read once a worker has seen it: what is broken is told then.
         `known` is what an earlier run measured: where there is a budget, it says which cases tell the most. `kept` are the
         tensors that it saved, by case: head's are held against them. With `resume`, an interrupted run in the output folder is
         resumed. `seal` is on what base and the engine consist of: where it is broken, every case fails.
@@ -76,7 +79,7 @@ class Bench:
         for files in () if earlier else attachments.values():
             files.clear()
         judge = pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise) if noise else None
-        device = self._device()
+        device = self._device(noise or calibrations)
         with make_folder() as scratch, ProgressDisplay(console(stderr=True)) as display:
             engine = Engine(
                 options=self.config.run,
@@ -97,17 +100,27 @@ class Bench:
                 self.plan,
                 run=begun,
                 sides=sides,
-                reproduce={case.id: f"{self.reproduce} --filter {shlex.quote(case.id)}" for _, case in self.plan},
+                reproduce={case.id: self._again(case) for _, case in self.plan},
                 engine=engine.measure,
                 folder=self.output,
                 earlier=earlier,
             )
 
-    def _device(self) -> "Device":
+    def _again(self, case: "Case") -> str:
+        """One line for a shell."""
+        return shlex.join([*self.reproduce, *((self.choose, case.id) if self.choose else ())])
+
+    def _device(self, calibrations: "NoiseFolder | None") -> "Device":
         from ci_bench.gpus import vendors
 
         preloaded = {module for suite, _ in self.plan for module in suite.preload}
-        return Device(options=self.config.run, on_gpu="torch" in preloaded, environ=self.environ, gpus=vendors.look())
+        return Device(
+            options=self.config.run,
+            on_gpu="torch" in preloaded,
+            environ=self.environ,
+            gpus=vendors.look(),
+            calibrations=calibrations,
+        )
 
     def _attachments(self, sides: Sequence["Side"]) -> "Mapping[SideName, Attachments]":
         """Where each side's files are kept, beside its results."""
@@ -173,13 +186,14 @@ class Device:
     """The device of one run: held from before anything touches it, looked at, and watched.
 
     `on_gpu` says whether the plan computes with torch; `gpus` are those of this machine, by vendor. `held` is the key of the lock
-    that is held.
+    that is held. `calibrations` are what is known of machines' noise.
     """
 
     options: "RunOptions"
     on_gpu: bool
     environ: Mapping[str, str]
     gpus: "tuple[Cards, ...]"
+    calibrations: "NoiseFolder | None" = None
     held: str | None = None
 
     @contextmanager
@@ -197,9 +211,15 @@ class Device:
             yield
 
     def refuse(self, environment: "Environment") -> str:
-        """Why the machine that a worker saw is not the one that was asked for."""
+        """Why the machine that a worker saw is not the one that was asked for.
+
+        Raises:
+            BadDocument: what is known of its noise cannot be read, which would be found out after measuring.
+        """
         from ci_bench.engine.machine.devices import refusal
 
+        if self.calibrations is not None:
+            self.calibrations.find(environment.identity)
         required = self.environ.get("CI_BENCH_REQUIRE_DEVICE", "")
         return refusal(environment, self.gpus, self.environ, device=self.options.device, required=required)
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -144,11 +143,23 @@ def results_path(path: Path) -> Path:
     return path if path.suffix in {".json", ".zip"} else path / "results.json"
 
 
-def reproduce_prefix(settings: Measuring) -> str:
-    """The command that measures again, without its filter."""
-    parts = ["ci-bench", "run"]
-    if settings.config:
-        parts += ["--config", str(settings.config)]
-    if settings.device:
-        parts += ["--device", settings.device]
-    return shlex.join(parts)
+def command_again(command: str, settings: Measuring, *, base: str | None = None) -> tuple[str, ...]:
+    """The words of the command that measures the same way again, in the same tree: all cases of it.
+
+    `base` is the base commit of a paired run: what named it may stand for another one by then. Left out are flags that say where
+    documents go, or how the verdict is shown.
+    """
+    flags = {
+        "--config": settings.config,
+        "--baseline": "paired" if base else settings.baseline,
+        "--base": base,
+        "--fetched": None if base else settings.fetched,
+        "--noise": settings.noise,
+        "--device": settings.device,
+        "--launches": settings.launches,
+        "--threads": settings.threads,
+        "--stage-timeout": settings.stage_timeout_s,
+        "--budget": settings.budget_s,
+    }
+    given = {flag: f"{value:g}" if isinstance(value, float) else str(value) for flag, value in flags.items() if value is not None}
+    return ("ci-bench", command, *(part for flag in given.items() for part in flag))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.inputs import (
     asked,
+    command_again,
     load_with_suites,
     noise_folder,
     read_baseline,
-    reproduce_prefix,
     results_path,
     workflow_run,
 )
@@ -43,7 +43,7 @@ def run(settings: Measuring) -> int:
     """Measure this tree."""
     from ci_bench.records.results import SideName
 
-    bench = _bench(settings, *load_with_suites(settings))
+    bench = _bench("run", settings, *load_with_suites(settings))
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
@@ -85,10 +85,11 @@ def gate(settings: Measuring) -> int:
 
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
-        bench = _bench(settings, config, find)
-    against = _against(settings, config)
+        against = _against(settings, config)
+        bench = _bench("gate", settings, config, find)
     noise = noise_folder(settings) if against.paired else None
     with _open(against, bench, settings) as opened:
+        bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
         results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
     head = results[SideName.HEAD]
     comparison = pipeline.judge(
@@ -116,7 +117,10 @@ class Against:
 
 
 def _against(settings: Measuring, config: "Config") -> Against:
-    """What flags and configuration name. Raises `BadInput` where flags contradict it."""
+    """What flags and configuration name, looked for before anything is measured.
+
+    Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
+    """
     named = settings.baseline or config.baseline or (PAIRED if settings.prepared else None)
     if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
@@ -131,7 +135,40 @@ def _against(settings: Measuring, config: "Config") -> Against:
         raise BadInput(message)
     if named == ARTIFACT:
         return Against(path=settings.fetched, is_artifact=True)
-    return Against(paired=True) if named == PAIRED else Against(path=Path(named) if named and named != NONE else None)
+    if named in {None, NONE, PAIRED}:
+        return Against(paired=named == PAIRED)
+    return Against(path=_path_of(str(named), saved=settings.save_baseline, fails=_fails_without(config)))
+
+
+def _path_of(named: str, *, saved: bool, fails: bool) -> Path:
+    """The baseline's path. Where nothing is there, a first run is `saved` there, or the policy may let it pass.
+
+    Raises `BadInput` and `CannotWrite`.
+    """
+    from ci_bench.records import documents
+    from ci_bench.records.spelling import meant
+
+    path = Path(named)
+    if saved:
+        documents.require_writable(results_path(path))
+    if results_path(path).exists():
+        return path
+    words = (PAIRED, ARTIFACT, NONE)
+    near = meant(named, words) if named == path.name and not path.suffix and not path.exists() else ""
+    if near:
+        raise BadInput(
+            f"baseline: {named!r} is none of {', '.join(words)}, and no such path is here{near}; as a path it is ./{named}"
+        )
+    if fails and not saved:
+        way_out = "correct the path, keep a first run there with --save-baseline, or measure base as well: --baseline paired"
+        raise BadInput(f"baseline: there is nothing at {results_path(path)}; {way_out}")
+    return path
+
+
+def _fails_without(config: "Config") -> bool:
+    from ci_bench.records.config import Rule, Severity
+
+    return config.policy.severity(Rule.BASELINE_MISSING) is Severity.FAIL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +185,13 @@ class Opened:
         """What an earlier run measured."""
         return self.baseline.results if self.baseline else None
 
+    @property
+    def base(self) -> "str | None":
+        """The commit that head is measured against, in this run."""
+        from ci_bench.records.results import SideName
+
+        return next((side.source.commit for side in self.sides if side.name is SideName.BASE), None)
+
 
 @contextmanager
 def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Opened]":
@@ -160,6 +204,8 @@ def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Open
             yield Opened(sides=pair.sides, seal=pair.seal)
         return
     baseline, path = read_baseline(against.path, is_artifact=against.is_artifact), against.path
+    if path is not None and baseline.absence is not None:
+        tell(f"there is no baseline: {baseline.absence}; measuring head alone")
     kept = saved_beside(baseline.results, results_path(path)) if baseline.results is not None and path is not None else {}
     yield Opened(sides=[_here(settings, SideName.HEAD)], baseline=baseline, kept=kept)
 
@@ -187,11 +233,12 @@ def calibrate(settings: Measuring) -> int:
 
     config, find = load_with_suites(settings)
     options = replace(config.run, sampling=Sampling.FIXED, launches=settings.launches or CALIBRATION_LAUNCHES)
-    bench = _bench(settings, replace(config, run=options), find)
+    bench = _bench("calibrate", settings, replace(config, run=options), find)
     bench = replace(bench, plan=times_only(bench.plan))
-    results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)])
-    base, head = results[SideName.BASE], results[SideName.HEAD]
     noise = noise_folder(settings)
+    noise.require_writable()
+    results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)], calibrations=noise)
+    base, head = results[SideName.BASE], results[SideName.HEAD]
     calibration = noise.keep(collect(base, head, tool_version=__version__))
     floors = noise_floors(calibration, now=head.run.started_at)
     say(told(floors, audit(calibration, policy=config.policy)))
@@ -209,7 +256,12 @@ def selftest(settings: Examining) -> int:
         config = selftest_config(settings.device or "auto", plants)
         plan = planning.plan(config, ())
         bench = Bench(
-            config=config, plan=plan, output=settings.output / name, reproduce="ci-bench selftest", environ=settings.environ
+            config=config,
+            plan=plan,
+            output=settings.output / name,
+            reproduce=("ci-bench", "selftest"),
+            environ=settings.environ,
+            choose=None,
         )
         planted = _here(settings, SideName.HEAD, {"CI_BENCH_PLANT": plants})
         results = bench.measure([_here(settings, SideName.BASE), planted])
@@ -224,7 +276,7 @@ def selftest(settings: Examining) -> int:
     return int(ExitCode.POLICY_NOT_MET if wrong else ExitCode.OK)
 
 
-def _bench(settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
+def _bench(command: str, settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
     from ci_bench import planning
 
     plan = planning.plan(config, settings.filter, find)
@@ -232,7 +284,7 @@ def _bench(settings: Measuring, config: "Config", find: "Callable[[str], Suite]"
         config=config,
         plan=plan,
         output=settings.output,
-        reproduce=reproduce_prefix(settings),
+        reproduce=command_again(command, settings),
         environ=settings.environ,
         resume=settings.resume,
         save_outputs=settings.save_outputs,
@@ -254,7 +306,12 @@ def doctor(settings: Examining) -> int:
         plan: Plan = tuple((SUITE, case) for case in SUITE.plan({}))
         with make_folder() as folder:
             bench = Bench(
-                config=noise_config(), plan=plan, output=Path(folder), reproduce="ci-bench doctor", environ=settings.environ
+                config=noise_config(),
+                plan=plan,
+                output=Path(folder),
+                reproduce=("ci-bench", "doctor"),
+                environ=settings.environ,
+                choose=None,
             )
             results = bench.measure([_here(settings, SideName.BASE), _here(settings, SideName.HEAD)])
         findings = (*findings, noise(results[SideName.BASE], results[SideName.HEAD]))
@@ -273,7 +330,7 @@ def fastrnns(settings: Fastrnns) -> int:
         tell(remark)
     plan = planning.plan(request.config, settings.filter)
     bench = Bench(
-        config=request.config, plan=plan, output=settings.output, reproduce="ci-bench fastrnns", environ=settings.environ
+        config=request.config, plan=plan, output=settings.output, reproduce=("ci-bench", "fastrnns"), environ=settings.environ
     )
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     printed = print_results(results, request)

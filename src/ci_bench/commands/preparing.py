@@ -4,6 +4,7 @@
 needs a token, and neither hands one on.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.inputs import config_path, load
 from ci_bench.commands.output import tell
 from ci_bench.errors import ExitCode, OutOfReach
+from ci_bench.flags import DEFAULT_OUTPUT
 from ci_bench.settings import Measuring
 
 if TYPE_CHECKING:
@@ -21,14 +23,28 @@ if TYPE_CHECKING:
 
 
 def setup(settings: Measuring) -> int:
-    """Make both sides ready, and leave them for `gate --prepared`. A side that cannot be made ready is the gate's to report."""
+    """Make both sides ready, and leave them for `gate --prepared`. A side that cannot be made ready is the gate's to report.
+
+    Where neither can be, nothing is left to measure: the gate can only report that, and this ends as measuring would.
+    """
     from ci_bench.engine.trees.paired import prepare_sides
 
     assert settings.prepared is not None  # noqa: S101 - the flag is required
     config = load(settings)
-    _tell(prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup))
-    tell(f"prepared in {settings.prepared}; measure with: ci-bench gate --prepared {settings.prepared}")
+    pair = prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup)
+    _tell(pair)
+    if all(side.failure is not None for side in pair.sides):
+        tell(f"neither side can be measured: mend the set-up, whose logs are in {settings.output / 'setup'}, and run it again")
+        return int(ExitCode.MEASURING_FAILED)
+    tell(f"prepared in {settings.prepared}; measure with: {shlex.join(['ci-bench', *_measuring(settings)])}")
     return int(ExitCode.OK)
+
+
+def _measuring(settings: Measuring) -> list[str]:
+    """The gate's flags for what was set up here: it refuses sides that were made of something else."""
+    given = {"--config": settings.config, "--base": settings.base, "--prepared": settings.prepared}
+    given |= {"--output": settings.output} if settings.output != DEFAULT_OUTPUT else {}
+    return ["gate", *(part for flag, value in given.items() if value is not None for part in (flag, str(value)))]
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def validate(settings: Validating) -> int:
             kind = documents.document_kind(path)
             match kind:
                 case documents.Kind.CONFIG:
-                    load_config(path, more_suites=plugin_forms())
+                    load_config(path, more_suites=plugin_forms(), tree=(settings.here, settings.here / "src"))
                 case documents.Kind.RESULTS:
                     documents.read_results(path)
                 case documents.Kind.COMPARISON:

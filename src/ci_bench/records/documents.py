@@ -151,6 +151,23 @@ def write_text(text: str, path: Path) -> None:
         raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}; choose another output folder") from error
 
 
+def require_writable(path: Path) -> None:
+    """Whether `write` could write there, as far as that can be known without writing. Raises `CannotWrite`.
+
+    For what is written after hours of measuring.
+    """
+    nearest = next((folder for folder in path.absolute().parents if os.path.lexists(folder)), Path("/"))
+    if path.is_dir():
+        why = "it is a folder"
+    elif not nearest.is_dir():
+        why = f"{nearest} is no folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        why = f"{nearest} may not be written to"
+    else:
+        return
+    raise CannotWrite(f"{path}: cannot be written: {why}; choose another output folder")
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Write beside the target and rename. Not `tempfile`: its files can be read by nobody but their owner."""
     beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")

@@ -90,10 +90,10 @@ def _near(word: str, known: Sequence[str]) -> str | None:
 def _is_near(word: str, name: str) -> bool:
     """Whether one is the beginning of the other, or a slip in every third character at most makes one of the other."""
     begins = name.startswith(word) or word.startswith(name)
-    return begins or _slips(word.lower(), name.lower()) <= max(1, len(word) // 3)
+    return begins or slips(word.lower(), name.lower()) <= max(1, len(word) // 3)
 
 
-def _slips(one: str, other: str) -> int:
+def slips(one: str, other: str) -> int:
     """How many characters are left out, added, wrong, or swapped with the next (optimal string alignment distance).
 
     https://en.wikipedia.org/wiki/Damerau-Levenshtein_distance#Optimal_string_alignment_distance

@@ -43,7 +43,21 @@ def test_the_default_branch_is_what_the_remote_says(tmp_path: Path) -> None:
     top = clone(upstream, tmp_path / "clone")
     git(top, "checkout", "--quiet", "topic")
     git(top, "branch", "--delete", "--force", "trunk")
-    assert choose(top) == Base(commit=start, branch="trunk", rule="the merge base of HEAD and trunk")
+    assert choose(top) == Base(commit=start, branch="trunk", rule="the merge base of HEAD and origin/trunk")
+
+
+def test_a_local_branch_beside_the_remotes_is_not_named_in_its_place(tmp_path: Path) -> None:
+    """The local main stayed behind: what was used is the remote's, and the message says so."""
+    upstream, start, _ = topic_repository(tmp_path / "r")
+    git(upstream.top, "checkout", "--quiet", "main")
+    top = clone(upstream, tmp_path / "clone")
+    git(top, "checkout", "--quiet", "topic")
+    git(top, "branch", "--force", "main", start)
+    chosen = choose(top)
+    assert (chosen.branch, chosen.rule) == ("main", "the merge base of HEAD and origin/main")
+    git(top, "checkout", "--quiet", "--detach", "origin/main")
+    assert choose(top).rule == "the first parent of HEAD, which is on origin/main"
+    assert choose(top, is_dirty=True).rule.startswith("HEAD, which is on origin/main: ")
 
 
 def test_a_pull_request_into_another_branch_is_compared_with_that(tmp_path: Path) -> None:
@@ -52,7 +66,9 @@ def test_a_pull_request_into_another_branch_is_compared_with_that(tmp_path: Path
     repository.commit({"upper.txt": "stacked"})
     top = clone(repository, tmp_path / "clone")
     git(top, "checkout", "--quiet", "--detach", "origin/upper")
-    assert choose(top, GITHUB_BASE_REF="topic") == Base(commit=middle, branch="topic", rule="the merge base of HEAD and topic")
+    assert choose(top, GITHUB_BASE_REF="topic") == Base(
+        commit=middle, branch="topic", rule="the merge base of HEAD and origin/topic"
+    )
 
 
 def merge_ref(repository: Repository, into: str, what: str) -> str:

@@ -85,7 +85,7 @@ def test_a_shallow_branch_fetches_the_history_that_it_lacks(tmp_path: Path, push
     if not pushed:
         checkout.commit({"mark.py": "MARK = 'local'\n"})
     with prepared(checkout.top, tmp_path / "s", setup=NETWORK, check=(upstream.top,)) as pair:
-        assert (pair.base.source.commit, pair.base.source.chosen_by) == (start, "the merge base of HEAD and main")
+        assert (pair.base.source.commit, pair.base.source.chosen_by) == (start, "the merge base of HEAD and origin/main")
         assert [run_python(side, MARK) for side in pair.sides] == ["start", "topic" if pushed else "local"]
 
 
@@ -97,13 +97,13 @@ def test_a_shallow_branch_fetches_the_branch_that_the_pull_request_is_meant_for(
     git(checkout.top, "update-ref", "-d", "refs/remotes/origin/topic")
     refuse(checkout.top, tmp_path / "s", "the branch topic is not known here", environ=environ(GITHUB_BASE_REF="topic"))
     with prepared(checkout.top, tmp_path / "s", setup=NETWORK, environ=environ(GITHUB_BASE_REF="topic")) as pair:
-        assert (pair.base.source.commit, pair.base.source.chosen_by) == (middle, "the merge base of HEAD and topic")
+        assert (pair.base.source.commit, pair.base.source.chosen_by) == (middle, "the merge base of HEAD and origin/topic")
 
 
 def test_a_shallow_main_knows_its_parent_by_name(tmp_path: Path) -> None:
     upstream, start, _ = topic_repository(tmp_path / "upstream")
     checkout = clone(upstream, tmp_path / "clone", "--depth=1")
-    refuse(checkout.top, tmp_path / "s", f"the first parent of HEAD, which is on main, commit {start[:12]}.*{SHALLOW}")
+    refuse(checkout.top, tmp_path / "s", f"the first parent of HEAD, which is on origin/main, commit {start[:12]}.*{SHALLOW}")
     with prepared(checkout.top, tmp_path / "s", setup=NETWORK) as pair:
         assert pair.base.source.commit == start
 

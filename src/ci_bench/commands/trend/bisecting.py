@@ -103,7 +103,8 @@ def bisect(settings: Bisecting) -> int:
     good, bad = commit_of(git, settings.good), commit_of(git, settings.bad)
     if good == bad or git.ask("merge-base", "--is-ancestor", good, bad) is None:
         raise BadInput(f"GOOD ({good[:_SHORT]}) has to be an ancestor of BAD ({bad[:_SHORT]}), and another commit")
-    bench = laboratory(settings, "ci-bench run")
+    bench = laboratory(settings)
+    _require_metric(settings.metric, [entry.suite for entry in bench.config.entries])
     every = remaining(git, [good], bad, first_parent=settings.first_parent)
     needed = math.ceil(math.log2(len(every))) + 1
     tell(f"{len(every)} commits after {good[:_SHORT]}, up to {bad[:_SHORT]}: {needed} comparisons if all can be measured")
@@ -128,6 +129,19 @@ def bisect(settings: Bisecting) -> int:
         raise MeasuringFailed(f"{told}:\n{shown}")
     say(f"{_line(git, outcome.culprit)}\n{target.name}: {_change(target.speedup)}\n")
     return int(ExitCode.OK)
+
+
+def _require_metric(metric: str | None, suites: Sequence[str]) -> None:
+    """A metric that no suite measures is told before anything is; those of commands and plugins have names of their own.
+
+    Raises `BadInput`.
+    """
+    from ci_bench.records.spelling import nearest
+    from ci_bench.suites.base import BUILT_IN, find_metrics
+
+    known = find_metrics()
+    if metric is not None and metric not in known and {*suites} <= {*BUILT_IN} - {"command"}:
+        raise BadInput(f"--metric {metric}: no suite has a metric of this name{nearest(metric, tuple(known))}")
 
 
 def remaining(git: "Git", goods: Sequence[str], bad: str, *, first_parent: bool) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.bench import Bench
-from ci_bench.commands.inputs import load_with_suites, noise_folder
+from ci_bench.commands.inputs import command_again, load_with_suites, noise_folder
 from ci_bench.commands.output import tell
 from ci_bench.errors import CiBenchError, NoBase
 from ci_bench.settings import Measuring, Settings
@@ -45,7 +45,7 @@ class Laboratory:
     find: "Callable[[str], Suite]"
     noise: "NoiseFolder"
     output: Path
-    reproduce: str
+    reproduce: tuple[str, ...]
     environ: Mapping[str, str]
     here: Path
 
@@ -57,7 +57,8 @@ class Laboratory:
 
         output = self.output / f"{base[:_SHORT]}-{head[:_SHORT]}"
         plan = planning.plan(self.config, filters, self.find)
-        bench = Bench(config=self.config, plan=plan, output=output, reproduce=self.reproduce, environ=self.environ)
+        again = (*self.reproduce, base, head)
+        bench = Bench(config=self.config, plan=plan, output=output, reproduce=again, environ=self.environ, choose="--case")
         with self._sides(base, head, output) as sides:
             broken = next((side for side in sides if side.failure is not None), None)
             if broken is not None:
@@ -107,15 +108,15 @@ class Laboratory:
                 yield pair.sides
 
 
-def laboratory(settings: Measuring, command: str) -> Laboratory:
-    """From flags to what comparing takes; `command` is how the user measures again. Raises `BadConfig`."""
+def laboratory(settings: Measuring) -> Laboratory:
+    """From flags to what comparing takes. Two commits are measured again by a search between them. Raises `BadConfig`."""
     config, find = load_with_suites(settings)
     return Laboratory(
         config=config,
         find=find,
         noise=noise_folder(settings),
         output=settings.output,
-        reproduce=command,
+        reproduce=command_again("bisect", settings),
         environ=settings.environ,
         here=settings.here,
     )
@@ -150,7 +151,7 @@ def confirm(settings: Measuring, commits: tuple[str | None, str | None], alarms:
     tell(f"measuring {after[:_SHORT]} against {before[:_SHORT]}")
     try:
         git = git_here(settings)
-        bench = laboratory(settings, "ci-bench run")
+        bench = laboratory(settings)
         cases = tuple(dict.fromkeys(alarm.line.points.case for alarm in alarms))
         compared = bench.compare(commit_of(git, before), commit_of(git, after), cases)
     except CiBenchError as error:

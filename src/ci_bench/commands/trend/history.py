@@ -167,13 +167,16 @@ def _tidy(store: "Store") -> None:
 
 def check(settings: Trend) -> int:
     """Tell every open change for the worse, and exit by the policy: 1 where one of them fails it."""
+    from ci_bench.github.context import server_of
     from ci_bench.history.alarms import alarms_of, told
     from ci_bench.records.config import Severity
 
     config = load(settings)
-    found = read_store(open_store(settings))
+    found = _kept(settings)
     whole, lines = look(found, config.policy, settings)
     alarms = alarms_of(lines, config.policy)
+    if settings.issue:
+        server_of(settings.environ)  # a token that is missing is told before commits are measured
     if settings.confirm:
         alarms = _confirmed(settings, alarms)
     say(cleaned(told(alarms, lines=len(lines), runs=len(whole.runs))))
@@ -223,7 +226,7 @@ def page(settings: Trend) -> int:
     from ci_bench.records import documents
 
     config = load(settings)
-    found = read_store(open_store(settings))
+    found = _kept(settings)
     whole, lines = look(found, config.policy, settings)
     sheet = Sheet(
         title=settings.title,
@@ -243,7 +246,7 @@ def compact(settings: Trend) -> int:
     from ci_bench.history.compaction import compact as shrink
 
     store = open_store(settings)
-    read_store(store)
+    _kept(settings)
     done = shrink(store, most_bytes=MOST_BYTES if settings.most_bytes is None else settings.most_bytes)
     tell(f"{done.files_before} files, {done.bytes_before:,} bytes → {done.files_after} files, {done.bytes_after:,} bytes")
     if done.dropped:
@@ -312,6 +315,22 @@ def open_store(settings: Trend) -> "Store":
 
     git = open_checkout(settings.here, settings.environ).git
     return BranchStore(git=git, name=repository_of(git, settings.branch), remote=settings.remote)
+
+
+def _kept(settings: Trend) -> "Found":
+    """What the store holds, for actions that are about runs. Raises `BadInput` where it holds none: no run has no change."""
+    found = read_store(open_store(settings))
+    if found.files:
+        return found
+    if settings.branch is None:
+        place = str(settings.store)
+        why = "there is no such folder" if not settings.store.exists() else "the folder holds no run that can be read"
+    else:
+        place = f"branch {settings.branch}" + (f" of {settings.remote}" if settings.remote else "")
+        why = "it does not exist" if not found.state else "it holds no run that can be read"
+    raise BadInput(
+        f"history at {place}: {why}; keep runs there with `ci-bench history add RUN`, or name another place (--store, --branch)"
+    )
 
 
 def look(found: "Found", policy: "Policy", settings: Trend) -> "tuple[History, tuple[Line, ...]]":

@@ -32,6 +32,11 @@ class Target:
     name: str
     ref: str
 
+    @property
+    def shown(self) -> str:
+        """The ref as people write it: a branch of the remote is not the local one of its name, which may be elsewhere."""
+        return self.ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
+
 
 def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, environ: Mapping[str, str]) -> Base:
     """Choose the commit that head is compared with.
@@ -52,8 +57,10 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
     name = target.name if target else None
     if target and _is_ancestor(git, head, target.ref):
         if is_dirty:
-            return Base(commit=head, branch=name, rule=f"HEAD, which is on {name}: the uncommitted changes are what is measured")
-        return _first_parent(git, head, name, f"the first parent of HEAD, which is on {name}")
+            return Base(
+                commit=head, branch=name, rule=f"HEAD, which is on {target.shown}: the uncommitted changes are what is measured"
+            )
+        return _first_parent(git, head, name, f"the first parent of HEAD, which is on {target.shown}")
     if len(_parents(git, head)) > 1 and not _merges_target(git, head, target):
         branch = environ.get("GITHUB_BASE_REF") or None
         return _first_parent(git, head, branch, "the first parent of HEAD, which is a merge commit")
@@ -67,8 +74,8 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
         raise NoBase(f"{missing}; {NAME_IT}")
     common = git.ask("merge-base", head, target.ref)
     if common is None:
-        raise NoBase(f"HEAD and {target.name} have no commit in common here; {NAME_IT}")
-    return Base(commit=common, branch=name, rule=f"the merge base of HEAD and {target.name}")
+        raise NoBase(f"HEAD and {target.shown} have no commit in common here; {NAME_IT}")
+    return Base(commit=common, branch=name, rule=f"the merge base of HEAD and {target.shown}")
 
 
 def find_target(git: Git, environ: Mapping[str, str]) -> Target | None:

@@ -1,0 +1,152 @@
+"""What a configuration names by import path or as a backend, and is certain not to be there. Runs none of the tree's code.
+
+Only what is certain is refused, because a configuration may be checked where the measured code is not installed:
+
+- a module's file that lies in the tree, and binds no such name at its top level. One with a star import, `__getattr__` or names
+  that are made at run time may have any;
+- a module of the tree's own package that has no file, and a top-level package that is neither in the tree nor installed: only
+  where torch is installed, as it is where one measures, and where no set-up command may make or install it;
+- a backend one slip away from one that torch ships, unless an installed package registers it (``torch_dynamo_backends``). Any
+  other name may be registered where it is measured.
+"""
+
+import ast
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ci_bench.records.faults import Fault, show, step
+from ci_bench.records.spelling import slips
+
+BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs", "tensorrt", "torch_tensorrt", "onnxrt", "openxla", "tvm")
+"""What users name of those that torch ships (``torch/_dynamo/backends``)."""
+MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+"""Of `torch.compile`: candidates of the suite `transformers`, and no backends."""
+ENTRY_POINTS = "torch_dynamo_backends"
+IMPORTED = frozenset({"factory", "loss", "optimizer", "backend", "candidate"})
+_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
+_DYNAMIC = frozenset({"globals", "exec", "setattr", "vars"})
+
+
+def backend_faults(raw: Any, *, suites: Container[str]) -> Iterator[Fault]:
+    """A backend or mode that is misspelt, in entries of these `suites`."""
+    for path, name, word in _words(_at(raw, "suites"), suites):
+        if name in {"backend", "candidate"} and ":" not in word and not _is_known(word):
+            near = [known for known in (*BACKENDS, *MODES) if not word.startswith(known) and slips(word, known) == 1]
+            if near:
+                kind = "mode of torch.compile" if near[0] in MODES else "backend"
+                yield Fault(path, f"{show(word)} is no {kind} that torch has; did you mean {near[0]!r}?")
+
+
+def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) -> Iterator[Fault]:
+    """An import path that leads nowhere. `folders` are those that the tree's modules are looked for in."""
+    set_up = bool(_at(_at(raw, "setup"), "commands"))
+    certain = not set_up and find_spec("torch") is not None
+    for path, word in _import_paths(raw, suites):
+        module, _, attribute = word.partition(":")
+        if fault := _missing(module, attribute, folders, certain=certain):
+            yield Fault(path, f"{show(word)}: {fault}")
+
+
+def _missing(module: str, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
+    parts = module.split(".")
+    if "" in parts:
+        return "an empty name between dots; write package.module:NAME"
+    homes = [folder for folder in folders if _is_there(folder / parts[0])]
+    if not homes:
+        if not certain or _is_installed(parts[0]):
+            return None
+        where = " or ".join(map(str, folders))
+        return f"there is no module {parts[0]!r} in {where}, and none is installed; correct the name, or install it"
+    places = [folder.joinpath(*parts) for folder in homes]
+    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    if not files:
+        elsewhere = any(_is_there(place) for place in places) or _is_installed(parts[0])
+        return None if elsewhere or not certain else f"there is no module {module} in {homes[0]}; correct the name"
+    return None if any(_may_have(file, attribute) for file in files) else f"{files[0]} has no {attribute!r}; correct the name"
+
+
+def _is_there(place: Path) -> bool:
+    """As a file, a package, or an extension module."""
+    return place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*"))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return True
+
+
+def _may_have(file: Path, attribute: str) -> bool:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return True
+    if (file.parent / attribute).is_dir() or (file.parent / f"{attribute}.py").is_file():
+        return True
+    return any(_binds(node, attribute) for node in ast.walk(tree))
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    """Whether a part of a module may bind a name, there or in a function that says it is global."""
+    match node:
+        case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) | ast.ClassDef(name=bound):
+            return bound in {name, "__getattr__"}
+        case ast.Name(id=bound, ctx=ast.Store()):
+            return bound == name
+        case ast.Name(id=bound):
+            return bound in _DYNAMIC
+        case ast.alias(name=bound, asname=other):
+            return bound == "*" or (other or bound.partition(".")[0]) == name
+        case ast.ExceptHandler(name=bound) | ast.MatchAs(name=bound) | ast.MatchStar(name=bound):
+            return bound == name
+    return False
+
+
+def _import_paths(raw: Any, suites: Container[str]) -> Iterator[tuple[str, str]]:
+    plugins = _at(raw, "plugins")
+    for name, entry in plugins.items() if isinstance(plugins, Mapping) else ():
+        target = _at(entry, "target") if isinstance(entry, Mapping) else entry
+        if isinstance(target, str) and _PATH.fullmatch(target):
+            yield step("$.plugins", str(name)), target
+    for path, name, word in _words(_at(raw, "suites"), suites):
+        if name in IMPORTED and _PATH.fullmatch(word):
+            yield path, word
+
+
+def _words(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str, str]]:
+    """Each text of the suites' entries: its path, its field, and the text. Fields of a plugin's entries mean what it likes."""
+    for suite, listed in entries.items() if isinstance(entries, Mapping) else ():
+        if suite in suites:
+            yield from _texts(listed, step("$.suites", str(suite)), "")
+
+
+def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
+    """A list's items are in the list's field."""
+    if isinstance(value, str):
+        yield path, name, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, step(path, str(key)), str(key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _texts(inner, step(path, index), name)
+
+
+def _at(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _is_known(word: str) -> bool:
+    return word in BACKENDS or word in MODES or word in _registered()
+
+
+@cache
+def _registered() -> frozenset[str]:
+    """What installed packages register."""
+    return frozenset(entry.name for entry in entry_points(group=ENTRY_POINTS))

@@ -1,0 +1,90 @@
+"""What `validate` and `list` say of import paths and backends, without running the tree's code."""
+
+import pytest
+import yaml
+
+from ci_bench import cli, imports
+
+
+@pytest.fixture
+def validate(tmp_path, monkeypatch, capsys):
+    """Writes a configuration beside a small tree, and validates it: the exit code and stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text("raise SystemExit('this was run')\n")
+    (tmp_path / "own" / "models.py").write_text("def small(): ...\n")
+    (tmp_path / "own" / "star.py").write_text("from elsewhere import *\n")
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / "deep" / "models.py").write_text("if True:\n    small = None\n")
+
+    def run(entry, command="validate", **more):
+        config = {"schema_version": 1, "suites": {"training_loss": [entry]}, **more}
+        (tmp_path / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+        code = cli.main([command, *(["ci-bench.yml"] if command == "validate" else [])])
+        return code, capsys.readouterr().err
+
+    monkeypatch.setattr(imports, "find_spec", lambda name: object() if name in {"torch", "installed"} else None)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("nope:model", "there is no module 'nope'"),
+        ("own.model:small", "there is no module own.model"),
+        ("own.models:smal", "has no 'smal'"),
+        ("deep.models:large", "has no 'large'"),
+    ],
+)
+def test_an_import_path_that_leads_nowhere_is_refused_with_its_field(validate, word, said) -> None:
+    code, err = validate({"model": {"factory": word}})
+    assert code == 2
+    assert "suites.training_loss[0].model.factory" in err
+    assert said in err
+
+
+@pytest.mark.parametrize("word", ["own.models:small", "own.star:anything", "deep.models:small", "installed.models:small"])
+def test_one_that_leads_somewhere_or_may_is_valid(validate, word) -> None:
+    assert validate({"model": {"factory": word}}) == (0, "")
+
+
+def test_what_set_up_may_make_or_another_machine_may_have_is_valid(validate, monkeypatch) -> None:
+    assert validate({"model": {"factory": "nope:model"}}, setup={"commands": ["pip install nope"]})[0] == 0
+    monkeypatch.setattr(imports, "find_spec", lambda _: None)
+    assert validate({"model": {"factory": "nope:model"}})[0] == 0
+    assert validate({"model": {"factory": "own.models:smal"}})[0] == 2, "the file is here, and has no such name"
+
+
+def test_a_plugin_that_is_not_there_is_refused_and_listing_prints_no_traceback(validate) -> None:
+    plugin = {"plugins": {"foo": "nope.suite:SUITE"}}
+    code, err = validate({"name": "one"}, **plugin)
+    assert (code, "plugins.foo: " in err, "'nope'" in err) == (2, True, True)
+    code, err = validate({"name": "one"}, command="list", **plugin)
+    assert (code, "No module named 'nope'" in err, "Traceback" in err) == (2, True, False)
+
+
+@pytest.mark.parametrize(("word", "meant"), [("max-autotun", "max-autotune"), ("inductr", "inductor"), ("aot_eagr", "aot_eager")])
+def test_a_misspelt_backend_or_mode_is_refused(validate, word, meant) -> None:
+    code, err = validate({"backend": ["inductor", word]})
+    assert (code, "suites.training_loss[0].backend[1]" in err, f"did you mean '{meant}'?" in err) == (2, True, True)
+
+
+@pytest.mark.parametrize("word", ["inductor", "hidet", "tensorrt_rtx", "inductor2"])
+def test_a_backend_that_another_package_may_register_is_valid(validate, word) -> None:
+    assert validate({"backend": word}) == (0, "")
+
+
+def test_a_registered_backend_is_valid_however_near_its_name_is(validate, monkeypatch) -> None:
+    assert validate({"backend": "inducto"})[0] == 2
+    monkeypatch.setattr(imports, "_registered", lambda: frozenset({"inducto"}))
+    assert validate({"backend": "inducto"}) == (0, "")
+
+
+def test_the_backends_that_torch_has_are_known() -> None:
+    torch = pytest.importorskip("torch")
+    unknown = [
+        name
+        for name in torch.compiler.list_backends(exclude_tags=())
+        if list(imports.backend_faults({"suites": {"training_loss": [{"backend": name}]}}, suites={"training_loss"}))
+    ]
+    assert unknown == []
