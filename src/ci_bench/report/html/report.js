@@ -183,7 +183,7 @@
       height: 22 * rows.length + 72, marginLeft: Math.min(470, width * 0.45), x: { label: "change in % (right is worse)", nice: !axis, grid: false, ...(axis && { domain: [Math.min(0, axis[0]), Math.max(0, axis[1])] }) },
       y: { type: "band", domain: rows.map((row) => row.index), label: null },
       marks: [
-        Plot.axisY({ lineWidth: Math.min(460, width * 0.44) / 15, textOverflow: "ellipsis-start", tickSize: 0, label: null, tickFormat: (index) => names(width)[index], title: (index) => rows[index].label }),
+        Plot.axisY({ lineWidth: Math.min(460, width * 0.44) / (width < 1000 ? 15 : 12), textOverflow: "ellipsis-start", tickSize: 0, label: null, tickFormat: (index) => names(width)[index], title: (index) => rows[index].label }),
         Plot.gridX(thin),
         Plot.ruleX([0], { stroke: "currentColor" }),
         Plot.tickX(rows.filter((row) => !ciBench.beyond(axis, row.threshold)), { y: "index", x: "threshold", stroke: "var(--muted)", className: "threshold" }),
