@@ -122,3 +122,16 @@ def test_parts_are_joined_by_time_and_parted_again():
     parts = [chosen(history, [2]), chosen(history, [0, 1]), chosen(history, [1])]
     assert joined(parts, tool_version="1.0") == history
     assert chosen(history, [1]).series == (points("fake/one", [0], [0.02]),)
+
+
+def test_a_change_of_the_environment_keeps_the_part_that_differs():
+    folder = "/opt/checkouts/" + "folder/" * 12
+    identities = [{**H200, "path": f"{folder}{name}", "short": name} for name in ("one", "two")]
+    (line,) = lines_of(whole([1.0, 1.0], identities=identities, machines=[0, 1]), least=lambda _: 0.01)
+    assert line.changes[0].differences == ("path: …/folder/one → …/folder/two", "short: one → two")
+
+
+def test_hardware_is_in_words_and_to_the_byte():
+    (line,) = lines_of(whole([1.0, 1.0], identities=({**H200, "gpu_memory_bytes": 150_754_820_096},)), least=lambda _: 0.01)
+    assert "gpu memory 140 GiB" in line.hardware
+    assert "gpu_memory_bytes=150754820096" in line.machine

@@ -96,7 +96,7 @@ def test_what_a_case_holds_is_all_there() -> None:
 def test_the_machines_tell_what_differs_first() -> None:
     text = "".join(parsed(main_part(paired().html)).text)
     part = text[text.index("Machines") :]
-    assert part.index("temperature_c") < part.index("gpu (identity)")
+    assert part.index("temperature (°C)") < part.index("gpu (identity)")
 
 
 def test_without_documents_medians_are_drawn_and_nothing_is_missing() -> None:

@@ -6,10 +6,12 @@ the software is told beside the move that it may explain. Other hardware, or ano
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ci_bench.judge.trend import RECENT, Move, Trend, look
 from ci_bench.records.history import Entry, History, Points
 from ci_bench.records.results import Fact
+from ci_bench.report.text import bytes_
 
 HARDWARE = (
     *("device", "gpu", "gpu_memory_bytes", "gpu_multiprocessors", "gpu_capability", "cpu", "cpu_cores"),
@@ -34,10 +36,12 @@ class EnvironmentChange:
 class Line:
     """One metric of one arm of one case on one kind of hardware. `runs`, `values` and `errors` belong together.
 
+    `hardware` is for people, `machine` tells one machine from another, to the byte.
     `least` is the smallest relative change that matters; runs that were partial, or of changed files, are left out.
     """
 
     hardware: str
+    machine: str
     points: Points
     runs: tuple[Entry, ...]
     values: tuple[float, ...]
@@ -67,6 +71,7 @@ _NEAR = 2
 def lines_of(history: History, *, least: Least, recent: int = RECENT) -> tuple[Line, ...]:
     """Every line of a history, looked through; by case, metric, arm and hardware."""
     machines = [_hardware(machine.identity) for machine in history.machines]
+    words = {name: _titled(machine.identity) for name, machine in zip(machines, history.machines, strict=True)}
     hardware = [None if run.partial or run.dirty else machines[run.machine] for run in history.runs]
     differences = _Differences(history)
     lines = []
@@ -81,7 +86,8 @@ def lines_of(history: History, *, least: Least, recent: int = RECENT) -> tuple[L
             values = tuple(series.values[place] for place in groups[name])
             lines.append(
                 Line(
-                    hardware=name,
+                    hardware=words[name],
+                    machine=name,
                     points=series,
                     runs=runs,
                     values=values,
@@ -95,14 +101,32 @@ def lines_of(history: History, *, least: Least, recent: int = RECENT) -> tuple[L
 
 
 def _hardware(identity: Mapping[str, Fact]) -> str:
-    """The hardware in words: what names it first, then the rest of what tells it from others."""
+    """The hardware: what names it first, then the rest of what tells it from others, as documents have it."""
+    return _listed(identity, lambda field, value: f"{field}={value}")
+
+
+def _titled(identity: Mapping[str, Fact]) -> str:
+    """The same as people read it: ``gpu memory 140 GiB``."""
+    return _listed(identity, _said)
+
+
+def _listed(identity: Mapping[str, Fact], said: Callable[[str, Fact], str]) -> str:
     named = next((str(identity[field]) for field in _NAMES if identity.get(field)), "unknown")
     rest = [
-        f"{field}={identity[field]}"
+        said(field, identity[field])
         for field in HARDWARE
         if identity.get(field) not in {None, False} and str(identity[field]) != named
     ]
     return f"{named} ({', '.join(rest)})" if rest else named
+
+
+def _said(field: str, value: Fact) -> str:
+    title = field.removesuffix("_bytes").replace("_", " ")
+    if value is True:
+        return title
+    if field.endswith("_bytes") and isinstance(value, int | float):
+        return f"{title} {bytes_(value)}"
+    return f"{title} {value}"
 
 
 class _Differences:
@@ -123,8 +147,18 @@ class _Differences:
     def _between(self, before: int, after: int) -> tuple[str, ...]:
         one, two = (self._machines[machine].identity for machine in (before, after))
         fields = [field for field in sorted({*one, *two}) if one.get(field) != two.get(field) and field not in HARDWARE]
-        return tuple(f"{field}: {_shown(one.get(field))} → {_shown(two.get(field))}" for field in fields)
+        return tuple(f"{field}: {' → '.join(_parted(one.get(field), two.get(field)))}" for field in fields)
 
 
-def _shown(fact: Fact) -> str:
-    return "unknown" if fact is None else str(fact)[:60]
+_LONGEST = 60
+_CONTEXT = 8
+
+
+def _parted(before: Fact, after: Fact) -> tuple[str, str]:
+    """Both values in words, each at most `_LONGEST` long: what a long pair begins with in common goes first."""
+    texts = ["unknown" if fact is None else str(fact) for fact in (before, after)]
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))) - _CONTEXT
+    if max(map(len, texts)) > _LONGEST and common > 0:
+        texts = [f"…{text[common:]}" for text in texts]
+    one, two = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts)
+    return one, two

@@ -3,13 +3,14 @@
    text nodes, attributes and options, never markup. */
 (() => {
   const MOST_LISTED = 200;
+  const LEFT = 60;
   const thin = { stroke: "currentColor", strokeOpacity: 0.12 };
   const scales = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]], bytes: [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "bytes"]] };
   const figures = (value) => String(Number(value.toPrecision(5)));
 
   /* The unit in which the largest value reads well. */
   function scale(line) {
-    const largest = Math.max(...line.values.map(Math.abs));
+    const largest = Math.max(...(line.levels.length ? line.levels.map(([, , level]) => Math.abs(level)) : line.values.map(Math.abs)));
     const known = scales[line.unit] ?? [[1, line.unit]];
     return known.find(([size]) => largest >= size) ?? known[known.length - 1];
   }
@@ -21,22 +22,41 @@
     return `${line.name}, ${line.better}. ${line.values.length} runs, level now ${level}; changes: ${moves}.`;
   }
 
-  function marks(line, runs, size, unit, at) {
+  function marks(line, runs, size, unit, at, axis, said) {
     const dots = line.values.map((value, i) => {
       const [moment, commit, link] = runs[line.runs[i]];
       return { x: at(i), y: value / size, link, title: `${figures(value / size)} ${unit}\n${moment}\n${commit}` };
     });
-    const levels = line.levels.map(([first, last, level, half]) => ({ x1: at(first), x2: at(last), y: level / size, low: (level - half) / size, high: (level + half) / size }));
+    const levels = line.levels.map(([first, last, level, half]) => ({ x1: at(first), x2: at(last), y: ciBench.held(axis, level / size), low: ciBench.held(axis, (level - half) / size), high: ciBench.held(axis, (level + half) / size) }));
     const moves = line.moves.map(([place, text, worse]) => ({ x: at(place), text, worse }));
+    const far = dots.filter((dot) => ciBench.beyond(axis, dot.y));
     return [
       Plot.gridY(thin),
       Plot.rect(levels, { x1: "x1", x2: "x2", y1: "low", y2: "high", fill: "var(--band)", fillOpacity: 0.25, className: "band" }),
       Plot.ruleX(line.changes, { x: ([place]) => at(place), stroke: "var(--unsure)", strokeDasharray: "3 3", title: ([, text]) => text, className: "change" }),
       Plot.ruleX(moves, { x: "x", stroke: (move) => (move.worse ? "var(--bad)" : "var(--good)"), strokeWidth: 1.5, title: "text", className: "move" }),
-      Plot.text(moves, { x: "x", text: "text", frameAnchor: "top-left", dx: 4, fill: (move) => (move.worse ? "var(--bad)" : "var(--good)"), className: "said" }),
-      Plot.dot(dots, { x: "x", y: "y", r: 2, fill: "var(--c0)", title: "title", tip: true, className: "runs" }),
+      ...said.map(({ place, text, worse, lane, end }) => Plot.text([text], { x: () => at(place), text: (word) => word, frameAnchor: "top", textAnchor: end ? "end" : "start", dy: -9 - LANE * lane, fill: worse ? "var(--bad)" : "var(--good)", className: "said" })),
+      ...(far.length ? [Plot.dot(far, { x: "x", y: (dot) => ciBench.held(axis, dot.y), r: 5, symbol: "triangle", stroke: "var(--bad)", fill: "var(--ground)", strokeWidth: 1.8, title: (dot) => `${dot.title}\nbeyond the axis`, className: "beyond" })] : []),
+      Plot.dot(dots.filter((dot) => !far.includes(dot)), { x: "x", y: "y", r: 2, fill: "var(--c0)", title: "title", tip: true, className: "runs" }),
       Plot.link(levels, { x1: "x1", x2: "x2", y1: "y", y2: "y", stroke: "var(--c1)", strokeWidth: 2, className: "level" }),
     ];
+  }
+
+  /* The words of changes above the frame, in lanes, so that none covers another. A change without room says its word in its title. */
+  const [LANE, LANES, LETTER] = [14, 4, 7.2];
+  function laid(line, at, width) {
+    const [first, last] = [Number(at(0)), Number(at(line.runs.length - 1))];
+    const ends = [];
+    return line.moves.map(([place, text, worse]) => {
+      const x = LEFT + ((Number(at(place)) - first) / (last - first || 1)) * (width - LEFT - 20);
+      const room = LETTER * text.length;
+      const end = x + room > width;
+      const [start, stop] = end ? [x - room, x] : [x, x + room];
+      const free = ends.findIndex((taken) => taken.every(([a, b]) => stop + 6 < a || start > b + 6));
+      const lane = free < 0 ? ends.push([]) - 1 : free;
+      ends[lane].push([start, stop]);
+      return { place, text, worse, lane, end };
+    }).filter(({ lane }) => lane < LANES);
   }
 
   /* The runs of a series as links, newest first, made when they are asked for. */
@@ -73,8 +93,14 @@
     const byTime = axis.value === "at";
     const at = byTime ? (i) => new Date(data.runs[line.runs[i]][0]) : (i) => line.runs[i];
     const commit = (index) => data.runs[index]?.[1] ?? "";
-    const x = byTime ? { type: "utc", label: "time of the run" } : { label: "runs, with their commits", ticks: 6, tickFormat: (index) => (Number.isInteger(index) ? commit(index).slice(0, 7) : "") };
-    const options = () => ({ height: 240, marginLeft: 60, x, y: { label: unit, nice: true, zero: false }, marks: marks(line, data.runs, size, unit, at) });
+    const x = (width) => (byTime ? { type: "utc", label: "time of the run", ticks: Math.min(6, width / 110) } : { label: "runs, with their commits", ticks: Math.min(6, width / 110), tickFormat: (index) => (Number.isInteger(index) ? commit(index).slice(0, 7) : "") });
+    const stretches = line.levels.map(([first, last]) => line.values.slice(first, last + 1).map((value) => value / size));
+    const usual = ciBench.usual(stretches, 0.02);
+    const options = (width) => {
+      const said = laid(line, at, width);
+      const marginTop = 24 + LANE * said.reduce((most, { lane }) => Math.max(most, lane + 1), 0);
+      return { height: 220 + marginTop, marginLeft: LEFT, marginTop, x: x(width), y: { label: unit, nice: !usual, zero: false, ...(usual && { domain: usual }) }, marks: marks(line, data.runs, size, unit, at, usual, said) };
+    };
     leading(holder);
     ciBench.chart(holder, { label: said(line, unit, size), options });
   }

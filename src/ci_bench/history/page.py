@@ -119,7 +119,7 @@ def _row(index: int, line: Line) -> Html:
         tag("td", tag("a", identifier(line.points.case), href=f"#line-{index}")),
         tag("td", title_of(line.points.metric), title=line.points.metric),
         tag("td", identifier(line.points.arm)),
-        tag("td", line.hardware),
+        tag("td", line.hardware, title=line.machine),
         tag("td", figure("–" if level is None else quantity(level, unit)), data_sort=None if level is None else f"{level:.6g}"),
         tag("td", figure(percent(line.trend.noise)), data_sort=f"{line.trend.noise:.4g}"),
         tag("td", figure(_size(last) if last else "–"), data_sort=f"{min(last.worse, 1e9):.5g}" if last else None),
@@ -144,7 +144,7 @@ def _section(index: int, line: Line, sheet: Sheet) -> Html:
     listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
     holder = tag("div", data_line=str(index), class_="trend")
     runs = tag("details", tag("summary", "The newest runs"), tag("ol"), data_line=str(index), class_="listing")
-    parts = (heading, tag("p", line.hardware, class_="muted"), tag("figure", holder), listed, runs)
+    parts = (heading, tag("p", line.hardware, class_="muted", title=line.machine), tag("figure", holder), listed, runs)
     return tag("section", *parts, id=f"line-{index}")
 
 

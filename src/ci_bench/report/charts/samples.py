@@ -53,9 +53,8 @@ def _size(launch: Launch) -> int:
 def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleChart:
     found = [(side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name]
     starts = _starts(metric for _, _, metric in found)
-    size, unit = axis(
-        (value for _, _, metric in found for launch in metric.launches for value in launch.values), found[0][2].unit
-    )
+    typical = [median(values) for _, _, metric in found if (values := [v for launch in metric.launches for v in launch.values])]
+    size, unit = axis(typical, found[0][2].unit)
     arms = list(dict.fromkeys(metric.arm for _, _, metric in found))
     both = SideName.BASE in {side for side, _ in sides}
     series = []

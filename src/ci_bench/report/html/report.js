@@ -30,6 +30,18 @@
     return element("figure", {}, caption, holder);
   }
 
+  const edge = { r: 5, stroke: "var(--bad)", fill: "var(--ground)", strokeWidth: 1.8, symbol: "triangle", className: "beyond" };
+  const past = (value, unit) => `${figures(value)} ${unit}, beyond the axis`;
+  const cutNote = (number) => number && `${number} beyond the axis: a triangle at its edge, whose title says the value.`;
+
+  /* Names that fit: what all have in common at both ends is left out first, so that what differs stays. */
+  function distinct(names, most) {
+    if (names.length < 2 || names.every((name) => name.length <= most)) return names;
+    const same = (texts) => { let n = 0; while (n < texts[0].length && texts.every((text) => text[n] === texts[0][n])) n += 1; return n; };
+    const front = same(names);
+    return names.map((name) => (name.length <= most || front < 8 ? name : `…${name.slice(front - 4)}`));
+  }
+
   const points = (series) => series.values.map((value, i) => ({ value, at: series.at[i], launch: series.launches[i] }));
   const doubtful = (series) => series.doubtful.map((i, n) => ({ value: series.values[i], at: series.at[i], doubt: series.doubts[n] }));
   const named = (series) => series.map((one) => [one.label, `s${one.colour % 8}`]);
@@ -45,21 +57,26 @@
   /* How the samples of each side and arm are spread: a stroke for each sample, a thick one for the median, a bar for the interval. */
   function spread(chart) {
     const rows = chart.series;
+    const axis = ciBench.usual(rows.map((one) => one.values));
+    const within = (all) => all.filter((point) => !ciBench.beyond(axis, point.value));
+    const far = rows.flatMap((one, row) => points(one).filter((point) => ciBench.beyond(axis, point.value)).map((point) => ({ ...point, row, label: one.label })));
     const options = () => ({
       height: 52 * rows.length + 72, marginLeft: 14, marginTop: 22,
-      x: { label: chart.unit, nice: true }, y: { domain: rows.map((_, i) => i), axis: null, padding: 0.45 },
+      x: { label: chart.unit, nice: !axis, ...(axis && { domain: axis }) }, y: { domain: rows.map((_, i) => i), axis: null, padding: 0.45 },
       marks: [
         Plot.gridX(thin),
         ...rows.flatMap((one, i) => [
-          Plot.tickX(points(one), { x: "value", y: () => i, stroke: colour(one.colour), strokeOpacity: 0.4, className: "samples" }),
-          Plot.tickX([one.median], { x: (value) => value, y: () => i, stroke: colour(one.colour), strokeWidth: 3.5, className: "median" }),
-          one.interval ? Plot.ruleY([one.interval], { x1: (range) => range[0], x2: (range) => range[1], y: () => i, dy: 19, stroke: colour(one.colour), strokeWidth: 4, className: "interval" }) : null,
-          Plot.dot(doubtful(one), { x: "value", y: () => i, r: 4, stroke: "var(--bad)", strokeWidth: 1.5, className: "doubtful" }),
+          Plot.tickX(within(points(one)), { x: "value", y: () => i, stroke: colour(one.colour), strokeOpacity: 0.4, className: "samples" }),
+          Plot.tickX([one.median], { x: (value) => ciBench.held(axis, value), y: () => i, stroke: colour(one.colour), strokeWidth: 3.5, className: "median" }),
+          one.interval ? Plot.ruleY([one.interval], { x1: (range) => ciBench.held(axis, range[0]), x2: (range) => ciBench.held(axis, range[1]), y: () => i, dy: 19, stroke: colour(one.colour), strokeWidth: 4, className: "interval" }) : null,
+          Plot.dot(within(doubtful(one)), { x: "value", y: () => i, r: 4, stroke: "var(--bad)", strokeWidth: 1.5, className: "doubtful" }),
           Plot.text([one.label], { frameAnchor: "left", y: () => i, text: (label) => label, dy: -20, fill: colour(one.colour), fontWeight: 600, lineWidth: 36, textOverflow: "ellipsis-end", className: "name" }),
         ]),
+        ...(far.length ? [Plot.dot(far, { x: (point) => ciBench.held(axis, point.value), y: "row", title: (point) => `${point.label}\n${past(point.value, chart.unit)}`, ...edge })] : []),
       ],
     });
-    const note = rows.some((one) => one.interval) ? "A stroke is a sample, a thick one the median, a bar the judged interval." : "A stroke is a sample, a thick one the median.";
+    const told = rows.some((one) => one.interval) ? "A stroke is a sample, a thick one the median, a bar the judged interval." : "A stroke is a sample, a thick one the median.";
+    const note = [told, cutNote(far.length)].filter(Boolean).join(" ");
     return figure("spread", `${chart.title}: spread of the samples`, [], note, `In ${chart.unit}. ${said(chart)}`, options);
   }
 
@@ -67,19 +84,23 @@
   function order(chart) {
     const rows = chart.series;
     const marks = rows.flatMap((one) => one.doubtful);
+    const axis = ciBench.usual(rows.map((one) => one.values));
+    const within = (all) => all.filter((point) => !ciBench.beyond(axis, point.value));
+    const far = rows.flatMap((one) => points(one).filter((point) => ciBench.beyond(axis, point.value)).map((point) => ({ ...point, label: one.label })));
     const options = () => ({
-      height: 272, marginLeft: 52, x: { label: "order taken (launch, block)", ticks: [] }, y: { label: chart.unit, nice: true },
+      height: 272, marginLeft: 52, x: { label: "order taken (launch, block)", ticks: [] }, y: { label: chart.unit, nice: !axis, ...(axis && { domain: axis }) },
       marks: [
         Plot.gridY(thin),
         Plot.ruleX(chart.starts, { stroke: "currentColor", strokeOpacity: 0.35, strokeDasharray: "3 3", className: "launch" }),
-        ...rows.map((one, i) => Plot.dot(points(one), { x: "at", y: "value", r: 2.6, stroke: colour(one.colour), fill: colour(one.colour), symbol: ["circle", "square", "triangle", "diamond2"][i % 4], className: "samples", tip: true, title: (point) => `${one.label}\n${figures(point.value)} ${chart.unit}, launch ${point.launch + 1}` })),
-        ...rows.map((one) => Plot.dot(doubtful(one), { x: "at", y: "value", r: 6, stroke: "var(--bad)", strokeWidth: 1.8, className: "doubtful", title: "doubt" })),
+        ...rows.map((one, i) => Plot.dot(within(points(one)), { x: "at", y: "value", r: 2.6, stroke: colour(one.colour), fill: colour(one.colour), symbol: ["circle", "square", "triangle", "diamond2"][i % 4], className: "samples", tip: true, title: (point) => `${one.label}\n${figures(point.value)} ${chart.unit}, launch ${point.launch + 1}` })),
+        ...rows.map((one) => Plot.dot(within(doubtful(one)), { x: "at", y: "value", r: 6, stroke: "var(--bad)", strokeWidth: 1.8, className: "doubtful", title: "doubt" })),
+        ...(far.length ? [Plot.dot(far, { x: "at", y: (point) => ciBench.held(axis, point.value), title: (point) => `${point.label}\n${past(point.value, chart.unit)}, launch ${point.launch + 1}`, ...edge })] : []),
       ],
     });
     const ringed = marks.length ? [["taken while throttled or disturbed", "sbad"]] : [];
     const cut = rows.reduce((sum, one) => sum + one.left_out, 0);
     const reasons = [...new Set(rows.flatMap((one) => one.doubts))].slice(0, 3).join("; ");
-    const note = [reasons && `Doubtful: ${reasons}.`, cut && `${cut} further samples are not drawn.`].filter(Boolean).join(" ");
+    const note = [reasons && `Doubtful: ${reasons}.`, cut && `${cut} further samples are not drawn.`, cutNote(far.length)].filter(Boolean).join(" ");
     return figure("order", `${chart.title}: samples in the order taken`, [...named(rows), ...ringed], note, `In ${chart.unit}. ${said(chart)}`, options);
   }
 
@@ -88,11 +109,13 @@
     const rows = chart.rows.map((row, index) => ({ ...row, index }));
     const pairs = rows.filter((row) => row.base !== null && row.head !== null);
     const one = rows.every((row) => row.base === null);
+    const all = rows.flatMap((row) => [row.base, row.head]).filter((value) => value !== null);
+    const wide = Math.min(...all) > 0 && Math.max(...all) > 30 * Math.min(...all);
     const options = (width) => ({
-      height: 26 * rows.length + 68, marginLeft: Math.min(240, width * 0.45), x: { label: chart.unit, nice: true, zero: true },
+      height: 26 * rows.length + 68, marginLeft: Math.min(240, width * 0.45), x: { label: chart.unit, nice: true, ...(wide ? { type: "log", tickFormat: "~g", ticks: 5 } : { zero: true }) },
       y: { type: "point", domain: rows.map((row) => row.index), label: null },
       marks: [
-        Plot.axisY({ lineWidth: Math.min(230, width * 0.43) / 12, textOverflow: "ellipsis-middle", tickSize: 0, label: null, tickFormat: (index) => rows[index].label }),
+        Plot.axisY({ lineWidth: Math.min(230, width * 0.43) / 15, textOverflow: "ellipsis-middle", tickSize: 0, label: null, tickFormat: (index) => rows[index].label }),
         Plot.gridX(thin),
         Plot.ruleY(pairs, { y: "index", x1: "base", x2: "head", stroke: (row) => moods[row.mood], strokeWidth: 3, strokeOpacity: 0.6 }),
         Plot.dot(rows, { y: "index", x: "base", r: 5, stroke: colour(0), fill: "var(--ground)", strokeWidth: 2, className: "base" }),
@@ -100,27 +123,28 @@
       ],
     });
     const text = rows.map((row) => `${row.label}: base ${figures(row.base)}, head ${figures(row.head)}`).join("; ");
-    return figure("dots", chart.title, one ? [["head", "s1"]] : [["base", "s0"], ["head", "s1"]], "", `In ${chart.unit}. ${text}`, options);
+    return figure("dots", `${chart.title}${wide ? " (logarithmic)" : ""}`, one ? [["head", "s1"]] : [["base", "s0"], ["head", "s1"]], "", `In ${chart.unit}. ${text}`, options);
   }
 
   const signals = { loss: "Loss", grad_norm: "Gradient norm" };
   const along = (steps, values) => values.map((value, i) => ({ step: steps[i], value })).filter((point) => point.value !== null);
   const seedOf = (chart, all) => (new Set(all.map((one) => one.seed)).size > 1 ? `, seed ${chart.seed}` : "");
-  const left = (step) => (step === null ? [] : [
+  /* The word stands above the frame, on the side of its line that has room for it. */
+  const left = (step, steps) => (step === null ? [] : [
     Plot.ruleX([step], { stroke: "var(--bad)", strokeWidth: 1.5, strokeDasharray: "4 3", className: "divergence" }),
-    Plot.text([step], { x: (value) => value, frameAnchor: "top", dy: 7, dx: 5, text: (value) => `diverges at step ${value}`, fill: "var(--bad)", textAnchor: "start", className: "divergence" }),
+    Plot.text([step], { x: (value) => value, frameAnchor: "top", dy: -9, dx: 0, text: (value) => `diverges at step ${value}`, fill: "var(--bad)", textAnchor: step > (steps[0] + steps.at(-1)) / 2 ? "end" : "start", className: "divergence" }),
   ]);
 
   /* Training runs above each other. The band is the noise envelope: how far rounding alone may drive a run from the reference. */
   function curves(chart, all) {
     const band = chart.low.map((low, i) => ({ step: chart.steps[i], low, high: chart.high[i] }));
     const options = () => ({
-      height: 282, marginLeft: 52, marginTop: 24, x: { label: "step" }, y: { label: signals[chart.signal].toLowerCase(), nice: true },
+      height: 298, marginLeft: 52, marginTop: 40, x: { label: "step" }, y: { label: signals[chart.signal].toLowerCase(), nice: true },
       marks: [
         Plot.gridY(thin),
         Plot.areaY(band, { x: "step", y1: "low", y2: "high", fill: "var(--band)", fillOpacity: 0.45, className: "envelope" }),
         ...chart.curves.map((curve, i) => Plot.lineY(along(chart.steps, curve.values), { x: "step", y: "value", stroke: colour(curve.colour), strokeWidth: 2, strokeDasharray: dashes[i % 4], className: "curve" })),
-        ...left(chart.first_step),
+        ...left(chart.first_step, chart.steps),
       ],
     });
     const legend = chart.curves.map((curve) => [curve.label, `s${curve.colour % 8}`]);
@@ -134,13 +158,13 @@
   /* The same difference that parity is judged by, which is too small to be seen between the curves. */
   function scores(chart, all) {
     const options = () => ({
-      height: 282, marginLeft: 52, marginTop: 24, x: { label: "step" }, y: { type: "log", label: "rounding envelopes from the reference", tickFormat: "~g", nice: true },
+      height: 298, marginLeft: 52, marginTop: 40, x: { label: "step" }, y: { type: "log", label: "rounding envelopes from the reference", tickFormat: "~g", nice: true },
       marks: [
         Plot.gridY(thin),
         Plot.ruleY([chart.limit], { stroke: "var(--bad)", strokeWidth: 1.5, className: "limit" }),
         Plot.text([chart.limit], { y: (value) => value, frameAnchor: "right", dy: -7, text: () => "parity ends here", fill: "var(--bad)", className: "limit" }),
         ...chart.curves.map((curve, i) => Plot.lineY(along(chart.steps, curve.values), { x: "step", y: (point) => Math.max(point.value, floor), stroke: colour(curve.colour), strokeWidth: 2, strokeDasharray: dashes[i % 4], className: "curve", marker: chart.steps.length < 60 ? "dot" : null })),
-        ...left(chart.first_step),
+        ...left(chart.first_step, chart.steps),
       ],
     });
     const worst = chart.curves.map((curve) => `${curve.label}: at most ${figures(Math.max(...curve.values.filter((value) => value !== null)))}`).join("; ");
@@ -152,20 +176,25 @@
   /* All judged changes of the run with their intervals; left is better, right is worse. */
   function changes(chart) {
     const rows = chart.rows.map((row, index) => ({ ...row, index }));
+    const usual = ciBench.usual([rows.map((row) => row.change), [-10, 10]]);
+    const axis = usual && [Math.min(usual[0], 0), Math.max(usual[1], 0)];
+    const far = rows.filter((row) => ciBench.beyond(axis, row.change));
     const options = (width) => ({
-      height: 22 * rows.length + 72, marginLeft: Math.min(470, width * 0.45), x: { label: "change in % (right is worse)", nice: true, grid: false },
+      height: 22 * rows.length + 72, marginLeft: Math.min(470, width * 0.45), x: { label: "change in % (right is worse)", nice: !axis, grid: false, ...(axis && { domain: [Math.min(0, axis[0]), Math.max(0, axis[1])] }) },
       y: { type: "band", domain: rows.map((row) => row.index), label: null },
       marks: [
-        Plot.axisY({ lineWidth: Math.min(460, width * 0.44) / 12, textOverflow: "ellipsis-start", tickSize: 0, label: null, tickFormat: (index) => rows[index].label }),
+        Plot.axisY({ lineWidth: Math.min(460, width * 0.44) / (width < 1000 ? 15 : 12), textOverflow: "ellipsis-start", tickSize: 0, label: null, tickFormat: (index) => names(width)[index], title: (index) => rows[index].label }),
         Plot.gridX(thin),
         Plot.ruleX([0], { stroke: "currentColor" }),
-        Plot.tickX(rows, { y: "index", x: "threshold", stroke: "var(--muted)", className: "threshold" }),
-        Plot.ruleY(rows, { y: "index", x1: "low", x2: "high", stroke: (row) => moods[row.mood], strokeWidth: 2.5, className: "interval" }),
-        Plot.dot(rows, { y: "index", x: "change", r: 4.5, fill: (row) => moods[row.mood], symbol: (row) => row.mood, className: "change", tip: true, title: (row) => `${row.label}\n${row.verdict}: ${figures(row.change)} % (${figures(row.low)} to ${figures(row.high)} %)` }),
+        Plot.tickX(rows.filter((row) => !ciBench.beyond(axis, row.threshold)), { y: "index", x: "threshold", stroke: "var(--muted)", className: "threshold" }),
+        Plot.ruleY(rows, { y: "index", x1: (row) => ciBench.held(axis, row.low), x2: (row) => ciBench.held(axis, row.high), stroke: (row) => moods[row.mood], strokeWidth: 2.5, className: "interval" }),
+        Plot.dot(rows.filter((row) => !far.includes(row)), { y: "index", x: "change", r: 4.5, fill: (row) => moods[row.mood], symbol: (row) => row.mood, className: "change", tip: true, title: (row) => `${row.label}\n${row.verdict}: ${figures(row.change)} % (${figures(row.low)} to ${figures(row.high)} %)` }),
+        ...(far.length ? [Plot.dot(far, { ...edge, y: "index", x: (row) => ciBench.held(axis, row.change), symbol: () => "beyond", title: (row) => `${row.label}\n${row.verdict}: ${past(row.change, "%")}` })] : []),
       ],
-      symbol: { domain: ["bad", "open", "unsure", "better", "good", "new"], range: ["circle", "triangle", "wye", "diamond2", "square", "star"] },
+      symbol: { domain: ["bad", "open", "unsure", "better", "good", "new", "beyond"], range: ["circle", "triangle", "wye", "diamond2", "square", "star", "cross"] },
     });
-    const note = `A dot is the judged change, a bar its interval, a grey stroke the least change that counts. Circle: regressed, triangle: open, diamond: improved, square: unchanged.${chart.left_out ? ` ${chart.left_out} more are not drawn.` : ""}`;
+    const names = (width) => distinct(rows.map((row) => row.label), Math.min(460, width * 0.44) / 9);
+    const note = `A dot is the judged change, a bar its interval, a grey stroke the least change that counts. Circle: regressed, triangle: open, diamond: improved, square: unchanged.${chart.left_out ? ` ${chart.left_out} more are not drawn.` : ""}${far.length ? ` Cross: ${far.length} beyond the axis, the title says the value.` : ""}`;
     const label = rows.slice(0, 10).map((row) => `${row.label}: ${row.verdict}, ${figures(row.change)} %, ${figures(row.low)} to ${figures(row.high)} %`).join("; ");
     return figure("changes", "Judged changes, the worst first", [], note, label, options, "h3");
   }

@@ -3,7 +3,7 @@
 Owns the order of the parts. Every text goes through `markup.tag`, every figure of a chart through the page's packed data.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, Side
@@ -81,7 +81,7 @@ def _verdict(comparison: Comparison) -> Html:
         ),
         _next(comparison),
         tag("p", "No baseline: ", comparison.absence or "none was given") if comparison.base is None else None,
-        *(tag("p", line) for line in summary(comparison)),
+        _statistics(summary(comparison)),
         class_=f"verdict {mood.name.lower()}",
         aria_label="Verdict",
     )
@@ -92,6 +92,16 @@ def _next(comparison: Comparison) -> Html | None:
     if step is None:
         return None
     return tag("p", f"Next: {step.text} ", tag("code", step.command) if step.command else None)
+
+
+def _statistics(lines: Sequence[str]) -> Html | None:
+    """How the run was measured: the first line in sight, the others behind it."""
+    if not lines:
+        return None
+    first, *others = lines
+    if not others:
+        return tag("p", first)
+    return tag("details", tag("summary", first), *(tag("p", line) for line in others), class_="figures")
 
 
 def _plural(severity: Severity, number: int) -> str:
@@ -205,8 +215,15 @@ def _environment(comparison: Comparison) -> Html | None:
     return join((tag("p", note, class_="muted"), table("Environment", headers, cells, names=3)))
 
 
-def _field(name: str, identity: set[str]) -> str:
-    return f"{name} (identity)" if name in identity else name
+_UNITS = {"_bytes": "", "_c": " (°C)", "_w": " (W)", "_mhz": " (MHz)"}
+"""How the unit at the end of a field's name is read; sizes say theirs with the value."""
+
+
+def _field(name: str, identity: set[str]) -> Html:
+    """What people call a field; its name in documents is the title."""
+    stem, unit = next(((name.removesuffix(end), unit) for end, unit in _UNITS.items() if name.endswith(end)), (name, ""))
+    title = f"{stem.replace('_', ' ')}{unit}"
+    return tag("td", f"{title} (identity)" if name in identity else title, title=name)
 
 
 def _differing(values: list[str]) -> list[Html]:

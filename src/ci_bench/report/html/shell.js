@@ -35,6 +35,30 @@ const ciBench = (() => {
     seen.observe(holder);
   }
 
+  /* The axis that shows what is usual: from the least to the greatest value within `REACH` spreads (half of the values, at least
+     `least` of their size) of the quartiles of its own group. What is beyond it squashes nothing. `null` where all of it fits. */
+  const REACH = 6;
+  function usual(groups, least = 0.05) {
+    let [low, high, first, last] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (const group of groups) {
+      const sorted = Float64Array.from(group).sort();
+      if (!sorted.length) continue;
+      const [a, b] = [d3.quantileSorted(sorted, 0.25), d3.quantileSorted(sorted, 0.75)];
+      const reach = REACH * Math.max(b - a, (least * Math.max(Math.abs(a), Math.abs(b))) / REACH);
+      for (const value of sorted) {
+        if (value < a - reach || value > b + reach) continue;
+        [low, high] = [Math.min(low, value), Math.max(high, value)];
+      }
+      [first, last] = [Math.min(first, sorted[0]), Math.max(last, sorted[sorted.length - 1])];
+    }
+    const room = high - low || Math.abs(high) * least;
+    return last - first > 2 * room && room > 0 ? [low - 0.04 * room, high + 0.04 * room] : null;
+  }
+
+  /* A value as the axis can show it, and whether it is beyond. */
+  const held = (axis, value) => (axis ? Math.min(axis[1], Math.max(axis[0], value)) : value);
+  const beyond = (axis, value) => axis !== null && held(axis, value) !== value;
+
   /* Search, filters and sorting of one table.
      `search` is an input, `filters` are selects whose data-column names the column that they look at, `count` is a live region.
      Cells may carry data-sort, a number or a text to sort by. `onChange(rows)` is told which rows are shown. */
@@ -114,5 +138,5 @@ const ciBench = (() => {
 
   copying();
   theming();
-  return { data: unpack(), chart, table };
+  return { data: unpack(), chart, table, usual, held, beyond };
 })();
