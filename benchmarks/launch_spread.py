@@ -120,7 +120,7 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
             engine=engine.measure,
             folder=folder / "results",
         )
-    wanted = ("step_time", "peak_rss", "compile_cold")
+    wanted = ("step_time", "peak_rss", "peak_anonymous", "compile_cold")
     lines = lines_of_both(results[SideName.BASE], results[SideName.HEAD], lambda _, __: MetricPolicy(threshold=0.0))
     kept = [line for line in lines if line.metric.name in wanted or line.suite == "command"]
     d = figures([(line.base[0], line.head[0]) for line in kept], most=launches).d

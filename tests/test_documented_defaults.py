@@ -102,7 +102,7 @@ CLAIMS = [
     Claim(JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.sequential:Rule.alpha", percent),
     Claim(JUDGING, "with a {} interval that takes launches", "ci_bench.judge.ratios:LEVEL", percent),
     Claim(JUDGING, "What {} or more times of a suite have in common", "ci_bench.judge.screening:LEAST_TIMES", word),
-    Claim(JUDGING, "and beyond {}; where a side's own launches differ", "ci_bench.judge.metrics:LEAST_BYTES", mebibytes),
+    Claim(JUDGING, "and beyond {}; where a side's own launches differ", "ci_bench.records.metrics:LEAST_BYTES", mebibytes),
     Claim(JUDGING, "over the first {} steps", "ci_bench.judge.parity:STEPS"),
     Claim(JUDGING, "both scores are at most {} |", "ci_bench.judge.parity:LIMIT"),
     Claim(JUDGING, "a score is above {};", "ci_bench.judge.parity:LIMIT"),

@@ -15,7 +15,7 @@ def run(*, slow=1.0, leak=0, drift=1.0, cases=("first", "second")):
     rows = [
         result(
             metric(sampled(slow), arm="inductor"),
-            peak(4e8 + leak, 4e8 + leak, name="peak_rss", arm="inductor"),
+            peak(4e8 + leak, 4e8 + leak, name="peak_anonymous", arm="inductor"),
             id=f"s/{name}",
             parity=parity,
         )

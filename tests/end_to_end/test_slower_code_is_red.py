@@ -96,7 +96,7 @@ class Source:
             case StageKind.TIME:
                 return [_turns(rng, name, arm, launch, factor) for name in self.times for arm in stage.arms]
             case _:
-                name = "compile_cold" if stage.cache is Cache.COLD else "peak_rss"
+                name = "compile_cold" if stage.cache is Cache.COLD else "peak_anonymous"
                 return [_one(name, arm, launch) for arm in stage.arms]
 
     def _read(self, rng, stage, launch, factor):

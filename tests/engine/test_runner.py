@@ -115,16 +115,16 @@ def test_a_case_that_goes_on_takes_only_the_stages_that_bring_what_is_open(tmp_p
         taken = launches_of(rows["one"])
         assert taken["compile_cold", "other"] == [0, 1, 2]
         assert taken["step_time", "plain"] == taken["step_time", "other"] == [0, 1, 3]
-        assert taken["peak_rss", "plain"] == [0]
+        assert taken["peak_anonymous", "plain"] == [0]
 
 
 def test_a_peak_that_waits_for_its_second_launch_gets_it_alone(tmp_path: Path) -> None:
-    peaks = frozenset({("peak_rss", "plain")})
+    peaks = frozenset({("peak_anonymous", "plain")})
     run = FakeRun(tmp_path, replace(QUICK, max_launches=9), still_open=lambda done, _: {"fake/one": peaks} if done == 1 else {})
     both = run.measure_both({"name": "one", "stages": ["memory", "time"]})
     for rows in both.values():
         taken = launches_of(rows["one"])
-        assert (taken["peak_rss", "plain"], taken["step_time", "plain"]) == ([0, 1], [0])
+        assert (taken["peak_anonymous", "plain"], taken["step_time", "plain"]) == ([0, 1], [0])
 
 
 @pytest.mark.parametrize(("budget_s", "times"), [(0.0, [0]), (3600.0, [0, 1, 2])])

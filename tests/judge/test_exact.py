@@ -1,10 +1,13 @@
 """Counts and peaks of memory at their limits: what lies on one is still within it."""
 
-import pytest
-from judge_builders import count, metric, peak
+from dataclasses import replace
 
-from ci_bench.judge.metrics import LEAST_BYTES, by_count, by_memory
+import pytest
+from judge_builders import count, judged, metric, peak, result, results
+
+from ci_bench.judge.metrics import by_count, by_memory
 from ci_bench.records.comparison import Verdict
+from ci_bench.records.metrics import LEAST_BYTES, MEMORY_GROWTH
 from ci_bench.records.results import Better, Unit
 
 MIB = 1024**2
@@ -31,6 +34,26 @@ UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRES
 def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(base, head, threshold, verdict):
     assert LEAST_BYTES == MIB
     assert by_memory(peak(*base), peak(*head), threshold).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict"),
+    [
+        ((0, 0), (0, 0), UNCHANGED),
+        ((0, 900), (200, 4000), UNCHANGED),
+        ((0, 0), (MIB / 4, MIB / 4), UNCHANGED),
+        ((0, 0), (MIB / 4 + 1, MIB / 4 + 1), REGRESSED),
+        ((0, 0), (MIB, MIB), REGRESSED),
+        ((MIB, MIB), (0, 0), IMPROVED),
+        ((10 * MIB, 10 * MIB), (10.3 * MIB, 10.3 * MIB), UNCHANGED),
+        ((0, 0), (0, MIB), INCONCLUSIVE),
+    ],
+)
+def test_memory_that_begins_to_grow_is_judged_by_its_bytes(base, head, verdict):
+    sides = (replace(peak(*side), name=MEMORY_GROWTH.name) for side in (base, head))
+    before, after = (results(result(one)) for one in sides)
+    (pair,) = judged(after, before).cases[0].pairs
+    assert (pair.verdict, pair.title) == (verdict, "memory growth per step")
 
 
 def test_a_peak_that_does_not_repeat_says_how_far_it_goes():

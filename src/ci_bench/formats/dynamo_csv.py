@@ -121,7 +121,7 @@ COUNTERS = {
 }
 """The runner's column by our metric."""
 GIGA = 1e9
-PEAKS = ("peak_allocated", "peak_rss")
+PEAKS = ("peak_allocated", "peak_anonymous", "peak_rss")
 
 WORDS = (
     "pass", "pass_due_to_skip", "fail_accuracy", "fail_to_run", "OOM", "eager_1st_run_OOM", "eager_1st_run_fail",

@@ -21,7 +21,7 @@ SUITE = "transformers"
 MISSING = "N/A"
 MODES = {"inference": ("inference", "INFERENCE - {} - RESULT"), "training": ("train", "TRAIN - {} - RESULTS")}
 """By the mode of a case: the beginning of the old files' names, and the titles of the log's sections."""
-MEMORY = ("process_vram", "peak_reserved", "peak_allocated", "peak_rss")
+MEMORY = ("process_vram", "peak_reserved", "peak_allocated", "peak_anonymous", "peak_rss")
 """What stands for memory, the first that was measured: the old figure was a whole GPU's or a whole process's."""
 KINDS = {"time": ("SPEED", "Time in s"), "memory": ("MEMORY", "Memory in MiB")}
 PLAIN = {"precision": "fp32", "attention": "auto"}

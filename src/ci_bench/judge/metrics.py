@@ -15,10 +15,8 @@ from ci_bench.judge.pairing import Judged, Line, MetricVerdict, is_exact, settle
 from ci_bench.judge.ratios import LARGEST, LEAST_LAUNCHES, Known, samples
 from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Pair, Summary, Verdict
+from ci_bench.records.metrics import LEAST_BYTES
 from ci_bench.records.results import Better, CaseResult, Check, Launch, Metric, Outcome, Results, Unit
-
-LEAST_BYTES = 1024**2
-"""Memory differences up to one MiB are never flagged: the allocator's own granularity (measurement of peaks)."""
 
 _RANGES = 2.0
 
@@ -37,17 +35,18 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
     return MetricVerdict(verdict=verdict, reason=reason, speedup=speedup, estimates=(before, after))
 
 
-def by_memory(base: Metric, head: Metric, threshold: float, *, gating: int = 0) -> MetricVerdict:
-    """Peaks: exact where each side repeats exactly; otherwise beyond twice the range that a side shows by itself.
+def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LEAST_BYTES, gating: int = 0) -> MetricVerdict:
+    """Amounts of memory: exact where each side repeats exactly; otherwise beyond twice the range that a side shows by itself.
 
-    Of a single launch nobody knows the range; what is suspected then follows from the prior, where the metric is one of `gating`.
+    A change counts beyond `threshold`, a share of the smaller side, and beyond `least` bytes. Of a single launch nobody knows the
+    range; what is suspected then follows from the prior, where the metric is one of `gating`.
     """
     sides = [samples(metric.launches) for metric in (base, head)]
     before, after = (median(side) for side in sides)
     speedup = _speedup(before, after, head.better)
     if min(map(len, sides)) < LEAST_LAUNCHES:
-        return _of_one_launch(before, after, speedup, threshold, gating)
-    floor = max(float(LEAST_BYTES), threshold * min(before, after))
+        return _of_one_launch(before, after, speedup, threshold, gating if abs(after - before) > least else 0)
+    floor = max(least, threshold * min(before, after))
     noise = _RANGES * max(max(side) - min(side) for side in sides)
     reason = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
     if abs(after - before) > max(floor, noise):
@@ -64,7 +63,7 @@ def by_memory(base: Metric, head: Metric, threshold: float, *, gating: int = 0) 
 def _of_one_launch(before: float, after: float, speedup: float | None, threshold: float, gating: int) -> MetricVerdict:
     advice = "a peak of one launch may not repeat: measure at least 2 launches on each side"
     suspicion = Suspicion.NONE
-    if gating and speedup is not None and abs(after - before) > LEAST_BYTES:
+    if gating and speedup is not None:
         suspicion = suspicion_of_one(-math.log(speedup), math.log1p(threshold), Source.RUNS, gating=gating)
     change = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
     return undecided(suspicion, change=change, advice=advice, speedup=speedup)
@@ -174,7 +173,7 @@ def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict 
     base, head = line.base[0], line.head[0]
     if head.unit is Unit.COUNT:
         return by_count(base, head, line.threshold)
-    return by_memory(base, head, line.threshold, gating=0 if line.detail else gating)
+    return by_memory(base, head, line.threshold, least=line.least, gating=0 if line.detail else gating)
 
 
 def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:

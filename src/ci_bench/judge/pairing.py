@@ -14,6 +14,7 @@ from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
+from ci_bench.records.metrics import LEAST_BYTES
 from ci_bench.records.results import Better, CaseResult, Lane, Metric, Results, Status, Unit
 from ci_bench.records.units import TIMES
 
@@ -45,7 +46,8 @@ class Line:
     """One metric of one arm: every metric of that name and arm that each side holds.
 
     That is none, one, or (a fault of the document) several; at least one side holds one. `metric` is head's, or base's where
-    head has none. `threshold` is relative. A `detail` fails nothing. `title` is what people call the metric.
+    head has none. `threshold` is relative; `least` is the smallest difference of memory that counts, in bytes. A `detail` fails
+    nothing. `title` is what people call the metric.
     """
 
     case: str
@@ -58,6 +60,7 @@ class Line:
     ground: Ground
     detail: bool
     title: str = ""
+    least: float = LEAST_BYTES
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -108,6 +111,7 @@ def lines_of(
             ground=ground,
             detail=key[0] not in owed and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side))),
             title=_title(rule, metric),
+            least=rule.least,
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.records.metrics import COMPILATION, ENGINE, MetricKind, title_of
+from ci_bench.records.metrics import COMPILATION, ENGINE, LEAST_BYTES, MetricKind, title_of
 
 
 class Severity(StrEnum):
@@ -128,11 +128,15 @@ class CasePolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricPolicy:
-    """What holds for one metric of one suite: its relative threshold, whether it can fail a run, what people call it."""
+    """What holds for one metric of one suite: its relative threshold, whether it can fail a run, what people call it.
+
+    `least` is the smallest difference that counts of an amount of memory, in bytes.
+    """
 
     threshold: float
     gates: bool = True
     title: str = ""
+    least: float = LEAST_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,9 +176,12 @@ class Policy:
 
     def of_metric(self, *, suite: str, metric: str, paired: bool = False) -> MetricPolicy:
         """All that holds for one metric. `paired` as for `threshold`."""
-        gates = metric not in self.metrics or self.metrics[metric].gates
+        kind = self.metrics.get(metric)
         return MetricPolicy(
-            threshold=self.threshold(suite=suite, metric=metric, paired=paired), gates=gates, title=self.title(metric)
+            threshold=self.threshold(suite=suite, metric=metric, paired=paired),
+            gates=kind is None or kind.gates,
+            title=self.title(metric),
+            least=LEAST_BYTES if kind is None else kind.least,
         )
 
     def title(self, metric: str) -> str:

@@ -15,12 +15,17 @@ COMPILATION = "compile_"
 """What the names of latencies of compilation begin with."""
 
 
+LEAST_BYTES = 1024**2
+"""Of memory a difference up to one MiB is never flagged: the allocators' own granularity (measurement of peaks)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricKind:
     """A declared metric.
 
     `title` is what people read, `name` what documents hold. `threshold` is the smallest relative change that matters between
-    runs of two moments; `None` takes the policy's default. What does not gate is shown, and fails nothing in any suite.
+    runs of two moments; `None` takes the policy's default. `least` is the smallest change of bytes that matters, whatever its
+    share: the only one where base has none. What does not gate is shown, and fails nothing in any suite.
     """
 
     name: str
@@ -28,6 +33,7 @@ class MetricKind:
     unit: Unit
     better: Better = Better.LOWER
     threshold: float | None = None
+    least: float = LEAST_BYTES
     gates: bool = True
 
     def of(self, arm: str, launch: Launch, *, lane: Lane, calls: int = 1, items: int | None = None) -> Metric:
@@ -74,9 +80,18 @@ COMPILE_PHASES = (
 
 PEAK_ALLOCATED = _peak("peak_allocated", "peak allocated memory", 0.005)
 PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
+PEAK_ANONYMOUS = _peak("peak_anonymous", "peak memory", 0.01)
+"""On the CPU, above what the process held before the model was built."""
 PEAK_RSS = _peak("peak_rss", "peak resident memory", 0.05)
-PEAKS = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_RSS)
-"""The first of these that a case has stands for its memory: by torch's allocator on a GPU, resident on the CPU."""
+"""Of a whole command: all that the kernel says of a child."""
+PEAKS = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_ANONYMOUS, PEAK_RSS)
+"""The first of these that a case has stands for its memory: by torch's allocator on a GPU, anonymous on the CPU."""
+
+FILE_BACKED = MetricKind(name="file_backed", title="file-backed memory", unit=Unit.BYTES, gates=False)
+"""Pages of libraries and other files that a process had in memory: the page cache has a part in it."""
+MEMORY_GROWTH = MetricKind(
+    name="memory_growth", title="memory growth per step", unit=Unit.BYTES, threshold=0.05, least=LEAST_BYTES / 4
+)
 
 GRAPHS = _count("graphs", "captured graphs")
 GRAPH_BREAKS = _count("graph_breaks", "graph breaks")
@@ -101,6 +116,8 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
             COMPILE_WARM,
             *COMPILE_PHASES,
             *PEAKS,
+            FILE_BACKED,
+            MEMORY_GROWTH,
             GRAPHS,
             GRAPH_BREAKS,
             RECOMPILES,

@@ -47,13 +47,14 @@ def test_every_arm_is_sampled_in_every_launch(tmp_path: Path) -> None:
     metrics = {(metric.name, metric.arm): metric for metric in rows["two"].metrics}
     assert rows["two"].status is Status.OK
     assert set(metrics) == {
-        ("step_time", "plain"), ("step_time", "other"), ("compile_warm", "other"), ("peak_rss", "plain"), ("peak_rss", "other"),
+        ("step_time", "plain"), ("step_time", "other"), ("compile_warm", "other"),
+        *((name, arm) for name in ("peak_anonymous", "file_backed", "memory_growth") for arm in ("plain", "other")),
     }  # fmt: skip
     for arm in ("plain", "other"):
         taken = metrics["step_time", arm].launches
         assert [(one.launch, one.blocks) for one in taken] == [(0, (0, 0, 1, 1, 2, 2)), (1, (0, 0, 1, 1, 2, 2))]
         assert all(value >= 0.001 for one in taken for value in one.values)
-        assert len(metrics["peak_rss", arm].launches) == 2
+        assert len(metrics["peak_anonymous", arm].launches) == 2
     assert 0.01 < metrics["compile_warm", "other"].launches[0].values[0] < 0.5
     assert {check.name for check in rows["two"].checks} == {"prepared", "steady", "ran", "witnessed"}
 

@@ -1,43 +1,123 @@
-"""Peaks of a process, as the kernel tells them."""
+"""Memory of a process: what counts as its peak, what as growth, and what the page cache has no part in."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
-from ci_bench.engine.timing import isolated
+from ci_bench.engine.timing import memory
+from ci_bench.engine.timing.memory import HostMemory, growth, watch
 
+MIB = float(1024**2)
 CHILD = """
+import json, mmap, os, sys
 import numpy as np
-from ci_bench.engine.timing.isolated import read_peaks, reset_peaks
-def peak(): return read_peaks("cpu").by_metric["peak_rss"]
-reset_peaks("cpu")
-idle = peak()
-large = np.ones(25_000_000)
-held = peak()
-del large
-kept = peak()
-reset_peaks("cpu")
-after = peak()
-print(idle, held, kept, after)
+from ci_bench.engine.timing.memory import memory_of, watch
+kept, calls = [], []
+def buffer(mib): return np.ones(int(mib * 2**17))
+def map_file():
+    with open(np._core._multiarray_umath.__file__, "rb") as file:
+        kept.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    sum(kept[-1][::4096])
+def huge():
+    region = mmap.mmap(-1, 16 << 20)
+    region.madvise(mmap.MADV_HUGEPAGE)
+    for at in range(0, 16 << 20, 1 << 20): region[at] = 1
+    kept.append(region)
+def step():
+    calls.append(1)
+    if PREPARE: exec(PREPARE)
+    buffer(4)
+PREPARE = sys.argv[2]
+before = buffer(30)
+memory = memory_of("cpu")
+exec(sys.argv[1])
+step(); step()
+print(json.dumps(watch(step, memory, steps=12)))
 """
-SIZE = 200_000_000
 
 
-def test_a_peak_is_remembered_after_it_is_gone_and_forgotten_by_a_reset() -> None:
-    told = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    idle, held, kept, after = map(float, told.stdout.split())
-    assert held - idle == pytest.approx(SIZE, rel=0.05)
-    assert kept == pytest.approx(held, rel=0.01)  # the kernel counts pages per core and adds up now and then
-    assert abs(after - idle) < 0.05 * SIZE
+def watched(model: str = "kept.append(buffer(20))", step: str = "") -> dict[str, float]:
+    """What is seen of a process that held 30 MiB before: a model of 20 MiB, steps that need 4 MiB more for a moment."""
+    told = subprocess.run([sys.executable, "-c", CHILD, model, step], capture_output=True, text=True, check=True)
+    return {name: value / MIB for name, value in json.loads(told.stdout).items()}
+
+
+def test_the_peak_is_what_steps_need_above_what_was_there_before_the_model() -> None:
+    found = watched()
+    assert found["peak_anonymous"] == pytest.approx(24, abs=0.6)
+    assert found["memory_growth"] == pytest.approx(0, abs=0.02)
+
+
+@pytest.mark.parametrize(("model", "step"), [
+    ("kept.append(buffer(22))", ""),
+    ("kept.append(buffer(20))", "gone = buffer(2); again = buffer(4)"),
+], ids=["kept", "for a moment"])  # fmt: skip
+def test_two_mib_more_are_seen(model, step) -> None:
+    more = watched(model, step)["peak_anonymous"] - watched()["peak_anonymous"]
+    assert more == pytest.approx(6 if step else 2, abs=0.6)
+
+
+def test_a_peak_of_one_step_alone_counts() -> None:
+    assert watched(step="if len(calls) == 7: buffer(40)")["peak_anonymous"] == pytest.approx(60, abs=1)
+
+
+def test_pages_of_files_are_counted_apart() -> None:
+    plain, mapping = watched(), watched(step="if len(calls) == 5: map_file()")
+    assert mapping["file_backed"] > plain["file_backed"] + 1
+    assert mapping["peak_anonymous"] == pytest.approx(plain["peak_anonymous"], abs=0.6)
+
+
+def test_no_page_is_a_huge_one() -> None:
+    assert watched("huge()")["peak_anonymous"] == pytest.approx(4, abs=0.6)
+
+
+@pytest.mark.parametrize(("step", "least", "most"), [
+    ("kept.append(buffer(1))", 0.98, 1.05),
+    ("kept.append(bytearray(2**10)) or kept.extend(bytes(1000) for _ in range(1000))", 0.9, 1.2),
+    ("if len(calls) % 3 == 0: kept.append(buffer(3))", 0.7, 1.4),
+    ("if len(calls) < 8: kept.append(buffer(1))", 0, 0.02),
+    ("if len(calls) == 9: kept.append(buffer(8))", 0, 0.02),
+    ("kept.append(buffer(1)); kept[:-3] = []", 0, 0.02),
+    ("ring = [buffer(1)]; ring.append(ring)", 0, 0.02),
+    ("rows = [bytes(3000) for _ in range(len(calls) * 100)]", 0, 0.05),
+], ids=[
+    "a tensor a step", "small objects", "now and then", "a cache that fills up", "one that grows once", "a window", "cycles",
+    "more for a moment each step",
+])  # fmt: skip
+def test_growth_is_what_never_ends(step, least, most) -> None:
+    assert least <= watched(step=step)["memory_growth"] <= most
+
+
+@pytest.mark.parametrize(("readings", "slope"), [
+    ([0, 1, 2, 3, 4, 5, 6, 7, 8], 1),
+    ([0, 1, 2, 3, 4, 4, 4, 4, 4], 0),
+    ([0, 0, 0, 0, 0, 5, 5, 5, 5], 0),
+    ([8, 7, 6, 5, 4, 3, 2, 1, 0], 0),
+    ([0, 1, 2, 9, 4, 5, 1, 7, 8], 1),
+])  # fmt: skip
+def test_the_slope_is_that_of_the_flatter_half_and_robust(readings, slope) -> None:
+    assert growth([float(reading) for reading in readings]) == pytest.approx(slope)
+
+
+def test_without_a_rollup_nothing_is_told(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(memory, "make_repeatable", lambda: None)
+    monkeypatch.setattr(memory, "_ROLLUP", tmp_path / "missing")
+    assert watch(lambda: None, HostMemory(), steps=2) == {}
 
 
 @pytest.mark.parametrize("status", [None, "VmRSS:\t1 kB\n"])
-def test_a_machine_that_does_not_tell_gives_no_peak(monkeypatch, tmp_path, status) -> None:
+def test_without_a_high_water_mark_there_is_growth_and_no_peak(monkeypatch, tmp_path, status) -> None:
     file = tmp_path / "status"
     if status is not None:
         file.write_text(status)
-    monkeypatch.setattr(isolated, "_STATUS", file)
-    monkeypatch.setattr(isolated, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
-    isolated.reset_peaks("cpu")
-    assert isolated.read_peaks("cpu").by_metric == {}
+    monkeypatch.setattr(memory, "make_repeatable", lambda: None)
+    monkeypatch.setattr(memory, "_STATUS", file)
+    assert watch(lambda: None, HostMemory(), steps=4).keys() == {"memory_growth"}
+
+
+def test_without_a_reset_of_the_mark_there_is_no_peak(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(memory, "make_repeatable", lambda: None)
+    monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
+    assert watch(lambda: None, HostMemory(), steps=4).keys() == {"memory_growth"}

@@ -71,7 +71,7 @@ def test_a_sound_case_brings_everything(rows):
         Outcome.PASS
     }
     measured = {(metric.name, metric.arm) for metric in row.metrics}
-    both = {"step_time", "forward_time", "backward_time", "optimizer_time", "peak_rss"}
+    both = {"step_time", "forward_time", "backward_time", "optimizer_time", "peak_anonymous"}
     assert measured >= {(name, arm) for name in both for arm in ("eager", "aot_eager")}
     counted = ("graphs", "graph_breaks", "unique_graph_breaks", "recompiles", "ops_captured", "fallbacks", "cudagraph_skips")
     assert measured >= {(name, "aot_eager") for name in ("compile_cold", *counted)}

@@ -1,17 +1,14 @@
-"""One arm by itself in a process: peak memory of steady steps, compile latency from a cold cache, what dynamo did.
+"""One arm by itself in a process: memory of steady steps, compile latency from a cold cache, what dynamo did.
 
-No other arm has ever lived in this process, so nothing of it is in the peak: torch's allocator's on a GPU, the kernel's
-high-water mark on the CPU.
+No other arm has ever lived in this process, so nothing of it is in the peak or in the growth.
 """
 
-import contextlib
 import gc
-import re
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
 from ci_bench.engine.timing.fence import synchronizer, time_calls, torch_is_loaded
+from ci_bench.engine.timing.memory import memory_of, watch
 from ci_bench.engine.timing.sampling import compile_latency
 from ci_bench.records.metrics import (
     COMPILE_COLD,
@@ -21,9 +18,6 @@ from ci_bench.records.metrics import (
     GRAPH_BREAKS,
     GRAPHS,
     OPS_CAPTURED,
-    PEAK_ALLOCATED,
-    PEAK_RESERVED,
-    PEAK_RSS,
     RECOMPILES,
     UNIQUE_GRAPH_BREAKS,
     MetricKind,
@@ -31,55 +25,9 @@ from ci_bench.records.metrics import (
 from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
 from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 
-_CLEAR_REFS = Path("/proc/self/clear_refs")
-_STATUS = Path("/proc/self/status")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peaks:
-    """Peaks in bytes since the last reset, by metric name; empty where the machine doesn't tell."""
-
-    by_metric: dict[str, float]
-
-
-def reset_peaks(device: str) -> None:
-    """Start counting peaks from now.
-
-    On the CPU this resets VmHWM by writing 5 to /proc/self/clear_refs (proc(5)); there is no polling, so no peak is missed.
-    """
-    if device == "cpu":
-        with contextlib.suppress(OSError):
-            _CLEAR_REFS.write_text("5")
-        return
-    import torch
-
-    torch.cuda.reset_peak_memory_stats(device)
-
-
-def read_peaks(device: str) -> Peaks:
-    """The peaks since `reset_peaks`: `peak_rss` on the CPU, `peak_allocated` and `peak_reserved` on a GPU, in bytes."""
-    if device == "cpu":
-        high_water = _read_high_water()
-        return Peaks(by_metric={} if high_water is None else {PEAK_RSS.name: high_water})
-    import torch
-
-    return Peaks(
-        by_metric={
-            PEAK_ALLOCATED.name: float(torch.cuda.max_memory_allocated(device)),
-            PEAK_RESERVED.name: float(torch.cuda.max_memory_reserved(device)),
-        }
-    )
-
-
-def _read_high_water() -> float | None:
-    with contextlib.suppress(OSError):
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
-        if found:
-            return float(found[1]) * 1024
-    return None
-
-
 STEADY_CALLS = 5
+WATCHED_CALLS = 12
+"""Whose memory is watched: the first half shows what still fills up, the second what never ends."""
 
 
 def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context) -> Evidence:
@@ -104,27 +52,37 @@ def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Co
 
 
 def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
-    _settle(workload, arm, context)
-    peaks = read_peaks(context.device).by_metric
-    return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in peaks.items()))
+    synchronize = synchronizer(context.device)
+    memory = memory_of(context.device)
+    step = _step(workload.open(arm))
+    _warm_up(step, synchronize)
+    found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
+    context.progress(arm, 1, 1)
+    return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()))
 
 
 def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, float, float]:
-    """The program after steady calls, its first call and its fastest steady call (s). Peaks count from the steady calls on."""
+    """The program after steady calls, its first call and its fastest steady call (s)."""
     synchronize = synchronizer(context.device)
     program = workload.open(arm)
+    step = _step(program)
+    first_call_s = _warm_up(step, synchronize)
+    steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
+    context.progress(arm, 1, 1)
+    return program, first_call_s, min(steady)
 
-    def step() -> None:
-        program.step(no_mark)
 
+def _step(program: Program) -> Callable[[], None]:
+    return lambda: program.step(no_mark)
+
+
+def _warm_up(step: Callable[[], None], synchronize: Callable[[], None]) -> float:
+    """Two calls; the seconds of the first."""
     first_call_s = time_calls(step, calls=1, synchronize=synchronize)
     gc.collect()
     step()
     synchronize()
-    reset_peaks(context.device)
-    steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
-    context.progress(arm, 1, 1)
-    return program, first_call_s, min(steady)
+    return first_call_s
 
 
 def _phase(name: str, arm: str, seconds: float, launch: int) -> Metric:

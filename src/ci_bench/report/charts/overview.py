@@ -24,7 +24,7 @@ from ci_bench.report.charts.values import (
     axis,
     short,
 )
-from ci_bench.report.rows import worst_pairs
+from ci_bench.report.rows import labels, worst_pairs
 from ci_bench.report.words import mood
 
 _DIGITS = 5
@@ -135,7 +135,8 @@ FULL = Density()
 def change_chart(comparison: Comparison) -> ChangeChart:
     """Every judged metric with an interval, the worst first."""
     judged = [(case, pair) for case, pair in worst_pairs(comparison) if not pair.detail and _judged(pair)]
-    rows = tuple(_change_row(case, pair) for case, pair in judged[:MOST_CHANGES])
+    shown = labels(comparison)
+    rows = tuple(_change_row(case, pair, shown[case.id]) for case, pair in judged[:MOST_CHANGES])
     return ChangeChart(rows=rows, left_out=len(judged) - len(rows))
 
 
@@ -193,13 +194,13 @@ def _worse(ratio: float) -> float:
     return short((1 / ratio - 1) * 100)
 
 
-def _change_row(case: CaseComparison, pair: Pair) -> ChangeRow:
+def _change_row(case: CaseComparison, pair: Pair, called: str) -> ChangeRow:
     """How much worse: the inverse of the speedup, less one, in per cent; for a rate as for a duration."""
     assert pair.speedup is not None  # noqa: S101 - only a bug of ours breaks it
     assert pair.interval is not None  # noqa: S101 - only a bug of ours breaks it
     worse = [_worse(ratio) for ratio in (pair.speedup, pair.interval.high, pair.interval.low)]
     return ChangeRow(
-        label=f"{case.called} · {pair.arm} {pair.title or pair.metric}",
+        label=f"{called} · {pair.arm} {pair.title or pair.metric}",
         case=case.id,
         change=worse[0],
         low=worse[1],

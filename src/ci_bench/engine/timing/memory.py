@@ -1,0 +1,197 @@
+"""The memory of a process, as the kernel and torch's allocator tell it: what is held now, its peak, its growth over steps.
+
+On a GPU all is the allocator's. On the CPU what counts is anonymous memory: heaps, stacks, what a library writes to. Pages of
+files (libraries, mapped weights) are in the page cache or not, by what else the machine did, and so are counted apart. What no
+step decides is kept out: free memory that malloc holds is returned before each reading, and no page is a huge one.
+
+The kernel keeps no peak of anonymous memory. It keeps one of all resident memory (VmHWM, proc(5)), which misses no moment:
+during a step it rises by what anonymous memory rose at most, and by the pages of files that came meanwhile, which
+are counted (docs/adr/0035).
+"""
+
+import ctypes
+import gc
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+from ci_bench.records.metrics import FILE_BACKED, LEAST_BYTES, MEMORY_GROWTH, PEAK_ALLOCATED, PEAK_ANONYMOUS, PEAK_RESERVED
+
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_ROLLUP = Path("/proc/self/smaps_rollup")
+_STATUS = Path("/proc/self/status")
+_PR_SET_THP_DISABLE = 41
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_OWN_PAGES = 64 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """What a process has in memory, in bytes: anonymous pages, swapped ones too, and pages of files."""
+
+    anonymous: float
+    file_backed: float
+
+
+def read_held() -> Held | None:
+    """What this process holds, by its page tables and so exact; `None` where the kernel doesn't tell."""
+    kilobytes = _read_kilobytes(_ROLLUP)
+    if not {"Rss", "Anonymous", "Swap"} <= kilobytes.keys():
+        return None
+    anonymous = kilobytes["Anonymous"]
+    return Held(anonymous=1024.0 * (anonymous + kilobytes["Swap"]), file_backed=1024.0 * (kilobytes["Rss"] - anonymous))
+
+
+def return_free_memory() -> None:
+    """Collect garbage, and have malloc return what is free; not every C library can (glibc's does)."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def make_repeatable() -> None:
+    """From now on what is allocated is resident, what is freed is not, and no luck of the machine's has a part in it.
+
+    Pages are of the common size (whether two MiB are free in one piece depends on others). Of glibc's malloc all threads share
+    one arena, and blocks of `_OWN_PAGES` bytes or more have pages of their own, always: by default the limit rises to what was
+    freed last, and holes between blocks grow as allocations happen to interleave (mallopt(3)).
+    """
+    library = ctypes.CDLL(None)
+    if prctl := getattr(library, "prctl", None):
+        prctl(_PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+    if mallopt := getattr(library, "mallopt", None):
+        for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, _OWN_PAGES), (_M_TRIM_THRESHOLD, _OWN_PAGES)):
+            mallopt(parameter, value)
+
+
+class HostMemory:
+    """Anonymous memory of this process above what it held when this was made, which is before the model is built."""
+
+    def __init__(self) -> None:
+        """Make memory repeatable, and read what is held."""
+        make_repeatable()
+        self._start = self._last = _read_settled()
+        self._high_water: float | None = None
+        self._seen: list[float] = []
+
+    def held(self) -> float | None:
+        """The bytes in use between two steps."""
+        self._last = _read_settled()
+        return None if self._last is None else self._last.anonymous
+
+    def begin_step(self) -> None:
+        """The step's peak counts from now. Where the kernel doesn't let VmHWM be reset (5 into clear_refs), it has none."""
+        try:
+            _CLEAR_REFS.write_text("5")
+        except OSError:
+            self._high_water = None
+        else:
+            self._high_water = _read_high_water()
+
+    def end_step(self) -> None:
+        """Note the step's peak."""
+        high_water, now = _read_high_water(), read_held()
+        if high_water is None or self._high_water is None or now is None or self._last is None or self._start is None:
+            return
+        risen = high_water - self._high_water - (now.file_backed - self._last.file_backed)
+        peak = max(self._last.anonymous + max(0.0, risen), now.anonymous)
+        self._seen.append(max(0.0, peak - self._start.anonymous))
+
+    def peaks(self) -> dict[str, float]:
+        """`peak_anonymous` of the steps and `file_backed` of now, in bytes; empty where the kernel doesn't tell."""
+        now = read_held()
+        if now is None or not self._seen:
+            return {}
+        return {PEAK_ANONYMOUS.name: _highest(self._seen), FILE_BACKED.name: now.file_backed}
+
+
+class DeviceMemory:
+    """A GPU's memory, by torch's allocator: it holds nothing before the model is built."""
+
+    def __init__(self, device: str) -> None:
+        """Nothing is read yet. `device` is torch's word."""
+        import torch
+
+        self._device, self._cuda = device, torch.cuda
+        self._allocated = self._reserved = 0.0
+
+    def held(self) -> float | None:
+        """The bytes in use between two steps."""
+        gc.collect()
+        return float(self._cuda.memory_allocated(self._device))
+
+    def begin_step(self) -> None:
+        """The step's peaks count from now."""
+        self._cuda.reset_peak_memory_stats(self._device)
+
+    def end_step(self) -> None:
+        """Note the step's peaks."""
+        self._allocated = max(self._allocated, float(self._cuda.max_memory_allocated(self._device)))
+        self._reserved = max(self._reserved, float(self._cuda.max_memory_reserved(self._device)))
+
+    def peaks(self) -> dict[str, float]:
+        """`peak_allocated` and `peak_reserved` of the steps, in bytes."""
+        return {PEAK_ALLOCATED.name: self._allocated, PEAK_RESERVED.name: self._reserved}
+
+
+def memory_of(device: str) -> HostMemory | DeviceMemory:
+    """The memory that counts for a torch device."""
+    return HostMemory() if device == "cpu" else DeviceMemory(device)
+
+
+def watch(step: Callable[[], object], memory: HostMemory | DeviceMemory, *, steps: int) -> dict[str, float]:
+    """Peaks and growth over `steps` steps, in bytes by metric; without what nobody tells."""
+    readings = [memory.held()]
+    for _ in range(steps):
+        memory.begin_step()
+        step()
+        memory.end_step()
+        readings.append(memory.held())
+    told = [reading for reading in readings if reading is not None]
+    return {**memory.peaks(), **({MEMORY_GROWTH.name: growth(told)} if len(told) == len(readings) else {})}
+
+
+def _highest(peaks: Sequence[float]) -> float:
+    """The highest peak of any step; the middle one, where all are the same but for what the kernel's counters lag behind.
+
+    Each processor adds up its pages (256 KiB of them on two) before it says so, and VmHWM is a maximum of such sums.
+    """
+    typical, highest = median(peaks), max(peaks)
+    return highest if highest - typical > LEAST_BYTES else typical
+
+
+def growth(readings: Sequence[float]) -> float:
+    """The bytes a step by which memory grows, of readings between steps: 0 where it shrinks, or no longer grows.
+
+    The slope of either half, by the median over all pairs of readings (Sen, 1968); the smaller counts, since what fills up in
+    the first half, or jumps once, is no leak.
+    """
+    middle = len(readings) // 2
+    return max(0.0, min(_slope(readings[: middle + 1]), _slope(readings[middle:])))
+
+
+def _slope(readings: Sequence[float]) -> float:
+    pairs = combinations(enumerate(readings), 2)
+    return median((after - before) / (later - earlier) for (earlier, before), (later, after) in pairs)
+
+
+def _read_settled() -> Held | None:
+    return_free_memory()
+    return read_held()
+
+
+def _read_high_water() -> float | None:
+    kilobytes = _read_kilobytes(_STATUS)
+    return 1024.0 * kilobytes["VmHWM"] if "VmHWM" in kilobytes else None
+
+
+def _read_kilobytes(file: Path) -> dict[str, int]:
+    """The amounts in a file of /proc, by name; empty where it cannot be read."""
+    try:
+        text = file.read_text()
+    except OSError:
+        return {}
+    return {name: int(amount) for name, amount in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
