@@ -50,18 +50,20 @@ def _is_open(pair: Pair) -> bool:
 
 def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]]) -> Iterator[str]:
     """What more launches decide, and how long they take; then how much they do not."""
+    number = sum(len(pairs) for _, pairs in found)
+    every = "it" if number == 1 else "them"
     counted = [(case, more) for case, pairs in found if (more := _more_launches(pairs))]
     if counted:
         times = [more * case.launch_s for case, more in counted if case.launch_s is not None]
         at_most = f", at most {duration(sum(times))}" if len(times) == len(counted) else ""
         most = max(more for _, more in counted)
-        helped = sum(pair.needed is not None for case, pairs in found for pair in pairs)
-        them = "them" if helped == sum(len(pairs) for _, pairs in found) else f"{helped:,} of them"
+        helped = sum(pair.needed is not None for _, pairs in found for pair in pairs)
+        them = every if helped == number else f"{helped:,} of them"
         yield f"about {count_of(most, 'more launch')} would decide {them}{at_most}"
     hopeless = sum(pair.needed is None for _, pairs in found for pair in pairs)
     if hopeless:
-        number = f"{hopeless:,} of them " if counted else ""
-        yield f"more launches would not decide {number or 'them '}here: too noisy, or too close to the threshold"
+        them = f"{hopeless:,} of them" if counted else every
+        yield f"more launches would not decide {them} here: too noisy, or too close to the threshold"
 
 
 def _more_launches(pairs: Iterable[Pair]) -> int:

@@ -1,0 +1,98 @@
+"""What is open in a comparison, and what it would take: in launches and in time, or that none would help."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import judged, metric, result, results, sampled
+from paired_builders import calibrated, paired, pairs_of, simulate
+
+from ci_bench.judge.undecided import undecided
+from ci_bench.judge.wording import duration
+from ci_bench.records.comparison import BaselineMode, Pair, RunVerdict, Summary, Verdict
+from ci_bench.records.results import Better, Status, Unit
+
+(PLAIN,) = judged(results(result(metric(sampled(1.0)))), results(result(metric(sampled(1.0))))).cases
+SIDE = Summary(median=1.0, samples=24, launches=4)
+
+
+def pair(verdict=Verdict.INCONCLUSIVE, *, needed=None, **fields):
+    return Pair(
+        metric="step_time", arm="eager", unit=Unit.SECONDS, better=Better.LOWER, verdict=verdict, reason="", threshold=0.05,
+        base=SIDE, head=SIDE, needed=needed, **fields,
+    )  # fmt: skip
+
+
+def case(*pairs, name="s/a", launch_s=30.0, **fields):
+    return replace(PLAIN, id=name, pairs=pairs, launch_s=launch_s, **fields)
+
+
+UNCHANGED = pair(Verdict.UNCHANGED)
+TAKES = {
+    "launches and their time": (
+        [case(pair(needed=9.2), UNCHANGED)],
+        "1 of 2 metrics undecided (s/a): about 6 more launches would decide it, at most 3 minutes",
+    ),
+    "the most of any metric, the time of all cases": (
+        [case(pair(needed=5), pair(needed=6)), case(pair(needed=14), name="s/b[x=1]")],
+        "3 of 3 metrics undecided (s/a, s/b): about 10 more launches would decide them, at most 6 minutes",
+    ),
+    "an unknown time is none": (
+        [case(pair(needed=5)), case(pair(needed=5), name="s/b", launch_s=None)],
+        "2 of 2 metrics undecided (s/a, s/b): about 1 more launch would decide them",
+    ),
+    "no number helps": (
+        [case(pair())],
+        "1 of 1 metric undecided (s/a): more launches would not decide it here: too noisy, or too close to the threshold",
+    ),
+    "some are helped": (
+        [case(pair(needed=5), pair(), pair())],
+        (
+            "3 of 3 metrics undecided (s/a): about 1 more launch would decide 1 of them, at most 30 seconds; "
+            "more launches would not decide 2 of them here: too noisy, or too close to the threshold"
+        ),
+    ),
+    "many cases": (
+        [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(5)],
+        "5 of 5 metrics undecided (s/0, s/1, s/2, 2 more cases): about 1 more launch would decide them",
+    ),
+    "a detail gates nothing": ([case(pair(needed=5, detail=True), UNCHANGED)], ""),
+    "what failed is told as that": ([case(pair(needed=5), head_status=Status.CRASHED)], ""),
+    "all is decided": ([case(UNCHANGED)], ""),
+}
+
+
+@pytest.mark.parametrize(("cases", "said"), TAKES.values(), ids=TAKES)
+def test_what_it_takes(cases, said):
+    assert undecided(cases, BaselineMode.PAIRED) == said
+
+
+def test_of_two_moments_no_launches_are_counted():
+    said = undecided([case(pair())], BaselineMode.FILE)
+    assert said == "1 of 1 metric undecided (s/a): measure base and head in turns (baseline: paired), or more launches of both"
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.015])
+@pytest.mark.parametrize("cold", [False, True])
+def test_as_many_launches_as_are_said_do_decide(cold, slower):
+    calibration = None if cold else calibrated()
+    planted = {(2, "step_time", "inductor"): slower}
+    few = paired(*simulate(3, cases=3, launches=1, slower=planted), calibration=calibration)
+    asked = [found.needed for found in pairs_of(few).values() if found.needed is not None]
+    assert few.judgement.verdict is RunVerdict.UNDECIDED
+    enough = paired(*simulate(3, cases=3, launches=round(max(asked)), slower=planted), calibration=calibration)
+    assert enough.judgement.verdict is (RunVerdict.FAILED if slower > 1 else RunVerdict.PASSED)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "1 second"),
+        (59, "59 seconds"),
+        (61, "1 minute"),
+        (3000, "50 minutes"),
+        (5400, "1.5 hours"),
+        (360_000, "1e+02 hours"),
+    ],
+)
+def test_a_time_for_people(seconds, said):
+    assert duration(seconds) == said
