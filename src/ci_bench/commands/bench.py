@@ -80,7 +80,8 @@ class Bench:
             files.clear()
         judge = pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise) if noise else None
         device = self._device(noise or calibrations)
-        with make_folder() as scratch, ProgressDisplay(console(stderr=True)) as display:
+        usual_s = None if earlier else self._usual_s(sides)
+        with make_folder() as scratch, ProgressDisplay(console(stderr=True), usual_s=usual_s) as display:
             engine = Engine(
                 options=self.config.run,
                 scratch=Path(scratch),
@@ -159,6 +160,14 @@ class Bench:
         from ci_bench import planning
 
         return planning.rank(self.plan, self.config.policy, known or self._earlier(), self._open_before())
+
+    def _usual_s(self, sides: Sequence["Side"]) -> float | None:
+        """How long the run before took for the same cases on as many sides; `None` where it left nothing of that."""
+        before = self._earlier()
+        spent = {row.case.id: row.duration_s for row in before.cases} if before else {}
+        known = [spent.get(case.id) for _, case in self.plan]
+        seconds = [one for one in known if one is not None]
+        return sum(seconds) * len(sides) if seconds and len(seconds) == len(known) else None
 
     def _earlier(self) -> "Results | None":
         """What the run before left in the output folder, if it can be read."""

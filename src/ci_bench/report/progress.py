@@ -1,8 +1,11 @@
 """Progress while measuring: a live bar on a terminal, one plain line per stage elsewhere.
 
-Writes to the console it is given and nowhere else.
+A line says how long it has taken so far, which stage of about how many (a paired run takes as many as its verdicts need), how
+long it will take, and whose code was measured. Writes to the console it is given and nowhere else.
 """
 
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -21,14 +24,18 @@ DOING = {
     "alone": "measuring alone",
     "run": "running",
 }
+_LEAST_DONE = 3
+"""After so many stages their pace tells how long the others take, where no earlier run does."""
+_MINUTE_S, _HOUR_S = 60, 3600
 
 
 class ProgressDisplay:
-    """A context manager that is called with every event."""
+    """A context manager that is called with every event. `usual_s` is how long a run of the same cases took before."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, usual_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """`console` decides by itself whether it is a terminal."""
-        self._console = console
+        self._console, self._usual_s, self._clock = console, usual_s, clock
+        self._began_s = clock()
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
@@ -47,6 +54,8 @@ class ProgressDisplay:
     def __enter__(self) -> Self:
         """Start drawing."""
         self._bar.start()
+        if self._usual_s is not None:
+            self._say(f"measuring: about {_span(self._usual_s)}, as the run before took")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -59,8 +68,27 @@ class ProgressDisplay:
             inside = event.progress.done / max(1, event.progress.total) if event.progress and event.ended is None else 0.0
             self._bar.update(self._task, description=_describe(event), completed=event.done + inside, total=event.total)
         if event.ended is not None and (event.ended != "ok" or not self._console.is_terminal):
-            line = f"[{event.done}/{event.total}] {event.case}: {_doing(event)}: {event.ended}"
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._say(f"[{self._where(event)}] {event.case}: {_doing(event)}: {event.ended}")
+
+    def _where(self, event: Event) -> str:
+        """``1:12, 7 of about 24, 3:20 left``: elapsed, stages, and what is left by the run before, else by the pace so far."""
+        spent_s = self._clock() - self._began_s
+        left_s = None if self._usual_s is None else self._usual_s - spent_s
+        if left_s is None and event.done >= _LEAST_DONE:
+            left_s = spent_s / event.done * (event.total - event.done)
+        parts = [_span(spent_s), f"{event.done} of about {event.total}"]
+        parts += [f"about {_span(left_s)} left"] if left_s is not None and left_s > 0 and event.done < event.total else []
+        return ", ".join(parts)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _span(seconds: float) -> str:
+    """``0:07``, ``12:40``, ``1:02:05``: hours, minutes and seconds."""
+    whole = max(0, round(seconds))
+    minutes = f"{whole % _HOUR_S // _MINUTE_S:02}" if whole >= _HOUR_S else f"{whole // _MINUTE_S}"
+    return f"{whole // _HOUR_S}:{minutes}:{whole % _MINUTE_S:02}" if whole >= _HOUR_S else f"{minutes}:{whole % _MINUTE_S:02}"
 
 
 def _describe(event: Event) -> str:
@@ -69,9 +97,14 @@ def _describe(event: Event) -> str:
     if event.progress:
         doing = f"{DOING.get(event.stage, event.stage)} {event.progress.arm} {event.progress.done}/{event.progress.total}"
     name = event.case.partition("[")[0].rpartition("/")[2]
-    return escape(f"{name} {event.launch + 1}/{event.launches}: {doing}")
+    return escape(f"{name} {event.launch + 1}/{event.launches}: {doing}{_whose(event)}")
 
 
 def _doing(event: Event) -> str:
     arms = f" ({', '.join(event.arms)})" if event.arms else ""
-    return f"{DOING.get(event.stage, event.stage)}{arms}"
+    return f"launch {event.launch + 1}, {DOING.get(event.stage, event.stage)}{arms}{_whose(event)}"
+
+
+def _whose(event: Event) -> str:
+    """Whose code, where there are two sides: `` of base``, `` of base and head``."""
+    return f" of {' and '.join(event.sides)}" if event.sides else ""
