@@ -1,6 +1,7 @@
 """The decision for programs: it says what the exit code says, names each case and each reason, and is JSON for any reader."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,20 @@ from report_builders import (
     regressed,
 )
 
-from ci_bench.records.comparison import BaselineMode, Verdict
+from ci_bench.records.comparison import BaselineMode, RunVerdict, Verdict
 from ci_bench.records.results import Outcome
 from ci_bench.report.decision import decision, render_decision
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "decision.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
-EVERY = [passed, regressed, no_baseline, incomparable, parity_broken, failed_cases, paired_run, common_shift]
+
+
+def undecided():
+    """Nothing fails, and nothing is known."""
+    return replace(passed(), judgement=replace(passed().judgement, verdict=RunVerdict.UNDECIDED))
+
+
+EVERY = [undecided, passed, regressed, no_baseline, incomparable, parity_broken, failed_cases, paired_run, common_shift]
 
 
 @pytest.mark.parametrize("made", EVERY)
@@ -35,6 +43,11 @@ def test_keep_is_exit_code_0_and_every_case_is_there_once(made):
     assert [case["id"] for case in told["cases"]] == [case.id for case in comparison.cases]
     assert told["headline"] == comparison.judgement.headline
     assert {"keep", "discard"} >= {case["decision"] for case in told["cases"]}
+
+
+def test_what_is_undecided_is_kept_and_called_so():
+    told = decision(undecided())
+    assert (told["decision"], told["verdict"], told["exit_code"]) == ("keep", "undecided", 0)
 
 
 def test_a_regression_is_discarded_with_its_reason_and_its_case():
