@@ -30,6 +30,7 @@ CONTENTS = {
         "Troubleshooting": "docs/troubleshooting",
     },
     "Suites": {
+        "training_loss": "docs/suites/training_loss",
         "torchbench": "docs/suites/torchbench",
         "transformers": "docs/suites/transformers",
         "fastrnns": "docs/suites/fastrnns",

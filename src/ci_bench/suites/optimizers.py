@@ -10,10 +10,13 @@ from ci_bench.suites.user_code import is_import_path, load_named
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype
+    from torch.nn import Module
     from torch.optim import Optimizer
 
 NONE: Mapping[str, Any] = MappingProxyType({})
-OWN_OPTIONS = ("params", "lr")
+MODEL = "model"
+"""The first parameter of a factory that wants the model itself, to make groups of its parameters by name."""
+OWN_OPTIONS = ("params", "lr", MODEL)
 """What an optimizer's constructor takes, but not from `optimizer_options`."""
 WAYS_TO_RUN = frozenset({"capturable", "foreach", "fused"})
 """Options that change how an optimizer runs, and not what it computes."""
@@ -39,20 +42,25 @@ def make_optimizer(
     device: str,
     capturable: bool = True,
     defaults: Mapping[str, Any] = NONE,
+    model: "Module | None" = None,
 ) -> "Optimizer":
-    """The named optimizer over `parameters`.
+    """The named optimizer over `parameters`; the user's own over what it takes of `model`, where its first parameter is so named.
 
     Lists among the `options` become tuples. `defaults` are for the options that it has and nobody gave; so is `capturable`, on a
     GPU alone, where a step then needs no synchronisation.
 
     Raises:
-        BadOptimizer: an option that it does not have, a value that it refuses, or something that is no optimizer.
+        BadOptimizer: an option that it does not have, a value that it refuses, something that is no optimizer, or one that wants
+            the model where none is given.
         LookupError: nothing lies behind the import path.
     """
     from torch.optim import Optimizer
 
     named, make = _find(name)
     taken = inspect.signature(make).parameters
+    wants_model = next(iter(taken), None) == MODEL
+    if wants_model and model is None:
+        raise BadOptimizer(f"optimizer: {named} takes the model, which training_loss alone gives; take the parameters here")
     known = [option for option in taken if option not in OWN_OPTIONS]
     arguments = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
@@ -60,7 +68,7 @@ def make_optimizer(
     given = {**defaults, **({"capturable": True} if capturable and device != "cpu" else {})}
     arguments = {**{option: value for option, value in given.items() if option in known}, **arguments}
     try:
-        built = make(parameters, lr=lr, **arguments)
+        built = make(model if wants_model else parameters, lr=lr, **arguments)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise BadOptimizer(f"optimizer_options: {named} refuses {arguments} with lr {lr}: {error}") from error
     if not isinstance(built, Optimizer):

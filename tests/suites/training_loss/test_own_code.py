@@ -11,9 +11,10 @@ from ci_bench.errors import BadConfig
 from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Case
-from ci_bench.suites.optimizers import BadOptimizer
+from ci_bench.suites.optimizers import BadOptimizer, make_optimizer
 from ci_bench.suites.training_loss.corpus import BadData, load_rows
-from ci_bench.suites.training_loss.network import BadModel
+from ci_bench.suites.training_loss.network import BadModel, build_model, build_optimizer
+from ci_bench.suites.training_loss.options import parse
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import TrainingWorkload, open_workload
 
@@ -61,6 +62,11 @@ MINE = """
             for group in self.param_groups:
                 for parameter in group["params"]:
                     parameter.mul_(1 - group["decay"]).add_(parameter.grad.sign(), alpha=-group["lr"])
+
+    def decayed(model, lr, decay=0.1):
+        weights = [value for name, value in model.named_parameters() if name.endswith("weight")]
+        biases = [value for name, value in model.named_parameters() if name.endswith("bias")]
+        return torch.optim.AdamW([{"params": weights, "weight_decay": decay}, {"params": biases, "weight_decay": 0.0}], lr=lr)
 
     def no_optimizer(params, lr):
         return object()
@@ -124,8 +130,9 @@ def verified(tree: Path, **changes: object):
         {"loss": "torch.nn.functional:cross_entropy", "model": {"factory": "own_training:Net", "options": {"gives": "logits"}}},
         {"loss": "path:own_training.py,class:loss"},
         {"optimizer": "own_training:Signed", "optimizer_options": {"decay": 0.001}},
+        {"optimizer": "own_training:decayed", "optimizer_options": {"decay": 0.2}},
     ],
-    ids=["the model's loss", "own loss", "bare logits", "a file", "own optimizer"],
+    ids=["the model's loss", "own loss", "bare logits", "a file", "own optimizer", "an optimizer of the model's parts"],
 )
 def test_own_code_is_trained_and_agrees_with_itself_compiled(tree, compiler_cache, changes) -> None:
     evidence, finding = verified(tree, **changes)
@@ -137,9 +144,31 @@ def test_own_code_is_trained_and_agrees_with_itself_compiled(tree, compiler_cach
     assert finding.accuracy is not None
 
 
+def test_an_optimizer_is_given_the_model_that_it_asks_for(tree) -> None:
+    def decays(name: str, **options: float) -> list[tuple[float, list[torch.Size]]]:
+        (case,) = SUITE.plan({**OWN, "optimizer": name, "optimizer_options": options})
+        parsed = parse(case.params)
+        optimizer = build_optimizer(parsed, build_model(parsed, seed=0), "cpu")
+        return [(group["weight_decay"], [value.shape for value in group["params"]]) for group in optimizer.param_groups]
+
+    assert decays("own_training:decayed", decay=0.2) == [(0.2, [(6, 4), (3, 6)]), (0.0, [(6,), (3,)])]
+    assert decays("AdamW", weight_decay=0.3) == [(0.3, [(6, 4), (6,), (3, 6), (3,)])]
+
+
+def test_an_optimizer_that_wants_the_model_where_there_is_none_is_refused(tree) -> None:
+    with pytest.raises(BadOptimizer, match=r"optimizer: own_training:decayed takes the model, which training_loss alone gives"):
+        make_optimizer("own_training:decayed", [torch.zeros(2)], lr=0.1, device="cpu")
+
+
 def test_each_part_of_ones_own_makes_a_difference(tree, compiler_cache) -> None:
     """Whoever names a loss or an optimizer gets that one: the trainings differ from each other."""
-    changes = ({}, {"loss": "own_training:loss"}, {"optimizer": "own_training:Signed"}, {"optimizer": "SGD"})
+    changes = (
+        {},
+        {"loss": "own_training:loss"},
+        {"optimizer": "own_training:Signed"},
+        {"optimizer": "SGD"},
+        {"optimizer": "own_training:decayed"},
+    )
     trained = [verified(tree, evaluation=False, **change)[0].traces[0].loss for change in changes]
     assert len({*trained}) == len(changes)
 

@@ -89,9 +89,16 @@ def state_digest(state: State) -> str:
 
 
 def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.optim.Optimizer:
-    """The named optimizer over all parameters.
+    """The named optimizer over all parameters, or over those that the user's own factory takes of the model.
 
     Raises:
         BadOptimizer: it does not fit its options.
     """
-    return make_optimizer(options.optimizer, model.parameters(), lr=options.lr, options=options.optimizer_options, device=device)
+    return make_optimizer(
+        options.optimizer,
+        model.parameters(),
+        lr=options.lr,
+        options=options.optimizer_options,
+        device=device,
+        model=model,
+    )
