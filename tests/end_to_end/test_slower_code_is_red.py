@@ -44,6 +44,7 @@ ENTRIES = {
 WRITTEN = {
     "pytest-benchmark": "pytest_benchmark-5.3.1.json",
     "google-benchmark": "google_benchmark-1.9.5.json",
+    "pytest-codspeed": "pytest_codspeed-4.5.0.json",
     "pyperf": "pyperf-2.10.0.json",
     "hyperfine": "hyperfine-1.15.0.json",
     "asv": "asv-0.6.6.json",
