@@ -79,8 +79,7 @@ class Bench:
         for files in () if earlier else attachments.values():
             files.clear()
         judge = pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise) if noise else None
-        device = self._device(noise or calibrations)
-        usual_s = None if earlier else self._usual_s(sides)
+        device, usual_s = self._device(noise or calibrations), None if earlier else self._usual_s(sides)
         with make_folder() as scratch, ProgressDisplay(console(stderr=True), usual_s=usual_s) as display:
             engine = Engine(
                 options=self.config.run,
