@@ -59,7 +59,7 @@ def options(folder: Path) -> list[str]:
         suppress_health_check=list(HealthCheck),
     )
     settings.load_profile("mutants")
-    return ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:faulthandler", "--assert=plain", f"--basetemp={folder}"]
+    return ["-q", "-x", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0", "--assert=plain", f"--basetemp={folder}"]
 
 
 class Bench:
