@@ -311,3 +311,15 @@ def test_the_policy_decides_what_narrowing_does():
     assert told(Policy()) == (False, [(Rule.NARROWED, Severity.FAIL), warned])
     rest = {rule: Severity.NOTE for rule in Rule if rule is not Rule.CASES_UNDECLARED}
     assert told(Policy(severities=rest)) == (True, [warned, (Rule.NARROWED, Severity.NOTE)])
+
+
+@pytest.mark.parametrize(("kept", "said"), [(ROWS[1:], "1 case that"), (ROWS[2:], "2 cases that")])
+def test_what_is_missing_is_counted(kept, said):
+    found = differences(side(HEAD, *kept, OWN), None, EXPECTED)
+    assert found[0].message.startswith(said)
+
+
+def test_planned_cases_are_none_of_those_that_an_entry_of_their_suite_declares():
+    of_tree = Declaration(suite="s", field="suites.s[1].cases", cases=1)
+    more = side(HEAD, *ROWS, result(peak(1.0), id="s/tree"))
+    assert differences(more, None, replace(EXPECTED, foreign=(of_tree,))) == ()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from judge_builders import judged, metric, result, results, sampled
 
+from ci_bench.judge.policy import implausible
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import CasePolicy, Policy, Rule, Severity
 
@@ -54,3 +55,17 @@ def test_more_operations_than_the_device_can_do_fail(operations, fact):
 
 def test_facts_that_are_no_numbers_say_nothing():
     assert not found(Policy(), row(0.5, facts={"model_flops_per_step": "many", "peak_flops_per_s": None}))[0]
+
+
+def test_a_peak_of_nothing_is_no_peak_and_the_measured_one_counts():
+    case = row(0.5, facts={"model_flops_per_step": 1e12, "peak_flops_per_s": 0.0, "measured_peak_flops_per_s": 5e11})
+    findings, _ = found(Policy(), case)
+    assert findings
+    assert "times this device's peak of 5e+11 per second" in findings[0].message
+
+
+def test_a_step_that_took_no_time_has_no_rate():
+    compared = judged(results(row(0.5, facts={"model_flops_per_step": 1e12, "peak_flops_per_s": 5e11})), mode=BaselineMode.NONE)
+    (case,) = compared.cases
+    still = tuple(replace(pair, head=replace(pair.head, median=0.0)) for pair in case.pairs)
+    assert [*implausible(replace(case, pairs=still, speedups=()), Policy())] == []

@@ -2,13 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
 
-from ci_bench.judge.screening import LEAST_TIMES, _ratio_verdict, _what_to_do, median_interval
+from ci_bench.judge.screening import LEAST_TIMES, _Limits, _looks_worse, _ratio_verdict, _what_to_do, median_interval
+from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Lane
@@ -213,3 +215,44 @@ def test_the_word_for_a_ratio_by_margin_and_size(low, centre, high, verdict):
 )
 def test_what_can_be_told_is_half_the_interval_and_the_margin_at_least(logs, told):
     assert f"only changes of about {told} or more" in _what_to_do(logs, 0.05, "the limit")
+
+
+FAR = _Limits(margin=math.log1p(0.05), size=math.log1p(0.25))
+
+
+@pytest.mark.parametrize(
+    ("logs", "worse"),
+    [
+        ((-0.30, -0.13, -0.01), True),
+        ((-0.30, -0.13, 0.0), False),
+        ((-0.20, -0.10, -0.01), False),
+    ],
+    ids=["beyond half of what moments differ by", "chance reaches nothing", "below half of it"],
+)
+def test_what_looks_worse_between_two_moments(logs, worse):
+    assert _looks_worse(logs, FAR) is worse
+
+
+@pytest.mark.parametrize(("details", "possible"), [((), True), (("step_time",), False)])
+def test_a_detail_is_never_possibly_worse(details, possible):
+    base, head = (results(result(metric(sampled(by)), details=details)) for by in (1.0, 1.15))
+    (case,) = judged(head, base, policy=Policy(drift=0.25)).cases
+    assert [pair.possible for pair in case.pairs] == [possible]
+
+
+def test_details_take_no_share_of_what_may_be_suspected():
+    """One launch a side: among fifty that gate this change would be within what chance explains."""
+    tau = math.log1p(0.25)
+    grown = next(
+        by for by in np.arange(1.3, 6, 0.02)
+        if suspicion_of_one(math.log(by), tau, Source.RUNS, gating=1) is Suspicion.SUSPECTED
+    ) + 0.02  # fmt: skip
+    assert suspicion_of_one(math.log(grown), tau, Source.RUNS, gating=50) is not Suspicion.SUSPECTED
+    names = [f"part_{number}" for number in range(50)]
+
+    def side(by):
+        parts = (metric(launches([1.0]), name=name) for name in names)
+        return results(result(metric(launches([by])), *parts, details=tuple(names)))
+
+    (case,) = judged(side(grown), side(1.0), policy=Policy(drift=0.25)).cases
+    assert case.pairs[0].verdict is Verdict.SUSPECTED

@@ -96,3 +96,18 @@ def test_as_many_launches_as_are_said_do_decide(cold, slower):
 )
 def test_a_time_for_people(seconds, said):
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("base_s", "mode", "launch_s"),
+    [
+        (20.0, BaselineMode.PAIRED, 10.0),
+        (20.0, BaselineMode.FILE, 6.0),
+        (None, BaselineMode.PAIRED, None),
+        (None, BaselineMode.FILE, 6.0),
+    ],
+)
+def test_a_launch_takes_as_long_as_on_all_sides_that_this_run_measured(base_s, mode, launch_s):
+    head, base = (results(replace(result(metric(sampled(1.0, count=5))), duration_s=seconds)) for seconds in (30.0, base_s))
+    (case,) = judged(head, base, mode=mode).cases
+    assert case.launch_s == launch_s

@@ -412,3 +412,9 @@ def test_a_headline_names_the_worst_case_once_and_counts_the_others():
     assert verdict(one, base, policy=lenient).headline == "Failed: s/a: step time 30 % slower (eager)."
     assert verdict(two, base, policy=lenient).headline == "Failed: s/b: step time 100 % slower (eager); 1 more case fails."
     assert verdict(three, base, policy=lenient).headline == "Failed: s/b: step time 100 % slower (eager); 2 more cases fail."
+
+
+def test_an_undecided_headline_counts_the_other_cases_without_an_answer():
+    cases = [result(TIME, id=f"s/{name}", checks=(check(Outcome.UNKNOWN),)) for name in "ab"]
+    said = verdict(results(*cases), results(*(result(TIME, id=case.case.id) for case in cases))).headline
+    assert said == "Not decided: s/a: a check has no answer; 1 more case without an answer."
