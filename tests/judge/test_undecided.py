@@ -111,3 +111,11 @@ def test_a_launch_takes_as_long_as_on_all_sides_that_this_run_measured(base_s, m
     head, base = (results(replace(result(metric(sampled(1.0, count=5))), duration_s=seconds)) for seconds in (30.0, base_s))
     (case,) = judged(head, base, mode=mode).cases
     assert case.launch_s == launch_s
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nobody_calibrated(launches):
+    slower = {(2, "step_time", "inductor"): 5.0}
+    found = pairs_of(paired(*simulate(3, cases=3, launches=launches, slower=slower)))
+    assert found[2, "step_time", "inductor"].verdict is Verdict.SUSPECTED
+    assert {pair.verdict for key, pair in found.items() if key[2] == "eager" and key[1] == "step_time"} == {Verdict.INCONCLUSIVE}
