@@ -45,7 +45,7 @@ def backend_faults(raw: Any, *, suites: Container[str]) -> Iterator[Fault]:
 def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) -> Iterator[Fault]:
     """An import path that leads nowhere. `folders` are those that the tree's modules are looked for in."""
     set_up = bool(_at(_at(raw, "setup"), "commands"))
-    certain = not set_up and find_spec("torch") is not None
+    certain = not set_up and _has_torch()
     for path, word in _import_paths(raw, suites):
         module, _, attribute = word.partition(":")
         if fault := _missing(module, attribute, folders, certain=certain):
@@ -73,6 +73,14 @@ def _missing(module: str, attribute: str, folders: Sequence[Path], *, certain: b
 def _is_there(place: Path) -> bool:
     """As a file, a package, or an extension module."""
     return place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*"))
+
+
+def _has_torch() -> bool:
+    """Whether this is an environment that can measure; one that only reads lacks what the tree imports."""
+    try:
+        return find_spec("torch") is not None
+    except ImportError:
+        return False
 
 
 def _is_installed(package: str) -> bool:

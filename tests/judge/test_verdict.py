@@ -76,6 +76,7 @@ SCENES = {
     Rule.CLOCK_DISAGREES: (results(result(TIME, checks=(replace(check(), name="witnessed"),))), results(FINE)),
     Rule.CHECK_FAILED: (results(result(TIME, checks=(check(),))), results(FINE)),
     Rule.CHECK_UNKNOWN: (results(result(TIME, checks=(check(Outcome.UNKNOWN),))), results(FINE)),
+    Rule.DISTURBED: (results(result(TIME, checks=(replace(check(Outcome.UNKNOWN), name="steady"),))), results(FINE)),
     Rule.CASE_FAILED: (results(ALSO, result(status=Status.CRASHED)), results(ALSO, FINE)),
     Rule.CASE_SKIPPED: (results(ALSO, result(status=Status.SKIPPED)), results(ALSO)),
     Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),

@@ -32,6 +32,7 @@ _OF_A_CASE = {
     Rule.OUTPUTS_UNKNOWN: "unknown whether it computes what base computes",
     Rule.CHECK_FAILED: "a check failed",
     Rule.CHECK_UNKNOWN: "a check has no answer",
+    Rule.DISTURBED: "measured while the machine was disturbed",
     Rule.CASE_FAILED: "could not be measured",
     Rule.CASE_SKIPPED: "skipped",
     Rule.CASE_NOT_RUN: "not run",

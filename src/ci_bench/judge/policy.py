@@ -169,6 +169,8 @@ _SHIFT_RULES = {Verdict.REGRESSED: Rule.COMMON_SHIFT, Verdict.INCONCLUSIVE: Rule
 _CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
 _OWN_RULES = {"witnessed": Rule.CLOCK_DISAGREES}
 """What the failure of a check is called, where it has a name of its own."""
+_OF_THE_MACHINE = frozenset({"steady", "undisturbed"})
+"""Checks of how quiet it was; what the noise leaves undecided is said by the metrics."""
 _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
 
 
@@ -273,6 +275,8 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
         rule_of_check = _CHECK_RULES.get(check.outcome)
         if rule_of_check is Rule.CHECK_FAILED:
             rule_of_check = _OWN_RULES.get(check.name, Rule.CHECK_FAILED)
+        elif rule_of_check is Rule.CHECK_UNKNOWN and check.name in _OF_THE_MACHINE:
+            rule_of_check = Rule.DISTURBED
         if rule_of_check:
             message = f"{check.name} ({check.arm}): {check.detail}"
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)

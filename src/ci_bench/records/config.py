@@ -44,6 +44,7 @@ class Rule(StrEnum):
     OUTPUTS_UNKNOWN = "outputs_unknown"
     CHECK_FAILED = "check_failed"
     CHECK_UNKNOWN = "check_unknown"
+    DISTURBED = "disturbed"
     CASE_FAILED = "case_failed"
     CASE_SKIPPED = "case_skipped"
     CASE_NOT_RUN = "case_not_run"
@@ -79,6 +80,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.OUTPUTS_UNKNOWN: Severity.WARN,
     Rule.CHECK_FAILED: Severity.FAIL,
     Rule.CHECK_UNKNOWN: Severity.WARN,
+    Rule.DISTURBED: Severity.WARN,
     Rule.CASE_FAILED: Severity.FAIL,
     Rule.CASE_SKIPPED: Severity.WARN,
     Rule.CASE_NOT_RUN: Severity.FAIL,
