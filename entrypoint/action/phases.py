@@ -24,9 +24,9 @@ from supervise import supervise
 State = Mapping[str, Any]
 VERDICTS = ("improved", "unchanged", "regressed", "inconclusive", "incomparable", "new", "removed", "failed", "skipped")
 MEASURED = {0, 1, 4}
+"""Exit codes of a measurement that came to its end: a verdict is none of its business."""
 READY = {0, 3}
 """How set-up ends where the gate has something to report: with 3, that neither side could be made ready."""
-"""Exit codes of a measurement that came to its end: a verdict is none of its business."""
 OF_DOCKER = {
     125: "docker refused to start the container",
     126: "the image's entrypoint cannot run",

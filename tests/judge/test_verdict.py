@@ -25,7 +25,7 @@ from ci_bench.errors import ExitCode
 from ci_bench.judge.headline import UNANSWERED, judge
 from ci_bench.judge.policy import Compared, Scope
 from ci_bench.records.comparison import BaselineMode, RunVerdict
-from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
+from ci_bench.records.config import DEFAULT_SEVERITIES, CasePolicy, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.records.results import Better, Due, Outcome, Role, RunState, Status
 
 TIME = metric(sampled(1.0))
@@ -413,6 +413,13 @@ def test_a_headline_names_the_worst_case_once_and_counts_the_others():
     assert verdict(one, base, policy=lenient).headline == "Failed: s/a: step time 30 % slower (eager)."
     assert verdict(two, base, policy=lenient).headline == "Failed: s/b: step time 100 % slower (eager); 1 more case fails."
     assert verdict(three, base, policy=lenient).headline == "Failed: s/b: step time 100 % slower (eager); 2 more cases fail."
+
+
+def test_an_undecided_headline_counts_what_else_has_no_answer_of_the_run():
+    lenient = Policy(cases={f"s/nothing-{n}": CasePolicy(implausible_speedup=9) for n in range(5)})
+    said = verdict(results(FINE), results(FINE), policy=lenient).headline
+    assert said.startswith("Not decided: policy.cases: no case of this run fits 's/nothing-0'")
+    assert said.endswith("; 3 more run-wide questions.")
 
 
 def test_an_undecided_headline_counts_the_other_cases_without_an_answer():

@@ -96,6 +96,22 @@ def test_every_verdict_has_a_mood() -> None:
     assert [words.mood(verdict) for verdict in words.WORST_FIRST] == sorted(map(words.mood, Verdict))
 
 
+@pytest.mark.parametrize(
+    ("learning", "sameness", "text", "mood"),
+    [
+        (Parity.BITWISE, Sameness.CHANGED, "changed", Mood.BAD),
+        (Parity.BITWISE, Sameness.UNKNOWN, "unknown", Mood.UNSURE),
+        (Parity.DIFFERENT_MATH, Sameness.CHANGED, "different math", Mood.BAD),
+        (Parity.DIFFERENT_MATH, Sameness.WITHIN_ROUNDING, "different math", Mood.BAD),
+        (Parity.BITWISE, Sameness.WITHIN_ROUNDING, "bitwise", Mood.GOOD),
+    ],
+)
+def test_parity_with_base_is_the_worse_of_learning_and_outputs(learning, sameness, text: str, mood: Mood) -> None:
+    found = case(learning=parity(learning, arm="eager"), outputs=outputs(sameness))
+    assert text in words.base_parity(found)
+    assert words.base_parity_mood(found) is mood
+
+
 FAILING_RULES = sorted(rule for rule, severity in DEFAULT_SEVERITIES.items() if severity is Severity.FAIL)
 
 

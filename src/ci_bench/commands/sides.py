@@ -95,6 +95,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
     from ci_bench.formats.importing import import_results
     from ci_bench.formats.series import Unreadable
+    from ci_bench.judge.wording import count_of
 
     readings = {str(path): _reading(path, content, source) for path, content in contents.items()}
     try:
@@ -104,7 +105,7 @@ def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
     cases, one = found.results.cases, next(iter(readings.values()))
     single = all(len(launch.values) == 1 for case in cases for metric in case.metrics for launch in metric.launches)
     notes = [
-        f"{name}: {_count(len(cases), 'benchmark')} of {one.tool or one.form}, {_count(found.launches, 'launch', 'launches')}"
+        f"{name}: {count_of(len(cases), 'benchmark')} of {one.tool or one.form}, {count_of(found.launches, 'launch')}"
         + (" of one number each" if single else "")
     ]
     if found.gaps:
@@ -169,10 +170,6 @@ def tell_limits(base: SideRead, head: SideRead) -> None:
         )
     if all(len(side.results.environment.identity) == 1 for side in (base, head)):
         tell("no file says on which machine it was measured: both sides are taken to be of one")
-
-
-def _count(number: int, word: str, words: str = "") -> str:
-    return f"{number} {word if number == 1 else words or f'{word}s'}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
 from ci_bench.judge.policy import Compared, find, measured
-from ci_bench.judge.undecided import few, short, undecided
+from ci_bench.judge.undecided import few, is_open, short, undecided
 from ci_bench.judge.wording import change, change_size, count_of
 from ci_bench.records.comparison import CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
 from ci_bench.records.config import Policy, Rule, Severity
@@ -77,7 +77,7 @@ def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunV
             return f"Not decided: {'; '.join(_undecided(compared, _unanswered(findings)))}."
         case RunVerdict.FAILED:
             failing = [finding for finding in findings if finding.severity is Severity.FAIL]
-            return f"Failed: {'; '.join(_wrong(compared, failing))}."
+            return f"Failed: {'; '.join(_wrong(compared, failing, fails=True))}."
 
 
 def _unanswered(findings: tuple[Finding, ...]) -> list[Finding]:
@@ -89,24 +89,26 @@ def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
     of_metrics = {Rule.POSSIBLE, Rule.UNDECIDED, Rule.INCONCLUSIVE}
     if possible := [finding for finding in unanswered if finding.rule is Rule.POSSIBLE]:
         yield _possible(possible, compared.cases)
-    yield from _wrong(compared, [finding for finding in unanswered if finding.rule not in of_metrics])
+    yield from _wrong(compared, [finding for finding in unanswered if finding.rule not in of_metrics], fails=False)
     if any(finding.rule in of_metrics for finding in unanswered):
         yield undecided(compared.cases, compared.mode)
 
 
-def _wrong(compared: Compared, failing: list[Finding]) -> Iterator[str]:
-    """What is wrong with the run as a whole, then with its worst case, then how many more cases are like it."""
-    of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in failing if finding.case is None))
-    yield from _fewer(of_run, "failure of the run")
-    names = list(dict.fromkeys(finding.case for finding in failing if finding.case is not None))
+def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Iterator[str]:
+    """What is found of the run as a whole, then of its worst case, then how many more cases are like it.
+
+    The findings all fail the run (`fails`), or all are without an answer.
+    """
+    of_run = list(dict.fromkeys(_of_run(finding, compared) for finding in findings if finding.case is None))
+    yield from _fewer(of_run, "run-wide failure" if fails else "run-wide question")
+    names = list(dict.fromkeys(finding.case for finding in findings if finding.case is not None))
     if names:
         case = next(case for case in compared.cases if case.id == names[0])
-        clauses = list(dict.fromkeys(_clauses(case, [finding for finding in failing if finding.case == case.id])))
+        clauses = list(dict.fromkeys(_clauses(case, [finding for finding in findings if finding.case == case.id])))
         yield f"{short(case)}: {', '.join(_fewer(clauses, 'finding'))}"
-    if len(names) > 1 and failing[0].severity is Severity.FAIL:
-        yield f"{count_of(len(names) - 1, 'more case')} fail{'s' if len(names) == 2 else ''}"  # noqa: PLR2004 - one more
-    elif len(names) > 1:
-        yield f"{count_of(len(names) - 1, 'more case')} without an answer"
+    if len(names) > 1:
+        fail = "fails" if len(names) == 2 else "fail"  # noqa: PLR2004 - one more
+        yield f"{count_of(len(names) - 1, 'more case')} {fail if fails else 'without an answer'}"
 
 
 def _fewer(clauses: list[str], noun: str) -> list[str]:
@@ -195,8 +197,7 @@ def _movement(compared: Compared) -> str:
 
 def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
     """The cases with an undecided metric that gates, by name; of many the first few."""
-    found = [case for case in cases if any(pair.verdict is Verdict.INCONCLUSIVE and not pair.detail for pair in case.pairs)]
-    return few((short(case) for case in found), "case")
+    return few((short(case) for case in cases if any(map(is_open, case.pairs))), "case")
 
 
 def judge(compared: Compared, policy: Policy) -> Judgement:

@@ -17,7 +17,7 @@ _IN_TURNS = "measure base and head in turns (baseline: paired), or more launches
 
 def open_pairs(case: CaseComparison) -> list[Pair]:
     """The metrics of a case that gate and could not be decided; none of a case that was not measured to its end."""
-    return [pair for pair in case.pairs if _is_open(pair)] if case.head_status is Status.OK else []
+    return [pair for pair in case.pairs if is_open(pair)] if case.head_status is Status.OK else []
 
 
 def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
@@ -26,10 +26,11 @@ def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
     if not found:
         return ""
     number = sum(len(pairs) for _, pairs in found)
+    takes = _what_it_takes(found, number) if mode is BaselineMode.PAIRED else [_IN_TURNS]
     counted = (
         f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({few((short(case) for case, _ in found), 'case')})"
     )
-    return f"{counted}: {'; '.join(_what_it_takes(found) if mode is BaselineMode.PAIRED else [_IN_TURNS])}"
+    return f"{counted}: {'; '.join(takes)}"
 
 
 def short(case: CaseComparison) -> str:
@@ -44,13 +45,13 @@ def few(names: Iterable[str], noun: str) -> str:
     return ", ".join([*every[:_MOST_NAMED], *more])
 
 
-def _is_open(pair: Pair) -> bool:
+def is_open(pair: Pair) -> bool:
+    """Whether a metric that gates could not be decided."""
     return pair.verdict is Verdict.INCONCLUSIVE and not pair.detail
 
 
-def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]]) -> Iterator[str]:
-    """What more launches decide, and how long they take; then how much they do not."""
-    number = sum(len(pairs) for _, pairs in found)
+def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]], number: int) -> Iterator[str]:
+    """What more launches decide of `number` metrics, and how long they take; then how much they do not."""
     every = "it" if number == 1 else "them"
     counted = [(case, more) for case, pairs in found if (more := _more_launches(pairs))]
     if counted:

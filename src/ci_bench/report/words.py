@@ -174,11 +174,13 @@ def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:
 
 
 def base_parity(case: CaseComparison) -> str:
-    """Whether head learns and computes what base does: ``bitwise``, ``different math from step 0 (0.01 %)``."""
+    """Whether head learns and computes what base does, the worse of both: ``different math from step 0 (0.01 % off)``."""
+    if case.outputs is not None and (case.learning is None or outputs_mood(case.outputs) < parity_mood(case.learning)):
+        return outputs(case.outputs)
     if case.learning is not None:
         off = case.learning.apart_first
         return parity(case.learning) + ("" if off is None else f" ({fine(abs(off))} off)")
-    return UNKNOWN if case.outputs is None else outputs(case.outputs)
+    return UNKNOWN
 
 
 def base_parity_mood(case: CaseComparison) -> Mood | None:
