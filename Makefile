@@ -33,7 +33,7 @@ test: EXTENT := -m "not thorough"
 test-rest: EXTENT := -m thorough
 test test-all test-rest: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
-	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) -m pytest $(WORKERS) $(EXTENT) $(PYTEST_ARGS)
+	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) tools/run_tests.py $(WORKERS) $(EXTENT) $(PYTEST_ARGS)
 
 faults: $(VENV)/.ready
 	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(WORKERS) $(PYTEST_ARGS)

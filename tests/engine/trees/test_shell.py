@@ -41,12 +41,13 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert has_ended(int((tmp_path / "child").read_text()))
 
 
+_WRITTEN = "until [ -s child ]; do sleep 0.01; done"
 LEFT = {
     "without an environment": "env -i sleep 600 & echo $! >child; sleep 0.3",
     "in the background": "sleep 600 & echo $! >child",
-    "in a session of its own": "setsid bash -c 'echo $$ >child; exec sleep 600' & sleep 0.5",
-    "without its environment": "setsid env -i bash -c 'echo $$ >child; exec sleep 600' & sleep 0.5",
-    "twice away": "(setsid bash -c 'sleep 600 & echo $! >child' &); sleep 0.5",
+    "in a session of its own": f"setsid bash -c 'echo $$ >child; exec sleep 600' & {_WRITTEN}",
+    "without its environment": f"setsid env -i bash -c 'echo $$ >child; exec sleep 600' & {_WRITTEN}",
+    "twice away": f"(setsid bash -c 'sleep 600 & echo $! >child' &); {_WRITTEN}",
 }
 
 

@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from processes import is_alive
 
 from ci_bench.suites.command import process
 from ci_bench.suites.command.process import CommandFailed, Place, arguments, find_cause, peak_bytes, run
@@ -72,35 +72,18 @@ def test_a_missing_folder_is_named(place, tmp_path) -> None:
         go(Place(cwd=tmp_path / "nowhere", environ=place.environ, folder=tmp_path), "true")
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def settled(pid):
-    """Whether a killed process is gone, within a moment."""
-    for _ in range(100):
-        if not alive(pid):
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(place) -> None:
     started = time.monotonic()
     with pytest.raises(CommandFailed, match=r"was ended after 0.5 s \(its timeout_s\)"):
         go(place, "sleep 600 & echo $!; wait", timeout_s=0.5)
     assert time.monotonic() - started < 10
-    assert settled(int(place.stdout.read_text()))
+    assert not is_alive(int(place.stdout.read_text()), within_s=5)
 
 
 def test_what_a_command_leaves_running_ends_with_it(place) -> None:
     """It would take part in the next sample."""
     go(place, "sleep 600 > /dev/null 2>&1 & echo $!")
-    assert settled(int(place.stdout.read_text()))
+    assert not is_alive(int(place.stdout.read_text()), within_s=5)
 
 
 DAEMON = """
@@ -126,15 +109,16 @@ def test_a_daemon_ends_with_the_command_that_started_it(place, tmp_path) -> None
     daemon.write_text(DAEMON)
     for _ in range(2):
         go(place, f"{PYTHON} {daemon} {told}; until [ $(wc -l <{told}) -ge 2 ]; do sleep 0.01; done")
-        assert not [pid for pid in map(int, told.read_text().split()) if alive(pid)]
+        assert not [pid for pid in map(int, told.read_text().split()) if is_alive(pid)]
         told.unlink()
 
 
 def test_what_starts_others_as_fast_as_it_ends_is_ended(place, tmp_path) -> None:
     """Each lives for a moment, and has started the next one before it ends."""
     told = tmp_path / "pids"
-    hop = f"hop() {{ echo $BASHPID >>{told}; sleep 0.005; hop & }}; export -f hop; setsid bash -c 'hop' & sleep 0.1"
-    go(place, hop)
+    told.touch()
+    hop = f"hop() {{ echo $BASHPID >>{told}; sleep 0.005; hop & }}; export -f hop; setsid bash -c 'hop'"
+    go(place, f"{hop} & until [ $(wc -l <{told}) -ge 5 ]; do sleep 0.01; done")
     seen = told.read_text()
     time.sleep(0.2)
     assert told.read_text() == seen
