@@ -256,7 +256,8 @@ class RunOptions:
     `lock_timeout_s` is how long to wait for a device that another run measures on. A block of samples taken
     while the GPU was throttled or not alone is taken again, `redo` times at most. Each arm is opened `rotate` times, and calls go
     round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
-    instead of making it anew. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and what they
+    instead of making it anew. With `overlap`, stages that are not timed run on base and head at once, where there are cores and
+    memory for both. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and what they
     return is held against the reference arm.
     """
 
@@ -278,6 +279,7 @@ class RunOptions:
     flush_l2: bool = False
     cuda_graph: bool = False
     referee: bool = True
+    overlap: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
