@@ -1,0 +1,94 @@
+"""Changes as pull requests make them, planted into a model of a repository's own: each is a case, in a module of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MODEL = Path(__file__).parents[1] / "fixtures" / "tiny_gpt.py"
+
+Texts = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What head replaces in the model, text by text, and what its entry says that differs from the others'."""
+
+    name: str
+    texts: Texts = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def module(self) -> str:
+        """The module that holds this case's copy of the model."""
+        return f"gpt_{self.name}"
+
+    def entry(self) -> dict[str, Any]:
+        """The case's entry under `training_loss`."""
+        return {
+            "name": self.name,
+            "backend": "eager",
+            "model": {"factory": f"{self.module}:GPT"},
+            "dataset": {"factory": f"{self.module}:rows"},
+            "evaluation": False,
+            "num_samples": 80,
+            "batch_size": 4,
+            "epochs": 1,
+            "optimizer": "SGD",
+            "lr": 0.3,
+            "perturbations": 1,
+            "seeds": 2,
+            **self.options,
+        }
+
+    def head(self) -> str:
+        """The module's text on head."""
+        text = MODEL.read_text(encoding="utf-8")
+        for old, new in self.texts:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        return text
+
+
+_SCORES = """        maps = functional.softmax((q @ k.mT / math.sqrt(width // HEADS)).masked_fill(~self.past, -math.inf), dim=-1)
+        mixed = self.drop(maps) @ v
+"""
+_FUSED = """        share = self.drop.p if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=share)
+"""
+_GELU = "return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))"
+
+CHANGES = {
+    change.name: change
+    for change in (
+        Change(name="nothing"),
+        Change(
+            name="norm_eps",
+            texts=(
+                ("self.before, self.between = nn.LayerNorm(WIDTH)", "self.before, self.between = nn.LayerNorm(WIDTH, eps=1e-6)"),
+            ),
+        ),
+        Change(name="dropout_lost", texts=(("x + self.residual(self.out(self", "x + (self.out(self"),)),
+        Change(
+            name="init_too_large",
+            texts=(("0.02 / math.sqrt(2 * LAYERS)", "0.02 / math.sqrt(LAYERS)"),),
+            options={"num_samples": 400},
+        ),
+        Change(name="fused_attention", texts=((_SCORES, _FUSED),)),
+        Change(name="fused_gelu", texts=((_GELU, 'return functional.gelu(x, approximate="tanh")'),)),
+        Change(
+            name="copies",
+            texts=(
+                ("x = x + self.attention", "for _ in range(200):\n            x = x.clone()\n        x = x + self.attention"),
+            ),
+        ),
+        Change(
+            name="maps_kept",
+            texts=(
+                ("mixed = self.drop(maps)", "KEPT.append(maps)\n        mixed = self.drop(maps)"),
+                ("class Gelu", "KEPT = []\n\n\nclass Gelu"),
+            ),
+            options={"batch_size": 64, "num_samples": 768},
+        ),
+    )
+}
