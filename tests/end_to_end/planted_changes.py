@@ -74,13 +74,10 @@ CHANGES = {
             texts=(("0.02 / math.sqrt(2 * LAYERS)", "0.02 / math.sqrt(LAYERS)"),),
             options={"num_samples": 400},
         ),
-        Change(name="fused_attention", texts=((_SCORES, _FUSED),)),
-        Change(name="fused_gelu", texts=((_GELU, 'return functional.gelu(x, approximate="tanh")'),)),
+        Change(name="fused", texts=((_SCORES, _FUSED), (_GELU, 'return functional.gelu(x, approximate="tanh")'))),
         Change(
             name="copies",
-            texts=(
-                ("x = x + self.attention", "for _ in range(200):\n            x = x.clone()\n        x = x + self.attention"),
-            ),
+            texts=(("x = x + self.attention", "x = x.repeat(1000, 1, 1)[: len(x)]\n        x = x + self.attention"),),
         ),
         Change(
             name="maps_kept",

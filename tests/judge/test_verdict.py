@@ -82,6 +82,10 @@ SCENES = {
     Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),
     Rule.CASE_REMOVED: (results(ALSO), results(ALSO, FINE)),
     Rule.METRIC_REMOVED: (results(FINE), results(result(TIME, peak(1, 1)))),
+    Rule.METRIC_REPLACED: (
+        results(result(TIME, peak(1, 1, name="peak_anonymous"))),
+        results(result(TIME, peak(1, 1, name="peak_rss"))),
+    ),
     Rule.METRIC_MISSING: (results(result(TIME, arms=("eager", "jit"))), results(FINE)),
     Rule.CASE_NEW: (results(ALSO, FINE), results(ALSO)),
     Rule.UNDECIDED: (results(result(NOISY)), results(FINE)),

@@ -50,6 +50,7 @@ class Rule(StrEnum):
     CASE_NOT_RUN = "case_not_run"
     CASE_REMOVED = "case_removed"
     METRIC_REMOVED = "metric_removed"
+    METRIC_REPLACED = "metric_replaced"
     METRIC_MISSING = "metric_missing"
     CASE_NEW = "case_new"
     POSSIBLE = "possible"
@@ -86,6 +87,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASE_NOT_RUN: Severity.FAIL,
     Rule.CASE_REMOVED: Severity.FAIL,
     Rule.METRIC_REMOVED: Severity.FAIL,
+    Rule.METRIC_REPLACED: Severity.WARN,
     Rule.METRIC_MISSING: Severity.FAIL,
     Rule.CASE_NEW: Severity.NOTE,
     Rule.POSSIBLE: Severity.WARN,
