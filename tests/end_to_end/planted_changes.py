@@ -85,7 +85,28 @@ CHANGES = {
                 ("mixed = self.drop(maps)", "KEPT.append(maps)\n        mixed = self.drop(maps)"),
                 ("class Gelu", "KEPT = []\n\n\nclass Gelu"),
             ),
-            options={"batch_size": 64, "num_samples": 768},
+            options={"batch_size": 40, "num_samples": 480},
         ),
     )
 }
+
+SPEEDS = '''
+"""Leaves what pytest-benchmark writes: three benchmarks of twenty rounds, with three per cent of noise that no run shares."""
+
+import json
+import random
+import sys
+
+FACTORS = {factors!r}
+SECONDS = {{"test_parse": 0.010, "test_render": 0.002, "test_scan": 0.030}}
+
+
+def benchmark(name, seconds):
+    data = [seconds * FACTORS.get(name, 1.0) * random.gauss(1.0, 0.03) for _ in range(20)]
+    return {{"name": name, "fullname": f"test_speed.py::{{name}}", "stats": {{"median": sorted(data)[10], "data": data}}}}
+
+
+with open(sys.argv[1], "w") as stream:
+    found = [benchmark(name, seconds) for name, seconds in SECONDS.items()]
+    json.dump({{"machine_info": {{}}, "benchmarks": found, "version": "5.3.1"}}, stream)
+'''

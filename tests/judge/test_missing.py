@@ -221,10 +221,8 @@ def replaced(head, base, mode=BaselineMode.FILE):
 
 def test_a_baseline_from_before_a_metric_was_replaced_is_said_once_and_fails_nothing():
     comparison, said, failing = replaced(whole(*NEW), whole(*OLD))
-    assert said == [
-        "the baseline has the peak resident memory of 1 case, from before peak memory was measured in its place; "
-        "save a new baseline to compare it"
-    ]
+    then = "the baseline has the peak resident memory of 1 case, from before peak memory was measured in its place"
+    assert said == [f"{then}; save a new baseline to compare it"]
     assert failing == set()
     assert comparison.cases[0].verdict is Verdict.UNCHANGED
     gone = [pair for pair in comparison.cases[0].pairs if pair.metric == "peak_rss"]

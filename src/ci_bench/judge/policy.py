@@ -329,9 +329,10 @@ def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule
 
 
 def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, float]]:
-    if finding is None or finding.verdict.holds:
+    if finding is None or (finding.verdict.holds and not finding.from_another_start):
         return
-    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else Rule.LEARNING_UNKNOWN
+    undecided_or_held = Rule.START_CHANGED if finding.verdict.holds else Rule.LEARNING_UNKNOWN
+    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else undecided_or_held
     yield rule, f"{finding.arm}: {finding.detail}", _distance(finding)
 
 

@@ -40,6 +40,7 @@ class Rule(StrEnum):
     ACCURACY_BROKEN = "accuracy_broken"
     LEARNING_CHANGED = "learning_changed"
     LEARNING_UNKNOWN = "learning_unknown"
+    START_CHANGED = "start_changed"
     OUTPUTS_CHANGED = "outputs_changed"
     OUTPUTS_UNKNOWN = "outputs_unknown"
     CHECK_FAILED = "check_failed"
@@ -77,6 +78,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.ACCURACY_BROKEN: Severity.FAIL,
     Rule.LEARNING_CHANGED: Severity.FAIL,
     Rule.LEARNING_UNKNOWN: Severity.WARN,
+    Rule.START_CHANGED: Severity.WARN,
     Rule.OUTPUTS_CHANGED: Severity.FAIL,
     Rule.OUTPUTS_UNKNOWN: Severity.WARN,
     Rule.CHECK_FAILED: Severity.FAIL,
