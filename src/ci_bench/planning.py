@@ -52,9 +52,10 @@ def plan(
     if every and not chosen:
         message = f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all {len(every)} ids"
         raise BadInput(message)
-    for text in filters if tell is not None else ():
-        fitting = sum(_is_meant(name, text, ids) for name in ids)
-        tell(f"--filter {text}: {fitting:,} of {len(ids):,} {'case' if len(ids) == 1 else 'cases'}")
+    if tell is not None:
+        for text in filters:
+            fitting = sum(_is_meant(name, text, ids) for name in ids)
+            tell(f"--filter {text}: {fitting:,} of {len(ids):,} {'case' if len(ids) == 1 else 'cases'}")
     return chosen
 
 

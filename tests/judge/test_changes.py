@@ -140,21 +140,6 @@ def test_a_step_is_held_against_half_of_what_a_scan_sees_on_either_side():
     assert find_steps(swinging[500:], least=0.0) == ()
 
 
-def test_a_slope_is_called_one_and_a_step_is_not():
-    (values,) = noise(7, 1, 300)
-    slope = values + np.linspace(0, 6, 300)
-    stepped = values + 3.0 * (np.arange(300) >= 150)
-    assert any(step.drift for step in find_steps(slope, least=0.0))
-    assert [step.drift for step in find_steps(stepped, least=0.0)] == [False]
-
-
-def test_a_line_is_preferred_where_the_one_that_fits_best_leaves_less_than_two_levels():
-    for values in noise(9, 200, LEAST):
-        values[4:] += 1.0
-        _, (left, *_), *_ = np.polyfit(np.arange(LEAST), values, 1, full=True)
-        assert trend._slopes(values, 4) == (left < 4 * (values[:4].var() + values[4:].var()))
-
-
 def test_the_fewest_points_can_hold_a_step():
     (step,) = find_steps(np.array([3.0] * (LEAST - EDGE) + [4.0] * EDGE), least=0.0)
     assert step.place == LEAST - EDGE
