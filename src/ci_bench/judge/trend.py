@@ -163,12 +163,19 @@ def _overlapping(points: int) -> list[tuple[int, int]]:
 
 
 def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Step, ...]:
-    """Each step once more, between its neighbours, where it may turn out to be elsewhere; the weakest that fails goes first."""
+    """Each step once more, between its neighbours, where it may turn out to be elsewhere; the first that fails goes first.
+
+    One that turns out to be where the next one is was that one.
+    """
     kept = list(places)
     while kept:
         ends = [0, *kept, len(values)]
         steps = [_step(values, ends[index], ends[index + 2], least, about=place) for index, place in enumerate(kept)]
         lost = next((index for index, step in enumerate(steps) if step is None), None)
+        if lost is None:
+            lost = next(
+                (index for index, (one, two) in enumerate(pairwise(steps)) if one and two and two.place <= one.place), None
+            )
         if lost is None:
             return tuple(step for step in steps if step is not None)
         del kept[lost]
