@@ -163,6 +163,8 @@ STEPS: Mapping[str, Floats] = {
     "5 % up and back, 20 runs apart, of 100": stepped(100, (40, 0.05), (60, 1 / 1.05 - 1)),
 }
 DRIFTS: Mapping[str, Floats] = {
+    "a staircase: 3 % three times, every 30 runs, of 120": stepped(120, *((30 * number, 0.03) for number in (1, 2, 3))),
+    "a staircase: 3 % five times, every 15 runs, of 120": stepped(120, *((20 + 15 * number, 0.03) for number in range(5))),
     "0.3 % a run over all of 40": sloped(40, 0, 39, 0.003),
     "0.3 % a run over 40 of 100": sloped(100, 30, 70, 0.003),
     "0.1 % a run over 60 of 100": sloped(100, 20, 80, 0.001),
