@@ -350,7 +350,7 @@ def _config(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter(parser: argparse.ArgumentParser) -> None:
-    chosen = "only cases whose id contains TEXT; repeatable"
+    chosen = "the case of the id TEXT, or else those whose id contains it; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
 
 

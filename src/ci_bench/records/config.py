@@ -40,6 +40,7 @@ class Rule(StrEnum):
     ACCURACY_BROKEN = "accuracy_broken"
     LEARNING_CHANGED = "learning_changed"
     LEARNING_UNKNOWN = "learning_unknown"
+    START_CHANGED = "start_changed"
     OUTPUTS_CHANGED = "outputs_changed"
     OUTPUTS_UNKNOWN = "outputs_unknown"
     CHECK_FAILED = "check_failed"
@@ -50,6 +51,7 @@ class Rule(StrEnum):
     CASE_NOT_RUN = "case_not_run"
     CASE_REMOVED = "case_removed"
     METRIC_REMOVED = "metric_removed"
+    METRIC_REPLACED = "metric_replaced"
     METRIC_MISSING = "metric_missing"
     CASE_NEW = "case_new"
     POSSIBLE = "possible"
@@ -76,6 +78,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.ACCURACY_BROKEN: Severity.FAIL,
     Rule.LEARNING_CHANGED: Severity.FAIL,
     Rule.LEARNING_UNKNOWN: Severity.WARN,
+    Rule.START_CHANGED: Severity.WARN,
     Rule.OUTPUTS_CHANGED: Severity.FAIL,
     Rule.OUTPUTS_UNKNOWN: Severity.WARN,
     Rule.CHECK_FAILED: Severity.FAIL,
@@ -86,6 +89,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASE_NOT_RUN: Severity.FAIL,
     Rule.CASE_REMOVED: Severity.FAIL,
     Rule.METRIC_REMOVED: Severity.FAIL,
+    Rule.METRIC_REPLACED: Severity.WARN,
     Rule.METRIC_MISSING: Severity.FAIL,
     Rule.CASE_NEW: Severity.NOTE,
     Rule.POSSIBLE: Severity.WARN,
