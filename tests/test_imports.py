@@ -31,7 +31,7 @@ def validate(tmp_path, monkeypatch, capsys):
     ("word", "said"),
     [
         ("nope:model", "there is no module 'nope'"),
-        ("instaled.models:small", "correct the name, or install it"),
+        ("instaled.models:small", "correct the name"),
         ("onw.models:small", "there is no module 'onw' in {folder} or {folder}/src, and none is installed; did you mean 'own'?"),
         ("own.model:small", "there is no module own.model in {folder}; did you mean 'models'?"),
         ("own.models:smal", "has no 'smal'; did you mean 'small'?"),

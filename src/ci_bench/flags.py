@@ -111,6 +111,9 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 def _show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
+    parser.add_argument(
+        "--time", action="store_true", help="print where the time of the run went instead, and how much of it was samples"
+    )
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
