@@ -71,6 +71,7 @@ def rows(split, count):
     text = (start + (1 + stride) * torch.arange(65)) % 64
     return {"text": text[:, :-1].contiguous(), "labels": text[:, 1:].contiguous()}
 '''
+HERE = Path(sys.executable)
 GPT = {
     "name": "gpt",
     "backend": "eager",
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    pythons = [path.absolute() for path in arguments.python or [Path(sys.executable)]]
+    pythons = [path.absolute() for path in arguments.python or [HERE]]
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder) / "repository"
         make(repository, CASES[arguments.case])
@@ -181,8 +182,13 @@ def sampled_s(document: Mapping[str, Any]) -> float:
     return float(sum(value * calls for one, calls in launches for value in one["values"]))
 
 
+def ci_bench(python: Path) -> list[str]:
+    """The command of a Python's ci-bench."""
+    return [str(python), "-m", "ci_bench.cli"]
+
+
 def _ci_bench(python: Path, repository: Path, *arguments: str) -> int:
-    command = [str(python), "-m", "ci_bench.cli", *arguments]
+    command = [*ci_bench(python), *arguments]
     ended = subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True)
     if ended.returncode not in {0, 1}:
         raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr[-4000:]}")
