@@ -7,6 +7,7 @@ import pytest
 from records_builders import RESULTS
 from rich.console import Console
 
+from ci_bench.records import documents
 from ci_bench.records.results import Phase, Spent
 from ci_bench.report.time_spent import print_time, time_spent
 
@@ -50,3 +51,9 @@ def test_what_is_printed_fits_a_terminal_and_ends_with_the_share() -> None:
 def test_without_a_clock_there_is_no_share_and_without_phases_it_is_said() -> None:
     assert "in all" not in printed(side(wall_s=None))
     assert "don't say where the time went" in printed(side(wall_s=None, spent=(), of_case=()))
+
+
+@pytest.mark.parametrize("stage", ["[bold]time", "time\x1b[2J", "Time", ""])
+def test_a_stage_that_would_be_read_as_more_than_a_word_is_refused(stage) -> None:
+    odd = documents.to_json(side(of_case=(replace(SAMPLES, stage=stage),)))
+    assert [fault.path for fault in documents.validate(odd, documents.Kind.RESULTS)] == ["$.cases[0].spent[0].stage"]
