@@ -118,4 +118,5 @@ def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nob
     slower = {(2, "step_time", "inductor"): 5.0}
     found = pairs_of(paired(*simulate(3, cases=3, launches=launches, slower=slower)))
     assert found[2, "step_time", "inductor"].verdict is Verdict.SUSPECTED
-    assert {pair.verdict for key, pair in found.items() if key[2] == "eager" and key[1] == "step_time"} == {Verdict.INCONCLUSIVE}
+    others = {pair.verdict for key, pair in found.items() if key[2] == "eager" and key[1] == "step_time"}
+    assert others <= {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}

@@ -85,6 +85,11 @@ class Engine:
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
     inspect: Inspect = intact
 
+    @property
+    def samples_adaptively(self) -> bool:
+        """Whether the judge is asked how many launches it takes."""
+        return self.still_open is not None and self.options.sampling is Sampling.ADAPTIVE
+
     def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
         """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
 
@@ -110,7 +115,9 @@ class Engine:
                     keep=keep,
                 )
             )
-        stages = Stages(options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed)
+        stages = Stages(
+            options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed, adaptive=self.samples_adaptively
+        )
         beside = OutputsBesideBase(
             folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
         )
@@ -215,7 +222,7 @@ class _Jobs:
     def _open_cases(self, every: set[str]) -> set[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
         options, ask = self.engine.options, self.engine.still_open
-        if ask is None or self._is_fixed():
+        if ask is None or not self.engine.samples_adaptively:
             return every if self.launch < options.launches else set()
         if self.launch >= options.max_launches:
             return set()
@@ -223,12 +230,9 @@ class _Jobs:
             self.asked = ask(self.launch, self.measured())
         return every & self.asked.keys()
 
-    def _is_fixed(self) -> bool:
-        return self.engine.still_open is None or self.engine.options.sampling is Sampling.FIXED
-
     def _look_ahead(self, wanted: Plan) -> None:
         """Tell how much is left as far as is known: all launches of fixed sampling, the next one of adaptive sampling."""
-        last = self.engine.options.launches if self._is_fixed() else self.launch + 1
+        last = self.launch + 1 if self.engine.samples_adaptively else self.engine.options.launches
         ahead = range(self.launch, last)
         stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
         if not self.begun:

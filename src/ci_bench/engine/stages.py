@@ -234,7 +234,8 @@ class Job:
 class Stages:
     """Does jobs.
 
-    `runs` are all sides of the run, `watch` watches their machine. `done` and `total` count jobs, `launches` is how many are
+    `runs` are all sides of the run, `watch` watches their machine. Where sampling is `adaptive`, so are the blocks of a launch.
+    `done` and `total` count jobs, `launches` is how many are
     planned.
     """
 
@@ -243,6 +244,7 @@ class Stages:
     runs: tuple[SideRun, ...]
     seed: str
     watch: Watch = field(default_factory=NoWatch)
+    adaptive: bool = False
     launches: int = 1
     done: int = 0
     total: int = 0
@@ -351,6 +353,7 @@ class Stages:
             options=self.options,
             coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is no secret
             watch=self.watch,
+            most_blocks=self.options.most_blocks if self.adaptive else None,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )
         with ExitStack() as stack:

@@ -115,7 +115,7 @@ class Round:
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side's worker, skipped once it has exited. `calls` make a sample of its first arm.
+    """One side's worker, skipped once it has exited. `calls` make a sample of its first arm, `block_s` its part of a block (s).
 
     `taken` are the orders of its turns, but for those thrown away, and for how long it was away with each (s).
     """
@@ -123,6 +123,7 @@ class _Party:
     name: SideName
     worker: Worker
     calls: int = 1
+    block_s: float = 0.0
     playing: bool = True
     taken: list[tuple[Order, float]] = field(default_factory=list)
 
@@ -131,7 +132,7 @@ class _Party:
         answer = self.worker.ask(order) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
-            self.calls = answer.done.calls
+            self.calls, self.block_s = answer.done.calls, answer.done.block_s
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
         """Have the worker take samples, and note how long it was away (s)."""
@@ -170,6 +171,7 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 class Turns:
     """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
 
+    `most_blocks` may be taken while they take no longer than getting ready did; `None` takes `RunOptions.blocks`.
     `clock` gives seconds; it is monotonic, and so is that of workers.
     """
 
@@ -181,6 +183,8 @@ class Turns:
     tell: Callable[[int, int], None] = lambda _done, _total: None
     secret: random.Random = field(default_factory=secrets.SystemRandom)
     clock: Callable[[], float] = time.perf_counter
+    most_blocks: int | None = None
+    blocks: int = field(default=1, init=False)
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
 
@@ -194,6 +198,7 @@ class Turns:
             LauncherFailed: a launch died under its workers.
         """
         self.watch.vacate()
+        begun = self.clock()
         with ExitStack() as stack:
             parties = []
             for name in self._shuffled(tuple(openers)):
@@ -204,9 +209,10 @@ class Turns:
             calls = next((party.calls for party in parties if party.playing), 1)
             for party in parties:
                 party.obey(Order(kind=OrderKind.WARM, calls=calls))
+            self.blocks = self._count_blocks(self.clock() - begun, sum(party.block_s for party in parties if party.playing))
             self._refereed = self._draw_refereed(tuple(openers), calls)
             self.watch.settle()
-            blocks = tuple(self._block(number, parties) for number in range(self.options.blocks))
+            blocks = tuple(self._block(number, parties) for number in range(self.blocks))
             for party in parties:
                 party.obey(Order(kind=OrderKind.FINISH))
             return Round(
@@ -217,11 +223,21 @@ class Turns:
                 glances=self._glances,
             )
 
+    def _count_blocks(self, ready_s: float, block_s: float) -> int:
+        """How many blocks to take after `ready_s` seconds of opening and warming up.
+
+        A launch costs the same for few samples as for many: as long as those cost less than it does, more of them are the
+        cheapest way to a narrower interval. The number is fixed before the first sample.
+        """
+        if self.most_blocks is None or not 0 < block_s < ready_s:
+            return self.options.blocks
+        return max(self.options.blocks, min(self.most_blocks, int(ready_s / block_s)))
+
     def _draw_refereed(self, names: Sequence[SideName], calls: int) -> dict[tuple[SideName, int], int]:
         """The block in which each candidate arm of each side is refereed. The first arm is what they are held against."""
         often = calls > 1 or self.launch == 0
         return {
-            (name, arm): self.secret.randrange(self.options.blocks)
+            (name, arm): self.secret.randrange(self.blocks)
             for name in names
             for arm in range(1, self.arms)
             if self.options.referee and (often or self.secret.random() < REFEREED_AGAIN)
@@ -246,7 +262,7 @@ class Turns:
                 party.discard(number)
         for seat, taken in glances.items():
             self._glances.setdefault(seat, {})[number] = taken
-        self.tell((number + 1) * 2, self.options.blocks * 2)
+        self.tell((number + 1) * 2, self.blocks * 2)
         return Block(launch=self.launch, block=number, facts=self.watch.facts(after), redone=tuple(redone), doubt=doubt)
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:

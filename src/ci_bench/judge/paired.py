@@ -195,7 +195,7 @@ def _doubt(answer: Answer) -> str:
 def _too_few(cold_launches: int) -> str:
     """Without a history, the first launches only show how noisy the machine is."""
     return (
-        f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}: "
+        f"without a calibration of this machine no change is called before {count_of(cold_launches, 'launch')}: "
         "measure more of them, or run ci-bench calibrate once"
     )
 
