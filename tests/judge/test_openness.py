@@ -187,6 +187,11 @@ def test_a_compilation_is_repeated_while_it_looks_slower_and_not_where_it_does_n
     assert ask(compiled(10.0, 10.1, 9.9, 10.0), compiled(13.0, 13.1, 12.9, 13.2), 4) == frozenset()
 
 
+@pytest.mark.parametrize(("head", "goes_on"), [(1e9, False), (1.0002e9, False), (1.1e9, True), (0.9e9, True)])
+def test_peaks_of_memory_that_agree_need_no_second_launch(head, goes_on):
+    assert ask(of(peak(1e9)), of(peak(head)), 1) == (names(0) if goes_on else frozenset())
+
+
 def test_a_peak_of_memory_waits_for_a_second_launch_and_no_longer():
     peaks = [peak(1e9), peak(2e9)], [peak(1e9, 1.5e9), peak(1e9, 2e9)]
 
