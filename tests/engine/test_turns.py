@@ -29,8 +29,18 @@ class FakeWorker:
         yield self
         self.log.append((self.name, "close"))
 
+    def tell(self, order):
+        self.log.append((self.name, order))
+        self.told = order
+
+    told = None
+
     def ask(self, order):
         self.patience -= 1
+        if order is None and self.told is not None:
+            self.log.append((self.name, "obeyed"))
+            order, self.told = self.told, None
+            return Answer(done=Done(block_s=self.block_s))
         if order is not None:
             self.log.append((self.name, order))
         if self.patience < 0:
@@ -313,13 +323,13 @@ class TestBlocksOfALaunch:
         assert told[-1] == (2 * len(played.blocks), 2 * len(played.blocks))
         return len(played.blocks)
 
-    def test_samples_take_as_long_as_getting_ready_for_them_did(self):
-        assert self.blocks(0.25, 0.15) == 15
+    def test_samples_take_twice_as_long_as_getting_ready_for_them(self):
+        assert self.blocks(0.45, 0.35) == 15
 
     def test_there_is_a_limit_to_what_is_cheap(self):
         assert self.blocks(0.001, 0.001) == 40
 
-    @pytest.mark.parametrize("block_s", [(2.0, 2.0), (60.0, 60.0), (0.0, 0.0)], ids=["few", "less than one", "nobody knows"])
+    @pytest.mark.parametrize("block_s", [(2.0, 2.0), (120.0, 120.0), (0.0, 0.0)], ids=["few", "less than one", "nobody knows"])
     def test_never_fewer_than_asked_for(self, block_s):
         assert self.blocks(*block_s) == OPTIONS.blocks
 
@@ -336,7 +346,28 @@ class TestBlocksOfALaunch:
             turns = Turns(arms=2, launch=0, options=OPTIONS, coin=random.Random(seed), most_blocks=24, clock=lambda: 0.0)
             turns.clock = iter(range(0, 10**6, 6)).__next__
             turns.secret = random.Random(seed)
-            turns.play({BASE: FakeWorker(BASE, log, block_s=0.2, calls=2).open})
+            turns.play({BASE: FakeWorker(BASE, log, block_s=0.5, calls=2).open})
             places |= {order.block for _, order in log if getattr(order, "referee", None) is not None}
         assert max(places) >= OPTIONS.blocks
         assert min(places) < OPTIONS.blocks
+
+
+def test_sides_that_get_ready_at_once_all_work_before_one_is_waited_for():
+    log = []
+    workers = [FakeWorker(name, log) for name in (BASE, HEAD)]
+    turns = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0), ready_at_once=True)
+    played = turns.play({worker.name: worker.open for worker in workers})
+
+    assert [entry for _, entry in log[:2]] == ["open", "open"]
+    assert [getattr(entry, "kind", entry) for _, entry in log[2:6]] == [OrderKind.WARM, OrderKind.WARM, "obeyed", "obeyed"]
+    assert len(played.blocks) == OPTIONS.blocks
+
+
+def test_a_side_that_dies_while_both_get_ready_is_out_and_the_other_goes_on():
+    log = []
+    workers = [FakeWorker(BASE, log, patience=0), FakeWorker(HEAD, log)]
+    turns = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0), ready_at_once=True)
+    turns.play({worker.name: worker.open for worker in workers})
+
+    assert {name for name, seat, block in turns_of(log)} == {HEAD}
+    assert (BASE, OrderKind.WARM) not in [(name, getattr(entry, "kind", entry)) for name, entry in log]

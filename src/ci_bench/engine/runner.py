@@ -22,6 +22,7 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
 from ci_bench.records.config import RunOptions, Sampling
+from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.results import Case, CaseResult, Environment, Event, Phase, SideName, Spent, Status
 from ci_bench.suites.base import Cache, Stage, StageKind, Suite, modules_of
 
@@ -313,7 +314,9 @@ class _Jobs:
                 if stage.kind is StageKind.VERIFY:
                     self.beside.settle(case)
             elif open_runs:
-                self.stages.in_turns(job, open_runs, launchers)
+                self.stages.in_turns(
+                    replace(job, ready_at_once=self._may_get_ready_at_once(case, open_runs)), open_runs, launchers
+                )
         else:
             for run in self.runs:
                 run.ledger = run.ledger.with_launch(case, self.launch)
@@ -336,6 +339,14 @@ class _Jobs:
         device = str((runs[0].environment or UNSEEN).identity.get("device"))
         memory = stage.kind is StageKind.ALONE and stage.cache is not Cache.COLD and device == "cpu"
         return (stage.kind in UNTIMED or memory) and has_cores_for_two(self.engine.options, device=device)
+
+    def _may_get_ready_at_once(self, case: Case, runs: Sequence[SideRun]) -> bool:
+        """Whether both sides may open and warm up at the same time: nobody asks for their first calls, and each has its cores."""
+        if not self.engine.options.overlap or self.asked is None or len(runs) < 2:  # noqa: PLR2004 - sides
+            return False
+        if any(name == COMPILE_WARM.name for name, _ in self.asked.get(case.id, frozenset())):
+            return False
+        return has_cores_for_two(self.engine.options, device=str((runs[0].environment or UNSEEN).identity.get("device")))
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.
