@@ -16,6 +16,8 @@ magnitude of 1 %.
 *Store*: 2,000 runs of 200 metrics, one record each, compacted; against the bound that `compaction` states. *Page*: written from
 that store; the time that Chromium takes from its navigation to a page that is ready.
 
+``--drifts N`` prints how often a drift is said, of steps and of drifts.
+
 ``--thresholds`` prints what the scan's table of thresholds was made from.
 """
 
@@ -33,7 +35,7 @@ from benchmarks.otava import otavas_places
 from benchmarks.tables import publish, render
 from ci_bench.history.compaction import BYTES_PER_RUN, BYTES_PER_VALUE
 from ci_bench.judge.noise import Floats
-from ci_bench.judge.trend import EDGE, LEVEL, MOST_POINTS, find_steps, look, scan, threshold, winsorised
+from ci_bench.judge.trend import EDGE, LEVEL, MOST_POINTS, Step, find_steps, look, scan, threshold, winsorised, with_drifts
 from ci_bench.records.results import Better
 
 RUNS, METRICS = 2_000, 200
@@ -63,8 +65,8 @@ def noise(rng: np.random.Generator, series: int, points: int, rho: float) -> Flo
 
 
 def ours(values: Floats) -> list[int]:
-    """By the scan."""
-    return [step.place for step in find_steps(np.log(values), least=np.log1p(LEAST))]
+    """By the scan, and by slopes."""
+    return [step.place for step in changes(np.log(values))]
 
 
 def plain(values: Floats) -> list[int]:
@@ -121,15 +123,82 @@ def watched(rng: np.random.Generator, rho: float, series: int) -> float:
 
 
 def drifting(rng: np.random.Generator, kind: str, series: int) -> tuple[float, float]:
-    """Shares of drifting series that show any change, and whose changes are called slow."""
+    """Shares of drifting series that show any change, and of those that show a drift."""
     every = NOISE * noise(rng, series, RUNS, 0.0)
     if kind == "drift":
         every += np.clip((np.arange(RUNS) - 500) / 1_000, 0, 1) * np.log(1.04)
     else:
         every += 0.005 * noise(rng, series, RUNS, float(np.exp(-1 / 300)))
-    steps = [find_steps(values, least=np.log1p(LEAST)) for values in every]
-    seen = [found for found in steps if found]
-    return len(seen) / series, float(np.mean([any(step.drift for step in found) for found in seen])) if seen else 0.0
+    found = [changes(values) for values in every]
+    seen = [steps for steps in found if steps]
+    return len(seen) / series, float(np.mean([any(step.until is not None for step in steps) for steps in seen])) if seen else 0.0
+
+
+def changes(values: Floats) -> tuple[Step, ...]:
+    """Steps and drifts of one series on a logarithmic scale."""
+    return with_drifts(values, find_steps(values, least=np.log1p(LEAST)), least=np.log1p(LEAST))
+
+
+def stepped(points: int, *steps: tuple[int, float]) -> Floats:
+    """Logarithms with these steps, each before a place and so high."""
+    return np.asarray(sum((np.log1p(size) * (np.arange(points) >= place) for place, size in steps), np.zeros(points)))
+
+
+def sloped(points: int, first: int, last: int, per_run: float) -> Floats:
+    """Logarithms that drift from one place to another, by so much a run."""
+    return np.asarray(np.log1p(per_run) * np.clip(np.arange(points) - first, 0, last - first))
+
+
+STEPS: Mapping[str, Floats] = {
+    "nothing, 20 runs": stepped(20),
+    "nothing, 40 runs": stepped(40),
+    "nothing, 100 runs": stepped(100),
+    "nothing, 400 runs": stepped(400),
+    "a step of 2 %, 60 runs": stepped(60, (30, 0.02)),
+    "a step of 5 %, 100 runs": stepped(100, (60, 0.05)),
+    "a step of 10 %, 200 runs": stepped(200, (100, 0.10)),
+    "steps of 2 % and 2 %, 20 runs apart, of 100": stepped(100, (40, 0.02), (60, 0.02)),
+    "steps of 3 % and 3 %, 10 runs apart, of 200": stepped(200, (95, 0.03), (105, 0.03)),
+    "steps of 5 % and 5 %, 20 runs apart, of 100": stepped(100, (40, 0.05), (60, 0.05)),
+    "5 % up and back, 20 runs apart, of 100": stepped(100, (40, 0.05), (60, 1 / 1.05 - 1)),
+}
+DRIFTS: Mapping[str, Floats] = {
+    "a staircase: 3 % three times, every 30 runs, of 120": stepped(120, *((30 * number, 0.03) for number in (1, 2, 3))),
+    "a staircase: 3 % five times, every 15 runs, of 120": stepped(120, *((20 + 15 * number, 0.03) for number in range(5))),
+    "0.3 % a run over all of 40": sloped(40, 0, 39, 0.003),
+    "0.3 % a run over 40 of 100": sloped(100, 30, 70, 0.003),
+    "0.1 % a run over 60 of 100": sloped(100, 20, 80, 0.001),
+    "0.5 % a run over 20 of 60": sloped(60, 20, 40, 0.005),
+    "4 % over 1,000 of 2,000": sloped(2_000, 500, 1_500, np.expm1(np.log(1.04) / 1_000)),
+}
+
+
+def slow_or_sudden(rng: np.random.Generator, series: int) -> list[dict[str, str]]:
+    """Of each kind of series, and on either noise, the share that shows a drift."""
+    rows = []
+    for planted in (STEPS, DRIFTS):
+        for name, levels in planted.items():
+            number = min(series, 400_000 // len(levels))
+            row = {"planted": name, "series": f"{number:,}"}
+            for words, rho in (("white", 0.0), ("AR(0.4)", RHO)):
+                every = levels + NOISE * noise(rng, number, len(levels), rho)
+                said = np.mean([any(step.until is not None for step in changes(values)) for values in every])
+                row[f"drift said, {words}"] = f"{100 * said:.2f} %"
+            rows.append(row)
+    row = {"planted": f"nothing, looked at after every {_LOOK}th of {RUNS:,} runs", "series": f"{series // _LOOKS:,}"}
+    for words, rho in (("white", 0.0), ("AR(0.4)", RHO)):
+        row[f"drift said, {words}"] = f"{100 * ever_drifting(rng, rho, series // _LOOKS):.2f} %"
+    return [*rows, row]
+
+
+_LOOK, _LOOKS = 10, 20
+
+
+def ever_drifting(rng: np.random.Generator, rho: float, series: int) -> float:
+    """The share of null series in which any look back on the newest `WATCHED` runs says a drift."""
+    every = NOISE * noise(rng, series, RUNS, rho)
+    parts = ([row[max(0, end - WATCHED) : end] for end in range(_LOOK, RUNS + 1, _LOOK)] for row in every)
+    return float(np.mean([any(step.until is not None for part in looks for step in changes(part)) for looks in parts]))
 
 
 def contenders(rng: np.random.Generator, python: Path | None) -> list[dict[str, str]]:
@@ -217,11 +286,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     parser.add_argument("--otava", type=Path, metavar="PYTHON", help="the interpreter of an environment with apache-otava")
     parser.add_argument("--chromium", metavar="PATH", help="measure how fast the page opens in this browser")
+    parser.add_argument(
+        "--drifts", type=int, metavar="N", help="only say how often steps and drifts are told apart, N series each"
+    )
     parser.add_argument("--thresholds", action="store_true", help="only print what the table of thresholds is made from")
     arguments = parser.parse_args(argv)
     rng = np.random.Generator(np.random.PCG64(_SEED))
     if arguments.thresholds:
         publish(render("Thresholds of the scan", thresholds(rng)), {}, arguments.json)
+        return 0
+    if arguments.drifts:
+        rows = slow_or_sudden(rng, arguments.drifts)
+        publish(render(f"Drifts and steps, {100 * NOISE:.0f} % noise", rows), {"drifts": rows}, arguments.json)
         return 0
     text, figures = _all(rng, arguments)
     publish(text, figures, arguments.json)

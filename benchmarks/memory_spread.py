@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ci_bench.engine.timing.isolated import measure_alone
+from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.suites.base import Context, Stage, StageKind, find_suite
 
 MIB = 1024**2
@@ -61,7 +62,7 @@ def _measure(scratch: Path, threads: int) -> tuple[dict[str, float], list[str]]:
     if not any(scratch.iterdir()):
         workload.prepare()
     stage = Stage(kind=StageKind.ALONE, arms=("eager",))
-    metrics = measure_alone(workload, stage, launch=0, context=context).metrics
+    metrics = measure_alone(workload, stage, launch=0, context=context, stopwatch=Stopwatch()).metrics
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {metric.name: metric.launches[0].values[0] for metric in metrics}, sorted(
         {line.split()[-1] for line in maps if ".so" in line}

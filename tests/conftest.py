@@ -1,6 +1,8 @@
 """What holds for every test: none waits for a device that a run outside the tests holds; one browser, container engine and image for all.
 
-And all hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that these start.
+Properties are tried on the same examples each time, so that a commit passes or does not; the nightly run draws new ones.
+
+All hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that these start.
 """
 
 import signal
@@ -10,6 +12,10 @@ from beside import order, pytest_runtest_protocol, pytest_xdist_make_scheduler
 from browsing import browser
 from container_engine import engine, image
 from extent import mark
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True, database=None)
+settings.load_profile("same")
 
 __all__ = [
     "browser",

@@ -1,10 +1,12 @@
 """The old tool's command line: every flag means what it meant, and a bad value is named by its flag."""
 
 import argparse
+import shlex
 
 import pytest
 
-from ci_bench import fastrnns_flags
+from ci_bench import cli, fastrnns_flags
+from ci_bench.commands.bench import Bench
 from ci_bench.errors import BadInput
 from ci_bench.formats import fastrnns as formats
 from ci_bench.planning import plan
@@ -150,3 +152,42 @@ def test_the_separator_reaches_the_table(monkeypatch):
     monkeypatch.setattr(formats, "write_table", lambda results, **more: seen.update(more) or type("Written", (), {"text": ""}))
     fastrnns_flags.print_results(None, fastrnns_flags.read_flags(parse("--sep", ";")))
     assert seen == {"sep": ";"}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("--seed", "0", "--dropout", "0", "--nloops", "8", "--warmup", "3", "--device", "cpu", "--threads", "1"),
+        ("--group", "rnns", "--rnns", "jit", "py", "--hiddenSize", "6", "--compile-modes", "default", "reduce-overhead"),
+        ("--group", "--variable_lstms", "--launches", "1", "--cuda_pointwise_loop_level", "2", "--fuser", "old"),
+        ("--cnns", "resnet18", "--imageSize", "64", "--dtype", "bfloat16"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_said_to_measure_again_asks_for_the_same(argv):
+    first = request(*argv)
+    again = request(*first.again)
+    assert (again.config, again.remarks, again.again) == (first.config, first.remarks, first.again)
+    assert len(first.again) == len(argv), "what was left to its default stays so"
+
+
+def test_every_flag_but_those_of_the_output_is_said_again():
+    told = {*fastrnns_flags.OPTIONS, *fastrnns_flags.RUN_FLAGS}
+    assert {*vars(parse())} - told == {"filter", "output", "sep", "print_json"}
+
+
+def test_the_reproduce_line_has_the_flags_and_the_case(monkeypatch, tmp_path):
+    lines = {}
+
+    def measure(bench, _):
+        lines.update({case.id: bench._again(case) for _, case in bench.plan})
+        raise BadInput("enough")
+
+    monkeypatch.setattr(Bench, "measure", measure)
+    flags = ["--group", "rnns", "--rnns", "jit", "--hiddenSize", "6"]
+    assert cli.main(["fastrnns", *flags, "--filter", "jit", "--sep", ",", "--output", str(tmp_path)]) == 2
+    ((name, line),) = lines.items()
+    program, command, *words = shlex.split(line)
+    assert (program, command, words[-2:]) == ("ci-bench", "fastrnns", ["--filter", name])
+    assert plan(request(*words).config, [name]) == plan(request(*flags).config, ["jit"])

@@ -17,8 +17,8 @@ def validate(tmp_path, monkeypatch, capsys):
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "deep" / "models.py").write_text("if True:\n    small = None\n")
 
-    def run(entry, command="validate", **more):
-        config = {"schema_version": 1, "suites": {"training_loss": [entry]}, **more}
+    def run(entry, command="validate", suite="training_loss", **more):
+        config = {"schema_version": 1, "suites": {suite: [entry]}, **more}
         (tmp_path / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
         code = cli.main([command, *(["ci-bench.yml"] if command == "validate" else [])])
         return code, capsys.readouterr().err
@@ -31,16 +31,54 @@ def validate(tmp_path, monkeypatch, capsys):
     ("word", "said"),
     [
         ("nope:model", "there is no module 'nope'"),
-        ("own.model:small", "there is no module own.model"),
-        ("own.models:smal", "has no 'smal'"),
+        ("instaled.models:small", "correct the name"),
+        ("onw.models:small", "there is no module 'onw' in {folder} or {folder}/src, and none is installed; did you mean 'own'?"),
+        ("own.model:small", "there is no module own.model in {folder}; did you mean 'models'?"),
+        ("own.models:smal", "has no 'smal'; did you mean 'small'?"),
         ("deep.models:large", "has no 'large'"),
     ],
 )
-def test_an_import_path_that_leads_nowhere_is_refused_with_its_field(validate, word, said) -> None:
+def test_an_import_path_that_leads_nowhere_is_refused_with_its_field(validate, tmp_path, word, said) -> None:
     code, err = validate({"model": {"factory": word}})
     assert code == 2
     assert "suites.training_loss[0].model.factory" in err
-    assert said in err
+    assert said.format(folder=tmp_path) in err
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("nope:model", "there is no module 'nope'"),
+        ("own.models:smal", "has no 'smal'; did you mean 'small'?"),
+        ("own.models", "neither package.module:NAME nor path:FILE,class:NAME"),
+        ("path:own/modls.py,class:small", "there is no Python file {folder}/own/modls.py; did you mean 'models.py'?"),
+        ("path:own/models.py,class:large", "{folder}/own/models.py has no 'large'; correct the name"),
+        ("path:own/models.py", "neither package.module:NAME nor path:FILE,class:NAME"),
+    ],
+)
+def test_an_own_model_that_cannot_be_found_is_refused_with_its_place(validate, tmp_path, word, said) -> None:
+    entry = {"source": "own", "models": ["own.models:small", word]}
+    code, err = validate(entry, suite="torchbench")
+    assert code == 2
+    assert "suites.torchbench[0].models[1]" in err
+    assert said.format(folder=tmp_path) in err
+
+
+@pytest.mark.parametrize(
+    "word", ["own.models:small", "own.star:anything", "installed.models:small", "path:own/models.py,class:small"]
+)
+def test_an_own_model_that_is_there_or_may_be_is_valid(validate, word) -> None:
+    assert validate({"source": "own", "models": [word]}, suite="torchbench") == (0, "")
+
+
+def test_a_file_of_models_that_set_up_may_make_is_valid(validate) -> None:
+    entry = {"source": "own", "models": ["path:made/model.py,class:Net"]}
+    assert validate(entry, suite="torchbench", setup={"commands": ["make models"]}) == (0, "")
+    assert validate(entry, suite="torchbench")[0] == 2
+
+
+def test_models_of_other_sources_are_no_import_paths(validate) -> None:
+    assert validate({"source": "zoo", "models": ["mlp"]}, suite="torchbench") == (0, "")
 
 
 @pytest.mark.parametrize("word", ["own.models:small", "own.star:anything", "deep.models:small", "installed.models:small"])

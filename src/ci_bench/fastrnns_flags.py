@@ -38,6 +38,19 @@ OPTIONS = {
     "compile_modes": "--compile-modes",
 }
 """The flag of each option of an entry; the last six are new."""
+RUN_FLAGS = {
+    "warmup": "--warmup",
+    "nloops": "--nloops",
+    "device": "--device",
+    "variable_lstms": "--variable-lstms",
+    "rnns": "--rnns",
+    "cnns": "--cnns",
+    "group": "--group",
+    "launches": "--launches",
+    "threads": "--threads",
+}
+"""The flags of what is measured that are no options of an entry, by where argparse keeps their values."""
+DEFAULTS: Mapping[str, Any] = {"device": "auto", "group": ["cnns", "rnns"], "launches": 3}
 INTEGERS = ("seq_length", "num_layers", "input_size", "hidden_size", "batch_size", "seed", "image_size", "cnn_batch_size")
 ONE_ROUND_S = 1e-9
 """The least duration of a sample where rounds are counted: a sample is then one round."""
@@ -51,11 +64,13 @@ DEFAULT_OUTPUT = Path("ci-bench-results")
 class Request:
     """What the flags ask for: what to measure and how, and remarks for the user on what is done otherwise than before.
 
-    `print_json` is the form of what is printed, ``oss`` or ``pep``; `None` for the table, with `sep` between its columns.
+    `again` are the flags that ask for the same measurement once more. `print_json` is the form of what is printed, ``oss`` or
+    ``pep``; `None` for the table, with `sep` between its columns.
     """
 
     config: Config
     remarks: tuple[str, ...]
+    again: tuple[str, ...] = ()
     print_json: str | None = None
     sep: str = " "
 
@@ -76,13 +91,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=int, metavar="N", help="rounds of warm-up at least; it goes on until times are steady")
     parser.add_argument("--nloops", type=int, metavar="N", help="timed rounds in all; as many as needed without it")
     parser.add_argument(
-        "--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU"
+        "--device", metavar="DEVICE", default=DEFAULTS["device"], help="cpu, cuda, cuda:N, or auto: the first GPU, else the CPU"
     )
     variable = "also the variants for sequences of variable length, which take long"
     parser.add_argument("--variable-lstms", "--variable_lstms", action="store_true", help=variable)
     parser.add_argument("--rnns", nargs="*", metavar="VARIANT", help="variants of the group rnns; its own without names")
     parser.add_argument("--cnns", nargs="*", metavar="VARIANT", help="variants of the group cnns; its own without names")
-    parser.add_argument("--group", nargs="*", default=["cnns", "rnns"], metavar="GROUP", help="groups to run")
+    parser.add_argument("--group", nargs="*", default=DEFAULTS["group"], metavar="GROUP", help="groups to run")
     parser.add_argument("--fuser", metavar="FUSER", help="of TorchScript: te, old, none or default")
     parser.add_argument("--executor", metavar="EXECUTOR", help="of TorchScript: profiling, simple, legacy or default")
     for name in ("loop_level", "block_count", "block_size"):
@@ -95,9 +110,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compile-modes", nargs="+", metavar="MODE", help="also the compiled form of each structure, in these modes"
     )
-    parser.add_argument("--launches", type=int, default=3, metavar="N", help="fresh process sets that share the rounds")
+    parser.add_argument(
+        "--launches", type=int, default=DEFAULTS["launches"], metavar="N", help="fresh process sets that share the rounds"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
-    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help="only cases whose id contains TEXT")
+    chosen = "only the case of the id TEXT, or else those whose id contains it"
+    parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
     parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
 
 
@@ -130,7 +148,8 @@ def read_flags(arguments: argparse.Namespace) -> Request:
         raise BadInput("\n".join(complaints))
     config = Config(entries=(SuiteEntry(suite=SUITE, options=entry),), run=msgspec.convert(run, RunOptions))
     remarks = tuple(_remarks(arguments, entry))
-    return Request(config=config, remarks=remarks, print_json=arguments.print_json, sep=arguments.sep)
+    again = tuple(_again(arguments))
+    return Request(config=config, remarks=remarks, again=again, print_json=arguments.print_json, sep=arguments.sep)
 
 
 def print_results(results: Results, request: Request) -> Printed:
@@ -168,6 +187,19 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         # A block has two turns of each arm.
         run |= {"blocks": ceil(arguments.nloops / (2 * max(1, arguments.launches))), "sample_s": ONE_ROUND_S, "sampling": "fixed"}
     return run
+
+
+def _again(arguments: argparse.Namespace) -> Iterator[str]:
+    """The flags that were given, without those that choose cases or say what becomes of the figures."""
+    for name, flag in {**RUN_FLAGS, **OPTIONS}.items():
+        value, default = getattr(arguments, name), DEFAULTS.get(name)
+        if value is None or value is False or value == default:
+            continue
+        yield flag
+        if isinstance(value, list):
+            yield from map(str, value)
+        elif value is not True:
+            yield str(value)
 
 
 def _unknown(arguments: argparse.Namespace) -> Iterator[str]:

@@ -111,6 +111,9 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 def _show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
+    parser.add_argument(
+        "--time", action="store_true", help="print where the time of the run went instead, and how much of it was samples"
+    )
 
 
 def _validate(parser: argparse.ArgumentParser) -> None:
@@ -350,7 +353,7 @@ def _config(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter(parser: argparse.ArgumentParser) -> None:
-    chosen = "only cases whose id contains TEXT; repeatable"
+    chosen = "the case of the id TEXT, or else those whose id contains it; repeatable"
     parser.add_argument("-k", "--filter", action="append", default=[], metavar="TEXT", help=chosen)
 
 

@@ -4,15 +4,17 @@ Only what is certain is refused, because a configuration may be checked where th
 
 - a module's file that lies in the tree, and binds no such name at its top level. One with a star import, `__getattr__` or names
   that are made at run time may have any;
-- a module of the tree's own package that has no file, and a top-level package that is neither in the tree nor installed: only
-  where torch is installed, as it is where one measures, and where no set-up command may make or install it;
+- a module of the tree's own package that has no file, a file named by its path that is not there, and a top-level package that
+  is neither in the tree nor installed: only where torch is installed, as it is where one measures, and where no set-up command
+  may make or install it;
+- a model of `source: own` in neither of the two forms;
 - a backend one slip away from one that torch ships, unless an installed package registers it (``torch_dynamo_backends``). Any
   other name may be registered where it is measured.
 """
 
 import ast
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -20,15 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.records.faults import Fault, show, step
-from ci_bench.records.spelling import slips
+from ci_bench.records.spelling import meant, slips
 
 BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs", "tensorrt", "torch_tensorrt", "onnxrt", "openxla", "tvm")
 """What users name of those that torch ships (``torch/_dynamo/backends``)."""
 MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """Of `torch.compile`: candidates of the suite `transformers`, and no backends."""
 ENTRY_POINTS = "torch_dynamo_backends"
+OWN = "own"
+"""The source of models that are named by import path (`torchbench`)."""
 IMPORTED = frozenset({"factory", "loss", "optimizer", "backend", "candidate"})
 _PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
+_FILE = re.compile(r"path:(?P<file>.+?),class:(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
+_FORMS = "package.module:NAME nor path:FILE,class:NAME"
+_CORRECT = "; correct the name"
 _DYNAMIC = frozenset({"globals", "exec", "setattr", "vars"})
 
 
@@ -47,12 +54,29 @@ def import_faults(raw: Any, folders: Sequence[Path], *, suites: Container[str]) 
     set_up = bool(_at(_at(raw, "setup"), "commands"))
     certain = not set_up and _has_torch()
     for path, word in _import_paths(raw, suites):
-        module, _, attribute = word.partition(":")
-        if fault := _missing(module, attribute, folders, certain=certain):
+        if fault := _missing(word, folders, certain=certain):
             yield Fault(path, f"{show(word)}: {fault}")
 
 
-def _missing(module: str, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
+def _missing(word: str, folders: Sequence[Path], *, certain: bool) -> str | None:
+    if named := _FILE.fullmatch(word):
+        return _missing_in_file(Path(named["file"]).expanduser(), named["name"], folders, certain=certain)
+    if not _PATH.fullmatch(word):
+        return f"neither {_FORMS}"
+    module, _, attribute = word.partition(":")
+    return _missing_in_module(module, attribute, folders, certain=certain)
+
+
+def _missing_in_file(file: Path, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
+    """A file is looked for from the folder where a run starts, which is the first of the tree's."""
+    place = folders[0] / file
+    if place.is_file():
+        return _without([place], attribute)
+    beside = [other.name for other in place.parent.glob("*.py")]
+    return f"there is no Python file {place}{meant(place.name, beside) or _CORRECT}" if certain else None
+
+
+def _missing_in_module(module: str, attribute: str, folders: Sequence[Path], *, certain: bool) -> str | None:
     parts = module.split(".")
     if "" in parts:
         return "an empty name between dots; write package.module:NAME"
@@ -60,14 +84,38 @@ def _missing(module: str, attribute: str, folders: Sequence[Path], *, certain: b
     if not homes:
         if not certain or _is_installed(parts[0]):
             return None
-        where = " or ".join(map(str, folders))
-        return f"there is no module {parts[0]!r} in {where}, and none is installed; correct the name, or install it"
+        where, near = " or ".join(map(str, folders)), meant(parts[0], _modules(folders))
+        return f"there is no module {parts[0]!r} in {where}, and none is installed{near}; correct the name, or install it"
     places = [folder.joinpath(*parts) for folder in homes]
     files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
     if not files:
         elsewhere = any(_is_there(place) for place in places) or _is_installed(parts[0])
-        return None if elsewhere or not certain else f"there is no module {module} in {homes[0]}; correct the name"
-    return None if any(_may_have(file, attribute) for file in files) else f"{files[0]} has no {attribute!r}; correct the name"
+        near = meant(parts[-1], _modules([place.parent for place in places])) or _CORRECT
+        return None if elsewhere or not certain else f"there is no module {module} in {homes[0]}{near}"
+    return _without(files, attribute)
+
+
+def _without(files: Sequence[Path], attribute: str) -> str | None:
+    """That no file has the name; `None` where one has it, or may."""
+    if any(_may_have(file, attribute) for file in files):
+        return None
+    return f"{files[0]} has no {attribute!r}{meant(attribute, _top_level(files[0])) or _CORRECT}"
+
+
+def _modules(folders: Iterable[Path]) -> list[str]:
+    """What can be imported from these folders, as far as it is Python."""
+    found = (file for folder in folders for file in (*folder.glob("*.py"), *folder.glob("*/__init__.py")))
+    return sorted({file.parent.name if file.stem == "__init__" else file.stem for file in found})
+
+
+def _top_level(file: Path) -> list[str]:
+    """The functions, classes and variables of a module that was parsed before."""
+    body = ast.parse(file.read_bytes()).body
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    assigned = [
+        target.id for node in body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
+    ]
+    return [*defined, *assigned]
 
 
 def _is_there(place: Path) -> bool:
@@ -125,6 +173,17 @@ def _import_paths(raw: Any, suites: Container[str]) -> Iterator[tuple[str, str]]
     for path, name, word in _words(_at(raw, "suites"), suites):
         if name in IMPORTED and _PATH.fullmatch(word):
             yield path, word
+    yield from _own_models(_at(raw, "suites"), suites)
+
+
+def _own_models(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str]]:
+    """The models of entries whose source is the user's own code."""
+    for suite, listed in entries.items() if isinstance(entries, Mapping) else ():
+        for number, entry in enumerate(listed if suite in suites and isinstance(listed, list) else ()):
+            models = _at(entry, "models") if _at(entry, "source") == OWN else None
+            for place, model in enumerate(models if isinstance(models, list) else ()):
+                if isinstance(model, str):
+                    yield step(step(step(step("$.suites", str(suite)), number), "models"), place), model
 
 
 def _words(entries: Any, suites: Container[str]) -> Iterator[tuple[str, str, str]]:

@@ -210,4 +210,12 @@ def _closeness(head: CaseResult, base: CaseResult | None) -> tuple[Closeness, ..
 def results_of(run: Run, source: Source, environment: Environment, ledger: "Ledger") -> Results:
     """The results document of one side."""
     rows = tuple(ledger.rows.values())
-    return Results(tool_version=__version__, run=run, source=source, environment=environment, cases=rows)
+    return Results(
+        tool_version=__version__,
+        run=run,
+        source=source,
+        environment=environment,
+        cases=rows,
+        measured_s=round(ledger.measured_s, 3) or None,
+        spent=ledger.spent,
+    )

@@ -4,7 +4,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -21,10 +21,16 @@ from ci_bench.suites.base import BUILT_IN, Suite, find_suite
 Plan = tuple[tuple[Suite, Case], ...]
 
 
-def plan(config: Config, filters: Sequence[str], find: Callable[[str], Suite] = find_suite) -> Plan:
-    """All cases of the configuration whose id contains one of `filters` (all without filters), each id once.
+def plan(
+    config: Config,
+    filters: Sequence[str],
+    find: Callable[[str], Suite] = find_suite,
+    tell: Callable[[str], None] | None = None,
+) -> Plan:
+    """All cases of the configuration that one of `filters` fits (all without filters), each id once.
 
-    `find` finds a suite by its name.
+    A filter that is the id of a case fits that one alone, any other text each case whose id contains it. `find` finds a suite by
+    its name; `tell` is given a line for each filter, on how many cases it fits.
 
     Raises:
         BadConfig: two entries make the same case, or others than they declare.
@@ -40,11 +46,22 @@ def plan(config: Config, filters: Sequence[str], find: Callable[[str], Suite] = 
     faults = [fault for declared, cases in planned if (fault := declared.fault([case.id for _, case in cases]))]
     if faults:
         raise BadConfig(capped(faults, indent=""))
-    chosen = tuple((suite, case) for suite, case in every if not filters or any(text in case.id for text in filters))
+    chosen = tuple(
+        (suite, case) for suite, case in every if not filters or any(_is_meant(case.id, text, ids) for text in filters)
+    )
     if every and not chosen:
         message = f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all {len(every)} ids"
         raise BadInput(message)
+    if tell is not None:
+        for text in filters:
+            fitting = sum(_is_meant(name, text, ids) for name in ids)
+            tell(f"--filter {text}: {fitting:,} of {len(ids):,} {'case' if len(ids) == 1 else 'cases'}")
     return chosen
+
+
+def _is_meant(name: str, text: str, ids: Container[str]) -> bool:
+    """Whether a filter's text fits a case: by its whole id where it is one of `ids`, else as a part of it."""
+    return name == text if text in ids else text in name
 
 
 def plan_declared(config: Config, find: Callable[[str], Suite] = find_suite) -> tuple[tuple[Declaration, Plan], ...]:

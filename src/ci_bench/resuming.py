@@ -64,6 +64,8 @@ def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence
             name: Ledger(
                 rows={row.case.id: row for row in results.cases},
                 launches={row.case.id: whole[row.case.id] for row in results.cases if whole.get(row.case.id)},
+                spent=results.spent,
+                measured_s=results.measured_s or 0.0,
             )
             for name, results in found.items()
         },

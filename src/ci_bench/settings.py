@@ -147,6 +147,7 @@ class Showing(Settings):
     document: Path
     full: bool = False
     format: str = "markdown"
+    time: bool = False
     output: Path | None = None
     head: Path | None = None
     base: Path | None = None

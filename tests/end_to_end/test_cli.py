@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -76,6 +77,27 @@ def test_a_filter_that_fits_no_case_says_so(ci_bench, tmp_path, monkeypatch) -> 
     monkeypatch.chdir(tmp_path)
     code, _, err = ci_bench("list", "--filter", "nonsense")
     assert (code, "no case id contains this" in err) == (2, True)
+
+
+def test_a_whole_id_is_that_case_alone_and_each_filter_says_how_many_it_fits(ci_bench, plugin, configure) -> None:
+    configure({"name": "one"}, {"name": "one_more"}, {"name": "two"})
+    _, out, err = ci_bench("list", "--filter", "fake/one")
+    assert "fake/one_more" not in out
+    assert "--filter fake/one: 1 of 3 cases" in err
+    _, out, err = ci_bench("list", "--filter", "ake/one", "--filter", "fake/three")
+    assert "fake/one\n" in out
+    assert "fake/one_more\n" in out
+    assert "--filter ake/one: 2 of 3 cases\n--filter fake/three: 0 of 3 cases" in err
+    _, out, _ = ci_bench("list", "--filter", "fake/one", "--filter", "tw")
+    assert "2 case(s)" in out
+
+
+def test_a_reproduce_line_measures_its_case_alone(ci_bench, plugin, configure, tmp_path) -> None:
+    configure({"name": "one"}, {"name": "one_more"}, launches=1)
+    ci_bench("run", "--output", tmp_path / "out")
+    line = documents.read_results(tmp_path / "out" / "results.json").cases[0].reproduce
+    ci_bench(*shlex.split(line)[1:], "--output", tmp_path / "again")
+    assert [row.case.id for row in documents.read_results(tmp_path / "again" / "results.json").cases] == ["fake/one"]
 
 
 def test_valid_documents_are_told_so(ci_bench) -> None:

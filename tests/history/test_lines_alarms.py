@@ -49,7 +49,38 @@ def test_an_alarm_names_the_commits_that_it_lies_between():
     (alarm,) = alarms_of(lines(whole(STEPPED)), Policy())
     assert alarm.commits == (commit(49), commit(50))
     assert alarm.where == f"after {commit(49)[:12]}, up to {commit(50)[:12]}"
-    assert alarm.text.startswith("fake/one step_time (eager): 4.9 % slower")
+    assert alarm.text.startswith("fake/one step time (eager): 4.9 % slower")
+
+
+DRIFTED = (0.01 * 1.003 ** np.clip(np.arange(80) - 20, 0, 40) * np.exp(0.002 * RNG.standard_normal(80))).tolist()
+
+
+def test_a_drift_is_told_with_its_pace_and_its_ends_and_blames_no_single_commit():
+    (line,) = lines(whole(DRIFTED))
+    (alarm,) = alarms_of([line], Policy())
+    (move,) = line.trend.moves
+    assert alarm.commits == (commit(move.place - 1), commit(move.until))
+    assert (move.place, move.until) == (pytest.approx(21, abs=3), pytest.approx(60, abs=3))
+    assert f"slower, drifting 0.3 % a run over {move.runs} runs, " in alarm.text.replace("0.29 %", "0.3 %").replace(
+        "0.31 %", "0.3 %"
+    )
+    assert alarm.where == f"little by little after {commit(move.place - 1)[:12]}, up to {commit(move.until)[:12]}"
+    text = told([alarm], lines=1, runs=80)
+    assert "drifting" in text
+    assert "little by little" in text
+    assert "drifting" in issue_text([alarm])
+    (stepped,) = alarms_of(lines(whole(STEPPED)), Policy())
+    assert "drift" not in stepped.text + stepped.where
+
+
+def test_people_read_a_metrics_title_and_keys_hold_its_name():
+    (line,) = lines(whole(STEPPED))
+    assert (line.name, line.called) == ("fake/one step_time (eager)", "fake/one step time (eager)")
+    (own,) = lines_of(whole(STEPPED), least=lambda _: 0.01, title={"step_time": "one pass"}.__getitem__)
+    assert own.called == "fake/one one pass (eager)"
+    (alarm,) = alarms_of([own], Policy())
+    assert alarm.text.startswith("fake/one one pass (eager): ")
+    assert "--metric step_time" in issue_text([alarm])
 
 
 def test_the_policy_says_how_grave_it_is():
@@ -64,7 +95,7 @@ def test_the_issue_says_range_command_and_last_word():
     body = issue_text(alarms, page_url="https://example.org/trend", run_url="https://github.com/o/r/actions/runs/1")
     assert f"ci-bench bisect {commit(49)} {commit(50)} --case 'fake/one' --metric step_time" in body
     assert "https://github.com/o/r/actions/runs/49" in body
-    assert issue_title(alarms).startswith("Trend: fake/one step_time (eager): 4.9 % slower")
+    assert issue_title(alarms).startswith("Trend: fake/one step time (eager): 4.9 % slower")
     assert "back where it was" in issue_text(())
 
 

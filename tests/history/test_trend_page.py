@@ -43,8 +43,8 @@ def sheet(made=None, **fields):
     return Sheet(title="Trend", lines=lines, alarms=alarms_of(lines, Policy()), commits="https://github.com/o/r/commit", **fields)
 
 
-def page(**fields):
-    return render(sheet(**fields), page_assets("page.js", package="ci_bench.history"))
+def page(made=None, **fields):
+    return render(sheet(made, **fields), page_assets("page.js", package="ci_bench.history"))
 
 
 def data_of(html):
@@ -68,6 +68,44 @@ def test_every_point_band_move_and_change_of_the_software_is_in_the_data():
     assert line["changes"] == [[60, "torch: 2.13.0 → 2.14.0"]]
     assert [level[:2] for level in line["levels"]] == [[0, 59], [60, 79]]
     assert line["levels"][0][3] == pytest.approx(2 * 0.003 * 0.01, rel=0.4)
+
+
+def drifting():
+    """One series that drifts over forty of its runs, for the worse."""
+    jitter = np.exp(0.002 * np.random.Generator(np.random.PCG64(3)).standard_normal(RUNS))
+    return whole((0.01 * jitter * 1.003 ** np.clip(np.arange(RUNS) - 20, 0, 40)).tolist())
+
+
+def test_a_drift_is_a_slope_in_the_data_and_has_its_pace_in_words():
+    text = page(made=drifting())
+    (line,) = data_of(text)["lines"]
+    ((place, said, worse, until, pace),) = line["moves"]
+    assert (place, until) == (pytest.approx(21, abs=3), pytest.approx(60, abs=3))
+    assert (said.startswith("drift, 1"), worse, pace) == (True, True, pytest.approx(0.003, rel=0.1))
+    ((first, last, before, half, after),) = line["slopes"]
+    assert (first, last) == (place - 1, until)
+    assert (before, after) == (pytest.approx(0.01, rel=0.005), pytest.approx(0.01 * 1.003**40, rel=0.005))
+    assert half == pytest.approx(2 * 0.002 * (before + after) / 2, rel=0.4)
+    assert [level[:2] for level in line["levels"]] == [[0, place - 1], [until, RUNS - 1]]
+    assert (line["name"], line["title"]) == ("fake/one step_time (eager)", "fake/one step time (eager)")
+    assert f"% a run over {until - place + 1} runs" in text
+    assert data_of(page())["lines"][0]["slopes"] == []
+
+
+def test_in_a_browser_a_drift_is_drawn_as_a_slope_and_not_as_an_upright(browser, tmp_path):
+    with opened(browser, page(made=drifting()), tmp_path) as seen:
+        draw_all(seen.page)
+        counted = {
+            name: seen.page.locator(f"div.trend g.{name} > *, div.trend .{name} path").count()
+            for name in ("slope", "drift", "move")
+        }
+        assert (counted["slope"] > 0, counted["drift"] > 0, counted["move"]) == (True, True, 0)
+        assert "drift, " in seen.page.inner_text("div.trend")
+        assert seen.complaints == []
+    with opened(browser, page(), tmp_path) as seen:
+        draw_all(seen.page)
+        assert seen.page.locator("div.trend g.drift > *").count() == 0
+        assert seen.page.locator("div.trend g.move > *").count() == 2
 
 
 def test_an_empty_history_has_a_page_too():
@@ -114,7 +152,7 @@ def test_in_a_browser_charts_have_their_points_and_the_axis_can_be_time(browser,
         labels = seen.page.eval_on_selector_all(
             "div.trend svg[role=img]", "all => all.map((one) => one.getAttribute('aria-label'))"
         )
-        assert any("fake/one step_time (eager), lower is better. 80 runs" in label and "worse" in label for label in labels)
+        assert any("fake/one step time (eager), lower is better. 80 runs" in label and "worse" in label for label in labels)
         seen.page.select_option("#axis", "at")
         draw_all(seen.page)
         assert "2030" in seen.page.inner_text("#lines") or "Jan" in seen.page.inner_text("#lines")

@@ -206,3 +206,40 @@ def test_a_clock_that_head_calls_the_devices_is_another_metric():
     wall = [metric(sampled(1.0), name="query_time", arm=arm) for arm in ARMS]
     turned = [replace(one, lane=Lane.DEVICE) for one in wall]
     assert {rule for rule, _ in failures(whole(*turned), whole(*wall))} == {Rule.INCOMPARABLE}
+
+
+OLD, NEW = (tuple(peak(3e8, 3e8, name=name, arm=arm) for arm in ARMS) for name in ("peak_rss", "peak_anonymous"))
+
+
+def replaced(head, base, mode=BaselineMode.FILE):
+    """What is said under the rule, and which rules fail."""
+    comparison = judged(results(head), results(base), mode=mode)
+    findings = comparison.judgement.findings
+    said = [finding.message for finding in findings if finding.rule is Rule.METRIC_REPLACED]
+    return comparison, said, {finding.rule for finding in findings if finding.severity is Severity.FAIL}
+
+
+def test_a_baseline_from_before_a_metric_was_replaced_is_said_once_and_fails_nothing():
+    comparison, said, failing = replaced(whole(*NEW), whole(*OLD))
+    then = "the baseline has the peak resident memory of 1 case, from before peak memory was measured in its place"
+    assert said == [f"{then}; save a new baseline to compare it"]
+    assert failing == set()
+    assert comparison.cases[0].verdict is Verdict.UNCHANGED
+    gone = [pair for pair in comparison.cases[0].pairs if pair.metric == "peak_rss"]
+    assert [(pair.verdict, pair.detail, pair.reason) for pair in gone] == [
+        (Verdict.REMOVED, True, "peak memory took its place")
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "mode"),
+    [
+        (whole(), whole(*OLD), BaselineMode.FILE),
+        (whole(NEW[0]), whole(*OLD), BaselineMode.FILE),
+        (whole(*NEW), whole(*OLD, *NEW), BaselineMode.FILE),
+        (whole(*NEW), whole(*OLD), BaselineMode.PAIRED),
+    ],
+    ids=["nothing took its place", "of one arm only", "base had both", "measured by one version"],
+)
+def test_what_is_gone_without_having_been_replaced_still_fails(head, base, mode):
+    assert Rule.METRIC_REMOVED in replaced(head, base, mode)[2]

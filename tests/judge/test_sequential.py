@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import t as student
@@ -189,13 +189,14 @@ class TestWhatLaunchesOfARunShare:
         assert np.isinf(bound.needed)
 
     @given(RATIOS, SPREADS, st.floats(0.0, 0.9))
+    @example(np.full((CASES, 1), 0.01), np.full(CASES, 0.0039), 0.5)  # suspicious by itself, and unchanged with a larger error
     @settings(deadline=None)
     def test_never_adds_a_verdict_of_change_at_the_first_such_look(self, d, spreads, bound):
         rule = replace(RULE, looks=(2,), alpha_shares=(1.0,))
         pairs = np.repeat(d[:, :1], 2, axis=1)  # equal launches: the deviations say nothing
         free = rule_on(pairs, history(spread=spreads, cases=CASES), rule)
         tied = rule_on(pairs, replace(history(spread=spreads, cases=CASES), bound=bound), rule)
-        assert (tied.code[free.code == Code.OPEN] == Code.OPEN).all()
+        assert np.isin(tied.code[free.code == Code.OPEN], (Code.OPEN, Code.UNCHANGED)).all()
 
 
 class TestRecurrence:

@@ -84,7 +84,7 @@ def test_a_slow_drift_is_noticed_and_called_one():
     values = np.exp(0.002 * rng.standard_normal(90) + np.linspace(0, 0.05, 90)).tolist()
     found = look(values, better=LOWER, least=0.01)
     assert found.alarm is not None
-    assert any(move.drift for move in found.moves)
+    assert [move.until is not None for move in found.moves] == [True]
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0]])

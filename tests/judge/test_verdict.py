@@ -20,6 +20,7 @@ from judge_builders import (
     sampled,
     trace,
 )
+from test_starts import BASE, side
 
 from ci_bench.errors import ExitCode
 from ci_bench.judge.headline import UNANSWERED, judge
@@ -65,6 +66,7 @@ SCENES = {
     Rule.ACCURACY_BROKEN: (results(result(TIME, parity=evaluated(100))), results(FINE)),
     Rule.LEARNING_CHANGED: (results(result(TIME, parity=learnt(scale=1.1))), results(result(TIME, parity=learnt()))),
     Rule.LEARNING_UNKNOWN: (results(result(TIME, parity=learnt(data="x"))), results(result(TIME, parity=learnt()))),
+    Rule.START_CHANGED: (results(side("head", (-0.05, -0.054, -0.047))), results(BASE)),
     Rule.OUTPUTS_CHANGED: (
         results(result(TIME, outputs=off("other", (0.5, 1e-6)))),
         results(result(TIME, outputs=computed("base"))),
@@ -82,6 +84,10 @@ SCENES = {
     Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),
     Rule.CASE_REMOVED: (results(ALSO), results(ALSO, FINE)),
     Rule.METRIC_REMOVED: (results(FINE), results(result(TIME, peak(1, 1)))),
+    Rule.METRIC_REPLACED: (
+        results(result(TIME, peak(1, 1, name="peak_anonymous"))),
+        results(result(TIME, peak(1, 1, name="peak_rss"))),
+    ),
     Rule.METRIC_MISSING: (results(result(TIME, arms=("eager", "jit"))), results(FINE)),
     Rule.CASE_NEW: (results(ALSO, FINE), results(ALSO)),
     Rule.UNDECIDED: (results(result(NOISY)), results(FINE)),

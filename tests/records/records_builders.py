@@ -41,11 +41,13 @@ from ci_bench.records.results import (
     NonFinite,
     Outcome,
     ParityEvidence,
+    Phase,
     Results,
     Role,
     Run,
     RunState,
     Source,
+    Spent,
     Status,
     Trace,
     Unit,
@@ -134,7 +136,15 @@ CRASHED = CaseResult(
     reproduce="ci-bench run --filter training_loss/own",
     failure=Failure(stage="time", arms=("aot_eager",), reason="the worker died", signal="SIGSEGV", log_tail="line 1\nline 2"),
 )
-RESULTS = Results(tool_version="1.0.0", run=RUN, source=SOURCE, environment=ENVIRONMENT, cases=(MEASURED, CRASHED))
+RESULTS = Results(
+    tool_version="1.0.0",
+    run=RUN,
+    source=SOURCE,
+    environment=ENVIRONMENT,
+    cases=(MEASURED, CRASHED),
+    measured_s=12.5,
+    spent=(Spent(stage="launch", phase=Phase.START, seconds=2.5),),
+)
 
 SIDE = Side(run=RUN, source=SOURCE, environment=ENVIRONMENT, tool_version="1.0.0")
 INTERVAL = Interval(low=0.9, high=0.95, level=0.95)

@@ -279,7 +279,7 @@ def selftest(settings: Examining) -> int:
 def _bench(command: str, settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
     from ci_bench import planning
 
-    plan = planning.plan(config, settings.filter, find)
+    plan = planning.plan(config, settings.filter, find, tell)
     return Bench(
         config=config,
         plan=plan,
@@ -328,9 +328,13 @@ def fastrnns(settings: Fastrnns) -> int:
     request = settings.request
     for remark in request.remarks:
         tell(remark)
-    plan = planning.plan(request.config, settings.filter)
+    plan = planning.plan(request.config, settings.filter, tell=tell)
     bench = Bench(
-        config=request.config, plan=plan, output=settings.output, reproduce=("ci-bench", "fastrnns"), environ=settings.environ
+        config=request.config,
+        plan=plan,
+        output=settings.output,
+        reproduce=("ci-bench", "fastrnns", *request.again),
+        environ=settings.environ,
     )
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     printed = print_results(results, request)

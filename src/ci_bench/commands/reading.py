@@ -94,7 +94,7 @@ def list_cases(settings: Listing) -> int:
     config, find = load_with_suites(settings)
     if settings.declare:
         return _declare(settings, config, find)
-    plan = planning.plan(config, settings.filter, find)
+    plan = planning.plan(config, settings.filter, find, tell)
     for suite, case in plan:
         stages = sum(stage.takes_place_in(launch) for launch in range(config.run.launches) for stage in suite.stages(case))
         say(f"{case.id}\n    arms: {', '.join(case.arms)} (reference: {case.reference}); {stages} worker stages\n")

@@ -23,9 +23,22 @@ def show(settings: Showing) -> int:
     """The verdict in the terminal, as `gate` prints it."""
     from ci_bench.report.terminal import print_comparison
 
-    comparison, _, _ = _read(_document(settings.document))
-    print_comparison(comparison, console())
+    comparison, head, base = _read(_document(settings.document))
+    if settings.time:
+        _show_time(base, head)
+    else:
+        print_comparison(comparison, console())
     return int(ExitCode.OK)
+
+
+def _show_time(base: "Results | None", head: "Results | None") -> None:
+    from ci_bench.report.time_spent import print_time, time_spent
+
+    if head is None:
+        raise BadDocument("the results that this comparison was made of do not lie beside it; name results.json itself")
+    paired = base is not None and base.run.id == head.run.id  # what was measured in another run has a clock of its own
+    sides = {"base": base, "head": head} if base is not None and paired else {"head": head}
+    print_time(list(sides), time_spent(list(sides.values())), console())
 
 
 def report(settings: Showing) -> int:

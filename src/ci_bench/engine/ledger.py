@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from ci_bench.engine.timing.phases import add_up
 from ci_bench.errors import BadDocument
 from ci_bench.records import documents
 from ci_bench.records.outputs import ReferenceOutputs
@@ -26,6 +27,7 @@ from ci_bench.records.results import (
     Run,
     RunState,
     Source,
+    Spent,
     Status,
 )
 from ci_bench.suites.base import Evidence
@@ -58,10 +60,15 @@ WAITING = Failure(stage="plan", arms=(), reason="the run ended before this case 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Rows by case id, in the order of the plan; and of how many launches a case has everything (`launches`), where any."""
+    """Rows by case id, in the order of the plan; and of how many launches a case has everything (`launches`), where any.
+
+    `spent` is what went to no case, `measured_s` how long the device was held.
+    """
 
     rows: Mapping[str, CaseResult]
     launches: Mapping[str, int] = field(default_factory=dict)
+    spent: tuple[Spent, ...] = ()
+    measured_s: float = 0.0
 
     @classmethod
     def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
@@ -84,10 +91,10 @@ class Ledger:
     def resumed(self, earlier: "Ledger") -> "Ledger":
         """This plan with what an interrupted run of it has: cases that ended as they did, whole launches of the others."""
         rows = {name: _resumed(row, earlier.rows[name], earlier.launches.get(name, 0)) for name, row in self.rows.items()}
-        return Ledger(rows=rows, launches=earlier.launches)
+        return replace(earlier, rows=rows)
 
     def with_evidence(self, case: Case, evidence: Evidence, *, duration_s: float, blocks: tuple[Block, ...] = ()) -> "Ledger":
-        """Add what a stage found out, and what the machine was like meanwhile."""
+        """Add what a stage found out, what the machine was like meanwhile, and what it took."""
         row = self.rows[case.id]
         return self._with(
             replace(
@@ -99,17 +106,25 @@ class Ledger:
                 facts={**row.facts, **evidence.facts},
                 blocks=(*row.blocks, *blocks),
                 outputs=evidence.outputs or row.outputs,
+                spent=add_up((*row.spent, *evidence.spent)),
             )
         )
+
+    def with_spent(self, *spent: Spent) -> "Ledger":
+        """Add what went to no case."""
+        return replace(self, spent=add_up((*self.spent, *spent)))
 
     def with_outputs(self, case: Case, outputs: ReferenceOutputs) -> "Ledger":
         """What is known of what the case's reference arm computes."""
         return self._with(replace(self.rows[case.id], outputs=outputs))
 
-    def with_failure(self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0) -> "Ledger":
+    def with_failure(
+        self, case: Case, status: Status, failure: Failure, *, duration_s: float = 0.0, spent: tuple[Spent, ...] = ()
+    ) -> "Ledger":
         """End a case otherwise than well; what it measured before is kept."""
         row = self.rows[case.id]
-        return self._with(replace(row, status=status, failure=failure, duration_s=_longer(row, duration_s)))
+        ended = replace(row, status=status, failure=failure, duration_s=_longer(row, duration_s))
+        return self._with(replace(ended, spent=add_up((*row.spent, *spent))))
 
     def with_success(self, case: Case) -> "Ledger":
         """End a case well."""

@@ -5,13 +5,14 @@ The parent never imports torch and never touches the GPU.
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger
+from ci_bench.engine.machine.headroom import has_cores_for_two
 from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.scratch import make
@@ -21,8 +22,8 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
 from ci_bench.records.config import RunOptions, Sampling
-from ci_bench.records.results import Case, CaseResult, Environment, Event, SideName, Status
-from ci_bench.suites.base import Cache, Stage, StageKind, Suite
+from ci_bench.records.results import Case, CaseResult, Environment, Event, Phase, SideName, Spent, Status
+from ci_bench.suites.base import Cache, Stage, StageKind, Suite, modules_of
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
@@ -35,6 +36,7 @@ NeedsSeeds = Callable[[CaseResult, CaseResult], bool]
 """The judge's answer to: do base's and head's trainings need to be compared over seeds?"""
 Inspect = Callable[[bool], tuple[str, ...]]
 """What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
+UNTIMED = frozenset({StageKind.VERIFY, StageKind.SEEDS})
 REACH = "reach"
 """The stage that cases fail in where something was changed out of a side's reach."""
 
@@ -121,7 +123,8 @@ class Engine:
 class _Jobs:
     """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures.
 
-    `started` is when the device was held: waiting for it is not of this run's budget.
+    `started` is when the device was held: waiting for it is not of this run's budget. `measuring_since` is the same by the real
+    clock, `None` before, and `earlier_s` for how long the run that this one resumes held it.
     `asked` are the open metrics of each case of this launch, where a judge was asked; `cold_s` the seconds that each cold
     stage took so far, all sides and launches together, and how often it ran.
     """
@@ -133,6 +136,8 @@ class _Jobs:
     beside: OutputsBesideBase
     record: Record
     started: float = 0.0
+    measuring_since: float | None = None
+    earlier_s: float = 0.0
     launch: int = 0
     begun: bool = False
     asked: Mapping[str, frozenset[SeriesName]] | None = None
@@ -147,7 +152,8 @@ class _Jobs:
                 wanted = self._next(before)
                 if wanted:
                     held.enter_context(self.engine.hold())
-                    self.started = self.engine.clock()
+                    self.started, self.measuring_since = self.engine.clock(), time.monotonic()
+                    self.earlier_s = max(run.ledger.measured_s for run in self.runs)
                     self._prepare_online()
                 while wanted and not (self.launch and self._out_of_budget()):
                     self._look_ahead(wanted)
@@ -213,7 +219,8 @@ class _Jobs:
             return every if self.launch < options.launches else set()
         if self.launch >= options.max_launches:
             return set()
-        self.asked = ask(self.launch, self.measured())
+        with self._spending(Phase.JUDGE, self.runs[-1]):
+            self.asked = ask(self.launch, self.measured())
         return every & self.asked.keys()
 
     def _is_fixed(self) -> bool:
@@ -234,9 +241,13 @@ class _Jobs:
             name, preload = f"launch-{self.launch}", _preload(wanted)
             runs = [run for run in self.runs if run.side.failure is None]
             started = [run.launcher(name, preload, offline=True) for run in runs]
-            launchers = {run.side.name: stack.enter_context(launcher) for run, launcher in zip(runs, started, strict=True)}
+            launchers = {}
+            for run, launcher in zip(runs, started, strict=True):
+                with self._spending(Phase.START, run):
+                    launchers[run.side.name] = stack.enter_context(launcher)
             for run in runs:
-                run.look_at_machine(launchers[run.side.name])
+                with self._spending(Phase.START, run):
+                    run.look_at_machine(launchers[run.side.name])
             self._record()
             self._refuse_others(runs)
             if not self.begun and runs:
@@ -293,8 +304,7 @@ class _Jobs:
             self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
             if stage.kind is not StageKind.TIME:
                 begun = self.engine.clock()
-                for run in self._in_fair_order(open_runs):
-                    self.stages.alone(job, run, launchers[run.side.name])
+                self._do_untimed(job, open_runs, launchers)
                 self._note_cold(case, stage, self.engine.clock() - begun)
                 if stage.kind is StageKind.VERIFY:
                     self.beside.settle(case)
@@ -304,6 +314,24 @@ class _Jobs:
             for run in self.runs:
                 run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
+
+    def _do_untimed(self, job: Job, runs: list[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
+        if self._may_run_at_once(job.stage, runs):
+            self.stages.at_once(job, runs, launchers)
+            return
+        for run in self._in_fair_order(runs):
+            self.stages.alone(job, run, launchers[run.side.name])
+
+    def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
+        """Whether both sides may do a stage at the same time: its time is nobody's figure, and the machine has room for two.
+
+        Memory on a GPU is of both sides together where the driver tells no processes apart, so that each has it alone there.
+        """
+        if not self.engine.options.overlap or stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
+            return False
+        device = str((runs[0].environment or UNSEEN).identity.get("device"))
+        memory = stage.kind is StageKind.ALONE and stage.cache is not Cache.COLD and device == "cpu"
+        return (stage.kind in UNTIMED or memory) and has_cores_for_two(self.engine.options, device=device)
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.
@@ -354,10 +382,20 @@ class _Jobs:
         budget_s = self.engine.options.case_budget_s
         return budget_s is not None and sum(run.ledger.rows[case.id].duration_s or 0.0 for run in self.runs) > budget_s
 
+    @contextmanager
+    def _spending(self, phase: Phase, run: SideRun) -> Iterator[None]:
+        """The block's time went to no case of this side."""
+        begun = time.monotonic()
+        yield
+        run.ledger = run.ledger.with_spent(Spent(stage="launch", phase=phase, seconds=time.monotonic() - begun))
+
     def _record(self) -> None:
         for run in self.runs:
             if run.environment is not None or run.side.failure is not None:
-                self.record(run.side.name, run.environment or UNSEEN, run.ledger)
+                if self.measuring_since is not None:
+                    run.ledger = replace(run.ledger, measured_s=self.earlier_s + time.monotonic() - self.measuring_since)
+                with self._spending(Phase.WRITE, run):
+                    self.record(run.side.name, run.environment or UNSEEN, run.ledger)
 
 
 def _jobs(stage: Stage, sides: int) -> int:
@@ -367,4 +405,4 @@ def _jobs(stage: Stage, sides: int) -> int:
 
 def _preload(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
     """The modules that the process behind a launch imports for these cases, each once."""
-    return tuple(dict.fromkeys(module for suite, _ in plan for module in suite.preload))
+    return tuple(dict.fromkeys(module for suite, case in plan for module in modules_of(suite, case)))

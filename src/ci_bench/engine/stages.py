@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger, refuse_row
+from ci_bench.engine.machine.headroom import Headroom
 from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.protocol import Answer, Task
@@ -22,17 +23,34 @@ from ci_bench.engine.process.resident import Ended, explain, signal_name
 from ci_bench.engine.process.scratch import make
 from ci_bench.engine.process.users import give
 from ci_bench.engine.timing.compilation import cache_environment
+from ci_bench.engine.timing.phases import whole
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
 from ci_bench.engine.witness import Account, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Block, Case, Check, Environment, Event, Failure, Metric, Outcome, Progress, SideName, Status
+from ci_bench.records.results import (
+    Block,
+    Case,
+    Check,
+    Environment,
+    Event,
+    Failure,
+    Metric,
+    Outcome,
+    Phase,
+    Progress,
+    SideName,
+    Spent,
+    Status,
+)
 from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
 
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 120.0
+LOOK_S = 0.05
+"""How long one of several sides that work at once is waited for before the next."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
 """Nothing is downloaded while measuring."""
 
@@ -144,17 +162,19 @@ class SideRun:
     ) -> None:
         """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused."""
         status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
+        rest = Phase.HAND_OVER if stage.kind is StageKind.TIME else Phase.START
         logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
         if status is Status.OK:
             evidence = next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
             files = self.attachments.take(case, self.case_folder(case)) if self.attachments else {}
-            whole = replace(
+            enriched = replace(
                 evidence,
                 metrics=(*evidence.metrics, *seen),
                 checks=(*evidence.checks, *checks),
                 facts={**evidence.facts, **files},
+                spent=whole(stage.kind, evidence.spent, rest=rest, seconds=ended.duration_s),
             )
-            richer = self.ledger.with_evidence(case, whole, duration_s=ended.duration_s, blocks=blocks)
+            richer = self.ledger.with_evidence(case, enriched, duration_s=ended.duration_s, blocks=blocks)
             reason = refuse_row(richer.rows[case.id])
             if not reason:
                 self.ledger = richer
@@ -162,7 +182,8 @@ class SideRun:
                 return
             status = Status.FAILED
         failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason, signal=signal_name(ended), log_tail=ended.log_tail)
-        self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s)
+        lost = Spent(stage=stage.kind, phase=rest, seconds=ended.duration_s)
+        self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s, spent=(lost,))
 
     def _note(self, case: Case, stage: Stage, evidence: Evidence) -> None:
         before = self.brought.get((case.id, stage), frozenset())
@@ -237,6 +258,45 @@ class Stages:
         run.run(launcher, task, job.case, job.stage, partial(self._show, event))
         self._finish(event, [run])
 
+    def at_once(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
+        """A job whose time nobody looks at, of several sides at the same time; one after the other where that is too much.
+
+        A side that did not end well beside the other is heard once more alone: the memory or the device may not have been enough
+        for two. So is the last one where memory runs short meanwhile.
+
+        Raises:
+            LauncherFailed: a launch died under its worker.
+        """
+        event = self._begin(job, runs)
+        ended: dict[SideName, Ended] = {}
+        with ExitStack() as stack:
+            working = {}
+            for run in runs:
+                opened = self._opener(job, run, launchers, event)()
+                with run.blaming(job.case, job.stage):
+                    working[run.side.name] = run, (worker := stack.enter_context(opened))
+                    worker.ends_within(0.0)
+            headroom = Headroom()
+            while working:
+                for name, (run, worker) in tuple(working.items()):
+                    with run.blaming(job.case, job.stage):
+                        if worker.ends_within(LOOK_S):
+                            ended[name] = worker.end()
+                            del working[name]
+                if len(working) > 1 and headroom.is_short():
+                    _, worker = working.popitem()[1]
+                    worker.stop()
+        for run in runs:
+            found = ended.get(run.side.name)
+            if found is not None and explain(found, limit_s=self.options.stage_timeout_s)[0] in {Status.OK, Status.SKIPPED}:
+                run.settle(job.case, job.stage, found)
+            else:
+                logger.info("%s: %s of %s once more, alone", job.case.id, job.stage.kind, run.side.name)
+                task = run.task(job.suite, job.case, job.stage, job.launch)
+                run.run(launchers[run.side.name], task, job.case, job.stage, partial(self._show, event))
+        self.done += len(runs) - 1
+        self._finish(event, runs)
+
     def in_turns(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
         """All sides of a case side by side; one after the other where they do not fit into memory together.
 
@@ -283,15 +343,7 @@ class Stages:
         }
 
     def _play(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], event: Event) -> Round:
-        openers: dict[SideName, Opener] = {
-            run.side.name: partial(
-                launchers[run.side.name].begin,
-                run.task(job.suite, job.case, job.stage, job.launch),
-                timeout_s=self.options.stage_timeout_s,
-                on_answer=partial(self._show, event),
-            )
-            for run in runs
-        }
+        openers = {run.side.name: self._opener(job, run, launchers, event) for run in runs}
         arms = "+".join(job.stage.arms)
         turns = Turns(
             arms=len(job.stage.arms),
@@ -305,6 +357,14 @@ class Stages:
             for run in runs:
                 stack.enter_context(run.blaming(job.case, job.stage))
             return turns.play(openers)
+
+    def _opener(self, job: Job, run: SideRun, launchers: Mapping[SideName, Launcher], event: Event) -> Opener:
+        return partial(
+            launchers[run.side.name].begin,
+            run.task(job.suite, job.case, job.stage, job.launch),
+            timeout_s=self.options.stage_timeout_s,
+            on_answer=partial(self._show, event),
+        )
 
     def _begin(self, job: Job, runs: Sequence[SideRun]) -> Event:
         event = Event(

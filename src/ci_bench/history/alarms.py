@@ -3,6 +3,7 @@
 The text is GitHub's Markdown; every name in it may be a stranger's.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,27 +32,34 @@ class Alarm:
 
     @property
     def commits(self) -> tuple[str | None, str | None]:
-        """The last commit that was measured before the move, and the first after it."""
+        """The last commit that was measured before the move, and the first after it; of a drift, where it ends."""
         before, after = self.line.between(self.move)
         return before.commit, after.commit
 
     @property
     def text(self) -> str:
-        """``fake/one step_time (eager): 2.1 % slower, 10 ms → 10.2 ms``."""
+        """``fake/one step time (eager): 2.1 % slower, 10 ms → 10.2 ms``; a drift says its pace."""
         points = self.line.points
         levels = f"{quantity(self.move.before, points.unit)} → {quantity(self.move.after, points.unit)}"
         size = percent(self.move.worse) if self.move.worse != float("inf") else "from nothing"
-        return f"{self.line.name}: {size} {worse_and_better(points.unit, points.better)[0]}, {levels}"
+        pace = f", drifting {drift_pace(self.move)}" if self.move.until is not None else ""
+        return f"{self.line.called}: {size} {worse_and_better(points.unit, points.better)[0]}{pace}, {levels}"
 
     @property
     def where(self) -> str:
         """Which commits it lies between."""
         before, after = self.commits
-        slowly = "came slowly, about " if self.move.drift else ""
+        slowly = "little by little " if self.move.until is not None else ""
         if before is None or after is None:
             runs = self.line.between(self.move)
             return f"{slowly}between the runs of {runs[0].at} and {runs[1].at}"
         return f"{slowly}after {before[:_SHORT]}, up to {after[:_SHORT]}"
+
+
+def drift_pace(move: Move) -> str:
+    """``0.3 % a run over 40 runs``; from nothing there is no share."""
+    over = f"over {count_of(move.runs, 'run')}"
+    return f"{percent(move.per_run)} a run {over}" if math.isfinite(move.per_run) else over
 
 
 def alarms_of(lines: Sequence[Line], policy: Policy) -> tuple[Alarm, ...]:
@@ -86,7 +94,7 @@ def issue_title(alarms: Sequence[Alarm]) -> str:
     """One line: what got worse, how many series."""
     if len(alarms) == 1:
         return f"Trend: {alarms[0].text}"
-    return f"Trend: {count_of(len(alarms), 'series').removesuffix('s')} got worse, first {alarms[0].line.name}"
+    return f"Trend: {count_of(len(alarms), 'series').removesuffix('s')} got worse, first {alarms[0].line.called}"
 
 
 def issue_text(alarms: Sequence[Alarm], *, page_url: str | None = None, run_url: str | None = None) -> str:

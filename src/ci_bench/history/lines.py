@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from ci_bench.judge.trend import RECENT, Move, Trend, look
 from ci_bench.records.history import Entry, History, Points
+from ci_bench.records.metrics import title_of
 from ci_bench.records.results import Fact
 from ci_bench.report.text import bytes_
 
@@ -37,7 +38,8 @@ class Line:
     """One metric of one arm of one case on one kind of hardware. `runs`, `values` and `errors` belong together.
 
     `hardware` is for people, `machine` tells one machine from another, to the byte.
-    `least` is the smallest relative change that matters; runs that were partial, or of changed files, are left out.
+    `least` is the smallest relative change that matters, `title` what people call the metric; runs that were partial, or of
+    changed files, are left out.
     """
 
     hardware: str
@@ -49,27 +51,33 @@ class Line:
     changes: tuple[EnvironmentChange, ...]
     least: float
     trend: Trend
+    title: str
 
     @property
     def name(self) -> str:
-        """How the line is called: ``fake/one step_time (eager)``."""
+        """How documents and keys call the line: ``fake/one step_time (eager)``."""
         return f"{self.points.case} {self.points.metric} ({self.points.arm})"
 
+    @property
+    def called(self) -> str:
+        """How people call it: ``fake/one step time (eager)``."""
+        return f"{self.points.case} {self.title} ({self.points.arm})"
+
     def between(self, move: Move) -> tuple[Entry, Entry]:
-        """The last run before a move, and the first after it."""
-        return self.runs[move.place - 1], self.runs[move.place]
+        """The last run before a move, and the first after it: that of a drift is where it ends."""
+        return self.runs[move.place - 1], self.runs[move.end]
 
     def environment_of(self, move: Move) -> tuple[str, ...]:
         """What of the software changed with a move, or within two runs of it."""
-        near = (change for change in self.changes if abs(change.place - move.place) <= _NEAR)
+        near = (change for change in self.changes if move.place - _NEAR <= change.place <= move.end + _NEAR)
         return tuple(difference for change in near for difference in change.differences)
 
 
 _NEAR = 2
 
 
-def lines_of(history: History, *, least: Least, recent: int = RECENT) -> tuple[Line, ...]:
-    """Every line of a history, looked through; by case, metric, arm and hardware."""
+def lines_of(history: History, *, least: Least, recent: int = RECENT, title: Callable[[str], str] = title_of) -> tuple[Line, ...]:
+    """Every line of a history, looked through; by case, metric, arm and hardware. `title` says what people call a metric."""
     machines = [_hardware(machine.identity) for machine in history.machines]
     words = {name: _titled(machine.identity) for name, machine in zip(machines, history.machines, strict=True)}
     hardware = [None if run.partial or run.dirty else machines[run.machine] for run in history.runs]
@@ -95,6 +103,7 @@ def lines_of(history: History, *, least: Least, recent: int = RECENT) -> tuple[L
                     changes=tuple(differences.along(runs)),
                     least=smallest,
                     trend=look(values, better=series.better, least=smallest, recent=recent),
+                    title=title(series.metric),
                 )
             )
     return tuple(lines)

@@ -19,7 +19,7 @@
     const last = line.levels[line.levels.length - 1];
     const moves = line.moves.map(([, text]) => text).join(", ") || "none";
     const level = last ? `${figures(last[2] / size)} ${unit}` : "unknown";
-    return `${line.name}, ${line.better}. ${line.values.length} runs, level now ${level}; changes: ${moves}.`;
+    return `${line.title}, ${line.better}. ${line.values.length} runs, level now ${level}; changes: ${moves}.`;
   }
 
   function marks(line, runs, size, unit, at, axis, said) {
@@ -28,17 +28,22 @@
       return { x: at(i), y: value / size, link, title: `${figures(value / size)} ${unit}\n${moment}\n${commit}` };
     });
     const levels = line.levels.map(([first, last, level, half]) => ({ x1: at(first), x2: at(last), y: ciBench.held(axis, level / size), low: ciBench.held(axis, (level - half) / size), high: ciBench.held(axis, (level + half) / size) }));
-    const moves = line.moves.map(([place, text, worse]) => ({ x: at(place), text, worse }));
+    const slopes = line.slopes.flatMap(([first, last, level, half, end], z) => [[first, level], [last, end]].map(([place, y]) => ({ z, x: at(place), y: ciBench.held(axis, y / size), low: ciBench.held(axis, (y - half) / size), high: ciBench.held(axis, (y + half) / size) })));
+    const moves = line.moves.filter(([, , , until]) => until === undefined).map(([place, text, worse]) => ({ x: at(place), text, worse }));
+    const drifts = line.moves.filter(([, , , until]) => until !== undefined).map(([place, text, worse, until]) => ({ x1: at(place - 1), x2: at(until), text, worse }));
     const far = dots.filter((dot) => ciBench.beyond(axis, dot.y));
     return [
       Plot.gridY(thin),
       Plot.rect(levels, { x1: "x1", x2: "x2", y1: "low", y2: "high", fill: "var(--band)", fillOpacity: 0.25, className: "band" }),
+      Plot.areaY(slopes, { x: "x", y1: "low", y2: "high", z: "z", fill: "var(--band)", fillOpacity: 0.25, className: "band" }),
+      Plot.rect(drifts, { x1: "x1", x2: "x2", fill: (drift) => (drift.worse ? "var(--bad)" : "var(--good)"), fillOpacity: 0.08, title: "text", className: "drift" }),
       Plot.ruleX(line.changes, { x: ([place]) => at(place), stroke: "var(--unsure)", strokeDasharray: "3 3", title: ([, text]) => text, className: "change" }),
       Plot.ruleX(moves, { x: "x", stroke: (move) => (move.worse ? "var(--bad)" : "var(--good)"), strokeWidth: 1.5, title: "text", className: "move" }),
       ...said.map(({ place, text, worse, lane, end }) => Plot.text([text], { x: () => at(place), text: (word) => word, frameAnchor: "top", textAnchor: end ? "end" : "start", dy: -9 - LANE * lane, fill: worse ? "var(--bad)" : "var(--good)", className: "said" })),
       ...(far.length ? [Plot.dot(far, { x: "x", y: (dot) => ciBench.held(axis, dot.y), r: 5, symbol: "triangle", stroke: "var(--bad)", fill: "var(--ground)", strokeWidth: 1.8, title: (dot) => `${dot.title}\nbeyond the axis`, className: "beyond" })] : []),
       Plot.dot(dots.filter((dot) => !far.includes(dot)), { x: "x", y: "y", r: 2, fill: "var(--c0)", title: "title", tip: true, className: "runs" }),
       Plot.link(levels, { x1: "x1", x2: "x2", y1: "y", y2: "y", stroke: "var(--c1)", strokeWidth: 2, className: "level" }),
+      Plot.line(slopes, { x: "x", y: "y", z: "z", stroke: "var(--c1)", strokeWidth: 2, className: "slope" }),
     ];
   }
 
@@ -94,7 +99,7 @@
     const at = byTime ? (i) => new Date(data.runs[line.runs[i]][0]) : (i) => line.runs[i];
     const commit = (index) => data.runs[index]?.[1] ?? "";
     const x = (width) => (byTime ? { type: "utc", label: "time of the run", ticks: Math.min(6, width / 110) } : { label: "runs, with their commits", ticks: Math.min(6, width / 110), tickFormat: (index) => (Number.isInteger(index) ? commit(index).slice(0, 7) : "") });
-    const stretches = line.levels.map(([first, last]) => line.values.slice(first, last + 1).map((value) => value / size));
+    const stretches = [...line.levels, ...line.slopes].map(([first, last]) => line.values.slice(first, last + 1).map((value) => value / size));
     const usual = ciBench.usual(stretches, 0.02);
     const options = (width) => {
       const said = laid(line, at, width);

@@ -7,16 +7,14 @@ page of hundreds of series opens at once. What names and texts there are may be 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
-from ci_bench.history.alarms import Alarm
+from ci_bench.history.alarms import Alarm, drift_pace
 from ci_bench.history.lines import Line
 from ci_bench.judge.trend import Move
 from ci_bench.judge.wording import count_of, percent, quantity
 from ci_bench.records.history import Entry
-from ci_bench.records.metrics import title_of
 from ci_bench.records.results import Better
 from ci_bench.report.html.markup import Html, join, tag
 from ci_bench.report.html.page import Assets, render_page
@@ -103,8 +101,8 @@ def _tools() -> Html:
     choices = (tag("option", "by commit", value="run"), tag("option", "by time", value="at"))
     label = tag("label", "Horizontal axis", tag("select", *choices, id="axis"))
     told = (
-        "A dot is a run, a line the level between two changes, the band where nineteen of twenty runs lie. A solid upright marks "
-        "a change, a dashed one a change of the software."
+        "A dot is a run, a line the level between two changes or the slope of a drift, the band where nineteen of twenty runs "
+        "lie. A solid upright marks a change, a tinted stretch a drift, a dashed upright a change of the software."
     )
     return tag("div", label, tag("p", told, class_="muted"), class_="tools")
 
@@ -117,7 +115,7 @@ def _row(index: int, line: Line) -> Html:
     cells = (
         tag("td", word(state, _STATES[state]), data_filter=state, class_=_STATES[state]),
         tag("td", tag("a", identifier(line.points.case), href=f"#line-{index}")),
-        tag("td", title_of(line.points.metric), title=line.points.metric),
+        tag("td", line.title, title=line.points.metric),
         tag("td", identifier(line.points.arm)),
         tag("td", line.hardware, title=line.machine),
         tag("td", figure("–" if level is None else quantity(level, unit)), data_sort=None if level is None else f"{level:.6g}"),
@@ -139,7 +137,7 @@ def state_of(line: Line) -> str:
 
 
 def _section(index: int, line: Line, sheet: Sheet) -> Html:
-    heading = tag("h3", identifier(line.points.case), f" {title_of(line.points.metric)} ({line.points.arm})")
+    heading = tag("h3", identifier(line.points.case), f" {line.title} ({line.points.arm})")
     moves = [_move(line, move, sheet.commits) for move in reversed(line.trend.moves)]
     listed = tag("ul", *moves[:20]) if moves else tag("p", "No change was seen.", class_="muted")
     holder = tag("div", data_line=str(index), class_="trend")
@@ -152,8 +150,8 @@ def _move(line: Line, move: Move, commits: str | None) -> Html:
     """A change in words: how much, between which commits and runs, with which change of the software."""
     unit = line.points.unit
     levels = f"{quantity(move.before, unit)} → {quantity(move.after, unit)}"
-    slowly = ", slowly" if move.drift else ""
-    parts: list[Html | str] = [tag("strong", _size(move)), f" ({levels}{slowly}), ", _range(line, move, commits)]
+    drift = f", drifting {drift_pace(move)}" if move.until is not None else ""
+    parts: list[Html | str] = [tag("strong", _size(move)), f" ({levels}{drift}), ", _range(line, move, commits)]
     changes = line.environment_of(move)
     parts += [tag("div", f"The environment changed: {'; '.join(changes)}", class_="muted")] if changes else []
     return tag("li", *parts)
@@ -196,20 +194,41 @@ def _run(run: Entry, commits: str | None) -> list[Any]:
 
 
 def _line(line: Line, place: dict[tuple[str, str], int]) -> dict[str, Any]:
-    """What the chart of a series needs. Stretches are (first, last, level, half of the band)."""
-    edges = [0, *(move.place for move in line.trend.moves), len(line.runs)]
-    levels = [_level(line, start, stop) for start, stop in pairwise(edges) if stop > start]
-    moves = [[move.place, _size(move), move.worse > 0] for move in line.trend.moves]
+    """What the chart of a series needs: levels and slopes are (first, last, level, half of the band, level at the end).
+
+    A move is (place, in words, whether for the worse, and of a drift the place where it ends, its pace in a run).
+    """
+    moves = line.trend.moves
+    starts, stops = [0, *(move.end for move in moves)], [*(move.place for move in moves), len(line.runs)]
+    levels = [_level(line, start, stop) for start, stop in zip(starts, stops, strict=True) if stop > start]
+    drifts = [move for move in moves if move.until is not None]
     return {
         "name": line.name,
+        "title": line.called,
         "unit": line.points.unit.value,
         "runs": [place[run.at, run.id] for run in line.runs],
         "values": [float(f"{value:.5g}") for value in line.values],
         "levels": levels,
-        "moves": moves,
+        "slopes": [_slope(line, move) for move in drifts],
+        "moves": [_drawn(move) for move in moves],
         "changes": [[change.place, "; ".join(change.differences)] for change in line.changes],
         "better": "lower is better" if line.points.better is Better.LOWER else "higher is better",
     }
+
+
+def _drawn(move: Move) -> list[Any]:
+    said: list[Any] = [move.place, _size(move), move.worse > 0]
+    if move.until is None:
+        return said
+    pace = float(f"{move.per_run:.4g}") if math.isfinite(move.per_run) else None
+    return [move.place, f"drift, {_size(move)}", move.worse > 0, move.until, pace]
+
+
+def _slope(line: Line, move: Move) -> list[float]:
+    """From the last run on the old level to the first on the new one."""
+    half = _BAND * line.trend.noise * (abs(move.before) + abs(move.after)) / 2
+    before, after = (float(f"{level:.6g}") for level in (move.before, move.after))
+    return [move.place - 1, move.end, before, float(f"{half:.4g}"), after]
 
 
 def _level(line: Line, start: int, stop: int) -> list[float]:

@@ -28,6 +28,7 @@ _OF_A_CASE = {
     Rule.ACCURACY_BROKEN: "accuracy changed",
     Rule.LEARNING_CHANGED: "no longer learns what base learns",
     Rule.LEARNING_UNKNOWN: "unknown whether it learns what base learns",
+    Rule.START_CHANGED: "starts from other weights than base",
     Rule.OUTPUTS_CHANGED: "outputs changed",
     Rule.OUTPUTS_UNKNOWN: "unknown whether it computes what base computes",
     Rule.CHECK_FAILED: "a check failed",
@@ -159,7 +160,10 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
         clauses.append("loss parity does not hold everywhere, which the policy lets pass")
     learned = [case.learning.verdict for case in compared.cases if case.learning is not None]
     if learned and all(verdict.holds for verdict in learned):
-        clauses.append("head learns what base learns")
+        elsewhere = any(case.learning is not None and case.learning.from_another_start for case in compared.cases)
+        clauses.append(
+            "head starts from other weights, and learns as well as base" if elsewhere else "head learns what base learns"
+        )
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
         clauses.append(count_of(warnings, "warning"))

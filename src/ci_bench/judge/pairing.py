@@ -5,7 +5,7 @@ verdicts, and which metrics can fail a run. Nothing is compared here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ci_bench.judge import wording
@@ -14,7 +14,7 @@ from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
-from ci_bench.records.metrics import LEAST_BYTES
+from ci_bench.records.metrics import LEAST_BYTES, REPLACED, MetricKind
 from ci_bench.records.results import Better, CaseResult, Lane, Metric, Results, Status, Unit
 from ci_bench.records.units import TIMES
 
@@ -32,11 +32,13 @@ class Ground:
     """What the lines of one case stand on.
 
     `missing` and `missing_reason` are the word for a metric that only base has, `new_reason` for one that only head has.
-    `barrier` says why nothing can be compared, where that is so.
+    `barrier` says why nothing can be compared, where that is so. `saved` is whether base was measured by itself, maybe by an
+    earlier version.
     """
 
     missing: Verdict = Verdict.REMOVED
     missing_reason: str = "was measured in the baseline and is missing now"
+    saved: bool = False
     new_reason: str = "not in the baseline"
     barrier: str | None = None
 
@@ -98,6 +100,7 @@ def lines_of(
     details = set.intersection(*({*one.details} for one in cases))
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
+        successor = _successor(key, before, after) if ground.saved else None
         metric = (head_side or base_side)[0]
         rule = rules(metric)
         yield Line(
@@ -108,11 +111,21 @@ def lines_of(
             base=base_side,
             head=head_side,
             threshold=rule.threshold,
-            ground=ground,
-            detail=key[0] not in owed and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side))),
+            ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
+            detail=successor is not None
+            or (key[0] not in owed and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side)))),
             title=_title(rule, metric),
             least=rule.least,
         )
+
+
+def _successor(key: Key, before: Keyed, after: Keyed) -> MetricKind | None:
+    """What head has in place of a metric that only base has, where this version measures it in another way than earlier ones."""
+    name, arm = key
+    kind = REPLACED.get(name)
+    if kind is None or key in after or (kind.name, arm) in before or (kind.name, arm) not in after:
+        return None
+    return kind
 
 
 def _title(rule: MetricPolicy, metric: Metric) -> str:
@@ -354,7 +367,7 @@ class Matching:
     def _ground(self, usable: CaseResult | None, head: CaseResult, new_reason: str) -> Ground:
         barrier = (self.barrier or _other_options(usable, head)) if usable else None
         if head.status is Status.OK:
-            return Ground(barrier=barrier, new_reason=new_reason)
+            return Ground(barrier=barrier, new_reason=new_reason, saved=not self.paired)
         never_began = head.status in {Status.SKIPPED, Status.NOT_RUN}
         missing = Verdict.SKIPPED if never_began else Verdict.FAILED
         return Ground(barrier=barrier, new_reason=new_reason, missing=missing, missing_reason=ending(head))

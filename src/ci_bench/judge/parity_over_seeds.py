@@ -329,7 +329,31 @@ def starts_finding(base: CaseResult, head: CaseResult) -> ParityFinding | None:
     found = seeds_finding(
         matched, [*_drawn_again(base.parity, arm), *_drawn_again(head.parity, arm)], runs[0], masks=None, question=OF_STARTS
     )
-    return replace(found, detail=f"the start weights differ from base's; {_beside(found)}")
+    first = _first_apart(matched)
+    if first is None:
+        return replace(found, detail=f"the start weights differ from base's; {_beside(found)}")
+    step, share = first
+    off = f" ({percent(share)} off)" if share is not None else ""
+    return replace(
+        found,
+        detail=f"the start weights differ from base's, and so do the losses from step {step} on{off}; {_beside(found)}",
+        first_step=step,
+        signal="loss",
+        apart_first=share,
+    )
+
+
+def _first_apart(matched: Sequence[Twins | Stopped]) -> tuple[int, float | None] | None:
+    """The first step whose losses differ, of the first seed where some do, and by what share of base's there."""
+    for pair in matched:
+        if isinstance(pair, Twins):
+            theirs, ours = (series(trace, "loss", pair.steps) for trace in (pair.reference, pair.candidate))
+            apart = np.flatnonzero(theirs != ours)
+            if apart.size:
+                step = int(apart[0])
+                share = float((ours[step] - theirs[step]) / abs(theirs[step])) if theirs[step] else math.nan
+                return step, share if math.isfinite(share) else None
+    return None
 
 
 def _beside(found: ParityFinding) -> str:

@@ -26,7 +26,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
-from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
+from ci_bench.records.metrics import COMPILATION, ENGINE, PEAKS, REPLACED, STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import Outcome, RunState, Status, Unit
 from ci_bench.records.units import TIMES
@@ -216,6 +216,7 @@ def _of_run(compared: Compared) -> Iterator[Observation]:
         yield Observation(rule=Rule.CASES_UNDECLARED, message=message)
     yield from _of_baseline(compared)
     yield from _of_machines(compared)
+    yield from _of_replaced(compared.cases)
     for shift in compared.shifts:
         if rule := _SHIFT_RULES.get(shift.verdict):
             yield Observation(rule=rule, message=shift.reason, suite=shift.suite, size=abs(math.log(shift.speedup)))
@@ -258,6 +259,23 @@ def _of_machines(compared: Compared) -> Iterator[Observation]:
         cases = count_of(hit.count(suite), "case")
         message = f"{cases} of {suite} cannot be compared: the runs differ in {fields}"
         yield Observation(rule=Rule.INCOMPARABLE, message=message, suite=suite)
+
+
+def _of_replaced(cases: tuple[CaseComparison, ...]) -> Iterator[Observation]:
+    """One observation for each metric that earlier versions measured in another way, of all cases together."""
+    for name, kind in REPLACED.items():
+        hit = [
+            case
+            for case in cases
+            if any(pair.metric == name and pair.detail and pair.verdict is Verdict.REMOVED for pair in case.pairs)
+        ]
+        if hit:
+            measured_then, now = ENGINE[name].title if name in ENGINE else name, kind.title
+            of = f"of {count_of(len(hit), 'case')}"
+            message = (
+                f"the baseline has the {measured_then} {of}, from before {now} was measured in its place; save a new baseline"
+            )
+            yield Observation(rule=Rule.METRIC_REPLACED, message=f"{message} to compare it")
 
 
 def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
@@ -311,9 +329,10 @@ def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule
 
 
 def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, float]]:
-    if finding is None or finding.verdict.holds:
+    if finding is None or (finding.verdict.holds and not finding.from_another_start):
         return
-    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else Rule.LEARNING_UNKNOWN
+    undecided_or_held = Rule.START_CHANGED if finding.verdict.holds else Rule.LEARNING_UNKNOWN
+    rule = Rule.LEARNING_CHANGED if finding.verdict.broken else undecided_or_held
     yield rule, f"{finding.arm}: {finding.detail}", _distance(finding)
 
 

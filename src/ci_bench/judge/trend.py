@@ -1,4 +1,4 @@
-"""What a long series says: its level now, the noise around it, its steps, and whether one for the worse is open. Pure numpy.
+"""What a long series says: its level now, the noise around it, its steps and drifts, and whether one for the worse is open.
 
 Owns which way is worse, what counts as recovered, how recent a step has to be to matter, and where levels moved: a winsorised
 scan, on many series at once. Single wild values are pulled in towards a running median; then, for each place k of a stretch of
@@ -6,7 +6,7 @@ n values, the difference of the means left and right of it stands against their 
 ``T_k = |left - right| / (s sqrt(1/k + 1/(n - k)))``. Values that follow each other alike carry less than independent ones, so T
 is multiplied by ``sqrt((1 - rho) / (1 + rho))``, rho being the lag-1 autocorrelation around the two levels. The largest T counts
 as a step beyond what white noise of that length reaches with probability `LEVEL`, found by simulation
-(`benchmarks/history_quality.py --thresholds`).
+(`benchmarks/history_quality.py --thresholds`). Steps that are a slope, by `drifts`, become one drift. Pure numpy.
 """
 
 import math
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from ci_bench.judge.drifts import EVIDENCE, evidence_for, fit_ramp
 from ci_bench.judge.noise import Floats, nan_median
 from ci_bench.records.results import Better
 
@@ -117,11 +118,21 @@ MOST_POINTS = 800
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A change of level: the first place of the new level, how strong it is, and whether a slope explains it better."""
+    """A change of level: its first place that is off the old level, and how strong it is.
+
+    Of a drift, `until` is the first place of the new level, `score` the evidence that it is a slope and no steps, and `levels`
+    are those at its ends, as they were fitted.
+    """
 
     place: int
     score: float
-    drift: bool
+    until: int | None = None
+    levels: tuple[float, float] | None = None
+
+    @property
+    def rise(self) -> float:
+        """By how much a drift goes up."""
+        return self.levels[1] - self.levels[0] if self.levels else 0.0
 
 
 def threshold(points: int) -> float:
@@ -152,12 +163,19 @@ def _overlapping(points: int) -> list[tuple[int, int]]:
 
 
 def _confirmed(values: Floats, places: Sequence[int], least: float) -> tuple[Step, ...]:
-    """Each step once more, between its neighbours, where it may turn out to be elsewhere; the weakest that fails goes first."""
+    """Each step once more, between its neighbours, where it may turn out to be elsewhere; the first that fails goes first.
+
+    One that turns out to be where the next one is was that one.
+    """
     kept = list(places)
     while kept:
         ends = [0, *kept, len(values)]
         steps = [_step(values, ends[index], ends[index + 2], least, about=place) for index, place in enumerate(kept)]
         lost = next((index for index, step in enumerate(steps) if step is None), None)
+        if lost is None:
+            lost = next(
+                (index for index, (one, two) in enumerate(pairwise(steps)) if one and two and two.place <= one.place), None
+            )
         if lost is None:
             return tuple(step for step in steps if step is not None)
         del kept[lost]
@@ -178,7 +196,7 @@ def _step(values: Floats, start: int, stop: int, least: float, *, about: int | N
         return None
     if not (_keeps(right, left) and _keeps(left, right)):
         return None
-    return Step(place=place, score=float(found.score[0]), drift=_slopes(stretch[0], place - start))
+    return Step(place=place, score=float(found.score[0]))
 
 
 def _keeps(part: Floats, other: Floats) -> bool:
@@ -187,13 +205,45 @@ def _keeps(part: Floats, other: Floats) -> bool:
     return len(part) > EDGE or bool(np.all(np.abs(part - own) < np.abs(part - across)))
 
 
-def _slopes(values: Floats, place: int) -> bool:
-    """Whether one straight line leaves less than two levels do, which have a parameter more."""
-    time = np.arange(len(values)) - (len(values) - 1) / 2
-    centred = values - values.mean()
-    line = centred - time * (time @ centred) / (time @ time)
-    steps = sum(float(np.sum((part - part.mean()) ** 2)) for part in (values[:place], values[place:]))
-    return float(line @ line) < steps
+def with_drifts(values: Floats, steps: Sequence[Step], *, least: float) -> tuple[Step, ...]:
+    """The steps of one series, those that a slope explains clearly better put together to one drift; and drifts between them.
+
+    Neighbouring steps to one side are tried together, as many of them as possible first. A drift over most of a stretch shows no
+    step there, since the values around two levels follow each other. Clearly is `drifts.EVIDENCE`.
+    """
+    ends = [0, *(step.place for step in steps), len(values)]
+    levels = [float(np.median(values[start:stop])) for start, stop in pairwise(ends) if stop > start]
+    kept: list[Step] = []
+    first = 0
+    while first < len(steps):
+        rises = levels[first + 1] > levels[first]
+        last = next((at for at in range(first + 1, len(steps)) if (levels[at + 1] > levels[at]) is not rises), len(steps))
+        tried = ((_drift(values, ends[first : stop + 2]), stop) for stop in range(last, first, -1))
+        drift, after = next(((found, stop) for found, stop in tried if found is not None), (None, first + 1))
+        kept.append(drift or steps[first])
+        first = after
+        ends[first] = kept[-1].until or ends[first]
+    bounds = [0, *(bound for step in kept for bound in (step.place, step.until or step.place)), len(values)]
+    between = [_drift(values, stretch) for stretch in zip(bounds[::2], bounds[1::2], strict=True)]
+    more = [drift for drift in between if drift is not None and abs(drift.rise) >= least]
+    return tuple(sorted([*kept, *more], key=lambda step: step.place))
+
+
+def _drift(values: Floats, ends: Sequence[int]) -> Step | None:
+    """The drift in place of the steps between the first and the last of `ends`, where one explains them clearly better."""
+    start, stop = max(ends[0], ends[1] - MOST_POINTS // 2), min(ends[-1], ends[-2] + MOST_POINTS // 2)
+    if len(ends) == 2:  # noqa: PLR2004 - no step is between them
+        start, stop = max(ends[0], ends[1] - MOST_POINTS), ends[1]
+    stretch = winsorised(values[None, start:stop])[0] if stop > start else values[start:stop]
+    ramp = fit_ramp(stretch)
+    if ramp is None:
+        return None
+    apart = stretch - ramp.along(len(stretch))
+    independent = len(stretch) * float(_dependence(apart[None])[0]) ** 2
+    score = evidence_for(ramp, stretch, [place - start for place in ends[1:-1]], independent=independent)
+    if not score > EVIDENCE:
+        return None
+    return Step(place=start + ramp.start + 1, score=score, until=start + ramp.stop, levels=(ramp.before, ramp.after))
 
 
 RECENT = 100
@@ -204,10 +254,11 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """A change of level between two neighbouring runs: `place` is the first with the new level.
+    """A change of level: `place` is the first run that is off the old level.
 
-    `before` and `after` are the levels, in the metric's unit. `worse` is the relative change, above zero for the worse; infinite
-    where the level was zero. `score` says how far it stands out; `drift` that it came slowly, so that its place is a rough one.
+    Of a step it is the first with the new one; of a drift that is `until`, else `None`. `before` and `after` are the levels, in
+    the metric's unit. `worse` is the relative change, above zero for the worse; infinite where the level was zero. `score` says
+    how far it stands out.
     """
 
     place: int
@@ -215,7 +266,25 @@ class Move:
     after: float
     worse: float
     score: float
-    drift: bool
+    until: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The first run with the new level."""
+        return self.place if self.until is None else self.until
+
+    @property
+    def runs(self) -> int:
+        """How many runs it took."""
+        return self.end - self.place + 1
+
+    @property
+    def per_run(self) -> float:
+        """The relative change of one run, as `worse` has it: the same factor each time, where there is one."""
+        ratio = self.after / self.before if self.before else 0.0
+        if ratio <= 0 or not math.isfinite(ratio):
+            return self.worse / self.runs
+        return math.copysign(abs(ratio ** (1 / self.runs) - 1), self.worse)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,9 +310,9 @@ def look(values: Sequence[float], *, better: Better, least: float, recent: int =
     ratios = bool(table.size) and bool(np.all(table > 0))
     scale = np.log(table) if ratios else table
     smallest = math.log1p(least) * (1 - _TINY) if ratios else 0.0
-    steps = find_steps(scale, least=smallest)
-    edges = [0, *(step.place for step in steps), len(table)]
-    levels = [float(np.median(table[start:stop])) for start, stop in pairwise(edges) if stop > start]
+    steps = with_drifts(scale, find_steps(scale, least=smallest), least=smallest)
+    flats = _flats([(step.place, step.until) for step in steps], len(table))
+    levels = _levels(table, steps, flats, ratios=ratios)
     moves = [
         Move(
             place=step.place,
@@ -251,7 +320,7 @@ def look(values: Sequence[float], *, better: Better, least: float, recent: int =
             after=levels[index + 1],
             worse=worsening(levels[index], levels[index + 1], better),
             score=step.score,
-            drift=step.drift,
+            until=step.until,
         )
         for index, step in enumerate(steps)
     ]
@@ -259,9 +328,26 @@ def look(values: Sequence[float], *, better: Better, least: float, recent: int =
     return Trend(
         moves=kept,
         levels=tuple(levels),
-        noise=_noise(table, edges),
+        noise=_noise(table, flats, moves),
         alarm=_open(kept, levels, len(table), better=better, least=least, recent=recent),
     )
+
+
+def _flats(changes: Sequence[tuple[int, int | None]], points: int) -> list[tuple[int, int]]:
+    """The stretches of one level, between what changes it."""
+    starts = [0, *(place if until is None else until for place, until in changes)]
+    return [(start, stop) for start, stop in zip(starts, [*(place for place, _ in changes), points], strict=True) if stop > start]
+
+
+def _levels(table: Floats, steps: Sequence[Step], flats: Sequence[tuple[int, int]], *, ratios: bool) -> list[float]:
+    """The median of each stretch; of one at the end of a drift with too few runs for that, what was fitted."""
+    levels = [float(np.median(table[start:stop])) for start, stop in flats]
+    for index, step in enumerate(steps):
+        for at, fitted in zip((index, index + 1), step.levels or (), strict=False):
+            start, stop = flats[at]
+            if stop - start < EDGE:
+                levels[at] = math.exp(fitted) if ratios else fitted
+    return levels
 
 
 def worsening(before: float, after: float, better: Better) -> float:
@@ -278,15 +364,19 @@ def _open(
     """The first of the recent moves for the worse whose old level has not come back."""
     for move in moves:
         lasting = worsening(move.before, levels[-1], better) >= max(least, _TINY)
-        if move.worse > 0 and lasting and move.place >= points - recent:
+        if move.worse > 0 and lasting and move.end >= points - recent:
             return move
     return None
 
 
-def _noise(table: Floats, edges: Sequence[int]) -> float:
-    """The relative standard deviation of one run around the level of its stretch, from the median absolute deviation."""
-    parts = [table[start:stop] for start, stop in pairwise(edges) if stop > start]
-    if not parts:
+def _noise(table: Floats, flats: Sequence[tuple[int, int]], moves: Sequence[Move]) -> float:
+    """The relative standard deviation of one run around its level or slope, from the median absolute deviation."""
+    if not flats:
         return 0.0
-    apart = np.concatenate([np.abs(part - np.median(part)) / (abs(float(np.median(part))) or 1.0) for part in parts])
-    return float(_NORMAL_MAD * np.median(apart))
+    expected = [np.full(stop - start, np.median(table[start:stop])) for start, stop in flats]
+    slopes = [
+        np.linspace(move.before, move.after, move.runs + 1)[1:-1] if move.until is not None else np.empty(0) for move in moves
+    ]
+    along = np.concatenate([part for pair in zip(expected, [*slopes, np.empty(0)], strict=True) for part in pair])
+    scale = np.where(along == 0, 1.0, np.abs(along))
+    return float(_NORMAL_MAD * np.median(np.abs(table - along) / scale))

@@ -253,7 +253,8 @@ class ParityFinding:
 
     Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where parity ends). `apart_first` and
     `apart_last` are by how much, as a share of the reference's, `signal` is off at `first_step` and at the last step that counts.
-    `difference` is the mean relative loss difference with its interval (statistical tier; `limit` is the margin).
+    `difference` is the mean relative loss difference with its interval (statistical tier; `limit` is the margin). Of head beside
+    base, from other start weights, the statistical tier has `first_step` as well.
     """
 
     arm: str
@@ -273,6 +274,11 @@ class ParityFinding:
     interval: Interval | None = None
     accuracy: AccuracyParity | None = None
     seed_rule: SeedRule | None = None
+
+    @property
+    def from_another_start(self) -> bool:
+        """Whether the runs began with other weights, so that their steps differ and only seeds can compare them."""
+        return self.tier is Tier.STATISTICAL and self.first_step is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

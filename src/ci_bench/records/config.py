@@ -40,6 +40,7 @@ class Rule(StrEnum):
     ACCURACY_BROKEN = "accuracy_broken"
     LEARNING_CHANGED = "learning_changed"
     LEARNING_UNKNOWN = "learning_unknown"
+    START_CHANGED = "start_changed"
     OUTPUTS_CHANGED = "outputs_changed"
     OUTPUTS_UNKNOWN = "outputs_unknown"
     CHECK_FAILED = "check_failed"
@@ -50,6 +51,7 @@ class Rule(StrEnum):
     CASE_NOT_RUN = "case_not_run"
     CASE_REMOVED = "case_removed"
     METRIC_REMOVED = "metric_removed"
+    METRIC_REPLACED = "metric_replaced"
     METRIC_MISSING = "metric_missing"
     CASE_NEW = "case_new"
     POSSIBLE = "possible"
@@ -76,6 +78,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.ACCURACY_BROKEN: Severity.FAIL,
     Rule.LEARNING_CHANGED: Severity.FAIL,
     Rule.LEARNING_UNKNOWN: Severity.WARN,
+    Rule.START_CHANGED: Severity.WARN,
     Rule.OUTPUTS_CHANGED: Severity.FAIL,
     Rule.OUTPUTS_UNKNOWN: Severity.WARN,
     Rule.CHECK_FAILED: Severity.FAIL,
@@ -86,6 +89,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASE_NOT_RUN: Severity.FAIL,
     Rule.CASE_REMOVED: Severity.FAIL,
     Rule.METRIC_REMOVED: Severity.FAIL,
+    Rule.METRIC_REPLACED: Severity.WARN,
     Rule.METRIC_MISSING: Severity.FAIL,
     Rule.CASE_NEW: Severity.NOTE,
     Rule.POSSIBLE: Severity.WARN,
@@ -256,7 +260,8 @@ class RunOptions:
     `lock_timeout_s` is how long to wait for a device that another run measures on. A block of samples taken
     while the GPU was throttled or not alone is taken again, `redo` times at most. Each arm is opened `rotate` times, and calls go
     round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
-    instead of making it anew. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and what they
+    instead of making it anew. With `overlap`, stages that are not timed run on base and head at once, where there are cores and
+    memory for both. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and what they
     return is held against the reference arm.
     """
 
@@ -278,6 +283,7 @@ class RunOptions:
     flush_l2: bool = False
     cuda_graph: bool = False
     referee: bool = True
+    overlap: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,7 +25,8 @@ class MetricKind:
 
     `title` is what people read, `name` what documents hold. `threshold` is the smallest relative change that matters between
     runs of two moments; `None` takes the policy's default. `least` is the smallest change of bytes that matters, whatever its
-    share: the only one where base has none. What does not gate is shown, and fails nothing in any suite.
+    share: the only one where base has none. What does not gate is shown, and fails nothing in any suite. `replaces` is the name
+    of what earlier versions measured in its place.
     """
 
     name: str
@@ -35,6 +36,7 @@ class MetricKind:
     threshold: float | None = None
     least: float = LEAST_BYTES
     gates: bool = True
+    replaces: str | None = None
 
     def of(self, arm: str, launch: Launch, *, lane: Lane, calls: int = 1, items: int | None = None) -> Metric:
         """One launch's series of this metric, of one arm."""
@@ -80,7 +82,7 @@ COMPILE_PHASES = (
 
 PEAK_ALLOCATED = _peak("peak_allocated", "peak allocated memory", 0.005)
 PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
-PEAK_ANONYMOUS = _peak("peak_anonymous", "peak memory", 0.01)
+PEAK_ANONYMOUS = MetricKind(name="peak_anonymous", title="peak memory", unit=Unit.BYTES, threshold=0.01, replaces="peak_rss")
 """On the CPU, above what the process held before the model was built."""
 PEAK_RSS = _peak("peak_rss", "peak resident memory", 0.05)
 """Of a whole command: all that the kernel says of a child."""
@@ -130,6 +132,10 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
     }
 )
 """What the engine measures in any suite, by name."""
+
+
+REPLACED: Mapping[str, MetricKind] = MappingProxyType({kind.replaces: kind for kind in ENGINE.values() if kind.replaces})
+"""What took the place of a metric of earlier versions, by the name of that one."""
 
 
 def duration(metric: str) -> MetricKind:

@@ -251,12 +251,44 @@ class Block:
     doubt: str | None = None
 
 
+class Phase(StrEnum):
+    """What the wall time of a run goes into."""
+
+    START = "start"
+    """Processes start and import."""
+    PREPARE = "prepare"
+    """Data and models are fetched and read."""
+    BUILD = "build"
+    COMPILE = "compile"
+    """First calls, which compile what is compiled."""
+    WARM_UP = "warm_up"
+    SAMPLES = "samples"
+    """What figures come from; all else serves it."""
+    HAND_OVER = "hand_over"
+    """Between samples: orders, answers, the other side's turn to settle."""
+    CHECKS = "checks"
+    """Whether what is timed is right: verification, refereed calls, what programs say in the end."""
+    JUDGE = "judge"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """Seconds of wall time that a phase of a stage took on one side, in all launches; `arm` is empty where it is of none."""
+
+    stage: str
+    phase: Phase
+    seconds: float
+    arm: str = ""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
     """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
 
     `facts` are for the reader (parameters, operations per step); no verdict depends on them. `blocks` tell of the machine, block
     by block, in the order taken. `outputs` is what the reference arm computed, `None` where the suite keeps nothing of it.
+    `spent` is where the case's time went.
     """
 
     case: Case
@@ -270,6 +302,7 @@ class CaseResult:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     blocks: tuple[Block, ...] = ()
     outputs: ReferenceOutputs | None = None
+    spent: tuple[Spent, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -359,7 +392,10 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Everything one run measured. `cases` is the ledger: exactly one row per planned case."""
+    """Everything one run measured. `cases` is the ledger: exactly one row per planned case.
+
+    `measured_s` is how long the device was held to measure, both sides together, and `spent` what of it went to no case.
+    """
 
     kind: Literal["results"] = "results"
     schema_version: Literal[1] = 1
@@ -368,3 +404,5 @@ class Results:
     source: Source
     environment: Environment
     cases: tuple[CaseResult, ...]
+    measured_s: float | None = None
+    spent: tuple[Spent, ...] = ()

@@ -18,6 +18,7 @@ _AGAIN = "Measure the worst case again"
 _BY_RULE: Mapping[Rule, str] = {
     Rule.CASE_REMOVED: "Where it is gone on purpose, policy.severities.case_removed: warn lets this run pass.",
     Rule.METRIC_REMOVED: "Where it is gone on purpose, policy.severities.metric_removed: warn lets this run pass.",
+    Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
     Rule.EMPTY_RUN: "Look at the configuration's suites, and at why each case was skipped.",
     Rule.PARTIAL_RUN: "Let the run come to its end: ci-bench run --resume measures what is missing.",
     Rule.NARROWED: "Measure all that the configuration says, or allow it there: policy.severities.narrowed.",

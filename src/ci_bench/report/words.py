@@ -165,6 +165,8 @@ def parity(finding: ParityFinding) -> str:
     if finding.verdict.holds and parity_mood(finding) is Mood.BAD:
         return "accuracy differs"
     word = "not finite" if finding.verdict is Parity.NON_FINITE else finding.verdict.replace("_", " ")
+    if finding.from_another_start:
+        return f"{word} from another start"
     return word if finding.first_step is None or finding.verdict.holds else f"{word} from step {finding.first_step:,}"
 
 

@@ -16,7 +16,7 @@ from ci_bench.errors import UnknownSuite
 from ci_bench.formats.exporting import Exporter, Files
 from ci_bench.records.metrics import ENGINE, MetricKind
 from ci_bench.records.outputs import ReferenceOutputs
-from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Status
+from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Spent, Status
 
 BUILT_IN = {
     "command": "ci_bench.suites.command.plan:SUITE",
@@ -56,12 +56,16 @@ class Cache(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch)."""
+    """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch).
+
+    `exclusive` says that it asks for something of the device as a whole, so that the other side must not be there meanwhile.
+    """
 
     kind: StageKind
     arms: tuple[str, ...]
     launches: tuple[int, ...] | None = (0,)
     cache: Cache = Cache.SHARED
+    exclusive: bool = False
 
     def takes_place_in(self, launch: int) -> bool:
         """Whether the stage belongs to a launch (counted from 0)."""
@@ -124,7 +128,7 @@ class Context:
 class Evidence:
     """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count.
 
-    `outputs` is the engine's to fill in, from what was given to `Context.keep`.
+    The engine fills in `outputs`, from what was given to `Context.keep`, and `spent`, where the stage's time went.
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -132,6 +136,7 @@ class Evidence:
     parity: ParityEvidence | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
     outputs: ReferenceOutputs | None = None
+    spent: tuple[Spent, ...] = ()
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
@@ -258,9 +263,10 @@ class Suite(Protocol):
     """The half of a suite that needs no torch.
 
     `worker` names the worker's module. `preload` are the modules that the process behind a launch imports once; a suite that
-    computes with torch names it here. A plugin's suite may have `options_schema`, the JSON Schema of one of its entries. Any
-    suite may have `exports`, the forms of its own that results can be written in (`find_exporters`). A built-in one whose plan
-    reads files of the tree has `reads`, which names those of an entry (`plans_from_tree`).
+    computes with torch names it here, and may have `preload_of`, which names those of one case (`modules_of`). A plugin's suite
+    may have `options_schema`, the JSON Schema of one of its entries. Any suite may have `exports`, the forms of its own that
+    results can be written in (`find_exporters`). A built-in one whose plan reads files of the tree has `reads`, which names those
+    of an entry (`plans_from_tree`).
     """
 
     name: str
@@ -275,6 +281,16 @@ class Suite(Protocol):
 
     def needs_network(self, case: Case) -> bool:
         """Whether preparing may have to download."""
+
+
+COMPILING = ("torch._dynamo.backends.common", "torch._inductor.compile_fx")
+"""What the first `torch.compile` in a process imports, whatever the backend; for `Suite.preload`."""
+
+
+def modules_of(suite: Suite, case: Case) -> tuple[str, ...]:
+    """The modules to import before the workers of a case are forked."""
+    of_case: Callable[[Case], tuple[str, ...]] | None = getattr(suite, "preload_of", None)
+    return suite.preload if of_case is None else of_case(case)
 
 
 def find_suite(name: str) -> Suite:

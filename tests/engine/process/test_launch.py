@@ -136,6 +136,41 @@ def test_a_module_that_cannot_be_preloaded_is_told_with_the_servers_last_words(t
         pass
 
 
+TOUCHES_THE_GPU = """
+import pathlib, sys, types
+with open(pathlib.Path(__file__).with_name("imports"), "a") as imports:
+    imports.write("once\\n")
+sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: {touched}))
+"""
+
+
+@pytest.mark.parametrize("touched", [True, False])
+def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(tmp_path: Path, touched) -> None:
+    """A fork of a process that has a CUDA context has no GPU."""
+    (tmp_path / "reaches_out.py").write_text(TOUCHES_THE_GPU.replace("{touched}", str(touched)))
+    environ = fake_environ(PYTHONPATH=str(tmp_path))
+    with Launcher(preload=("reaches_out",), environ=environ, folder=tmp_path / "launch") as launcher:
+        command = Path(f"/proc/{launcher._server.pid}/cmdline").read_text().split("\0")
+        worker = launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None)
+    assert ("reaches_out" in command) is not touched
+    assert (tmp_path / "imports").read_text() == "once\n"
+    assert worker.answers if touched else worker.answers[0].fault  # what stands for torch here is none
+
+
+def test_what_is_imported_before_forking_is_frozen() -> None:
+    code = (
+        "import gc; from ci_bench.engine.process import forkserver; forkserver._import(('json',));"
+        "print(gc.get_freeze_count() > 1000, gc.isenabled())"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["True", "True"]
+
+
+def test_looking_for_a_gpu_while_importing_asks_the_driver_and_makes_no_context() -> None:
+    assert launch_module._launch_environment({})["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert launch_module._launch_environment({"PYTORCH_NVML_BASED_CUDA_CHECK": "0"})["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
+
+
 def test_each_launch_has_its_own_hash_seed(tmp_path: Path) -> None:
     environments = [launch_module._launch_environment({}) for _ in range(20)]
     assert len({one["PYTHONHASHSEED"] for one in environments}) == 20

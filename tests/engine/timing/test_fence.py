@@ -118,7 +118,7 @@ def test_only_the_last_windows_count() -> None:
 
 def test_warming_up_ends_when_steady(monkeypatch) -> None:
     fake = FakeTime(monkeypatch, step_s=0.01, ramp_s=0.001)
-    values, steady = timing.warm_up(fake.take, limit_s=100)
+    values, steady = timing.warm_up(fake.take, limit_s=100, samples=20)
     assert steady
     assert 20 < len(values) < 20 + SAMPLES + 1
     assert values[0] == pytest.approx(0.03)
@@ -126,7 +126,7 @@ def test_warming_up_ends_when_steady(monkeypatch) -> None:
 
 def test_warming_up_ends_with_the_time_and_says_that_it_is_not_steady(monkeypatch) -> None:
     fake = FakeTime(monkeypatch, step_s=1.0, ramp_s=10)
-    values, steady = timing.warm_up(fake.take, limit_s=5)
+    values, steady = timing.warm_up(fake.take, limit_s=5, samples=20)
     assert (len(values), steady) == (timing.MIN_WARMUP_CALLS, False)
 
 

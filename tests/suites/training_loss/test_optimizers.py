@@ -9,7 +9,7 @@ import pytest
 import torch
 from training_loss_builders import start_of_model
 
-from ci_bench.suites.optimizers import BadOptimizer
+from ci_bench.suites.optimizers import MODEL, BadOptimizer
 from ci_bench.suites.training_loss.network import build_optimizer
 from ci_bench.suites.training_loss.training import build_trainee
 
@@ -33,6 +33,12 @@ def test_the_schema_offers_all_that_fit():
     known = {name for name, kind in vars(torch.optim).items() if inspect.isclass(kind) and name != "Optimizer"}
     assert set(OFFERED) == known - UNFIT
     assert len(OFFERED) == 12
+
+
+def test_the_schema_says_where_an_optimizer_is_given_the_model_and_only_there():
+    said = f"first parameter is named `{MODEL}`"
+    suites = [name for name, form in SCHEMA["$defs"].items() if said in str(form.get("properties", {}).get("optimizer"))]
+    assert suites == ["training_loss"], "make_optimizer refuses it of any other suite"
 
 
 @pytest.mark.parametrize("name", OFFERED)

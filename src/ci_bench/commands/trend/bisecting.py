@@ -85,11 +85,12 @@ class Target:
     metric: str
     arm: str
     speedup: float
+    title: str = ""
 
     @property
     def name(self) -> str:
-        """For the reader."""
-        return f"{self.case} {self.metric} ({self.arm})"
+        """For the reader, who knows the metric by its title."""
+        return f"{self.case} {self.title or self.metric} ({self.arm})"
 
     @property
     def middle(self) -> float:
@@ -163,12 +164,14 @@ def _target(comparison: "Comparison | Unbuilt", metric: str | None) -> Target:
     worse = [(case, pair) for case, pair in pairs if pair.verdict is Verdict.REGRESSED and pair.speedup]
     gating = [one for one in worse if not one[1].detail] or worse
     if not gating:
-        said = "; ".join(f"{case} {pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}" for case, pair in pairs[:5])
+        said = "; ".join(
+            f"{case} {pair.title or pair.metric} ({pair.arm}): {pair.verdict}, {pair.reason}" for case, pair in pairs[:5]
+        )
         raise MeasuringFailed(
             f"BAD is not worse than GOOD, so that there is nothing to look for: {said or 'nothing was measured'}"
         )
     case, pair = min(gating, key=lambda one: one[1].speedup or 1.0)
-    return Target(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0)
+    return Target(case=case, metric=pair.metric, arm=pair.arm, speedup=pair.speedup or 1.0, title=pair.title)
 
 
 def _judge(bench: Laboratory, good: str, commit: str, target: Target) -> Tried:

@@ -346,7 +346,7 @@ def look(found: "Found", policy: "Policy", settings: Trend) -> "tuple[History, t
         return settings.least if timed else policy.threshold(suite=points.suite, metric=points.metric)
 
     whole = found.history
-    return whole, lines_of(whole, least=least, recent=settings.recent)
+    return whole, lines_of(whole, least=least, recent=settings.recent, title=policy.title)
 
 
 def read_store(store: "Store") -> "Found":

@@ -26,6 +26,8 @@ from ci_bench.errors import LauncherFailed
 SERVER = "ci_bench.engine.process.forkserver"
 START_TIMEOUT_S = 180.0
 LAST_WORDS_S = 1.0
+UNTOUCHED = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""With it, `torch.cuda.is_available` asks NVML: where the server asked CUDA, the children that it forks would have no GPU."""
 
 
 class Launcher:
@@ -210,7 +212,7 @@ def _launch_environment(environ: Mapping[str, str]) -> dict[str, str]:
     Wrong!", ASPLOS 2009.
     """
     padding = "x" * secrets.randbelow(4096)
-    return {**environ, "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)), "CI_BENCH_PADDING": padding}
+    return {UNTOUCHED: "1", **environ, "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)), "CI_BENCH_PADDING": padding}
 
 
 def make_folder() -> AbstractContextManager[str]:

@@ -146,6 +146,7 @@ class Worker:
         self._code: int | None = None
         self._read, self._given_up = 0, False
         self._looked_s = time.monotonic()
+        self._left_at: float | None = None
         self._words = select.poll()
         self._words.register(answers, select.POLLIN)
         self._words.register(server, select.POLLIN)
@@ -188,13 +189,34 @@ class Worker:
             duration_s=self._spent_s,
         )
 
-    def close(self) -> None:
-        """End the worker if it still runs, and close the pipes."""
+    def ends_within(self, seconds: float) -> bool:
+        """Give no more orders, and wait so long for the worker's own end; whether it has ended, so that `end` won't wait.
+
+        It works between two such calls as well, so that this time counts too.
+
+        Raises:
+            LauncherFailed: the server died, or the worker could not be ended.
+        """
+        self._let_go()
+        begun = time.monotonic()
+        if self._left_at is not None and self._code is None:
+            self._spent_s += begun - self._left_at
+            self._left_s -= begun - self._left_at
+        self._wait(lambda: time.monotonic() >= begun + seconds, look_s=seconds)
+        self._left_at = time.monotonic()
+        return self._code is not None
+
+    def stop(self) -> None:
+        """End the worker now, if it still runs."""
         if self._code is None:
             kill(self._pid)
         if self._code is None and not self._given_up:
             with contextlib.suppress(LauncherFailed):
                 self._code = self._server.expect("ended", time.monotonic() + GRACE_S, value="code")
+
+    def close(self) -> None:
+        """End the worker if it still runs, and close the pipes."""
+        self.stop()
         os.close(self._reader)
         self._let_go()
 
@@ -203,11 +225,11 @@ class Worker:
             os.close(self._writer)
             self._writer = None
 
-    def _wait(self, enough: Callable[[], bool]) -> None:
+    def _wait(self, enough: Callable[[], bool], *, look_s: float = LOOK_S) -> None:
         """Read until there is enough or the worker has ended. Time counts against its limit."""
         started = time.monotonic()
         try:
-            if self._code is None and self._await_word(enough, started + self._left_s):
+            if self._code is None and self._await_word(enough, started + self._left_s, look_s):
                 self._code = self._server.expect("ended", time.monotonic() + GRACE_S, value="code")
                 self._answers.drain(self._reader)
         except LauncherFailed:
@@ -218,7 +240,7 @@ class Worker:
             self._spent_s += spent_s
             self._left_s -= spent_s
 
-    def _await_word(self, enough: Callable[[], bool], deadline: float) -> bool:
+    def _await_word(self, enough: Callable[[], bool], deadline: float, look_s: float) -> bool:
         """Wait for an answer or for the server's word, and kill the child's session at the deadline.
 
         Returns whether the server spoke. The pipe's end is no sign of the child's: it may close the pipe early, and something it
@@ -228,7 +250,7 @@ class Worker:
         while not enough() or killed:
             if self._server.has_spoken():
                 return True
-            ready = {number for number, _ in self._words.poll(1e3 * min(LOOK_S, max(0.0, deadline - time.monotonic())))}
+            ready = {number for number, _ in self._words.poll(1e3 * min(look_s, max(0.0, deadline - time.monotonic())))}
             if self._reader in ready and not self._answers.drain(self._reader):
                 self._words.unregister(self._reader)
             if self._server.fileno() in ready:

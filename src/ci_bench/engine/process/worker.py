@@ -18,8 +18,9 @@ from ci_bench.engine.outputs.keeping import Keeper
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Fault, Task, decode_task, encode
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
+from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import ResidentArms, serve_turns
-from ci_bench.records.results import Progress, Status
+from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.base import (
     Context,
     Evidence,
@@ -76,33 +77,42 @@ def _answer(task: Task, channel: Channel) -> Answer:
     def tell(arm: str, done: int, total: int) -> None:
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
 
+    stopwatch = Stopwatch()
     keeper = Keeper(folder=Path(task.scratch), keeping=task.keep)
     context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch, keep=keeper.keep)
-    evidence = _gather(task, import_module(task.worker).open_workload(task.case, context), task.stage, context, channel)
+    with stopwatch.phase(Phase.BUILD):
+        workload = import_module(task.worker).open_workload(task.case, context)
+    evidence = _gather(task, workload, task.stage, context=context, channel=channel, stopwatch=stopwatch)
     if not isinstance(evidence, Evidence):
         message = f"{task.worker} returned {type(evidence).__name__} from {task.stage.kind}, not Evidence"
         raise TypeError(message)
-    return Answer(evidence=replace(evidence, outputs=keeper.record))
+    return Answer(evidence=replace(evidence, outputs=keeper.record, spent=stopwatch.read(task.stage.kind)))
 
 
-def _gather(task: Task, workload: Workload, stage: Stage, context: Context, channel: Channel) -> Evidence:
+def _gather(
+    task: Task, workload: Workload, stage: Stage, *, context: Context, channel: Channel, stopwatch: Stopwatch
+) -> Evidence:
     match stage.kind:
         case StageKind.PREPARE:
-            workload.prepare()
+            with stopwatch.phase(Phase.PREPARE):
+                workload.prepare()
             return Evidence()
         case StageKind.VERIFY:
-            return workload.verify(stage.arms)
+            with stopwatch.phase(Phase.CHECKS):
+                return workload.verify(stage.arms)
         case StageKind.SEEDS:
             trained = cast("TrainingOverSeeds", workload)
-            return trained.train_over_seeds(stage.arms)
+            with stopwatch.phase(Phase.CHECKS):
+                return trained.train_over_seeds(stage.arms)
         case StageKind.TIME:
-            resident = ResidentArms(options=task.options, context=context)
+            resident = ResidentArms(options=task.options, context=context, stopwatch=stopwatch)
             return serve_turns(resident, workload, stage.arms, launch=task.launch, channel=channel)
         case StageKind.RUN:
             measuring = cast("SelfMeasuring", workload)
-            return measuring.measure(stage.arms)
+            with stopwatch.phase(Phase.SAMPLES):
+                return measuring.measure(stage.arms)
         case StageKind.ALONE:
-            return measure_alone(workload, stage, launch=task.launch, context=context)
+            return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch)
 
 
 def _kind(error: BaseException) -> Status:

@@ -123,6 +123,8 @@ def in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
 WINDOWS = 5
 WINDOW_SAMPLES = 3
 MIN_WARMUP_CALLS = 3
+LEAST_WARMUP_S, MOST_WARMUP = 1.0, 2
+"""Warm-up takes at most so many times the samples that it is for, once it has lasted that long."""
 NEGLIGIBLE_TREND = 0.01
 MAX_CALLS = 1 << 20
 
@@ -154,15 +156,20 @@ def find_calls(take: Callable[[int], float], *, sample_s: float) -> int:
     return calls
 
 
-def warm_up(take: Callable[[], float], *, limit_s: float, now: Reader = reader()) -> tuple[tuple[float, ...], bool]:
-    """Take samples until steady, or for `limit_s` seconds. Returns them (s per call) and whether it became steady."""
-    deadline = now() + limit_s
+def warm_up(take: Callable[[], float], *, limit_s: float, samples: int, now: Reader = reader()) -> tuple[tuple[float, ...], bool]:
+    """Take samples until steady, or for `limit_s` seconds. Returns them (s per call) and whether it became steady.
+
+    `samples` is how many it prepares for: where the machine is noisy, more warm-up than twice that is wasted on it.
+    """
+    begun, most = now(), MOST_WARMUP * max(samples, WINDOWS * WINDOW_SAMPLES)
     values: list[float] = []
     while True:
         values.append(take())
         if is_steady(values):
             return tuple(values), True
-        if now() >= deadline and len(values) >= MIN_WARMUP_CALLS:
+        lasted_s = now() - begun
+        enough = lasted_s >= limit_s or (lasted_s >= LEAST_WARMUP_S and len(values) >= most)
+        if enough and len(values) >= MIN_WARMUP_CALLS:
             return tuple(values), False
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
 from ci_bench.engine.timing.fence import synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.memory import memory_of, watch
+from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import compile_latency
 from ci_bench.records.metrics import (
     COMPILE_COLD,
@@ -22,7 +23,7 @@ from ci_bench.records.metrics import (
     UNIQUE_GRAPH_BREAKS,
     MetricKind,
 )
-from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 
 STEADY_CALLS = 5
@@ -30,17 +31,17 @@ WATCHED_CALLS = 12
 """Whose memory is watched: the first half shows what still fills up, the second what never ends."""
 
 
-def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context) -> Evidence:
+def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
     """Measure the stage's one arm. A cold stage tells compile latency; a shared-cache stage tells memory."""
     (arm,) = stage.arms
     if stage.cache is Cache.COLD:
-        return _compile_from_cold(workload, arm, launch=launch, context=context)
-    return _take_peaks(workload, arm, launch=launch, context=context)
+        return _compile_from_cold(workload, arm, launch=launch, context=context, stopwatch=stopwatch)
+    return _take_peaks(workload, arm, launch=launch, context=context, stopwatch=stopwatch)
 
 
-def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
+def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
     counter = CompileCounter() if torch_is_loaded() else None
-    program, first_call_s, steady_s = _settle(workload, arm, context)
+    program, first_call_s, steady_s = _settle(workload, arm, context, stopwatch)
     cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch)
     if counter is None or program.compiler is not Compiler.DYNAMO:
         return Evidence(metrics=cold, checks=program.finish())
@@ -51,23 +52,27 @@ def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Co
     )
 
 
-def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context) -> Evidence:
+def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
     synchronize = synchronizer(context.device)
     memory = memory_of(context.device)
-    step = _step(workload.open(arm))
-    _warm_up(step, synchronize)
-    found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
+    with stopwatch.phase(Phase.BUILD, arm):
+        step = _step(workload.open(arm))
+    _warm_up(step, arm, synchronize, stopwatch)
+    with stopwatch.phase(Phase.SAMPLES, arm):
+        found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
     context.progress(arm, 1, 1)
     return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()))
 
 
-def _settle(workload: Workload, arm: str, context: Context) -> tuple[Program, float, float]:
+def _settle(workload: Workload, arm: str, context: Context, stopwatch: Stopwatch) -> tuple[Program, float, float]:
     """The program after steady calls, its first call and its fastest steady call (s)."""
     synchronize = synchronizer(context.device)
-    program = workload.open(arm)
+    with stopwatch.phase(Phase.BUILD, arm):
+        program = workload.open(arm)
     step = _step(program)
-    first_call_s = _warm_up(step, synchronize)
-    steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
+    first_call_s = _warm_up(step, arm, synchronize, stopwatch)
+    with stopwatch.phase(Phase.SAMPLES, arm):
+        steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
     context.progress(arm, 1, 1)
     return program, first_call_s, min(steady)
 
@@ -76,12 +81,14 @@ def _step(program: Program) -> Callable[[], None]:
     return lambda: program.step(no_mark)
 
 
-def _warm_up(step: Callable[[], None], synchronize: Callable[[], None]) -> float:
+def _warm_up(step: Callable[[], None], arm: str, synchronize: Callable[[], None], stopwatch: Stopwatch) -> float:
     """Two calls; the seconds of the first."""
-    first_call_s = time_calls(step, calls=1, synchronize=synchronize)
-    gc.collect()
-    step()
-    synchronize()
+    with stopwatch.phase(Phase.COMPILE, arm):
+        first_call_s = time_calls(step, calls=1, synchronize=synchronize)
+    with stopwatch.phase(Phase.WARM_UP, arm):
+        gc.collect()
+        step()
+        synchronize()
     return first_call_s
 
 

@@ -21,15 +21,18 @@ from ci_bench.engine.timing.fence import (
     time_calls,
     warm_up,
 )
+from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
-from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
 from ci_bench.suites.randomness import seed_step
 
 if TYPE_CHECKING:
     from ci_bench.engine.timing.referee import Referee
 
+SAMPLES_A_BLOCK = 2
+"""Of each arm: there and back (`turns.plan_block`)."""
 TIMING_SEED = 40_487
 """The same for all arms and sides: what a sample draws hangs on its place in its block alone."""
 
@@ -57,6 +60,7 @@ class ResidentArms:
     arms: list[ResidentArm] = field(default_factory=list)
     calls: int = 1
     referee: "Referee | None" = None
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def __post_init__(self) -> None:
         """The clock is that of the device."""
@@ -68,26 +72,33 @@ class ResidentArms:
         for name in arms:
             first_calls_s, copies = [], []
             for _ in range(self.options.rotate):
-                copies.append(program := workload.open(name))
+                with self.stopwatch.phase(Phase.BUILD, name):
+                    copies.append(program := workload.open(name))
                 if self.options.referee and _can_be_refereed(program):
-                    cast("Refereed", program).remember()
+                    with self.stopwatch.phase(Phase.CHECKS, name):
+                        cast("Refereed", program).remember()
                 first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
+                self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
         self.referee = self._call_referee()
         for arm in self.arms:
-            self.clock.prepare(arm.program)
+            with self.stopwatch.phase(Phase.COMPILE, arm.name):
+                self.clock.prepare(arm.program)
         reference, sample_s = self.arms[0].program, max(self.options.sample_s, self.clock.least_sample_s())
-        return find_calls(lambda calls: self.clock.take(reference, calls=calls).wall_s, sample_s=sample_s)
+        with self.stopwatch.phase(Phase.WARM_UP, self.arms[0].name):
+            return find_calls(lambda calls: self.clock.take(reference, calls=calls).wall_s, sample_s=sample_s)
 
     def warm(self, calls: int) -> None:
         """Warm every arm up until steady; `calls` make a sample from now on."""
         self.calls = calls
         for arm in self.arms:
-            arm.warmup, arm.steady = warm_up(
-                lambda program=arm.program: self.clock.take(program, calls=calls).wall_s,  # type: ignore[misc]
-                limit_s=self.options.warmup_s,
-            )
+            with self.stopwatch.phase(Phase.WARM_UP, arm.name):
+                arm.warmup, arm.steady = warm_up(
+                    lambda program=arm.program: self.clock.take(program, calls=calls).wall_s,  # type: ignore[misc]
+                    limit_s=self.options.warmup_s,
+                    samples=SAMPLES_A_BLOCK * self.options.blocks,
+                )
 
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
@@ -111,12 +122,14 @@ class ResidentArms:
         """
         taking = self.arms[place]
         if referee is not None and self.referee is not None:
-            self.referee.look(taking.name, taking.program, seed=referee, calls=self.calls)
+            with self.stopwatch.phase(Phase.CHECKS, taking.name):
+                self.referee.look(taking.name, taking.program, seed=referee, calls=self.calls)
         if touch and self.calls >= TOUCH_FROM_CALLS:
             self.clock.call(taking.program)
         for _ in range(samples):
             seed_step(TIMING_SEED, block, taking.blocks.count(block))
-            taking.taken.append(self.clock.take(taking.program, calls=self.calls))
+            with self.stopwatch.phase(Phase.SAMPLES, taking.name):
+                taking.taken.append(self.clock.take(taking.program, calls=self.calls))
             taking.blocks.append(block)
 
     def discard(self, block: int) -> None:
@@ -128,6 +141,10 @@ class ResidentArms:
 
     def evidence(self, launch: int) -> Evidence:
         """All metrics of this launch, and what the programs say once the clock has stopped."""
+        with self.stopwatch.phase(Phase.CHECKS):
+            return self._evidence(launch)
+
+    def _evidence(self, launch: int) -> Evidence:
         metrics = [metric for arm in self.arms for metric in self._metrics(arm, launch)]
         metrics += [metric for arm in self.arms for metric in _warm_compile(arm, launch=launch)]
         checks: list[Check] = []

@@ -7,13 +7,14 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.arms import listed_arms
-from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
 from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 FORWARD, BACKWARD = (part.name for part in STEP_PARTS[1:3])
+_NETWORKS = (Task.RESNET18, Task.RESNET50)
 WHOLE = (STEP_TIME.name, DEVICE_TIME.name)
 """The step as a whole: forward, backward and the zeroing of gradients. Shown, and judged by its parts."""
 
@@ -23,7 +24,7 @@ class FastRnns:
 
     name = "fastrnns"
     worker = "ci_bench.suites.fastrnns.run"
-    preload = ("torch", "torch._dynamo", "transformers.models.resnet.modeling_resnet")
+    preload: tuple[str, ...] = ("torch", "torch._dynamo")
     exports: ClassVar[Mapping[str, str]] = {
         "fastrnns-oss": "ci_bench.formats.fastrnns:export_oss",
         "fastrnns-pep": "ci_bench.formats.fastrnns:export_pep",
@@ -42,6 +43,13 @@ class FastRnns:
         if complaints:
             raise BadConfig("\n".join(complaints))
         return tuple(_plan_case(job, entry.name) for job in _jobs(entry))
+
+    def preload_of(self, case: Case) -> tuple[str, ...]:
+        """What compiles only where it does, and the library of networks only for those."""
+        variant = parse_job(case.params).variant
+        compiling = COMPILING if variant.form is Form.COMPILE else ()
+        networks = ("transformers.models.resnet.modeling_resnet",) if variant.task in _NETWORKS else ()
+        return (*self.preload, *compiling, *networks)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Translate from cold where there is something to translate, verify, then memory and time."""

@@ -18,7 +18,7 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
 from ci_bench.suites.arms import arm_name, listed_arms
-from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.torchbench import catalogue
 from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
@@ -156,7 +156,7 @@ class TorchBench:
 
     name = "torchbench"
     worker = "ci_bench.suites.torchbench.run"
-    preload = ("torch", "torch._dynamo")
+    preload = ("torch", *COMPILING)
     exports: ClassVar[Mapping[str, str]] = {
         "dynamo-csv": "ci_bench.formats.dynamo_csv:write",
         "userbenchmark": "ci_bench.formats.userbenchmark:write",

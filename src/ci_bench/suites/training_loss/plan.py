@@ -7,7 +7,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.arms import listed_arms
-from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Options, Precision, parse
 
 MEMORY_LAUNCHES = (0, 1)
@@ -19,7 +19,7 @@ class TrainingLoss:
 
     name = "training_loss"
     worker = "ci_bench.suites.training_loss.run"
-    preload = ("torch", "torch._dynamo", "transformers", "transformers.models.bert.modeling_bert", "datasets")
+    preload: tuple[str, ...] = ("torch", *COMPILING)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """One case per precision. Raises `BadConfig` where two arms would be the same."""
@@ -27,6 +27,14 @@ class TrainingLoss:
         precisions = options.get("precision", Precision.FP32)
         listed = [precisions] if isinstance(precisions, str) else list(precisions)
         return tuple(_plan_case({**options, "precision": str(precision)}) for precision in listed)
+
+    def preload_of(self, case: Case) -> tuple[str, ...]:
+        """A model of one's own needs nothing of transformers."""
+        model = parse(case.params).model
+        if model.factory is not None:
+            return self.preload
+        architecture = "bert.modeling_bert" if model.path == EMBEDDED else "auto.modeling_auto"
+        return (*self.preload, f"transformers.models.{architecture}")
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time."""

@@ -13,7 +13,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.arms import check_arms
-from ci_bench.suites.base import Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
@@ -57,7 +57,7 @@ class Transformers:
     }
     preload = (
         "torch",
-        "torch._dynamo",
+        *COMPILING,
         "transformers",
         "transformers.modeling_utils",
         "transformers.cache_utils",
@@ -85,7 +85,7 @@ class Transformers:
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
         cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         peaks = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
-        looks = tuple(Stage(kind=StageKind.VERIFY, arms=(arm,)) for arm in case.arms if candidates)
+        looks = tuple(Stage(kind=StageKind.VERIFY, arms=(arm,), exclusive=True) for arm in case.arms if candidates)
         return (
             Stage(kind=StageKind.PREPARE, arms=()),
             *cold,

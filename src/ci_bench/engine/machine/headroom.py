@@ -1,0 +1,57 @@
+"""What this machine has to spare beside one side's work: cores and memory, of the machine or of the container around.
+
+Stages whose time nobody looks at may run on base and head at once where both fit; `stages` asks here whether they do.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ci_bench.records.config import RunOptions
+
+CGROUP = Path("/sys/fs/cgroup")
+MEMORY = Path("/proc/meminfo")
+LEFT = 0.5
+"""The share of the memory that was free at first which has to stay free while two sides work: each alone may need that much."""
+
+
+def cores(cgroup: Path = CGROUP) -> int:
+    """How many cores this process may use at once: its affinity, and the quota of its container (cgroup v2)."""
+    allowed = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    return allowed
+
+
+def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
+    """Memory that can still be had without swapping, by the machine and by the container's limit; `None` where nobody says."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration):
+        line = next(line for line in memory.read_text().splitlines() if line.startswith("MemAvailable:"))
+        found.append(int(line.split()[1]) * 1024)
+    with suppress(OSError, ValueError, StopIteration):
+        limit, used = int((cgroup / "memory.max").read_text()), int((cgroup / "memory.current").read_text())
+        stat = (cgroup / "memory.stat").read_text().splitlines()
+        reclaimable = next(int(line.split()[1]) for line in stat if line.startswith("inactive_file "))
+        found.append(max(0, limit - used + reclaimable))
+    return min(found, default=None)
+
+
+def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
+    """Whether two sides may work at once: on a GPU where each has a core for itself, on the CPU where each has its threads."""
+    each = 1 if device.startswith("cuda") else options.threads
+    return each is not None and cores() >= 2 * each
+
+
+@dataclass(slots=True)
+class Headroom:
+    """Memory while two sides work at once, from what was `free` before they did (bytes; `None` is unknown)."""
+
+    free: int | None = field(default_factory=available_bytes)
+
+    def is_short(self) -> bool:
+        """Whether so little is left that one of them had better wait; never where nobody says how much there is."""
+        left = available_bytes()
+        return self.free is not None and left is not None and left < LEFT * self.free

@@ -1,0 +1,61 @@
+"""What a machine has to spare beside one side's work."""
+
+from pathlib import Path
+
+import pytest
+
+from ci_bench.engine.machine import headroom
+from ci_bench.engine.machine.headroom import Headroom, available_bytes, cores, has_cores_for_two
+from ci_bench.records.config import RunOptions
+
+GIB = 1 << 30
+
+
+def cgroup(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(headroom.os, "sched_getaffinity", lambda _: {0, 1})
+
+
+@pytest.mark.parametrize(
+    ("quota", "found"), [("max 100000", 2), ("100000 100000", 1), ("150000 100000", 1), ("800000 100000", 2), ("50000 100000", 1)]
+)
+def test_cores_are_those_of_the_container(two_cores, tmp_path, quota, found) -> None:
+    assert cores(cgroup(tmp_path, cpu_max=quota)) == found
+    assert cores(tmp_path / "no container") == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "room"),
+    [("cpu", 1, True), ("cpu", 2, False), ("cpu", None, False), ("cuda:0", None, True), ("cuda:0", 8, True)],
+)
+def test_two_sides_need_their_threads_each_or_a_core_each_beside_a_gpu(two_cores, device, threads, room) -> None:
+    assert has_cores_for_two(RunOptions(threads=threads), device=device) is room
+
+
+def test_one_core_is_for_one_side(monkeypatch) -> None:
+    monkeypatch.setattr(headroom.os, "sched_getaffinity", lambda _: {3})
+    assert not has_cores_for_two(RunOptions(threads=1), device="cpu")
+    assert not has_cores_for_two(RunOptions(), device="cuda:0")
+
+
+def test_memory_is_what_machine_and_container_both_still_give(tmp_path) -> None:
+    memory = tmp_path / "meminfo"
+    memory.write_text(f"MemTotal: 99 kB\nMemAvailable: {8 * GIB // 1024} kB\n")
+    limited = cgroup(tmp_path, memory_max=str(4 * GIB), memory_current=str(3 * GIB), memory_stat=f"anon 1\ninactive_file {GIB}\n")
+    assert available_bytes(memory, limited) == 2 * GIB
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_bytes(memory, limited) == 8 * GIB
+    assert available_bytes(tmp_path / "nobody", tmp_path / "nobody") is None
+
+
+@pytest.mark.parametrize(("left", "short"), [(9, False), (5, False), (4, True), (None, False)])
+def test_memory_is_short_where_half_of_what_was_free_is_gone(monkeypatch, left, short) -> None:
+    monkeypatch.setattr(headroom, "available_bytes", lambda: None if left is None else left * GIB)
+    assert Headroom(free=10 * GIB).is_short() is short
+    assert not Headroom(free=None).is_short()

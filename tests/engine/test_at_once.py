@@ -1,0 +1,82 @@
+"""Stages that nobody times run on base and head at once, where the machine has room for both."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_suite import QUICK, FakeRun, fake_environ
+
+from ci_bench.engine.machine import headroom
+from ci_bench.records.results import Phase, SideName, Status
+
+ROOMY = replace(QUICK, threads=1)
+VERIFIED = {"name": "one", "stages": ["verify", "time"], "at": "verify"}
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch):
+    monkeypatch.setattr(headroom, "cores", lambda: 2)
+
+
+def measure(folder: Path, options, **case):
+    notes = folder / "notes"
+    notes.touch()
+    run = FakeRun(folder, options, environ=fake_environ(FAKE_NOTES=str(notes)))
+    return {name: rows["one"] for name, rows in run.measure_both({**VERIFIED, **case}).items()}, run
+
+
+def met(rows):
+    return [next(check.detail for check in row.checks if check.name == "met") for row in rows.values()]
+
+
+def test_verification_of_both_sides_goes_on_at_the_same_time(tmp_path: Path) -> None:
+    rows, run = measure(tmp_path, ROOMY, fault="meet")
+    assert met(rows) == ["another", "another"]
+    (ended,) = [event for event in run.events if event.stage == "verify" and event.ended]
+    assert (ended.sides, ended.done, ended.ended) == ((SideName.BASE, SideName.HEAD), 2, "ok")
+    assert run.events[-1].done == run.events[-1].total
+
+
+@pytest.mark.parametrize(
+    "options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2), QUICK], ids=["off", "threads", "all"]
+)
+def test_one_side_after_the_other_where_that_is_asked_for_or_cores_are_few(tmp_path: Path, options) -> None:
+    rows, _ = measure(tmp_path, options, fault="meet")
+    assert met(rows) == ["nobody", "nobody"]
+
+
+def test_what_fits_into_memory_only_alone_is_done_once_more_alone(tmp_path: Path) -> None:
+    rows, _ = measure(tmp_path, ROOMY, fault="crowded_check")
+    assert [(row.status, row.failure) for row in rows.values()] == [(Status.OK, None)] * 2
+
+
+def test_where_memory_runs_short_one_side_waits(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(headroom.Headroom, "is_short", lambda _: True)
+    rows, _ = measure(tmp_path, ROOMY, fault="meet")
+    assert [row.status for row in rows.values()] == [Status.OK] * 2
+    assert met(rows)[1] == "nobody"
+
+
+@pytest.mark.parametrize(("fault", "status"), [("sigkill", Status.CRASHED), ("memory_error", Status.OUT_OF_MEMORY)])
+def test_what_fails_alone_too_fails(tmp_path: Path, fault, status) -> None:
+    rows, _ = measure(tmp_path, ROOMY, fault=fault)
+    assert [row.status for row in rows.values()] == [status] * 2
+
+
+def test_a_document_says_where_the_time_went(tmp_path: Path) -> None:
+    rows, run = measure(tmp_path, ROOMY, stages=["verify", "memory", "time"], at="finish")
+    for row in rows.values():
+        seconds = {(one.stage, one.phase): one.seconds for one in row.spent}
+        assert seconds["time", Phase.SAMPLES] > 0
+        assert {stage for stage, _ in seconds} == {"verify", "alone", "time"}
+        assert ("alone", Phase.COMPILE) in seconds
+        assert sum(one.seconds for one in row.spent) == pytest.approx(row.duration_s, abs=0.001)
+    ended = run.recorded[-1]
+    assert {(one.stage, one.phase) for one in ended.spent} >= {("launch", Phase.START), ("launch", Phase.WRITE)}
+    assert ended.measured_s > 0
+
+
+def test_the_time_limit_counts_what_both_wait_for(tmp_path: Path) -> None:
+    rows, _ = measure(tmp_path, replace(ROOMY, stage_timeout_s=1.0), fault="hang")
+    for row in rows.values():
+        assert (row.status, row.duration_s) == (Status.TIMEOUT, pytest.approx(1.0, abs=0.4))
