@@ -2,11 +2,12 @@
 
 ``python -m benchmarks.verdict_quality --runs 2000 --json verdict_quality.json``
 
-Prints a row for each rule and noise model. Runs have 50 cases. *False alarms* are runs without any change in which a case is
-called regressed, with the exact 95 % interval (Clopper & Pearson). For *found*, a tenth of the cases is slowed down. *Wrong
-unchanged* is the share of cases slowed by 2 %, the margin, that are called unchanged. *Coverage* is the share of 95 %
-intervals, as printed at the decision, that hold the true change: without change, and for cases slowed by 2 %. Costs come from
-a model: 8 s to start a process, shared by 50 cases, 1 s to set up a case in it, 50 ms a sample; two processes a launch.
+Prints a row for each rule and noise model. Runs have `--cases`, 50 if not said. *False alarms* are runs without any change
+in which a case is called regressed, with the exact 95 % interval (Clopper & Pearson). For *found*, a tenth of the cases (one at
+least) is slowed down. *Wrong unchanged* is the share of cases slowed by 2 %, the margin, that are called unchanged. *Coverage*
+is the share of 95 % intervals, as printed at the decision, that hold the true change: without change, and for cases slowed by
+2 %. Costs come from a model: 8 s to start a process, shared by all cases, 1 s to set up a case in it, 50 ms a sample; two
+processes a launch.
 
 The rule's parameters were chosen on the model `mix`, mostly with seed 1; seeds up to 12 were seen while choosing. What was
 seen of the other models is said in `noise_models`; what guards against rare modes was chosen on `RARE` and `mix` with seed 13.
@@ -32,7 +33,7 @@ from benchmarks.tables import publish, render
 
 CASES = 50
 PLANTED = 5
-"""Cases of a run that are slowed down."""
+"""Cases of a run of `CASES` that are slowed down; one at least of fewer."""
 
 PLANTS = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Slowdowns in per cent, each planted into the same samples."""
@@ -76,6 +77,7 @@ class Chunk:
     seed: int
     start: int
     runs: int
+    cases: int = CASES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,10 +106,14 @@ class Figures:
     gpu_seconds_strict: float | None
 
 
-def score(pairs: Sequence[Pair], *, runs: int, seed: int, jobs: int = 1) -> list[Figures]:
+def score(pairs: Sequence[Pair], *, runs: int, seed: int, jobs: int = 1, cases: int = CASES) -> list[Figures]:
     """The figures of all pairs, in order."""
-    starts = range(0, runs, CHUNK)
-    chunks = [Chunk(pair=pair, seed=seed, start=start, runs=min(CHUNK, runs - start)) for pair, start in product(pairs, starts)]
+    size = CHUNK * CASES // cases
+    starts = range(0, runs, size)
+    chunks = [
+        Chunk(pair=pair, seed=seed, start=start, runs=min(size, runs - start), cases=cases)
+        for pair, start in product(pairs, starts)
+    ]
     if jobs > 1:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             tallies = list(pool.map(simulate, chunks))
@@ -121,8 +127,8 @@ def simulate(chunk: Chunk) -> Tally:
     """Draws the chunk's suites, judges them without a change and with each plant, and counts the answers."""
     contender, setting = CONTENDERS[chunk.pair[0]], MODELS[chunk.pair[1]]
     rng = np.random.Generator(np.random.PCG64([chunk.seed, list(MODELS).index(setting.name), chunk.start]))
-    suite = draw_suite(rng, setting, chunk.runs, CASES)
-    planted = rng.random(suite.kind.shape).argsort(axis=-1) < PLANTED
+    suite = draw_suite(rng, setting, chunk.runs, chunk.cases)
+    planted = rng.random(suite.kind.shape).argsort(axis=-1) < max(1, chunk.cases * PLANTED // CASES)
     judge = contender.enter(rng, suite)
     tallies = [_count_clean(judge(np.zeros(suite.kind.shape)), contender.samples)]
     for plant in PLANTS:
@@ -171,7 +177,7 @@ def _plain(counts: Mapping[str, SupportsFloat]) -> dict[str, float]:
 
 def _seconds(launches: NDArray[np.intp], samples: int) -> float:
     """GPU-seconds with the start of processes shared by all cases, however many still run."""
-    each = PROCESSES * (START_S / CASES + SETUP_S + samples * SLOT_S)
+    each = PROCESSES * (START_S / launches.shape[-1] + SETUP_S + samples * SLOT_S)
     return float(launches.sum() * each)
 
 
@@ -258,12 +264,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--rule", action="append", choices=CONTENDERS, default=[], help="only this rule (repeatable)")
     parser.add_argument("--model", action="append", choices=MODELS, default=[], help="only this noise model (repeatable)")
+    parser.add_argument("--cases", type=int, default=CASES, help="cases of a run")
     options = parser.parse_args(arguments)
-    results = score(chosen_pairs(options.rule, options.model), runs=options.runs, seed=options.seed, jobs=options.jobs)
-    title = f"Verdict quality: {options.runs} runs of {CASES} cases, seed {options.seed}; shares in %"
+    pairs = chosen_pairs(options.rule, options.model)
+    results = score(pairs, runs=options.runs, seed=options.seed, jobs=options.jobs, cases=options.cases)
+    title = f"Verdict quality: {options.runs} runs of {options.cases} cases, seed {options.seed}; shares in %"
     document = {
         "benchmark": "verdict_quality",
         "runs": options.runs,
+        "cases": options.cases,
         "seed": options.seed,
         "results": [asdict(one) for one in results],
     }

@@ -7,6 +7,7 @@ import pytest
 from fake_suite import QUICK, FakeRun, fake_environ
 
 from ci_bench.engine.machine import headroom
+from ci_bench.records.metrics import COMPILE_WARM, STEP_TIME
 from ci_bench.records.results import Phase, SideName, Status
 
 ROOMY = replace(QUICK, threads=1)
@@ -18,10 +19,10 @@ def _two_cores(monkeypatch):
     monkeypatch.setattr(headroom, "cores", lambda: 2)
 
 
-def measure(folder: Path, options, **case):
+def measure(folder: Path, options, *, meet_s="3", **case):
     notes = folder / "notes"
     notes.touch()
-    run = FakeRun(folder, options, environ=fake_environ(FAKE_NOTES=str(notes)))
+    run = FakeRun(folder, options, environ=fake_environ(FAKE_NOTES=str(notes), FAKE_MEET_S=meet_s))
     return {name: rows["one"] for name, rows in run.measure_both({**VERIFIED, **case}).items()}, run
 
 
@@ -41,8 +42,53 @@ def test_verification_of_both_sides_goes_on_at_the_same_time(tmp_path: Path) -> 
     "options", [replace(ROOMY, overlap=False), replace(ROOMY, threads=2), QUICK], ids=["off", "threads", "all"]
 )
 def test_one_side_after_the_other_where_that_is_asked_for_or_cores_are_few(tmp_path: Path, options) -> None:
-    rows, _ = measure(tmp_path, options, fault="meet")
+    rows, _ = measure(tmp_path, options, meet_s="0.5", fault="meet")
     assert met(rows) == ["nobody", "nobody"]
+
+
+COMPILED = frozenset({(COMPILE_WARM.name, "fast")})
+STEPS = frozenset({(STEP_TIME.name, "fast")})
+
+
+def ready(folder: Path, asked, options=ROOMY, *, meet_s="2"):
+    """What the two launches of a case brought whose judge asks for `asked` after the first, and whom each opening arm met."""
+    (folder / "notes").touch()
+    run = FakeRun(
+        folder,
+        replace(options, max_launches=2),
+        environ=fake_environ(FAKE_NOTES=str(folder / "notes"), FAKE_MEET_S=meet_s),
+        still_open=lambda done, _: {"fake/one": asked} if done == 1 else {},
+    )
+    sides = run.measure_both({"name": "one", "arms": ["plain", "fast"], "fault": "meet", "at": "open"})
+    rows = [rows["one"] for rows in sides.values()]
+    assert [row.status for row in rows] == [Status.OK, Status.OK]
+    whom = (folder / "met").read_text().split()
+    return rows, whom[:4], whom[4:]
+
+
+def test_after_the_first_launch_both_sides_get_ready_at_the_same_time(tmp_path: Path) -> None:
+    rows, first, second = ready(tmp_path, STEPS, meet_s="0.7")
+    assert (first, second) == (["nobody"] * 4, ["another"] * 4)
+    for row in rows:
+        launches = {(metric.name, metric.arm): [one.launch for one in metric.launches] for metric in row.metrics}
+        assert launches[STEP_TIME.name, "fast"] == [0, 1]
+        assert launches[COMPILE_WARM.name, "fast"] == [0]
+        seconds = {(one.stage, one.phase): one.seconds for one in row.spent}
+        assert seconds["time", Phase.BUILD] > 1.0
+        assert sum(one.seconds for one in row.spent) == pytest.approx(row.duration_s, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [(STEPS | COMPILED, ROOMY), (STEPS, replace(ROOMY, overlap=False)), (STEPS, replace(ROOMY, threads=2))],
+    ids=["first calls are asked for", "off", "threads"],
+)
+def test_one_side_gets_ready_after_the_other_where_first_calls_count_or_cores_are_few(tmp_path: Path, asked, options) -> None:
+    rows, _, second = ready(tmp_path, asked, options, meet_s="0.3")
+    assert second == ["nobody"] * 4
+    for row in rows:
+        launches = {(metric.name, metric.arm): [one.launch for one in metric.launches] for metric in row.metrics}
+        assert launches[COMPILE_WARM.name, "fast"] == [0, 1]
 
 
 def test_what_fits_into_memory_only_alone_is_done_once_more_alone(tmp_path: Path) -> None:

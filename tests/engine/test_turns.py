@@ -20,8 +20,8 @@ OPTIONS = RunOptions(blocks=6, redo=2)
 class FakeWorker:
     """Does what it is told and writes it down in a log that all sides share; leaves after `patience` orders."""
 
-    def __init__(self, name, log, *, calls=1, patience=10_000):
-        self.name, self.log, self.calls, self.patience = name, log, calls, patience
+    def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0):
+        self.name, self.log, self.calls, self.patience, self.block_s = name, log, calls, patience, block_s
 
     @contextmanager
     def open(self):
@@ -29,14 +29,26 @@ class FakeWorker:
         yield self
         self.log.append((self.name, "close"))
 
+    def tell(self, order):
+        self.log.append((self.name, order))
+        self.told = order
+
+    told = None
+
     def ask(self, order):
         self.patience -= 1
+        if order is None and self.told is not None:
+            self.log.append((self.name, "obeyed"))
+            order, self.told = self.told, None
+            return Answer(done=Done(block_s=self.block_s))
         if order is not None:
             self.log.append((self.name, order))
         if self.patience < 0:
             return None
         if order is not None and order.kind is OrderKind.FINISH:
             return Answer(fault=Fault(kind="failed", message="stands for evidence"))
+        if order is not None and order.kind is OrderKind.WARM:
+            return Answer(done=Done(block_s=self.block_s))
         return Answer(done=Done(calls=self.calls if order is None else 1))
 
     def end(self):
@@ -288,3 +300,74 @@ def test_every_turn_is_timed_from_its_order_to_its_answer_and_those_thrown_away_
         assert [(turn.seat, turn.block, turn.samples) for turn in seen] == [(one.seat, one.block, one.samples) for one in kept]
         assert [turn.refereed for turn in seen] == [one.referee is not None for one in kept]
         assert sum(turn.samples for turn in seen) == 2 * 2 * OPTIONS.blocks
+
+
+class TestBlocksOfALaunch:
+    """Getting ready takes six seconds here, and a block as long as the workers say."""
+
+    def blocks(self, *block_s, most_blocks=40, patience=10_000):
+        log, seconds, told = [], iter(range(0, 10**6, 6)), []
+        workers = [
+            FakeWorker(name, log, block_s=one, patience=patience) for name, one in zip((BASE, HEAD), block_s, strict=False)
+        ]
+        turns = Turns(
+            arms=1,
+            launch=0,
+            options=OPTIONS,
+            coin=random.Random(0),
+            clock=lambda: next(seconds),
+            most_blocks=most_blocks,
+            tell=lambda *now: told.append(now),
+        )
+        played = turns.play({worker.name: worker.open for worker in workers})
+        assert told[-1] == (2 * len(played.blocks), 2 * len(played.blocks))
+        return len(played.blocks)
+
+    def test_samples_take_twice_as_long_as_getting_ready_for_them(self):
+        assert self.blocks(0.45, 0.35) == 15
+
+    def test_there_is_a_limit_to_what_is_cheap(self):
+        assert self.blocks(0.001, 0.001) == 40
+
+    @pytest.mark.parametrize("block_s", [(2.0, 2.0), (120.0, 120.0), (0.0, 0.0)], ids=["few", "less than one", "nobody knows"])
+    def test_never_fewer_than_asked_for(self, block_s):
+        assert self.blocks(*block_s) == OPTIONS.blocks
+
+    def test_fixed_sampling_takes_what_was_asked_for(self):
+        assert self.blocks(0.1, 0.1, most_blocks=None) == OPTIONS.blocks
+
+    def test_where_less_is_allowed_than_asked_for_what_was_asked_for_is_taken(self):
+        assert self.blocks(0.1, 0.1, most_blocks=2) == OPTIONS.blocks
+
+    def test_a_look_at_a_timed_call_may_come_in_any_of_them(self):
+        places = set()
+        for seed in range(60):
+            log = []
+            turns = Turns(arms=2, launch=0, options=OPTIONS, coin=random.Random(seed), most_blocks=24, clock=lambda: 0.0)
+            turns.clock = iter(range(0, 10**6, 6)).__next__
+            turns.secret = random.Random(seed)
+            turns.play({BASE: FakeWorker(BASE, log, block_s=0.5, calls=2).open})
+            places |= {order.block for _, order in log if getattr(order, "referee", None) is not None}
+        assert max(places) >= OPTIONS.blocks
+        assert min(places) < OPTIONS.blocks
+
+
+def test_sides_that_get_ready_at_once_all_work_before_one_is_waited_for():
+    log = []
+    workers = [FakeWorker(name, log) for name in (BASE, HEAD)]
+    turns = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0), ready_at_once=True)
+    played = turns.play({worker.name: worker.open for worker in workers})
+
+    assert [entry for _, entry in log[:2]] == ["open", "open"]
+    assert [getattr(entry, "kind", entry) for _, entry in log[2:6]] == [OrderKind.WARM, OrderKind.WARM, "obeyed", "obeyed"]
+    assert len(played.blocks) == OPTIONS.blocks
+
+
+def test_a_side_that_dies_while_both_get_ready_is_out_and_the_other_goes_on():
+    log = []
+    workers = [FakeWorker(BASE, log, patience=0), FakeWorker(HEAD, log)]
+    turns = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0), ready_at_once=True)
+    turns.play({worker.name: worker.open for worker in workers})
+
+    assert {name for name, seat, block in turns_of(log)} == {HEAD}
+    assert (BASE, OrderKind.WARM) not in [(name, getattr(entry, "kind", entry)) for name, entry in log]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.special import stdtrit
 
-from ci_bench.judge import noise
+from ci_bench.judge import noise, sequential
 
 POWER_QUANTILE = 1.2815515655446004
 INCONCLUSIVE, UNCHANGED = 0, 2
@@ -41,13 +41,15 @@ def replay(d, within, learned, rule):
         for case in cases:
             figures_of(case, masked[case.row])
         cold = [case for case in cases if not case.known and case.count >= rule.cold_launches]
-        prior = shared_prior(cold) if cold else None
+        early = [case for case in cases if not case.known and rule.cold_unchanged <= case.count < rule.cold_launches]
+        priors = {id(case): shared_prior(among) for among in (cold, early) for case in among}
         strayed = max(float(np.ravel(learned.excursions)[0]), strayed_today(cases, learned, factor))
         for case in going:
             case.strayed = strayed
-            case.told = weighed(case, learned, factor, prior if case in cold else None)
+            usual = (sequential.COLD_SPREAD, sequential.COLD_FREEDOM) if case in early else (0.0, 0.0)
+            case.told = weighed(case, learned, factor, priors.get(id(case)), usual)
             case.inflation = factor
-            decide(case, rule, number, rule.gating or len(d))
+            decide(case, rule, number, rule.gating or len(d), early=case in early)
     return [answer(case, rule, rule.gating or len(d)) for case in cases]
 
 
@@ -80,19 +82,19 @@ def more_than(most, launches, share):
 
 def shared_prior(cold):
     variances = np.array([case.squares / max(case.count - 1, 1) for case in cold])
-    spread, freedom = noise.moderated(variances, float(np.median([case.count for case in cold])) - 1)
+    spread, freedom = noise.moderated(variances, np.array([case.count - 1.0 for case in cold]))
     return float(spread), float(freedom)
 
 
-def weighed(case, learned, factor, prior):
-    """Mean, spread of one launch, degrees of freedom, launches."""
+def weighed(case, learned, factor, prior, usual):
+    """Mean, spread of one launch, degrees of freedom, launches; `usual` is one more spread with degrees of freedom."""
     spread, freedom = math.nan, math.nan
     if case.known:
         spread, freedom = float(learned.spread[case.row]) * factor, float(learned.freedom[case.row])
     elif prior:
         spread, freedom = prior
-    total = freedom + max(case.count - 1, 0)
-    energy = (0.0 if freedom == 0 else freedom * spread**2) + case.squares
+    total = freedom + usual[1] + max(case.count - 1, 0)
+    energy = (0.0 if freedom == 0 else freedom * spread**2) + usual[1] * usual[0] ** 2 + case.squares
     pooled = max(math.sqrt(energy / total), 1e-5) if total > 0 else math.nan
     return SimpleNamespace(mean=case.mean, spread=pooled, freedom=total, count=case.count)
 
@@ -101,16 +103,23 @@ def error(case, launches):
     return case.told.spread * math.sqrt((1 - case.bound) / launches + case.bound)
 
 
-def decide(case, rule, number, gating):
+def beta_of_a_look(rule):
+    """Equal shares, each 22 % at least: looks at a growing mean are much alike."""
+    return rule.beta * max(1 / len(rule.looks), 0.22)
+
+
+def decide(case, rule, number, gating, *, early):
     told, look = case.told, rule.looks[number]
     size, own = abs(told.mean), error(case, told.count)
-    lenient = quantile(1 - rule.beta / len(rule.looks), told.freedom)
+    lenient = quantile(1 - beta_of_a_look(rule), told.freedom)
     chance = rule.alpha * rule.alpha_shares[number] / gating
     suspicious = size > quantile(1 - chance, told.freedom) * own and size > case.tau
     if suspicious:
-        case.code = int(math.copysign(1, told.mean)) if recurs(case, rule, chance) else INCONCLUSIVE
+        case.code = int(math.copysign(1, told.mean)) if not early and recurs(case, rule, chance) else INCONCLUSIVE
     elif size + lenient * own < case.margin:
         case.code = UNCHANGED
+    if early and case.code == INCONCLUSIVE:
+        told.spread = told.freedom = own = math.nan
     suspect = size > (rule.suspect if look < rule.regular else rule.suspect_late) * own
     reachable = look < rule.regular and lenient * error(case, rule.regular) < case.margin
     worthwhile = look < rule.patience or suspect or reachable or not math.isfinite(own)

@@ -29,6 +29,11 @@ UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRES
         ((100 * MIB, 100.5 * MIB + 1), (100 * MIB,) * 2, 0.0, INCONCLUSIVE),
         ((100 * MIB,), (200 * MIB,) * 2, 0.0, INCONCLUSIVE),
         ((100 * MIB,) * 2, (200 * MIB,), 0.0, INCONCLUSIVE),
+        ((100 * MIB,), (100.25 * MIB,), 0.0, UNCHANGED),
+        ((100 * MIB,), (100.25 * MIB + 1,), 0.0, INCONCLUSIVE),
+        ((400 * MIB,), (401 * MIB,), 0.01, UNCHANGED),
+        ((400 * MIB,), (399 * MIB - 1,), 0.01, INCONCLUSIVE),
+        ((100 * MIB,), (100 * MIB, 102 * MIB), 0.0, INCONCLUSIVE),
     ],
 )
 def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(base, head, threshold, verdict):

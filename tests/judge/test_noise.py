@@ -1,11 +1,13 @@
 """Estimators against hand-computed values and scipy; what is missing or malformed never becomes a figure."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from scipy.special import polygamma
+from scipy.special import polygamma, psi
 from scipy.stats import median_abs_deviation, trim_mean
 
 from ci_bench.judge import noise
@@ -207,18 +209,20 @@ class TestModeration:
     def test_finds_the_prior_that_variances_were_drawn_from(self):
         rng = np.random.default_rng(3)
         truth = 0.02**2 * 10 / rng.chisquare(10, 20_000)
-        spread, freedom = noise.moderated(truth * rng.chisquare(4, 20_000) / 4, 4)
+        spread, freedom = noise.moderated(truth * rng.chisquare(4, 20_000) / 4, np.full(20_000, 4.0))
         assert spread == pytest.approx(0.02, rel=0.02)
         assert freedom == pytest.approx(10, rel=0.1)
 
-    def test_equal_variances_pool_without_limit(self):
+    def test_equal_variances_are_believed_as_much_as_the_other_cases_showed(self):
         rng = np.random.default_rng(3)
-        _, freedom = noise.moderated(rng.chisquare(50, 200) / 50, 4)
-        assert freedom == 1e6
+        spread, freedom = noise.moderated(rng.chisquare(50, 200) / 50, np.full(200, 4.0))
+        assert freedom == 199 * 4
+        assert noise.moderated(np.array([1.0, 1.0]), np.array([2.0, 6.0]))[1] == 4
+        assert spread == pytest.approx(math.exp((math.log(2) - psi(2)) / 2), rel=0.02)  # its location is that of infinite trust
 
     @pytest.mark.parametrize("variances", [[np.nan, np.nan], [1.0, np.nan], [0.0, 0.0]])
     def test_needs_two_cases(self, variances):
-        spread, freedom = noise.moderated(np.array(variances), 4)
+        spread, freedom = noise.moderated(np.array(variances), np.full(2, 4.0))
         assert np.isnan(spread)
         assert freedom == 0
 

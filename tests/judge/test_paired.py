@@ -250,12 +250,12 @@ class TestWhatIsSaid:
         assert any(reason.endswith(" launches would detect 2 %") for reason in reasons)
 
     def test_the_first_launches_of_an_unknown_machine_say_what_is_missing(self):
-        pair = pairs_of(paired(*simulate(21, launches=2)))[0, STEP, "eager"]
+        pair = pairs_of(paired(*simulate(21, launches=2, slower={(0, STEP, "eager"): 1.1})))[0, STEP, "eager"]
 
         assert pair.verdict is Verdict.INCONCLUSIVE
         assert pair.interval is None
         assert pair.speedup is not None
-        assert "without a calibration of this machine a verdict takes 5 launches" in pair.reason
+        assert "without a calibration of this machine no change is called before 5 launches" in pair.reason
 
     def test_no_launch_in_common(self):
         base, head = (results(result(metric((Launch(launch=n, values=(1.0, 1.1)),)))) for n in (0, 1))

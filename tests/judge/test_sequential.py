@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from ci_bench.judge import sequential
@@ -54,7 +55,7 @@ class TestByHand:
 
     @pytest.mark.parametrize(("shift", "code"), [(-1e-5, Code.UNCHANGED), (1e-5, Code.OPEN)])
     def test_unchanged_up_to_the_margin(self, shift, code):
-        edge = math.log(1.02) - student.ppf(1 - 0.05 / 8, 20) * 0.005
+        edge = math.log(1.02) - student.ppf(1 - 0.05 * 0.22, 20) * 0.005
         assert rule_on([edge + shift]).code == [code]
 
     @pytest.mark.parametrize(("shift", "code"), [(-1e-5, Code.OPEN), (1e-5, Code.REGRESSED)])
@@ -157,9 +158,20 @@ class TestResolvable:
 
 class TestRules:
     def test_one_launch_says_nothing_of_noise(self):
-        with pytest.raises(ValueError, match="cold_launches must be at least 2"):
-            Rule(cold_launches=1)
+        for wrong in ({"cold_launches": 1}, {"cold_unchanged": 1}):
+            with pytest.raises(ValueError, match="cold_launches and cold_unchanged must be at least 2"):
+                Rule(**wrong)
         assert fixed(1).cold_launches == adaptive(1).cold_launches == 2
+
+    @pytest.mark.parametrize(
+        "looks", [(1, 2, 3, 4, 6, 8, 12, 16), (1, 2, 3, 4, 6, 8), (2, 3, 5), (1, 2, 4, 6, 9, 12, 14, 16), (7,)]
+    )
+    def test_the_margin_is_crossed_by_chance_at_any_look_in_at_most_beta(self, looks):
+        rule = replace(RULE, looks=looks, alpha_shares=(1 / len(looks),) * len(looks))
+        walk = np.cumsum(np.random.default_rng(1).standard_normal((100_000, 16)), axis=1)
+        means = walk[:, np.array(looks) - 1] / np.sqrt(looks)
+        crossed = (means > normal.isf(rule.beta_of_a_look)).any(axis=1).mean()
+        assert 0.6 * rule.beta < crossed < rule.beta + 0.0015
 
     @pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 15, 16, 40])
     def test_fewer_looks_share_all_of_alpha(self, most):
@@ -380,15 +392,34 @@ class TestMalformed:
 
 
 class TestColdStart:
-    def test_decides_from_the_first_look_after_five_launches(self):
+    UNKNOWN = staticmethod(lambda cases: history(spread=math.nan, freedom=0.0, within=math.nan, cases=cases))
+
+    def test_a_change_is_called_from_the_first_look_after_five_launches(self):
         rng = np.random.default_rng(4)
         d = 0.002 * rng.standard_normal((20, 6))
         d[0] += 0.05
-        unknown = history(spread=math.nan, freedom=0.0, within=math.nan, cases=20)
-        assert (rule_on(d[:, :4], unknown).code == Code.OPEN).all()
-        got = rule_on(d, unknown)
+        early = rule_on(d[:, :4], self.UNKNOWN(20))
+        assert (early.code[0], early.next_look[0]) == (Code.OPEN, 6)
+        assert np.isnan(early.error[0])
+        got = rule_on(d, self.UNKNOWN(20))
         assert got.code.tolist() == [Code.REGRESSED] + [Code.UNCHANGED] * 19
-        assert (got.launches == 6).all()
+        assert got.launches[0] == 6
+        assert (got.launches[1:] <= 3).all()
+
+    @pytest.mark.parametrize(("spread", "least", "most"), [(0.001, 2, 3), (0.0075, 3, 6), (0.03, 6, 16)])
+    def test_unchanged_code_on_a_machine_that_nobody_calibrated_takes_as_many_launches_as_it_is_noisy(self, spread, least, most):
+        d = spread * np.random.default_rng(5).standard_normal((40, 1, 16))
+        taken = [rule_on(launches, self.UNKNOWN(1)).launches[0] for launches in d]
+        assert least <= np.median(taken) <= most
+
+    def test_what_is_called_unchanged_early_has_its_interval_and_the_usual_spread_in_it(self):
+        got = rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=replace(RULE, margin=math.log(1.1), tau=math.log(1.05)))
+        spread = math.sqrt(sequential.COLD_FREEDOM * sequential.COLD_SPREAD**2 / (sequential.COLD_FREEDOM + 1))
+        assert (got.code, got.freedom) == ([Code.UNCHANGED], [sequential.COLD_FREEDOM + 1])
+        assert got.error == pytest.approx([spread / math.sqrt(2)])
+
+    def test_one_launch_decides_nothing(self):
+        assert rule_on([[0.0]], self.UNKNOWN(1), rule=replace(RULE, margin=1.0)).code == [Code.OPEN]
 
     def test_two_launches_of_a_lone_case_are_enough_where_the_rule_says_so(self):
         got = rule_on([[0.01, 0.03]], history(spread=np.nan, freedom=0.0), rule=replace(RULE, cold_launches=2))

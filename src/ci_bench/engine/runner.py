@@ -22,6 +22,7 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
 from ci_bench.records.config import RunOptions, Sampling
+from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.results import Case, CaseResult, Environment, Event, Phase, SideName, Spent, Status
 from ci_bench.suites.base import Cache, Stage, StageKind, Suite, modules_of
 
@@ -85,6 +86,11 @@ class Engine:
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
     inspect: Inspect = intact
 
+    @property
+    def samples_adaptively(self) -> bool:
+        """Whether the judge is asked how many launches it takes."""
+        return self.still_open is not None and self.options.sampling is Sampling.ADAPTIVE
+
     def measure(self, plan: Plan, sides: Sequence[Side], ledgers: Mapping[SideName, Ledger], record: Record) -> Measured:
         """Measure all cases on all sides. `record` is called with a side, its machine and ledger whenever they changed.
 
@@ -110,7 +116,9 @@ class Engine:
                     keep=keep,
                 )
             )
-        stages = Stages(options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed)
+        stages = Stages(
+            options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed, adaptive=self.samples_adaptively
+        )
         beside = OutputsBesideBase(
             folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
         )
@@ -215,7 +223,7 @@ class _Jobs:
     def _open_cases(self, every: set[str]) -> set[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
         options, ask = self.engine.options, self.engine.still_open
-        if ask is None or self._is_fixed():
+        if ask is None or not self.engine.samples_adaptively:
             return every if self.launch < options.launches else set()
         if self.launch >= options.max_launches:
             return set()
@@ -223,12 +231,9 @@ class _Jobs:
             self.asked = ask(self.launch, self.measured())
         return every & self.asked.keys()
 
-    def _is_fixed(self) -> bool:
-        return self.engine.still_open is None or self.engine.options.sampling is Sampling.FIXED
-
     def _look_ahead(self, wanted: Plan) -> None:
         """Tell how much is left as far as is known: all launches of fixed sampling, the next one of adaptive sampling."""
-        last = self.engine.options.launches if self._is_fixed() else self.launch + 1
+        last = self.launch + 1 if self.engine.samples_adaptively else self.engine.options.launches
         ahead = range(self.launch, last)
         stages = [stage for launch in ahead for suite, case in wanted for stage in self._stages(suite, case, launch)]
         if not self.begun:
@@ -309,7 +314,9 @@ class _Jobs:
                 if stage.kind is StageKind.VERIFY:
                     self.beside.settle(case)
             elif open_runs:
-                self.stages.in_turns(job, open_runs, launchers)
+                self.stages.in_turns(
+                    replace(job, ready_at_once=self._may_get_ready_at_once(case, open_runs)), open_runs, launchers
+                )
         else:
             for run in self.runs:
                 run.ledger = run.ledger.with_launch(case, self.launch)
@@ -332,6 +339,14 @@ class _Jobs:
         device = str((runs[0].environment or UNSEEN).identity.get("device"))
         memory = stage.kind is StageKind.ALONE and stage.cache is not Cache.COLD and device == "cpu"
         return (stage.kind in UNTIMED or memory) and has_cores_for_two(self.engine.options, device=device)
+
+    def _may_get_ready_at_once(self, case: Case, runs: Sequence[SideRun]) -> bool:
+        """Whether both sides may open and warm up at the same time: nobody asks for their first calls, and each has its cores."""
+        if not self.engine.options.overlap or self.asked is None or len(runs) < 2:  # noqa: PLR2004 - sides
+            return False
+        if any(name == COMPILE_WARM.name for name, _ in self.asked.get(case.id, frozenset())):
+            return False
+        return has_cores_for_two(self.engine.options, device=str((runs[0].environment or UNSEEN).identity.get("device")))
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.

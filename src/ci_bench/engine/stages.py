@@ -29,6 +29,7 @@ from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
 from ci_bench.engine.witness import Account, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
+from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.results import (
     Block,
     Case,
@@ -159,8 +160,12 @@ class SideRun:
         blocks: tuple[Block, ...] = (),
         checks: tuple[Check, ...] = (),
         seen: tuple[Metric, ...] = (),
+        dropped: str = "",
     ) -> None:
-        """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused."""
+        """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused.
+
+        The metric that is to be `dropped` was not measured under the conditions of its other launches.
+        """
         status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
         rest = Phase.HAND_OVER if stage.kind is StageKind.TIME else Phase.START
         logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
@@ -169,7 +174,7 @@ class SideRun:
             files = self.attachments.take(case, self.case_folder(case)) if self.attachments else {}
             enriched = replace(
                 evidence,
-                metrics=(*evidence.metrics, *seen),
+                metrics=(*(one for one in evidence.metrics if one.name != dropped), *seen),
                 checks=(*evidence.checks, *checks),
                 facts={**evidence.facts, **files},
                 spent=whole(stage.kind, evidence.spent, rest=rest, seconds=ended.duration_s),
@@ -222,20 +227,21 @@ _SEQUENTIAL = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One stage of one case in one launch."""
+    """One stage of one case in one launch. With `ready_at_once`, sides that take turns open and warm up at the same time."""
 
     suite: Suite
     case: Case
     stage: Stage
     launch: int
+    ready_at_once: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
 class Stages:
     """Does jobs.
 
-    `runs` are all sides of the run, `watch` watches their machine. `done` and `total` count jobs, `launches` is how many are
-    planned.
+    `runs` are all sides of the run, `watch` watches their machine. Where sampling is `adaptive`, so are the blocks of a launch.
+    `done` and `total` count jobs, `launches` is how many are planned.
     """
 
     options: RunOptions
@@ -243,6 +249,7 @@ class Stages:
     runs: tuple[SideRun, ...]
     seed: str
     watch: Watch = field(default_factory=NoWatch)
+    adaptive: bool = False
     launches: int = 1
     done: int = 0
     total: int = 0
@@ -315,7 +322,15 @@ class Stages:
                 if run.side.name in played.ended:
                     told = (*checks, *witnessed.get(run.side.name, ()))
                     seen = self._watched(job, run.side.name, played)
-                    run.settle(job.case, job.stage, played.ended[run.side.name], blocks=played.blocks, checks=told, seen=seen)
+                    run.settle(
+                        job.case,
+                        job.stage,
+                        played.ended[run.side.name],
+                        blocks=played.blocks,
+                        checks=told,
+                        seen=seen,
+                        dropped=COMPILE_WARM.name if job.ready_at_once else "",
+                    )
         self._finish(event, runs)
 
     def _watched(self, job: Job, side: SideName, played: Round) -> tuple[Metric, ...]:
@@ -351,6 +366,8 @@ class Stages:
             options=self.options,
             coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is no secret
             watch=self.watch,
+            most_blocks=self.options.most_blocks if self.adaptive else None,
+            ready_at_once=job.ready_at_once,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )
         with ExitStack() as stack:

@@ -30,6 +30,10 @@ Opener = Callable[[], AbstractContextManager[Worker]]
 REFEREED_AGAIN = 1 / 3
 """How often a later launch referees an arm whose single call fills a sample: each of its calls is a large part of the launch."""
 SEED_BITS = 48
+SAMPLING_TO_GETTING_READY = 2.0
+"""How long the samples of a launch may take for each second of opening and warming up. A verdict takes the fewest seconds with
+as many blocks as the root of (seconds of a launch / of a block), times the noise of a block over that of a launch (Cochran 1977,
+Sampling Techniques, 10.6): some 20 where a launch costs as much as 20 blocks, and a block scatters five times as much."""
 
 
 class Watch(Protocol):
@@ -115,7 +119,7 @@ class Round:
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side's worker, skipped once it has exited. `calls` make a sample of its first arm.
+    """One side's worker, skipped once it has exited. `calls` make a sample of its first arm, `block_s` its part of a block (s).
 
     `taken` are the orders of its turns, but for those thrown away, and for how long it was away with each (s).
     """
@@ -123,15 +127,21 @@ class _Party:
     name: SideName
     worker: Worker
     calls: int = 1
+    block_s: float = 0.0
     playing: bool = True
     taken: list[tuple[Order, float]] = field(default_factory=list)
 
+    def tell(self, order: Order) -> None:
+        """Have the worker begin something, and let it work."""
+        if self.playing:
+            self.worker.tell(order)
+
     def obey(self, order: Order | None) -> None:
-        """Have the worker do something, and see whether it is still there."""
+        """Have the worker do something, or finish what it was told, and see whether it is still there."""
         answer = self.worker.ask(order) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
-            self.calls = answer.done.calls
+            self.calls, self.block_s = answer.done.calls, answer.done.block_s
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
         """Have the worker take samples, and note how long it was away (s)."""
@@ -170,6 +180,9 @@ def plan_block(seats: int, coin: random.Random) -> list[int]:
 class Turns:
     """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
 
+    With `ready_at_once` all sides open and warm up at the same time; else one after the other, so that first calls can be
+    compared. Up to `most_blocks` may be taken while they take no longer than twice as getting ready did; `None` takes
+    `RunOptions.blocks`.
     `clock` gives seconds; it is monotonic, and so is that of workers.
     """
 
@@ -181,6 +194,9 @@ class Turns:
     tell: Callable[[int, int], None] = lambda _done, _total: None
     secret: random.Random = field(default_factory=secrets.SystemRandom)
     clock: Callable[[], float] = time.perf_counter
+    most_blocks: int | None = None
+    ready_at_once: bool = False
+    blocks: int = field(default=1, init=False)
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
 
@@ -194,19 +210,19 @@ class Turns:
             LauncherFailed: a launch died under its workers.
         """
         self.watch.vacate()
+        begun = self.clock()
         with ExitStack() as stack:
-            parties = []
-            for name in self._shuffled(tuple(openers)):
-                party = _Party(name=name, worker=stack.enter_context(openers[name]()))
-                party.obey(None)
-                parties.append(party)
-            parties.sort(key=lambda party: party.name is not SideName.BASE)
+            parties = self._open(openers, stack)
             calls = next((party.calls for party in parties if party.playing), 1)
+            warm = Order(kind=OrderKind.WARM, calls=calls)
+            for party in parties if self.ready_at_once else ():
+                party.tell(warm)
             for party in parties:
-                party.obey(Order(kind=OrderKind.WARM, calls=calls))
+                party.obey(None if self.ready_at_once else warm)
+            self.blocks = self._count_blocks(self.clock() - begun, sum(party.block_s for party in parties if party.playing))
             self._refereed = self._draw_refereed(tuple(openers), calls)
             self.watch.settle()
-            blocks = tuple(self._block(number, parties) for number in range(self.options.blocks))
+            blocks = tuple(self._block(number, parties) for number in range(self.blocks))
             for party in parties:
                 party.obey(Order(kind=OrderKind.FINISH))
             return Round(
@@ -217,11 +233,34 @@ class Turns:
                 glances=self._glances,
             )
 
+    def _open(self, openers: Mapping[SideName, Opener], stack: ExitStack) -> list[_Party]:
+        """All sides with their arms open, base first."""
+        parties = []
+        for name in self._shuffled(tuple(openers)):
+            party = _Party(name=name, worker=stack.enter_context(openers[name]()))
+            parties.append(party)
+            if not self.ready_at_once:
+                party.obey(None)
+        for party in parties if self.ready_at_once else ():
+            party.obey(None)
+        return sorted(parties, key=lambda party: party.name is not SideName.BASE)
+
+    def _count_blocks(self, ready_s: float, block_s: float) -> int:
+        """How many blocks to take after `ready_s` seconds of opening and warming up.
+
+        A launch costs the same for few samples as for many: as long as those cost little beside it, more of them are the cheapest
+        way to a narrower interval. The number is fixed before the first sample.
+        """
+        affordable_s = SAMPLING_TO_GETTING_READY * ready_s
+        if self.most_blocks is None or not 0 < block_s < affordable_s:
+            return self.options.blocks
+        return max(self.options.blocks, min(self.most_blocks, int(affordable_s / block_s)))
+
     def _draw_refereed(self, names: Sequence[SideName], calls: int) -> dict[tuple[SideName, int], int]:
         """The block in which each candidate arm of each side is refereed. The first arm is what they are held against."""
         often = calls > 1 or self.launch == 0
         return {
-            (name, arm): self.secret.randrange(self.options.blocks)
+            (name, arm): self.secret.randrange(self.blocks)
             for name in names
             for arm in range(1, self.arms)
             if self.options.referee and (often or self.secret.random() < REFEREED_AGAIN)
@@ -246,7 +285,7 @@ class Turns:
                 party.discard(number)
         for seat, taken in glances.items():
             self._glances.setdefault(seat, {})[number] = taken
-        self.tell((number + 1) * 2, self.options.blocks * 2)
+        self.tell((number + 1) * 2, self.blocks * 2)
         return Block(launch=self.launch, block=number, facts=self.watch.facts(after), redone=tuple(redone), doubt=doubt)
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:

@@ -19,6 +19,8 @@ from ci_bench.records.metrics import LEAST_BYTES
 from ci_bench.records.results import Better, CaseResult, Check, Launch, Metric, Outcome, Results, Unit
 
 _RANGES = 2.0
+_AGREES = 0.25
+"""The share of what counts as a change by which two peaks may differ that need no second launch: each repeats the other."""
 
 
 def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
@@ -38,15 +40,16 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
 def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LEAST_BYTES, gating: int = 0) -> MetricVerdict:
     """Amounts of memory: exact where each side repeats exactly; otherwise beyond twice the range that a side shows by itself.
 
-    A change counts beyond `threshold`, a share of the smaller side, and beyond `least` bytes. Of a single launch nobody knows the
-    range; what is suspected then follows from the prior, where the metric is one of `gating`.
+    A change counts beyond `threshold`, a share of the smaller side, and beyond `least` bytes. Single launches that agree within a
+    quarter of that are unchanged: they repeat each other. Of others nobody knows the range; what is suspected then follows from
+    the prior, where the metric is one of `gating`.
     """
     sides = [samples(metric.launches) for metric in (base, head)]
     before, after = (median(side) for side in sides)
     speedup = _speedup(before, after, head.better)
-    if min(map(len, sides)) < LEAST_LAUNCHES:
-        return _of_one_launch(before, after, speedup, threshold, gating if abs(after - before) > least else 0)
     floor = max(least, threshold * min(before, after))
+    if min(map(len, sides)) < LEAST_LAUNCHES and abs(after - before) > _AGREES * floor:
+        return _of_one_launch(before, after, speedup, threshold, gating if abs(after - before) > least else 0)
     noise = _RANGES * max(max(side) - min(side) for side in sides)
     reason = f"{wording.quantity(before, Unit.BYTES)} to {wording.quantity(after, Unit.BYTES)}"
     if abs(after - before) > max(floor, noise):

@@ -176,25 +176,26 @@ def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:
     return np.asarray(np.exp2(-age_days / half_life_days), dtype=np.float64)
 
 
-def moderated(variances: Floats, freedom: Floats | float) -> tuple[Floats, Floats]:
+def moderated(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """The prior that variances of many cases give each other: (sd, degrees of freedom), without the axis of cases.
 
-    `freedom` is that of each variance, one for all cases of a run: one figure, or [...].
-
-    Empirical Bayes of limma (Smyth 2004, https://doi.org/10.2202/1544-6115.1027, section 6.2): with
-    ``e = ln s^2 - psi(f/2) + ln(f/2)``: ``psi'(d0/2) = var(e) - psi'(f/2)`` and
-    ``ln s0^2 = mean(e) + psi(d0/2) - ln(d0/2)``. Infinite d0 (no spread beyond chance) is cut at 1e6; without two cases: 0.
+    `freedom` is that of each variance, as many. Empirical Bayes of limma (Smyth 2004,
+    https://doi.org/10.2202/1544-6115.1027, section 6.2): with ``e = ln s^2 - psi(f/2) + ln(f/2)``:
+    ``psi'(d0/2) = var(e) - mean psi'(f/2)`` and ``ln s0^2 = mean(e) + psi(d0/2) - ln(d0/2)``. It is believed no more than what
+    the other cases showed, ``sum f - mean f``: two that happen to agree don't prove that all are alike. Without two cases: 0.
     """
-    half = np.asarray(freedom, dtype=np.float64)[..., None] / 2.0
-    usable = np.isfinite(variances) & (variances > 0)
+    usable = np.isfinite(variances) & (variances > 0) & (freedom > 0)
+    half = np.where(usable, freedom, 1.0) / 2.0
     logs = np.log(np.where(usable, variances, 1.0)) - psi(half) + np.log(half)
     count = usable.sum(axis=-1)
-    mean = np.sum(logs, axis=-1, where=usable) / np.maximum(count, 1)
+    cases = np.maximum(count, 1)
+    mean = np.sum(logs, axis=-1, where=usable) / cases
     squares = np.sum((logs - mean[..., None]) ** 2, axis=-1, where=usable)
-    excess = squares / np.maximum(count - 1, 1) - polygamma(1, half[..., 0])
+    excess = squares / np.maximum(count - 1, 1) - np.sum(polygamma(1, half), axis=-1, where=usable) / cases
+    others = np.sum(freedom, axis=-1, where=usable) * (count - 1) / cases
     prior = np.clip(2.0 * trigamma_inverse(np.maximum(excess, 1e-6)), 1e-3, 1e6)
     spread = np.exp((mean + psi(prior / 2.0) - np.log(prior / 2.0)) / 2.0)
-    return np.where(count > 1, spread, np.nan), np.where(count > 1, prior, 0.0)
+    return np.where(count > 1, spread, np.nan), np.where(count > 1, np.minimum(prior, others), 0.0)
 
 
 def trigamma_inverse(value: Floats) -> Floats:

@@ -26,6 +26,8 @@ from ci_bench.records.results import Better, Launch, Metric, Unit
 
 _MOST_AT_ONCE = 500_000
 """Samples of a side in one go: memory stays bounded however many metrics there are."""
+MOST_LAUNCHES = Rule().looks[-1]
+"""What a run may take at most: advice to take more of them helps nobody."""
 
 Values = tuple[float, ...]
 
@@ -185,7 +187,7 @@ def _would_decide(answer: Answer, cold_launches: int) -> float | None:
         return None
     if answer.interval is None:
         return float(cold_launches) if answer.launches < cold_launches else None
-    return answer.needed if answer.needed is not None and answer.needed > answer.launches else None
+    return answer.needed if answer.needed is not None and answer.launches < answer.needed <= MOST_LAUNCHES else None
 
 
 def _doubt(answer: Answer) -> str:
@@ -195,7 +197,7 @@ def _doubt(answer: Answer) -> str:
 def _too_few(cold_launches: int) -> str:
     """Without a history, the first launches only show how noisy the machine is."""
     return (
-        f"without a calibration of this machine a verdict takes {count_of(cold_launches, 'launch')}: "
+        f"without a calibration of this machine no change is called before {count_of(cold_launches, 'launch')}: "
         "measure more of them, or run ci-bench calibrate once"
     )
 
@@ -206,6 +208,8 @@ def _what_would_tell(answer: Answer) -> str:
     told = f"only changes of about {percent(answer.resolvable)} or more are detectable"
     if answer.needed is None:
         return f"{told}; no number of launches would detect {percent(answer.margin)}"
+    if answer.needed > MOST_LAUNCHES:
+        return f"{told}; {percent(answer.margin)} would take more than {MOST_LAUNCHES} launches"
     if answer.needed > answer.launches:
         return f"{told}; about {answer.needed:.0f} launches would detect {percent(answer.margin)}"
     return f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches disagree"

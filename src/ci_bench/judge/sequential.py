@@ -42,7 +42,18 @@ TAU, MARGIN = math.log(1.01), math.log(1.02)
 """The smallest change that is flagged, and the smallest that must not be called unchanged, unless a case has its own."""
 
 COLD_LAUNCHES = 5
-"""Launches from which on a case without a history is decided."""
+"""Launches from which on a case without a history may be called changed."""
+
+COLD_UNCHANGED = 2
+"""Launches from which on it may be called unchanged."""
+
+COLD_SPREAD, COLD_FREEDOM = 0.01, 2
+"""What launches of unchanged code usually differ by, worth so many launches: it only helps to call a case unchanged early."""
+
+
+LIKE_ONE_LOOK = 0.22
+"""Looks at a growing mean are much alike: of up to eight between 1 and 16 launches, each may have this share of a level (Pocock
+1977, https://doi.org/10.1093/biomet/64.2.191, with looks at 1, 2, 3, 4, 6, 8, 12 and 16)."""
 
 
 class Code(IntEnum):
@@ -63,8 +74,8 @@ class Rule:
     little, and late looks find more for the same share. `beta` bounds the chance of calling a change of `margin` unchanged,
     in equal shares. `tau` is the smallest change that is flagged; both are one figure, or one for each case (arrays that
     broadcast to [..., cases]). `recurrence` is the level at which a change must show without its most extreme launch, and
-    `confirmation` that without as many of them as may have strayed by chance. Cases without a history
-    are decided from `cold_launches` on.
+    `confirmation` that without as many of them as may have strayed by chance. Cases without a history are called changed from
+    `cold_launches` on, and unchanged from `cold_unchanged` on.
 
     From `patience` launches on, a case goes on only while unchanged can still be reached by `regular` launches, or while its
     mean is `suspect` standard errors from zero; beyond `regular` only if it is `suspect_late`. Giving up early can only lower
@@ -85,6 +96,7 @@ class Rule:
     confirmation: float = 0.99
     level: float = 0.95
     cold_launches: int = COLD_LAUNCHES
+    cold_unchanged: int = COLD_UNCHANGED
     patience: int = 4
     regular: int = 8
     suspect: float = 1.5
@@ -96,8 +108,13 @@ class Rule:
             raise ValueError("alpha_shares needs a share of at least 0 for each look, and a sum of at most 1")
         if sorted(set(self.looks)) != list(self.looks) or self.looks[0] < 1:
             raise ValueError("looks must be launch counts in rising order")
-        if self.cold_launches <= 1:
-            raise ValueError("cold_launches must be at least 2: one launch says nothing of noise")
+        if min(self.cold_launches, self.cold_unchanged) <= 1:
+            raise ValueError("cold_launches and cold_unchanged must be at least 2: one launch says nothing of noise")
+
+    @property
+    def beta_of_a_look(self) -> float:
+        """The share of `beta` that each look has, the same for all: see `LIKE_ONE_LOOK`."""
+        return self.beta * max(1 / len(self.looks), LIKE_ONE_LOOK)
 
 
 def fixed(launches: int) -> Rule:
@@ -217,7 +234,8 @@ class _Evidence:
     """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
 
     `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`), `excursions` the share
-    of launches that stray, the larger of what was learned and what today shows.
+    of launches that stray, the larger of what was learned and what today shows. `early` are cases of which too little is known
+    to call them changed.
     """
 
     mean: Floats
@@ -226,6 +244,7 @@ class _Evidence:
     count: Counts
     bound: Floats
     excursions: Floats
+    early: Truths
 
     def error(self, launches: Counts | int) -> Floats:
         """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound)``."""
@@ -234,6 +253,11 @@ class _Evidence:
     def only(self, which: Truths) -> "_Evidence":
         """The figures of some of the cases."""
         return _Evidence(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+    def without_spread(self, which: Truths) -> "_Evidence":
+        """The same, but for the spread of some of the cases, which nobody knows."""
+        spread, freedom = np.where(which, np.nan, self.spread), np.where(which, np.nan, self.freedom)
+        return replace(self, spread=spread, freedom=freedom)
 
 
 def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
@@ -262,9 +286,11 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
         masked = np.where(seen, usable[..., :look], np.nan)
         factor = inflation(masked, np.where(seen, within[..., :look], np.nan), learned)
         evidence = _weigh(masked, going, factor, learned, rule)
-        _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
         own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
-        state.code[going] = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
+        codes = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
+        state.code[going] = codes
+        evidence = evidence.without_spread(evidence.early & (codes == Code.OPEN))
+        _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
         state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, own, look)
     return _ruling(state, usable, learned, rule)
 
@@ -337,20 +363,22 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
     bound = np.broadcast_to(learned.bound, count.shape)
     squares = squares / (1 - bound)
     known = _known(learned)
-    prior = np.where(known, learned.spread * factor, np.nan)
     freedom = np.where(known, learned.freedom, np.nan)
-    cold = ~known & (count >= rule.cold_launches)
-    if cold.any():
-        variances = np.where(cold, squares / np.maximum(count - 1, 1), np.nan)
-        spread, equivalent = moderated(variances, nan_median(np.where(cold, count, np.nan), axis=-1) - 1)
-        prior = np.where(cold, spread[..., None], prior)
-        freedom = np.where(cold, equivalent[..., None], freedom)
+    energy = np.where(known, freedom * (learned.spread * factor) ** 2, np.nan)
+    cold, early = ~known & (count >= rule.cold_launches), ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
+    for which, usual in ((cold, 0.0), (early, COLD_FREEDOM)):
+        if which.any():
+            spread, equivalent = moderated(np.where(which, squares / np.maximum(count - 1, 1), np.nan), np.subtract(count, 1.0))
+            shared = np.where(equivalent > 0, equivalent * spread**2, 0.0)
+            freedom = np.where(which, equivalent[..., None] + usual, freedom)
+            energy = np.where(which, shared[..., None] + usual * COLD_SPREAD**2, energy)
     total = freedom + np.maximum(count - 1, 0)
-    energy = np.where(freedom == 0, 0.0, freedom * prior**2) + squares
+    energy = energy + squares
     pooled = np.maximum(np.sqrt(energy / total), LEAST_SPREAD)
     strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
     strayed = np.broadcast_to(strayed, count.shape)
-    return _Evidence(mean=mean, spread=pooled, freedom=total, count=count, bound=bound, excursions=strayed).only(going)
+    every = _Evidence(mean=mean, spread=pooled, freedom=total, count=count, bound=bound, excursions=strayed, early=early)
+    return every.only(going)
 
 
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
@@ -380,10 +408,10 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
     size, error = np.abs(evidence.mean), evidence.error(evidence.count)
     chance = rule.alpha * rule.alpha_shares[number] / gating
     strict = _quantile(1 - chance, evidence.freedom)
-    lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
+    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom)
     suspicious = (size > strict * error) & (size > rule.tau)
-    changed = suspicious.copy()
-    changed[suspicious] = _recurs(d[suspicious], evidence.only(suspicious), rule, chance)
+    changed = suspicious & ~evidence.early
+    changed[changed] = _recurs(d[changed], evidence.only(changed), rule, chance)
     unchanged = ~suspicious & (size + lenient * error < rule.margin)
     return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
 
@@ -395,7 +423,7 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
     error = evidence.error(evidence.count)
     distance = rule.suspect if look < rule.regular else rule.suspect_late
     suspect = np.abs(evidence.mean) > distance * error
-    lenient = _quantile(1 - rule.beta / len(rule.looks), evidence.freedom)
+    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom)
     reachable = (look < rule.regular) & (lenient * evidence.error(rule.regular) < rule.margin)
     return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
 

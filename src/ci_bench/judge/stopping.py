@@ -11,12 +11,13 @@ from functools import partial
 import numpy as np
 
 from ci_bench.judge.calibration import describe, learned
-from ci_bench.judge.metrics import in_turns
+from ci_bench.judge.metrics import by_memory, in_turns
 from ci_bench.judge.paired import turns_of
 from ci_bench.judge.pairing import Key, Line, is_exact, known_of, lines_of_both
 from ci_bench.judge.ratios import LEAST_LAUNCHES
 from ci_bench.judge.sequential import Rule
 from ci_bench.records.calibration import Calibration
+from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.results import Metric, Results, Unit
 from ci_bench.records.units import TIMES
@@ -40,8 +41,8 @@ def still_open(
     """The cases that need more launches after `launches_done` of them, by id, with their open metrics (name and arm).
 
     A metric is open while it can fail the run, is undecided and worth another look, however its samples came to be: in turns,
-    from a command that measures itself, one compilation a launch. A peak of memory is open until a second launch shows whether
-    it repeats; a count never is.
+    from a command that measures itself, one compilation a launch. A peak of memory that differs between the sides is open until a
+    second launch shows whether it repeats; a count never is.
 
     Before the first look everything is open; between two looks the answer is that of the look before. No case stays open for
     ever: after the last look all are closed, and so is one without a usable launch since the look before (it failed, or its
@@ -73,10 +74,12 @@ def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
 
 
 def _may_not_repeat(line: Line, launches_done: int) -> bool:
-    """Whether it is a peak of memory that gates, of too few launches on either side to be compared."""
+    """Whether it is a peak of memory that gates, of too few launches on either side, and the sides do not repeat each other."""
     if line.detail or line.metric.unit is not Unit.BYTES or launches_done >= LEAST_LAUNCHES:
         return False
-    return min(len(side[0].launches) for side in (line.base, line.head)) < LEAST_LAUNCHES
+    if min(len(side[0].launches) for side in (line.base, line.head)) >= LEAST_LAUNCHES:
+        return False
+    return by_memory(line.base[0], line.head[0], line.threshold, least=line.least).verdict is not Verdict.UNCHANGED
 
 
 def _by_case(lines: Iterable[Line]) -> Mapping[str, frozenset[Key]]:

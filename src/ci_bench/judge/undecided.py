@@ -7,7 +7,7 @@ long as those of this run did, checks included, so that a time is what it takes 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from ci_bench.judge.wording import count_of, duration
+from ci_bench.judge.wording import count_of, duration, percent
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Pair, Verdict, tally
 from ci_bench.records.results import Status
 
@@ -61,10 +61,20 @@ def _what_it_takes(found: Sequence[tuple[CaseComparison, list[Pair]]], number: i
         helped = sum(pair.needed is not None for _, pairs in found for pair in pairs)
         them = every if helped == number else f"{helped:,} of them"
         yield f"about {count_of(most, 'more launch')} would decide {them}{at_most}"
-    hopeless = sum(pair.needed is None for _, pairs in found for pair in pairs)
+    hopeless = [pair for _, pairs in found for pair in pairs if pair.needed is None]
     if hopeless:
-        them = f"{hopeless:,} of them" if counted else every
-        yield f"more launches would not decide {them} here: too noisy, or too close to the threshold"
+        them = f"{len(hopeless):,} of them" if counted else every
+        yield f"more launches would not decide {them} here: too noisy, or too close to the threshold{_what_could_be(hopeless)}"
+
+
+def _what_could_be(hopeless: Sequence[Pair]) -> str:
+    """Which threshold this machine could decide, of what no number of launches does."""
+    known = [pair.resolvable for pair in hopeless if pair.resolvable is not None]
+    if len(known) < len(hopeless):
+        return ""
+    return (
+        f"; a threshold (policy.thresholds) of about {percent(max(known))} could be decided, or stop other work on this machine"
+    )
 
 
 def _more_launches(pairs: Iterable[Pair]) -> int:

@@ -253,7 +253,8 @@ class RunOptions:
 
     `device` is ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; `auto` takes the first GPU, else the CPU. `threads` is torch's intra-op
     thread count, `None` for one per core. `launches` is the number of fresh process sets, `max_launches` the most that adaptive
-    sampling may take; `blocks` the ABBA blocks of one launch (a block times each arm twice); `sample_s` the least duration of
+    sampling may take; `blocks` the ABBA blocks of one launch (a block times each arm twice), with adaptive sampling up to
+    `most_blocks` while they take less than twice the time of getting ready for them; `sample_s` the least duration of
     one sample in seconds; `warmup_s` where warm-up gives up waiting for a steady state. `stage_timeout_s` ends one worker,
     `budget_s` keeps new cases and launches from starting, `case_budget_s` more launches of one case. `compile_budget_s` is how
     long the cold compilations of a case may be repeated in launches after the first, all arms and sides together.
@@ -271,6 +272,7 @@ class RunOptions:
     launches: int = 3
     max_launches: int = 16
     blocks: int = 10
+    most_blocks: int = 40
     sample_s: float = 0.02
     warmup_s: float = 10.0
     stage_timeout_s: float = 1800.0

@@ -76,9 +76,13 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """A worker did what it was told, or has its arms open (then `calls` of the first arm make a sample)."""
+    """A worker did what it was told, or has its arms open (then `calls` of the first arm make a sample).
+
+    Once they are warm, `block_s` is how long its part of a block takes (s).
+    """
 
     calls: int = 1
+    block_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -146,20 +146,26 @@ class Worker:
         self._code: int | None = None
         self._read, self._given_up = 0, False
         self._looked_s = time.monotonic()
-        self._left_at: float | None = None
+        self._left_at: float | None = time.monotonic()
         self._words = select.poll()
         self._words.register(answers, select.POLLIN)
         self._words.register(server, select.POLLIN)
         os.set_blocking(answers, False)
+
+    def tell(self, order: Order) -> None:
+        """Send an order, and wait for nothing: the worker is at it until its answer is asked for."""
+        self._left_at = time.monotonic()
+        if self._writer is not None:
+            with contextlib.suppress(OSError):  # it is gone, and its end says so
+                os.write(self._writer, encode_order(order))
 
     def ask(self, order: Order | None) -> Answer | None:
         """Send an order, if any, and wait for the next answer.
 
         `None` where the worker ended instead or had to be ended, or where what came is no answer: no more can be trusted then.
         """
-        if order is not None and self._writer is not None:
-            with contextlib.suppress(OSError):  # it is gone, and its end says so
-                os.write(self._writer, encode_order(order))
+        if order is not None:
+            self.tell(order)
         answers = self._answers
         self._wait(lambda: len(answers.kept) > self._read or answers.garbled > 0)
         if len(answers.kept) <= self._read or answers.garbled:
@@ -199,9 +205,6 @@ class Worker:
         """
         self._let_go()
         begun = time.monotonic()
-        if self._left_at is not None and self._code is None:
-            self._spent_s += begun - self._left_at
-            self._left_s -= begun - self._left_at
         self._wait(lambda: time.monotonic() >= begun + seconds, look_s=seconds)
         self._left_at = time.monotonic()
         return self._code is not None
@@ -226,8 +229,9 @@ class Worker:
             self._writer = None
 
     def _wait(self, enough: Callable[[], bool], *, look_s: float = LOOK_S) -> None:
-        """Read until there is enough or the worker has ended. Time counts against its limit."""
-        started = time.monotonic()
+        """Read until there is enough or the worker has ended. Time counts against its limit, once it was left to its work."""
+        started = time.monotonic() if self._left_at is None or self._code is not None else self._left_at
+        self._left_at = None
         try:
             if self._code is None and self._await_word(enough, started + self._left_s, look_s):
                 self._code = self._server.expect("ended", time.monotonic() + GRACE_S, value="code")

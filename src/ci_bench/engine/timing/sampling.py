@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from ci_bench.engine.process.protocol import OBEYED, TOUCH_FROM_CALLS, Abandoned, Answer, Channel, Done, OrderKind
 from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series, part_series
 from ci_bench.engine.timing.fence import (
+    WINDOW_SAMPLES,
     Rotation,
     copies_of,
     find_calls,
@@ -89,8 +90,8 @@ class ResidentArms:
         with self.stopwatch.phase(Phase.WARM_UP, self.arms[0].name):
             return find_calls(lambda calls: self.clock.take(reference, calls=calls).wall_s, sample_s=sample_s)
 
-    def warm(self, calls: int) -> None:
-        """Warm every arm up until steady; `calls` make a sample from now on."""
+    def warm(self, calls: int) -> float:
+        """Warm every arm up until steady; `calls` make a sample from now on. Returns how long a block of them all takes (s)."""
         self.calls = calls
         for arm in self.arms:
             with self.stopwatch.phase(Phase.WARM_UP, arm.name):
@@ -99,6 +100,8 @@ class ResidentArms:
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
+        last = (statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
+        return SAMPLES_A_BLOCK * calls * sum(last)
 
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
@@ -191,7 +194,8 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
         for order in channel.orders():
             match order.kind:
                 case OrderKind.WARM:
-                    resident.warm(order.calls)
+                    channel.say(Answer(done=Done(block_s=resident.warm(order.calls))))
+                    continue
                 case OrderKind.TURN:
                     resident.turn(order.seat, order.block, samples=order.samples, touch=order.touch, referee=order.referee)
                 case OrderKind.DISCARD:
