@@ -455,8 +455,8 @@ def of_modes(arms: tuple[str, ...]) -> Columns[ModeRow]:
 
 
 MODES_LEGEND = (
-    "Reference ÷ arm with its interval, all arms measured in turns with that reference: above 1× is better. The fastest is an arm "
-    "whose interval lies above all others and above 1×; one that is not right failed a check or parity."
+    "Reference ÷ arm with its interval, all arms measured in turns with that reference: above 1× is better. The fastest is an "
+    "arm whose interval lies above all others and above 1×; one that is not right failed a check or parity."
 )
 
 
