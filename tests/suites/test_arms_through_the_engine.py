@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 WRONG = "planted_backends:scaled_output"
 ARMS = ["aot_eager", {"backend": "eager"}, {"backend": WRONG}]
 NAMES = ("aot_eager", "dynamo-eager", WRONG)
-RUN = {"device": "cpu", "threads": 1, "launches": 2, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.2, "compile_budget_s": 0}
+RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.2, "compile_budget_s": 0}
 SUITES = {
     "fastrnns": {"variants": ["compile"], "seq_length": 5, "batch_size": 4, "input_size": 16, "hidden_size": 16},
     "torchbench": {"models": ["mlp"], "mode": "inference", "perturbations": 1},
@@ -52,7 +52,7 @@ def test_all_arms_are_timed_in_the_same_launches_and_blocks_beside_one_reference
     taken = {one.arm: [(launch.launch, launch.blocks) for launch in one.launches] for one in row.metrics if one.name == time}
     assert set(taken) == {row.case.reference, *NAMES}
     assert all(blocks == taken[row.case.reference] for blocks in taken.values())
-    assert [number for number, _ in taken[row.case.reference]] == [0, 1]
+    assert [number for number, _ in taken[row.case.reference]] == [0]
 
 
 @each_suite
