@@ -129,6 +129,17 @@ def test_cases_of_one_variant_are_told_apart():
     assert [*json.loads(write_oss(make_results(JIT, two)).text)["lstm"]] == ["jit[batch=3]", "jit[batch=5]"]
 
 
+def test_each_compiled_arm_of_a_variant_has_a_row():
+    case = Case(
+        id="fastrnns/compile[batch=3]", suite="fastrnns", name="compile", params={"variant": "compile"},
+        arms=("aten", "inductor", "aot_eager"), reference="aten",
+    )  # fmt: skip
+    row = make_row(
+        case, *(make_metric("forward_time", arm, (s,)) for arm, s in (("aten", 9.0), ("inductor", 0.002), ("aot_eager", 0.004)))
+    )
+    assert json.loads(write_oss(make_results(row)).text) == {"lstm": {"compile inductor": 2.0, "compile aot_eager": 4.0}}
+
+
 def test_what_was_not_measured_is_in_no_json():
     both = write_oss(make_results(FAILED, SKIPPED)).text + write_pep(make_results(FAILED, SKIPPED)).text
     assert both == "{}\n"

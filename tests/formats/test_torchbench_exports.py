@@ -102,6 +102,46 @@ def test_there_is_a_file_for_each_configuration():
     assert "my.module.make_zoo_fp32_training_cpu_accuracy.csv" in files
 
 
+TUNED = "inductor+max-autotune-no-cudagraphs"
+SEVERAL = {"arms": ["default", "max-autotune-no-cudagraphs", "aot_eager"], "detail": ""}
+SEVERAL_TIMES = (
+    *(metric("step_time", arm, (seconds,), items=32) for arm, seconds in (("eager", 0.004), ("inductor", 0.002), (TUNED, 0.001))),
+    metric("step_time", "aot_eager", (0.008,), items=32),
+)
+
+
+def several(*checks):
+    """A case with three compiled arms, and how accuracy ended in some of them."""
+    found = row("mlp", metrics=SEVERAL_TIMES, **SEVERAL)
+    told = (Check(name="accuracy", arm=arm, outcome=outcome, detail=detail) for arm, outcome, detail in checks)
+    return replace(found, checks=tuple(told))
+
+
+def test_each_compiled_arm_of_a_case_is_a_configuration_over_one_reference():
+    files = texts(dynamo_csv.write(results(several())))
+    found = {name: table(text)[0]["speedup"] for name, text in files.items() if name.endswith("performance.csv")}
+    assert found == {
+        "inductor_zoo_fp32_training_cpu_performance.csv": "2.000000",
+        f"{TUNED}_zoo_fp32_training_cpu_performance.csv": "4.000000",
+        "aot_eager_zoo_fp32_training_cpu_performance.csv": "0.500000",
+    }
+    records = json.loads(oss_benchmark.write(results(several()))[""].text)
+    speedups = {
+        one["model"]["backend"]: one["metric"]["benchmark_values"] for one in records if one["metric"]["name"] == "speedup"
+    }
+    assert speedups == {"inductor": [2.0], TUNED: [4.0], "aot_eager": [0.5]}
+
+
+def test_an_arm_that_is_wrong_does_not_speak_for_the_others():
+    given = several((TUNED, Outcome.FAIL, "fail_accuracy: off by 3"), ("inductor", Outcome.PASS, "pass: 9 tensors"))
+    words = {name.split("_zoo")[0]: table(text)[0]["accuracy"] for name, text in texts(dynamo_csv.write(results(given))).items()
+             if name.endswith("accuracy.csv")}  # fmt: skip
+    assert words == {"inductor": "pass", TUNED: "fail_accuracy", "aot_eager": "infra_error"}
+    records = json.loads(oss_benchmark.write(results(given))[""].text)
+    passed = {one["model"]["backend"]: one["metric"]["benchmark_values"] for one in records if one["metric"]["name"] == "passed"}
+    assert passed == {"inductor": [1.0], TUNED: [0.0], "aot_eager": [1.0]}
+
+
 def test_a_failed_case_keeps_its_row_and_a_skipped_one_has_none():
     rows = (
         row("mlp", Status.CRASHED, reason="killed by SIGSEGV", detail="", metrics=()),
@@ -139,7 +179,7 @@ def test_the_vocabulary_is_the_suites():
 
 def test_what_was_not_measured_is_no_number():
     half = row("mlp", metrics=(MEASURED[0],))
-    assert dynamo_csv.speedup_of(half) is None
+    assert dynamo_csv.speedup_of(half, "inductor") is None
     (found,) = table(texts(dynamo_csv.write(results(half)))[PERFORMANCE])
     assert found["speedup"] == ""
     assert "nan" not in json.dumps(found)

@@ -474,7 +474,35 @@ def common_shift() -> Comparison:
     )
 
 
+def mode_case(name: str, speedups: dict[str, float], *, wrong: str = "") -> CaseComparison:
+    """A case with compiled arms beside one eager arm."""
+    return case(
+        f"torchbench/{name}[mode=inference,precision=fp32]",
+        pairs=(pair(arm="eager"), *(pair(arm=arm, base=0.133 / value, head=0.133 / value) for arm, value in speedups.items())),
+        speedups=tuple(speedup(value, value, arm=arm) for arm, value in speedups.items()),
+        checks=tuple(
+            replace(check(name), arm=arm, outcome=Outcome.FAIL if (name, arm) == ("accuracy", wrong) else Outcome.PASS)
+            for arm in speedups
+            for name in ("compiled", "accuracy")
+        ),
+        arms=("eager", *speedups),
+    )
+
+
+TUNED = "inductor+max-autotune-no-cudagraphs"
+
+
+def several_modes() -> Comparison:
+    """Three compiled arms in each of two cases: one has a fastest beyond doubt, in the other two cannot be told apart."""
+    return comparison(
+        mode_case("mlp", {"inductor": 1.62, TUNED: 1.84, "aot_eager": 0.97}),
+        mode_case("resnet", {"inductor": 1.31, TUNED: 1.33, "aot_eager": 0.95}),
+        headline="2 of 2 cases compared: 2 unchanged.",
+    )
+
+
 ENDINGS = {
+    "several_modes": several_modes,
     "passed": passed,
     "regressed": regressed,
     "no_baseline": no_baseline,

@@ -87,10 +87,17 @@ def poisoned(value: Any, text: str, seen: dict[str, str]) -> Any:
 
 
 def shape(comment: str) -> tuple[Any, ...]:
-    """What no text may change: tags in their order, and the cells that hold our own words and figures."""
+    """What no text may change: tags in their order, and the cells that hold our own words and figures.
+
+    A setting is what stands behind a bracket in an id, as code, or a dash.
+    """
     tree = render(comment)
-    cells = [[[cell if "x" not in cell else "text" for cell in row] for row in table] for table in tree.tables]
-    return tree.tags, cells
+    return [tag for tag in tree.tags if tag != "code"], [_own(table) for table in tree.tables]
+
+
+def _own(table: list[list[str]]) -> list[list[str]]:
+    place = table[0].index("Setting") if "Setting" in table[0] else None
+    return [["text" if "x" in cell or column == place else cell for column, cell in enumerate(row)] for row in table]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

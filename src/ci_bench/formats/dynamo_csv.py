@@ -12,6 +12,7 @@ import io
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from ci_bench.formats.exporting import Files, Written
 from ci_bench.formats.parsing import Node
@@ -140,29 +141,33 @@ BY_STATUS = {
 
 
 def write(results: Results) -> Files:
-    """The files of a run by name, such as ``inductor_zoo_fp32_training_cpu_performance.csv``."""
+    """The files of a run by name, such as ``inductor_zoo_fp32_training_cpu_performance.csv``: each arm is a configuration."""
     files: dict[str, list[list[str]]] = {}
     heads: dict[str, tuple[str, ...]] = {}
     for row in results.cases:
         if row.case.suite != "torchbench" or row.status is Status.SKIPPED:
             continue
         device = device_of(results)
-        for kind, columns, cells in (
-            ("performance", PERFORMANCE, _performance(row)),
-            ("accuracy", ("accuracy",), _accuracy(row)),
-        ):
+        for arm, (kind, columns, cells_of) in product(candidates(row), KINDS):
+            cells = cells_of(row, arm)
             if cells is not None:
-                name = f"{_configuration(row, device)}_{kind}.csv"
+                name = f"{_configuration(row, arm, device)}_{kind}.csv"
                 last = ("compilation_latency",) if kind == "accuracy" else ()
                 heads[name] = (*HEAD, *columns, *COUNTERS, *last)
-                tail = [_cell(_median(row, "compile_cold", _candidate(row)))] if last else []
-                files.setdefault(name, []).append([device, model_of(row), _batch(row), *cells, *_counters(row), *tail])
+                tail = [_cell(_median(row, "compile_cold", arm))] if last else []
+                files.setdefault(name, []).append([device, model_of(row), _batch(row), *cells, *_counters(row, arm), *tail])
     return {name: Written(text=_text([list(heads[name]), *lines])) for name, lines in files.items()}
 
 
-def accuracy_word(row: CaseResult) -> str | None:
-    """How a case ended in the runner's vocabulary; `None` where accuracy was not asked."""
-    check = next((one for one in row.checks if one.name == "accuracy"), None)
+def candidates(row: CaseResult) -> tuple[str, ...]:
+    """The arms that a case holds against its reference; the reference alone where there is no other."""
+    return tuple(arm for arm in row.case.arms if arm != row.case.reference) or (row.case.reference,)
+
+
+def accuracy_word(row: CaseResult, arm: str | None = None) -> str | None:
+    """How an arm ended in the runner's vocabulary (the only one, if none is named); `None` where accuracy was not asked."""
+    several = len(candidates(row)) > 1
+    check = next((one for one in row.checks if one.name == "accuracy" and (not several or one.arm == arm)), None)
     if row.status is Status.OK:
         return _leading_word(check.detail) or check.outcome if check else None
     told = _leading_word(row.failure.reason) if row.failure else None
@@ -180,17 +185,16 @@ def device_of(results: Results) -> str:
     return str(named or results.run.device).partition(":")[0]
 
 
-def speedup_of(row: CaseResult) -> float | None:
-    """Median time of the reference over the candidate's; `None` where either is unknown."""
-    times = [_median(row, "step_time", arm) for arm in (row.case.reference, _candidate(row))]
+def speedup_of(row: CaseResult, arm: str) -> float | None:
+    """Median time of the reference over the arm's; `None` where either is unknown."""
+    times = [_median(row, "step_time", one) for one in (row.case.reference, arm)]
     return times[0] / times[1] if times[0] and times[1] else None
 
 
-def _performance(row: CaseResult) -> list[str] | None:
+def _performance(row: CaseResult, candidate: str) -> list[str] | None:
     if row.case.due.times == () and not any(metric.name == "step_time" for metric in row.metrics):
         return None
-    candidate = _candidate(row)
-    speedup, latency = speedup_of(row), _median(row, "step_time", candidate)
+    speedup, latency = speedup_of(row, candidate), _median(row, "step_time", candidate)
     peaks = [next((peak for name in PEAKS if (peak := _median(row, name, arm))), None) for arm in (row.case.reference, candidate)]
     ratio = peaks[0] / peaks[1] if peaks[0] and peaks[1] else None
     cells = [
@@ -202,19 +206,18 @@ def _performance(row: CaseResult) -> list[str] | None:
     return cells + [_cell(None if peak is None else peak / GIGA) for peak in peaks]
 
 
-def _accuracy(row: CaseResult) -> list[str] | None:
+def _accuracy(row: CaseResult, arm: str) -> list[str] | None:
     if "accuracy" not in row.case.due.checks:
         return None
-    return [accuracy_word(row) or "infra_error"]
+    return [accuracy_word(row, arm) or "infra_error"]
 
 
-def _counters(row: CaseResult) -> list[str]:
-    found = (_median(row, metric, _candidate(row)) for metric in COUNTERS.values())
+KINDS = (("performance", PERFORMANCE, _performance), ("accuracy", ("accuracy",), _accuracy))
+
+
+def _counters(row: CaseResult, arm: str) -> list[str]:
+    found = (_median(row, metric, arm) for metric in COUNTERS.values())
     return ["" if value is None else str(round(value)) for value in found]
-
-
-def _candidate(row: CaseResult) -> str:
-    return next((arm for arm in row.case.arms if arm != row.case.reference), row.case.reference)
 
 
 def _median(row: CaseResult, metric: str, arm: str) -> float | None:
@@ -223,9 +226,9 @@ def _median(row: CaseResult, metric: str, arm: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _configuration(row: CaseResult, device: str) -> str:
+def _configuration(row: CaseResult, arm: str, device: str) -> str:
     params = row.case.params
-    words = (params.get("backend"), params.get("source"), params.get("precision"), params.get("mode"), device)
+    words = (params.get("backend", arm), params.get("source"), params.get("precision"), params.get("mode"), device)
     return "_".join(str(word).replace(":", ".").replace("/", ".") for word in words)
 
 

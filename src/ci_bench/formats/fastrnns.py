@@ -81,13 +81,16 @@ def _rows(results: Results) -> Iterator[_Row]:
     times = Counter(_variant(row) for row in cases)
     for row in cases:
         variant = _variant(row)
-        yield _Row(
-            group=_group(variant),
-            name=variant if times[variant] == 1 else variant + row.case.id[row.case.id.find("[") :],
-            forward=_samples(row, "forward_time"),
-            backward=_samples(row, "backward_time"),
-            ending="" if row.status is Status.OK else row.status.value,
-        )
+        name = variant if times[variant] == 1 else variant + row.case.id[row.case.id.find("[") :]
+        own = tuple(arm for arm in row.case.arms if arm != row.case.reference) or row.case.arms
+        for arm in own:
+            yield _Row(
+                group=_group(variant),
+                name=name if len(own) == 1 else f"{name} {arm}",
+                forward=_samples(row, arm, "forward_time"),
+                backward=_samples(row, arm, "backward_time"),
+                ending="" if row.status is Status.OK else row.status.value,
+            )
 
 
 def _variant(row: CaseResult) -> str:
@@ -100,9 +103,9 @@ def _group(variant: str) -> str:
     return "resnet" if variant.startswith("resnet") else "lstm"
 
 
-def _samples(row: CaseResult, metric: str) -> tuple[float, ...]:
-    """All samples of the variant's own arm; the reference has a row of its own where it was asked for."""
-    found = [one for one in row.metrics if (one.name, one.arm) == (metric, _variant(row))]
+def _samples(row: CaseResult, arm: str, metric: str) -> tuple[float, ...]:
+    """All samples of an arm of the variant's own; the reference has a row of its own where it was asked for."""
+    found = [one for one in row.metrics if (one.name, one.arm) == (metric, arm)]
     return tuple(value * MILLI for one in found for launch in one.launches for value in launch.values)
 
 

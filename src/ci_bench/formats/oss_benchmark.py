@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ci_bench.formats.dynamo_csv import accuracy_word, device_of, model_of, speedup_of
+from ci_bench.formats.dynamo_csv import accuracy_word, candidates, device_of, model_of, speedup_of
 from ci_bench.formats.exporting import Files, Written, one_file
 from ci_bench.formats.parsing import Node, parse_json
 from ci_bench.formats.series import Reading, Series, Unreadable, one_run
@@ -102,12 +102,17 @@ def _records(row: CaseResult, device: str) -> Iterator[dict[str, Any]]:
         yield _record(
             row, device, metric.arm, metric.name, values=values, about={"unit": str(metric.unit), "better": str(metric.better)}
         )
-    speedup = speedup_of(row)
-    candidate = next((arm for arm in row.case.arms if arm != row.case.reference), row.case.reference)
-    if speedup is not None:
-        yield _record(row, device, candidate, "speedup", values=[speedup], about={"unit": "x", "better": str(Better.HIGHER)})
-    passed = row.status is Status.OK and not any(one.outcome is Outcome.FAIL and not one.informative for one in row.checks)
-    yield _record(row, device, candidate, "passed", values=[float(passed)], about={"better": str(Better.HIGHER)})
+    for arm in candidates(row):
+        speedup = speedup_of(row, arm)
+        if speedup is not None:
+            yield _record(row, device, arm, "speedup", values=[speedup], about={"unit": "x", "better": str(Better.HIGHER)})
+        yield _record(row, device, arm, "passed", values=[float(_passed(row, arm))], about={"better": str(Better.HIGHER)})
+
+
+def _passed(row: CaseResult, arm: str) -> bool:
+    """Whether a case ended well, and no check of the arm or of what it is held against failed."""
+    told = [one for one in row.checks if one.arm in {arm, row.case.reference} or len(candidates(row)) == 1]
+    return row.status is Status.OK and not any(one.outcome is Outcome.FAIL and not one.informative for one in told)
 
 
 def _record(
@@ -117,7 +122,7 @@ def _record(
     settings = params.get("settings")
     batch = next((one.items for one in row.metrics if one.items), None) or (settings or {}).get("batch_size")
     extra = {"device": device, "suite": row.case.suite, "case": row.case.id, "status": str(row.status), "batch_size": batch}
-    word = accuracy_word(row)
+    word = accuracy_word(row, arm)
     return {
         "benchmark": {
             "name": NAME,

@@ -16,6 +16,7 @@ from ci_bench.records.outputs import OutputsFinding, TensorError
 from ci_bench.records.results import Check, Fact, Status, Unit
 from ci_bench.report import words
 from ci_bench.report.averages import Averages, Mean
+from ci_bench.report.modes import ModeRow
 from ci_bench.report.rows import Row
 from ci_bench.report.text import UNKNOWN, bytes_, count, interval, joined, percent, quantity, rate, ratio, seconds
 from ci_bench.report.words import Mood
@@ -409,6 +410,54 @@ MEANS: Columns[Averages] = (
     Column(title="Besides", text=_besides, kind=Kind.WORDS),
 )
 """Means over the cases that both sides have, by suite, setting and arm."""
+
+
+def _mode(arm: str, row: ModeRow) -> str:
+    if row.case is None:
+        return ratio(row.means.get(arm))
+    return ratio(row.speedups[arm].speedup) if arm in row.speedups else UNKNOWN
+
+
+def _mode_notes(arm: str, row: ModeRow) -> str:
+    """The interval, and what is said of the arm: ``1.60 to 1.64×, fastest``."""
+    found = row.speedups.get(arm)
+    if found is None:
+        return ""
+    said = "fastest" if arm == row.fastest else "not right" if arm in row.wrong else ""
+    return ", ".join(part for part in (_noted(interval(found.interval)), said) if part)
+
+
+def _is_fastest(arm: str, row: ModeRow) -> bool:
+    return arm == row.fastest
+
+
+def _mode_mood(arm: str, row: ModeRow) -> Mood | None:
+    return Mood.BETTER if arm == row.fastest else Mood.BAD if arm in row.wrong else None
+
+
+def of_modes(arms: tuple[str, ...]) -> Columns[ModeRow]:
+    """A column for each arm: its speedup over the case's reference, with the interval, and whether it is the fastest."""
+    by_arm = (
+        Column(
+            title=arm,
+            text=partial(_mode, arm),
+            note=partial(_mode_notes, arm),
+            strong=partial(_is_fastest, arm),
+            mood=partial(_mode_mood, arm),
+            width=16,
+        )
+        for arm in arms
+    )
+    reference: Column[ModeRow] = Column(
+        title="Reference", text=lambda row: (row.case.reference if row.case else None) or UNKNOWN, kind=Kind.NAME
+    )
+    return (Column(title=_CASE, text=lambda row: row.label, kind=Kind.ID, width=22), reference, *by_arm)
+
+
+MODES_LEGEND = (
+    "Reference ÷ arm with its interval, all arms measured in turns with that reference: above 1× is better. The fastest is an "
+    "arm whose interval lies above all others and above 1×; one that is not right failed a check or parity."
+)
 
 
 def fact(field: str, value: Fact) -> tuple[str, Kind]:

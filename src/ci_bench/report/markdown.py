@@ -19,6 +19,7 @@ from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
 from ci_bench.report.cells import ICONS, cell, fact
 from ci_bench.report.columns import Columns
+from ci_bench.report.modes import Modes, modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
 from ci_bench.report.summary import summary
@@ -201,6 +202,18 @@ def means(comparison: Comparison, *, room: int | None) -> Block:
     return _details("means over cases", "Means over cases", columns.MEANS, averages(comparison), room=room)
 
 
+def mode_tables(comparison: Comparison, *, room: int | None) -> tuple[Block, ...]:
+    """Compiled arms side by side, a table for each suite."""
+    return tuple(_modes(found, room=room) for found in modes(comparison))
+
+
+def _modes(found: Modes, *, room: int | None) -> Block:
+    case, reference, *arms = columns.of_modes(found.arms)
+    named = [replace(column, title=code(column.title)) for column in arms]
+    block = drawn(f"cases of {plain(found.suite)} by mode", (case, reference, *named), found.rows, room=room)
+    return collapsed(replace(block, tail=f"\n\n{columns.MODES_LEGEND}"), f"Compile modes side by side ({plain(found.suite)})")
+
+
 def parities(comparison: Comparison, *, room: int | None) -> Block:
     """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
     found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
@@ -323,6 +336,7 @@ def _blocks(comparison: Comparison, *, room: int | None) -> list[Block]:
         first,
         more,
         unclear(comparison, room=room),
+        *mode_tables(comparison, room=room),
         means(comparison, room=room),
         metrics(comparison, room=room),
         arms(comparison, room=room),

@@ -5,6 +5,7 @@ Names and reasons go through `clean`, so that a document cannot send sequences t
 """
 
 from itertools import groupby
+from typing import TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,7 +14,8 @@ from rich.text import Text
 
 from ci_bench.records.comparison import Comparison, Verdict
 from ci_bench.records.config import Severity
-from ci_bench.report.columns import MAIN, Column
+from ci_bench.report.columns import MAIN, Column, of_modes
+from ci_bench.report.modes import modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
@@ -38,7 +40,11 @@ _STYLES = {
 _SEVERITY_MOODS = {Severity.FAIL: Mood.BAD, Severity.WARN: Mood.UNSURE}
 _COLUMNS = tuple(column for column in MAIN if column.width)
 _SHOWN_CASES = 30
+
+T = TypeVar("T")
+
 _SHOWN_FINDINGS = 10
+_ARMS_ABREAST = 3
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -51,6 +57,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(Text(clean(line, cap=300)))
     _print_mismatches(comparison, console)
     _print_cases(comparison, console)
+    _print_modes(comparison, console)
     _print_parity(comparison, console)
     _print_findings(comparison, console)
     _print_next_step(comparison, console)
@@ -100,7 +107,7 @@ def _arms_table(rows: list[Row]) -> Table:
     return table
 
 
-def _cell(column: Column[Row], row: Row) -> Text:
+def _cell(column: Column[T], row: T) -> Text:
     """What a column says, and under it what is said beside it."""
     note = column.note(row) if column.note else ""
     lines = [column.text(row), *([note] if note else [])]
@@ -112,6 +119,21 @@ def _short(text: str, width: int) -> str:
     """As much as two lines hold: of a long name, such as the path of a function, the end tells most."""
     shown = clean(text, cap=200)
     return shown if len(shown) <= width else f"…{shown[1 - width :]}"
+
+
+def _print_modes(comparison: Comparison, console: Console) -> None:
+    """Compiled arms side by side; as many in a table as a line holds."""
+    for found in modes(comparison):
+        _print_title(f"Compile modes of {clean(found.suite)}: reference ÷ arm, above 1× is better", console)
+        case, _, *arms = of_modes(found.arms)
+        for part in (arms[place : place + _ARMS_ABREAST] for place in range(0, len(arms), _ARMS_ABREAST)):
+            table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", show_edge=False)
+            for column in (case, *part):
+                table.add_column(Text(clean(column.title)), width=column.width, overflow="fold")
+            for row in found.rows[-_SHOWN_CASES:]:
+                table.add_row(*(_cell(column, row) for column in (case, *part)))
+            console.print(Padding(table, (0, 0, 0, 2), expand=False))
+        _print_hidden(len(found.rows) - _SHOWN_CASES, "cases", console)
 
 
 def _print_parity(comparison: Comparison, console: Console) -> None:

@@ -16,14 +16,14 @@ FIELDS = DEFS["fastrnns"]["properties"]
 
 def test_the_schema_has_the_fields_and_defaults_of_the_dataclass():
     options = {field.name: field.default for field in dataclasses.fields(Options)}
-    assert {*FIELDS} == {*options, "name", "groups", "variants", "compile_modes"}
+    assert {*FIELDS} == {*options, "name", "groups", "variants", "compile_modes", "arms"}
     assert {name: FIELDS[name]["default"] for name in options} == options
 
 
 def test_the_schema_knows_every_name():
     assert DEFS["fastrnns_variant"]["enum"] == [*VARIANTS]
     assert FIELDS["groups"]["items"]["enum"] == [*GROUPS]
-    assert FIELDS["compile_modes"]["items"]["enum"] == [*CompileMode]
+    assert DEFS["compile_mode"]["enum"] == [*CompileMode]
     assert {name: FIELDS[name]["enum"] for name in ENUMS} == {name: [*enum] for name, enum in ENUMS.items()}
 
 

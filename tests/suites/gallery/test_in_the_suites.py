@@ -88,9 +88,9 @@ def torchbench(change, *, gradients=False, precision="fp32", model="decoder", **
     case, workload = torchbench_builders.opened(models=[model], mode=mode, precision=precision, **entry)
     build = workload._build
 
-    def spoilt(*, backend, exact=False):
-        ready = build(backend=None, exact=exact)
-        if backend is None:
+    def spoilt(*, candidate, exact=False):
+        ready = build(candidate=None, exact=exact)
+        if candidate is None:
             return ready
         if gradients:
             ready.optimizer.register_step_pre_hook(lambda *_: spoil_largest_gradient(ready.module.parameters(), change))

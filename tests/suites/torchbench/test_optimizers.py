@@ -24,7 +24,7 @@ def test_a_right_step_passes(entry):
 
 def test_options_make_a_difference():
     _, workload = opened(**own("Plain", optimizer="planted_optimizers:Signed", optimizer_options={"decay": 0.5}))
-    optimizer = workload._build(backend=None).optimizer
+    optimizer = workload._build(candidate=None).optimizer
     assert (type(optimizer).__name__, optimizer.defaults["decay"]) == ("Signed", 0.5)
 
 

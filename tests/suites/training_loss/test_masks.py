@@ -122,7 +122,7 @@ def test_numbers_drawn_while_the_first_step_compiles_are_seen(apart, masks):
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_a_models_own_step_has_masks_when_it_has_dropout(share, kind, bench):
     start = start_of_model(bench.options.model, 0)
-    trainee = build_trainee(bench.options, start, device="cpu", backend=None)
+    trainee = build_trainee(bench.options, start, device="cpu", candidate=None)
     trainee.model.to(kind)
     for module in trainee.model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -140,7 +140,7 @@ def test_draws_begin_from_the_start_and_from_their_own_seeds(bench):
     batch = bench.rows.batch(torch.arange(4))
     found = []
     for noise in (0, 5):
-        trainee = build_trainee(bench.options, start, device="cpu", backend=None)
+        trainee = build_trainee(bench.options, start, device="cpu", candidate=None)
         seed_everything(noise)
         found.append(take_draws(trainee, start, batch, seed=7))
     assert torch.equal(found[0].gradients, found[1].gradients)

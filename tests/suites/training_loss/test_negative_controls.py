@@ -16,6 +16,7 @@ from training_loss_builders import ARM, anchors_of, judged, make_bench, start_of
 from ci_bench.judge.parity import LIMIT
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
+from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.training_loss.corpus import Rows
 from ci_bench.suites.training_loss.options import Model, Precision
 from ci_bench.suites.training_loss.training import build_trainee
@@ -292,7 +293,9 @@ def rewind(trainee, state):
 
 
 def compiled_findings(bench, anchors, backend):
-    trainee = build_trainee(bench.options, start_of_model(bench.options.model, 0), device="cpu", backend=backend)
+    trainee = build_trainee(
+        bench.options, start_of_model(bench.options.model, 0), device="cpu", candidate=CompiledArm(backend=backend)
+    )
     for seed in BENIGN_SEEDS:
         state = start_of_model(bench.options.model, seed)
         rewind(trainee, state)

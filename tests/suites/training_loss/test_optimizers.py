@@ -44,7 +44,7 @@ def test_the_schema_says_where_an_optimizer_is_given_the_model_and_only_there():
 @pytest.mark.parametrize("name", OFFERED)
 def test_an_optimizer_changes_weights_on_the_cpu(name, bench):
     state = start_of_model(bench.options.model, 0)
-    trainee = build_trainee(with_optimizer(bench, name), state, device="cpu", backend=None)
+    trainee = build_trainee(with_optimizer(bench, name), state, device="cpu", candidate=None)
     batch = bench.rows.batch(torch.arange(8))
     losses = [float(trainee.step(batch)) for _ in range(3)]
     moved = [key for key, value in trainee.model.named_parameters() if not torch.equal(value, state[key])]

@@ -14,8 +14,8 @@ from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites import randomness
+from ci_bench.suites.arms import arm_name
 from ci_bench.suites.training_loss import verify
-from ci_bench.suites.training_loss.options import arm_name
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 

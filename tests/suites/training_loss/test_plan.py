@@ -74,8 +74,8 @@ def test_params_hold_every_default():
 def test_dynamos_own_eager_is_an_arm_of_its_own():
     options = parse({"backend": "eager"})
     assert options.arms == ("eager", "dynamo-eager")
-    assert options.backend_of("dynamo-eager") == "eager"
-    assert options.backend_of("eager") is None
+    assert options.candidate_of("dynamo-eager").backend == "eager"
+    assert options.candidate_of("eager") is None
 
 
 @pytest.mark.parametrize("backends", [["inductor", "inductor"], ["eager", "dynamo-eager"]])

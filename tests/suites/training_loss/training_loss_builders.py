@@ -101,7 +101,7 @@ def train(
     options = options or bench.options
     state = start_of_model(options.model, seed)
     first = perturbed(state, epsilon=epsilon, seed=1 + index) if epsilon else state
-    trainee = build_trainee(options, first, device="cpu", backend=None)
+    trainee = build_trainee(options, first, device="cpu", candidate=None)
     changed = change(trainee) if change else None
     arm = ARM if role is Role.CANDIDATE else REFERENCE_ARM
     recipe = Recipe(arm=arm, role=role, seed=seed, index=index, steps=steps, mask_seed=mask_seed)

@@ -8,10 +8,10 @@ from jsonschema import Draft202012Validator
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig
 from ci_bench.records.documents import Kind, schema
+from ci_bench.suites.arms import MODES
 from ci_bench.suites.transformers.catalog import PRESETS
 from ci_bench.suites.transformers.options import (
     FIELDS,
-    MODES_OF_COMPILE,
     Attention,
     CacheKind,
     Candidate,
@@ -31,7 +31,7 @@ def defaults(kind):
 
 def test_an_entry_has_the_fields_and_defaults_of_a_case():
     properties = DEFS["transformers"]["properties"]
-    assert {*properties} == {*FIELDS, "name", "cases"}
+    assert {*properties} == {*FIELDS, "name", "cases", "arms"}
     told = {name: node["default"] for name, node in properties.items() if "default" in node}
     assert told.pop("model") == list(DEFAULT_MODELS)
     assert told.pop("candidate") == Options(model=Model(name="any")).candidate.backend
@@ -59,7 +59,7 @@ def test_choices_are_those_of_the_code(name, kind):
 
 
 def test_modes_of_compile_are_those_of_the_code():
-    assert DEFS["transformers_candidate"]["properties"]["mode"]["enum"] == list(MODES_OF_COMPILE)
+    assert DEFS["compile_mode"]["enum"] == list(MODES)
 
 
 def test_every_preset_is_named():

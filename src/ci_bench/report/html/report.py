@@ -17,6 +17,7 @@ from ci_bench.report.html.cases import case_fold, case_parts, case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
 from ci_bench.report.html.tables import drawn, fact, folded, identifier, table, word
+from ci_bench.report.modes import modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
@@ -49,6 +50,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
         _changes(comparison),
         tag("h2", "Cases", id="all-cases"),
         case_table(comparison, anchors),
+        _modes(comparison),
         _means(comparison),
         tag("h2", "Case by case"),
         tag("noscript", tag("p", "What is in a case needs JavaScript; report.md has the same figures.")),
@@ -171,6 +173,18 @@ def _mismatches(comparison: Comparison) -> Html | None:
 
 def _changes(comparison: Comparison) -> Html | None:
     return join((tag("h2", "Changes"), tag("div", id="changes"))) if change_chart(comparison).rows else None
+
+
+def _modes(comparison: Comparison) -> Html | None:
+    """Compiled arms side by side, a table for each suite."""
+    found = modes(comparison)
+    if not found:
+        return None
+    tables = (
+        join((tag("h3", one.suite), drawn(f"Compile modes of {one.suite}", columns.of_modes(one.arms), one.rows, names=2)))
+        for one in found
+    )
+    return join((tag("h2", "Compile modes"), *tables, tag("p", columns.MODES_LEGEND, class_="muted")))
 
 
 def _means(comparison: Comparison) -> Html | None:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 
+from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.fastrnns.initial_state import Given
-from ci_bench.suites.fastrnns.options import CompileMode, Job, Options
+from ci_bench.suites.fastrnns.options import Job, Options
 from ci_bench.suites.fastrnns.variants import Form, Task
 
 Outputs = tuple[Tensor, tuple[Tensor, ...]]
@@ -42,7 +43,7 @@ def forward_of(module: nn.RNNBase, job: Job, given: Given) -> Callable[[], Outpu
     """The task's forward pass on the given inputs and states, without cuDNN where the form says so."""
     call: Callable[..., Any] = module
     if job.variant.form is Form.COMPILE:
-        call = _compiled(module, job.mode)
+        call = _compiled(module, job)
     states: Any = given.states if len(given.states) > 1 else given.states[0]
     passes: dict[str, Callable[[], Outputs]] = {
         Task.VARIABLE_LENGTH: lambda: _packed(call, given.inputs, states),
@@ -100,7 +101,7 @@ def _without_cudnn(run: Callable[[], Outputs]) -> Callable[[], Outputs]:
     return run_apart
 
 
-def _compiled(module: nn.RNNBase, mode: CompileMode | None) -> Callable[..., Any]:
+def _compiled(module: nn.RNNBase, job: Job) -> Callable[..., Any]:
     """The module compiled. Dynamo leaves recurrent modules alone unless told otherwise, and inductor fails on oneDNN's operator.
 
     Without oneDNN, in the first call alone, the module is taken apart into its steps instead.
@@ -108,16 +109,16 @@ def _compiled(module: nn.RNNBase, mode: CompileMode | None) -> Callable[..., Any
     from torch._dynamo import config
 
     config.allow_rnn = True
-    compiled = torch.compile(module, mode=str(mode or CompileMode.DEFAULT))
+    run = compiled(job.compiled or CompiledArm(), module, whole=False)
     called = False
 
     def call(*arguments: Any) -> Any:
         nonlocal called
         if called:
-            return compiled(*arguments)
+            return run(*arguments)
         called = True
         with switched_off(torch.backends.mkldnn):
-            return compiled(*arguments)
+            return run(*arguments)
 
     return call
 

@@ -19,12 +19,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import rnn
 
+from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.base import Unsupported
 from ci_bench.suites.fastrnns import library
 from ci_bench.suites.fastrnns.cells import gated, lstm_cell
 from ci_bench.suites.fastrnns.initial_state import Given
 from ci_bench.suites.fastrnns.library import Outputs
-from ci_bench.suites.fastrnns.options import CompileMode, Job
+from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.residual import build_resnet
 from ci_bench.suites.fastrnns.structures import STRUCTURES, Structure, sequences_apart, stacked
 from ci_bench.suites.fastrnns.variants import Form, Task
@@ -32,11 +33,13 @@ from ci_bench.suites.fastrnns.variants import Form, Task
 Function = Callable[..., Any]
 
 
-def translated(function: Function, form: Form, *, mode: CompileMode | None = None, whole: bool = False) -> Function:
-    """A function that runs `function` in a form; `whole` refuses graph breaks, for what can only run as one graph."""
+def translated(function: Function, form: Form, arm: CompiledArm | None = None, *, whole: bool = False) -> Function:
+    """A function that runs `function` in a form, compiled as `arm` says.
+
+    `whole` refuses graph breaks, for what can only run as one graph.
+    """
     if form is Form.COMPILE:
-        compiled: Function = torch.compile(function, mode=str(mode or CompileMode.DEFAULT), fullgraph=whole)
-        return compiled
+        return compiled(arm or CompiledArm(), function, fullgraph=whole, whole=False)
     if form is Form.SCRIPT:
         return Lazy(function, _script)
     if form is Form.TRACE:
@@ -211,7 +214,7 @@ def _residual(job: Job, given: Given) -> Network:
     model.to_empty(device=given.gradient.device)
     model.load_state_dict(given.weights)
     model.to(dtype=given.gradient.dtype)
-    run = translated(model, job.variant.form, mode=job.mode)
+    run = translated(model, job.variant.form, job.compiled)
     (images,) = given.inputs
     return Network(parameters=dict(model.named_parameters()), forward=lambda: (run(images), ()), drop=_nothing_to_drop)
 
@@ -259,10 +262,10 @@ def _function(job: Job) -> Callable[..., Any]:
     form, structure = job.variant.form, job.variant.structure
     if structure in HIGHER_ORDER:
         keep_saved_buffers()
-        return translated(HIGHER_ORDER[structure](), form, mode=job.mode, whole=True)
+        return translated(HIGHER_ORDER[structure](), form, job.compiled, whole=True)
     if form is Form.COMPILE and job.variant.task is Task.VARIABLE_LENGTH:
-        return sequences_apart(translated(lstm_cell, form, mode=job.mode))
-    return translated(STRUCTURES[structure], form, mode=job.mode)
+        return sequences_apart(translated(lstm_cell, form, job.compiled))
+    return translated(STRUCTURES[structure], form, job.compiled)
 
 
 def _nothing_to_drop(_on: bool) -> None:  # noqa: FBT001 - as torch's own `train`

@@ -4,10 +4,11 @@ The defaults are the original tool's sizes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from ci_bench.suites.arms import INDUCTOR, CompiledArm, read_arm
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task, Variant
 
 DEFAULT_GROUPS = ("cnns", "rnns")
@@ -95,6 +96,7 @@ class Entry:
     groups: tuple[str, ...] | None = None
     variants: tuple[str, ...] = ()
     compile_modes: tuple[CompileMode, ...] = ()
+    arms: tuple[CompiledArm, ...] = ()
     options: Options = Options()
     given: frozenset[str] = frozenset()
     """The options that the entry names, whatever their value."""
@@ -109,16 +111,51 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one case runs: a variant, the mode it is compiled in (`None` where it isn't), its options."""
+    """What one case runs: a variant, the mode it is compiled in (`None` where it isn't), its options.
+
+    Where an entry lists `arms`, `listed` are the ways in which the variant is compiled, an arm each; the job of one of them
+    (`of_arm`) has its mode and `backend`, and is `called` as the arm is.
+    """
 
     variant: Variant
     mode: CompileMode | None
     options: Options
+    backend: str = INDUCTOR
+    called: str = ""
+    listed: tuple[CompiledArm, ...] = ()
+
+    @property
+    def arm(self) -> str:
+        """The name of the arm that runs it."""
+        return self.called or self.variant.name
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The names of the case's arms that are not only its reference."""
+        return tuple(one.name for one in self.listed) or (self.variant.name,)
+
+    @property
+    def compiled(self) -> CompiledArm | None:
+        """How it is compiled; `None` where it isn't."""
+        if self.mode is None:
+            return None
+        return CompiledArm(backend=self.backend, mode=None if self.mode is CompileMode.DEFAULT else str(self.mode))
+
+    def of_arm(self, arm: str) -> "Job":
+        """The job of one arm: a listed one, the case's own, or its reference's at the same options."""
+        compiled = next((one for one in self.listed if one.name == arm), None)
+        if compiled is not None:
+            mode = CompileMode(compiled.mode or CompileMode.DEFAULT)
+            return replace(self, mode=mode, backend=compiled.backend, called=arm, listed=())
+        variant = VARIANTS[arm]
+        return replace(self, variant=variant, mode=self.mode if variant.form is Form.COMPILE else None, listed=())
 
     def as_params(self) -> dict[str, Any]:
         """The variant and the options that matter to it, as `parse_job` reads them: equal params, same measurement."""
         params: dict[str, Any] = {"variant": self.variant.name}
-        if self.mode is not None:
+        if self.listed:
+            params["arms"] = [one.as_params() for one in self.listed]
+        elif self.mode is not None:
             params["compile_mode"] = str(self.mode)
         for name in honoured(self.variant):
             value = getattr(self.options, name)
@@ -153,11 +190,13 @@ def parse_entry(raw: Mapping[str, Any]) -> Entry:
     groups = values.pop("groups", None)
     variants = tuple(values.pop("variants", ()))
     modes = tuple(CompileMode(mode) for mode in values.pop("compile_modes", ()))
+    arms = tuple(map(read_arm, values.pop("arms", ())))
     return Entry(
         name=name,
         groups=None if groups is None else tuple(groups),
         variants=variants,
         compile_modes=modes,
+        arms=arms,
         options=_options(values),
         given=frozenset(values),
     )
@@ -168,8 +207,9 @@ def parse_job(params: Mapping[str, Any]) -> Job:
     values = dict(params)
     variant = VARIANTS[values.pop("variant")]
     mode = values.pop("compile_mode", None)
-    assert (mode is not None) == (variant.form is Form.COMPILE), "a mode belongs to what is compiled"  # noqa: S101 - our own bug if not
-    return Job(variant=variant, mode=None if mode is None else CompileMode(mode), options=_options(values))
+    listed = tuple(map(read_arm, values.pop("arms", ())))
+    assert (mode is not None or bool(listed)) == (variant.form is Form.COMPILE), "a mode belongs to what is compiled"  # noqa: S101 - our own bug if not
+    return Job(variant=variant, mode=None if mode is None else CompileMode(mode), options=_options(values), listed=listed)
 
 
 ENUMS: Mapping[str, type[StrEnum]] = {"dtype": Dtype, "cnn_library": CnnLibrary, "fuser": Fuser, "executor": Executor}

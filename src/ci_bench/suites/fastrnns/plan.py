@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
+from ci_bench.suites.arms import listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
 from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
@@ -31,7 +32,12 @@ class FastRnns:
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per variant and compile mode. Raises `BadConfig` where options contradict each other or the variants."""
+        """One case per variant and compile mode; where `arms` are listed, one per compiled variant with all of them.
+
+        Raises:
+            BadConfig: options contradict each other or the variants.
+        """
+        listed_arms(options, "suites.fastrnns", instead_of="compile_modes")
         entry = parse_entry(options)
         complaints = [f"suites.fastrnns: {complaint}" for complaint in _complaints(entry)]
         if complaints:
@@ -48,11 +54,8 @@ class FastRnns:
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Translate from cold where there is something to translate, verify, then memory and time."""
         job = parse_job(case.params)
-        cold = (
-            (Stage(kind=StageKind.ALONE, arms=(job.variant.name,), launches=None, cache=Cache.COLD),)
-            if job.variant.form.is_translated
-            else ()
-        )
+        translated = job.candidates if job.variant.form.is_translated else ()
+        cold = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in translated)
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         return (
             *cold,
@@ -73,9 +76,11 @@ def _jobs(entry: Entry) -> Iterator[Job]:
     """The chosen variants in their order, and where modes are given the compiled form of each structure behind them."""
     variants = chosen(entry.chosen_groups, entry.variants)
     modes = entry.compile_modes or (CompileMode.DEFAULT,)
-    compiled = [compiled_form(one) for one in variants] if entry.compile_modes else []
+    compiled = [compiled_form(one) for one in variants] if entry.compile_modes or entry.arms else []
     for variant in dict.fromkeys([*variants, *compiled]):
-        if variant.form is Form.COMPILE:
+        if variant.form is Form.COMPILE and entry.arms:
+            yield Job(variant=variant, mode=None, options=entry.options, listed=entry.arms)
+        elif variant.form is Form.COMPILE:
             yield from (Job(variant=variant, mode=mode, options=entry.options) for mode in modes)
         else:
             yield Job(variant=variant, mode=None, options=entry.options)
@@ -90,7 +95,7 @@ def _plan_case(job: Job, name: str | None) -> Case:
         suite="fastrnns",
         name=full_name,
         params=job.as_params(),
-        arms=tuple(dict.fromkeys((reference.name, variant.name))),
+        arms=tuple(dict.fromkeys((reference.name, *job.candidates))),
         reference=reference.name,
         due=Due(checks=checks, times=(FORWARD,) if variant.forward_only else (FORWARD, BACKWARD)),
         details=WHOLE,
@@ -125,6 +130,9 @@ def _complaints(entry: Entry) -> Iterator[str]:
     variants = chosen(entry.chosen_groups, entry.variants)
     names = ", ".join(one.name for one in variants)
     used = {option for variant in variants for option in honoured(variant)}
+    references = {reference_of(one).name for one in variants}
+    for arm in (one.name for one in entry.arms if one.name in references):
+        yield f"arms: {arm} is the name of a reference arm; a backend by that name needs another"
     if "dropout" in entry.given and "dropout" not in used:
         yield f"dropout: {names} has no dropout between layers; use a variant that has, such as jit_dropout, or leave it out"
     unused = sorted(entry.given - used - {"dropout"})

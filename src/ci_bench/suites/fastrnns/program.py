@@ -40,7 +40,7 @@ class TimedProgram:
         self.items: int | None = options.cnn_batch_size if job.variant.is_convolutional else options.batch_size
         self.parts: tuple[Part, ...] = tuple(Part(metric=name) for name in names)
         self.compiler = _compiler(job.variant.form)
-        self._arm = job.variant.name
+        self._arm = job.arm
         self._network = network
         self._gradient = gradient
         self._forward_only = forward_only

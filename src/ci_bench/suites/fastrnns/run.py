@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from ci_bench.records.results import Case, Check, Fact, Outcome
+from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.fastrnns.agreement import Expected, Verdict, check_masks, compare, expect, rnn_computed
 from ci_bench.suites.fastrnns.initial_state import Given, draw
@@ -103,28 +104,34 @@ class RnnWorkload:
         """Nothing is drawn yet."""
         self._job = job
         self._context = context
+        self._opened = 0
 
     def prepare(self) -> None:
         """Nothing to fetch."""
 
     def open(self, arm: str) -> Program:
         """A fresh network of the arm, ready to be timed."""
-        job, given = self._arm(arm), self._given(arm)
+        self._opened += 1
+        allow_compilations(self._opened)
+        job, given = self._job.of_arm(arm), self._given(arm)
         return self._program(job, given, build_network(job, given))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Outputs, states and gradients of every arm against the reference of what it computes."""
         checks = []
         facts: dict[str, Fact] = {}
+        modes: dict[str, str | None] = {}
         for index, arm in enumerate(arms):
-            job = self._arm(arm)
+            job = self._job.of_arm(arm)
+            allow_compilations(1 + index)
             verdict, words, parameters = self._verify(job, self._given(arm), is_reference=index == 0)
             detail = f"with {words}: {verdict.detail}"
             checks.append(Check(name="agrees", arm=arm, outcome=verdict.outcome, detail=detail))
             if job.variant.name == self._job.variant.name:
                 facts = {"parameters": parameters, "compared_with": words}
+            modes[arm] = job.mode
             self._context.progress(arm, index + 1, len(arms))
-        return Evidence(checks=tuple(checks), facts=facts)
+        return Evidence(checks=tuple(checks), facts={**facts, **without_cuda_graphs(modes, self._context.device)})
 
     def _verify(self, job: Job, given: Given, *, is_reference: bool) -> tuple[Verdict, str, int]:
         """The verdict, what the arm was compared with, and its parameters. What the reference arm computes is kept."""
@@ -152,13 +159,8 @@ class RnnWorkload:
         return TimedProgram(job, network, given, forward_only=self._job.variant.forward_only)
 
     def _given(self, arm: str) -> Given:
-        given = draw(self._arm(arm))
+        given = draw(self._job.of_arm(arm))
         return given.to(given.gradient.dtype, self._context.device)
-
-    def _arm(self, arm: str) -> Job:
-        """The job of an arm: the case's own, or its reference's at the same options."""
-        variant = VARIANTS[arm]
-        return replace(self._job, variant=variant, mode=self._job.mode if variant.form is Form.COMPILE else None)
 
 
 def _require(job: Job, device: str) -> None:

@@ -3,24 +3,24 @@
 import difflib
 import importlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
+from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.torchbench.options import Options, Precision
-from ci_bench.suites.user_code import resolve_backend
 
 RECOMPILES = 64
 """Above dynamo's default of 8: blocks of one model share their code. Beyond it a case fails, where dynamo would run eagerly."""
 
 
-def make_compiler(options: Options, backend: str | None) -> Callable[[Callable[..., Any]], Any]:
-    """`torch.compile` with a backend, or the identity for `None`."""
-    if backend is None:
+def make_compiler(options: Options, candidate: CompiledArm | None) -> Callable[[Callable[..., Any]], Any]:
+    """`torch.compile` as a candidate has it, or the identity for `None`."""
+    if candidate is None:
         return lambda function: function
-    resolved = resolve_backend(backend)
     dynamic = True if options.settings.dynamic else None
-    return lambda function: torch.compile(function, backend=resolved, fullgraph=options.settings.nopython, dynamic=dynamic)
+    return partial(compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic)
 
 
 def set_up_torch(options: Options) -> None:

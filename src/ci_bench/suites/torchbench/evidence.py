@@ -10,15 +10,15 @@ passes at N, N/2, ... 1, bit by bit.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Computed, Evidence, Unsupported, keep_nothing, no_mark
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.flops import count_flops, peak_facts
@@ -92,7 +92,8 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: Options) ->
     def answer(outcome: Outcome, detail: str) -> Check:
         return Check(name="batch_invariance", arm=arm, outcome=outcome, detail=detail)
 
-    ready = build(backend=options.backend)
+    candidate = options.candidates[arm]
+    ready = build(candidate=candidate)
     sample = ready.samples[0]
     full = next((one.shape[0] for one in leaves(sample) if one.dim()), 0)
     if full < 2:  # noqa: PLR2004 - one row has no part
@@ -101,7 +102,7 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: Options) ->
     size = full // 2
     while size:
         try:
-            smaller = build(backend=options.backend)
+            smaller = build(candidate=candidate)
             smaller = replace(smaller, samples=(resized(sample, full, size),))
             part = _batched(_run(smaller), size)
         except Unsupported as reason:
@@ -131,12 +132,12 @@ Build = Callable[..., Ready]
 
 
 def accuracy_evidence(
-    settled: Settled, device: str, arm: str, build: Build, keep: Callable[[Computed], None] = keep_nothing
+    settled: Settled, device: str, arms: Sequence[str], build: Build, keep: Callable[[Computed], None] = keep_nothing
 ) -> Evidence:
-    """Verify the candidate `arm` of a case; `keep` is given what eager computed."""
+    """Verify the candidates `arms` of a case, all against one reference; `keep` is given what eager computed."""
     if settled.skip_accuracy is not None:
         detail = f"{Word.PASS_DUE_TO_SKIP}: {settled.skip_accuracy}"
-        return Evidence(checks=(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail),))
+        return Evidence(checks=tuple(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms))
     options = settled.options
     witness = Witness(options=options, device=device, build=build)
     reference = witness.reference()
@@ -144,10 +145,29 @@ def accuracy_evidence(
     judge = Judge(options=options, reference=reference, yardstick=_yardstick(settled), unsteady=settled.non_deterministic)
     unsteady = judge.eager_repeats()
     if unsteady is not None:
-        return Evidence(checks=(_check(arm, unsteady, settled.expected),))
+        return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
+    found = [_of_candidate(arm, settled, build, witness, judge) for arm in arms]
+    checks = tuple(check for one in found for check in one.checks)
+    lost = {name: value for one in found for name, value in one.lost.items()}
+    score = max(one.score for one in found)
+    return Evidence(checks=checks, facts={**found[0].size, **_facts(score, reference), **_work(build, options, device), **lost})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OfCandidate:
+    """What verifying one candidate found: its checks, how far it is off, the size of its model, what quantising lost."""
+
+    checks: tuple[Check, ...]
+    score: float
+    size: Mapping[str, Fact]
+    lost: Mapping[str, Fact]
+
+
+def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge) -> _OfCandidate:
+    options = settled.options
     with worded(Word.FAIL_TO_RUN, Word.OOM):
-        ready, counts = _compiled(build, options)
-    answer, last = judge.candidate(witness.candidate(ready, reference.starts))
+        ready, counts = _compiled(build, options.candidates[arm])
+    answer, last = judge.candidate(witness.candidate(ready, judge.reference.starts))
     checks = [
         _check(arm, answer, settled.expected),
         _runner_check(judge, last, settled, arm),
@@ -159,10 +179,10 @@ def accuracy_evidence(
     if options.settings.compares_quantization:
         check, lost = quantization_loss(arm, build, options)
         checks.append(check)
-    return Evidence(checks=tuple(checks), facts={**_facts(ready, answer, reference), **_work(build, options, device), **lost})
+    return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost)
 
 
-def _compiled(build: Build, options: Options) -> tuple[Ready, Callable[[], dict[str, int]]]:
+def _compiled(build: Build, candidate: CompiledArm) -> tuple[Ready, Callable[[], dict[str, int]]]:
     """A fresh candidate, and what dynamo did since it was built."""
     import torch
     from torch._dynamo.utils import counters
@@ -179,7 +199,7 @@ def _compiled(build: Build, options: Options) -> tuple[Ready, Callable[[], dict[
             "fallbacks": max(int(frames["total"]) - int(frames["ok"]), 0),
         }
 
-    return build(backend=options.backend), read
+    return build(candidate=candidate), read
 
 
 def _yardstick(settled: Settled) -> Yardstick:
@@ -243,7 +263,7 @@ def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
 def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
     """The operations of one eager step and the device's peak; nothing where they cannot be counted."""
     try:
-        ready = build(backend=None)
+        ready = build(candidate=None)
         samples = ready.samples if options.settings.dynamic else ready.samples[:1]
         operations = sum(count_flops(partial(ready.step, sample, no_mark)) for sample in samples)
     except Exception as error:  # noqa: BLE001 - benched code may raise anything under another dispatcher; only a fact is lost
@@ -252,14 +272,19 @@ def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
     return {"model_flops_per_step": operations, **peak_facts(device, str(options.precision))}
 
 
-def _facts(ready: Ready, answer: Answer, reference: Reference) -> dict[str, Fact]:
+def _size_of(ready: Ready) -> dict[str, Fact]:
     parameters = list(ready.module.parameters())
-    told: dict[str, Any] = {
+    return {
         "parameters": sum(one.numel() for one in parameters),
         "parameter_bytes": sum(part.numel() * part.element_size() for one in parameters for _, part in plain_parts("", one)),
-        "accuracy_score": answer.score if answer.score < float("inf") else None,
+    }
+
+
+def _facts(score: float, reference: Reference) -> dict[str, Fact]:
+    """`score` is the worst candidate's."""
+    return {
+        "accuracy_score": score if score < float("inf") else None,
         "fp64_reference": reference.exact is not None,
         "verified_steps": len(reference.starts),
         "verified_batches": reference.batches,
     }
-    return told

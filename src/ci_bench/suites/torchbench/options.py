@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from ci_bench.records.metrics import STEP_PARTS
+from ci_bench.suites.arms import CompiledArm, read_arm
 
 REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"
@@ -133,7 +134,10 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One case. `rules` are the table rows that concern it (see `tables`); those with a device are decided in the worker."""
+    """One case. `rules` are the table rows that concern it (see `tables`); those with a device are decided in the worker.
+
+    `backend` is that of the only candidate; where an entry lists `arms` it is empty, and `listed` are the candidates.
+    """
 
     model: str
     mode: Mode
@@ -143,20 +147,26 @@ class Options:
     path: str | None = None
     settings: Settings = Settings()
     rules: tuple[Mapping[str, Any], ...] = ()
+    listed: tuple[CompiledArm, ...] = ()
 
     @property
-    def arm(self) -> str:
-        """The candidate arm; dynamo's own backend ``eager`` must not be mistaken for the reference.
+    def candidates(self) -> Mapping[str, CompiledArm]:
+        """How each arm beside the reference is compiled, by its name. Those that alone are quantised say so."""
+        ending = f"-{self.settings.quantization}" if self.settings.compares_quantization else ""
+        return {f"{one.name}{ending}": one for one in self.listed or (CompiledArm(backend=self.backend),)}
 
-        One that alone is quantised says so.
-        """
-        name = arm_name(self.backend)
-        return f"{name}-{self.settings.quantization}" if self.settings.compares_quantization else name
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The reference first."""
+        return (REFERENCE_ARM, *self.candidates)
 
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
-        params["rules"] = list(params["rules"])
+        arms = params.pop("listed")
+        if arms:
+            del params["backend"]
+            params["arms"] = arms
         plain: dict[str, Any] = _plain(params)
         return plain
 
@@ -169,6 +179,8 @@ def parse(params: Mapping[str, Any]) -> Options:
         mode=Mode(values.pop("mode")),
         precision=Precision(values.pop("precision")),
         source=Source(values.pop("source", Source.ZOO)),
+        backend=values.pop("backend", ""),
+        listed=tuple(map(read_arm, values.pop("arms", ()))),
         rules=tuple(values.pop("rules", ())),
         settings=settings,
         **values,
@@ -183,11 +195,6 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     given["quantized_arms"] = QuantizedArms(given.get("quantized_arms", QuantizedArms.BOTH))
     given["measure"] = Measure(given.get("measure", Measure.BOTH))
     return Settings(**given)
-
-
-def arm_name(backend: str) -> str:
-    """The name of the arm that a backend runs in."""
-    return "dynamo-eager" if backend == "eager" else backend
 
 
 def _plain(value: Any) -> Any:

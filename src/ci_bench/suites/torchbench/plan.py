@@ -17,6 +17,7 @@ from ci_bench.records.documents import read_results
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
+from ci_bench.suites.arms import arm_name, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.torchbench import catalogue
 from ci_bench.suites.torchbench.options import (
@@ -30,7 +31,6 @@ from ci_bench.suites.torchbench.options import (
     Scope,
     Settings,
     Source,
-    arm_name,
     settings_from,
 )
 from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, unknown_models
@@ -163,7 +163,7 @@ class TorchBench:
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per model, mode, precision and backend.
+        """One case per model, mode, precision and backend; where `arms` are listed, one with all of them.
 
         Raises:
             BadConfig: options contradict each other, or nothing is chosen.
@@ -172,7 +172,7 @@ class TorchBench:
         source = Source(options.get("source", Source.ZOO))
         table = read_tables(options.get("tables", ()))
         axes = product(_models(options, source, table), _modes(options), _listed(options, "precision"), _backends(options))
-        prefix = _prefix(options)
+        prefix, listed = _prefix(options), listed_arms(options, WHERE, instead_of="backend")
         cases = []
         for model, mode, precision, backend in axes:
             one = Options(
@@ -183,6 +183,7 @@ class TorchBench:
                 source=source,
                 path=options.get("path"),
                 settings=settings,
+                listed=listed,
             )
             _check(one)
             no_skip, fast = bool(options.get("no_skip", False)), bool(options.get("fast", False))
@@ -200,13 +201,13 @@ class TorchBench:
         """Prepare, compile from cold, verify, then memory and time; each only where it was asked for."""
         measure = Measure(case.params["settings"]["measure"])
         arms = case.arms
-        (candidate,) = (arm for arm in arms if arm != REFERENCE_ARM)
         prepare = Stage(kind=StageKind.PREPARE, arms=())
-        cold = Stage(kind=StageKind.ALONE, arms=(candidate,), launches=None, cache=Cache.COLD)
+        candidates = (arm for arm in arms if arm != REFERENCE_ARM)
+        cold = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         verify = (Stage(kind=StageKind.VERIFY, arms=arms),) if measure is not Measure.PERFORMANCE else ()
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in arms)
         timed = (*memory, Stage(kind=StageKind.TIME, arms=arms, launches=None)) if measure is not Measure.ACCURACY else ()
-        return (prepare, cold, *verify, *timed)
+        return (prepare, *cold, *verify, *timed)
 
     def needs_network(self, case: Case) -> bool:
         """Never: the zoo and configurations need none, and a checkout's models have to be there already."""
@@ -237,6 +238,8 @@ def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _backends(options: Mapping[str, Any]) -> tuple[str, ...]:
+    if "arms" in options:
+        return ("",)
     backends = _listed(options, "backend", default=("inductor",))
     if len({arm_name(backend) for backend in backends}) < len(backends):
         raise BadConfig(f"{WHERE}.backend: {', '.join(backends)} names one arm twice")
@@ -301,13 +304,14 @@ def _case(options: Options, prefix: str) -> Case:
     times = (STEP_TIME.name,) if timed else ()
     refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
     name = prefix + NAME.sub("_", options.model)[-60:]
-    setting = f"backend={options.backend},mode={options.mode},precision={options.precision}"
+    backend = "" if options.listed else f"backend={options.backend},"  # an id would be long with all arms
+    setting = f"{backend}mode={options.mode},precision={options.precision}"
     return Case(
         id=f"torchbench/{name}[{setting}]",
         suite="torchbench",
         name=name,
         params=options.as_params(),
-        arms=(REFERENCE_ARM, options.arm),
+        arms=options.arms,
         reference=REFERENCE_ARM,
         due=Due(checks=("compiled", *accuracy, *refereed), times=times),
         details=parts,

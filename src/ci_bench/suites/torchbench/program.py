@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Mark, Part, Unsupported
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
@@ -39,15 +40,15 @@ class Ready:
     parts: tuple[Part, ...]
 
 
-def make_ready(options: Options, loaded: Loaded, *, device: str, backend: str | None, exact: bool = False) -> Ready:
-    """Build a stepping model. `backend` compiles it; `exact` makes it the fp64 reference, without autocast."""
+def make_ready(options: Options, loaded: Loaded, *, device: str, candidate: CompiledArm | None, exact: bool = False) -> Ready:
+    """Build a stepping model. `candidate` says how it is compiled; `exact` makes it the fp64 reference, without autocast."""
     training = options.mode is Mode.TRAINING
     cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
     module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
     samples = tuple(map(cast.sample, loaded.samples))
     loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
     autocast = nullcontext if exact else _autocast(options.precision, device)
-    compiler = make_compiler(options, backend)
+    compiler = make_compiler(options, candidate)
     if not training:
         keeps_gradients = loaded.grad_in_inference
         step = _inference(module, autocast, compiler, grad=keeps_gradients)

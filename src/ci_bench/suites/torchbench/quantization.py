@@ -79,11 +79,11 @@ class Loss:
 def quantization_loss(arm: str, build: Build, options: Options) -> tuple[Check, Mapping[str, Fact]]:
     """The check `quantization_loss` of the quantised candidate against the unquantised model, and its figures as facts."""
     with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
-        eager = _outputs(build(backend=None, quantized=False), options)
+        eager = _outputs(build(candidate=None, quantized=False), options)
     truth, basis = _truth(build, options, eager)
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         torch.compiler.reset()
-        given = _outputs(build(backend=options.backend), options)
+        given = _outputs(build(candidate=options.candidates[arm]), options)
     found, rounding = losses(given, truth), losses(eager, truth)
     limit = options.settings.quantization_limit or LIMITS[str(options.settings.quantization)]
     check = _judged(arm, found, rounding, limit=limit, basis=basis)
@@ -140,7 +140,7 @@ def _figures(found: Sequence[Loss], rounding: Sequence[Loss]) -> dict[str, Fact]
 def _truth(build: Build, options: Options, eager: Sequence[Leaves]) -> tuple[Sequence[Leaves], str]:
     """The outputs in fp64, or eager's with the reason why."""
     try:
-        return _outputs(build(backend=None, exact=True, quantized=False), options), ""
+        return _outputs(build(candidate=None, exact=True, quantized=False), options), ""
     except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the answer
         return eager, f"; compared with eager, as fp64 failed ({type(error).__name__})"
 

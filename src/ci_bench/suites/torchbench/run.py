@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from ci_bench.records.results import Case
+from ci_bench.suites.arms import CompiledArm, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.randomness import seed_everything
 from ci_bench.suites.torchbench.backends import set_up_torch
@@ -52,28 +53,31 @@ class ModelWorkload:
 
     def prepare(self) -> None:
         """Find out early whether backend and model exist, and whether eager runs."""
-        resolve_backend(self._options.backend)
-        ready = self._build(backend=None)
+        for candidate in self._options.candidates.values():
+            resolve_backend(candidate.backend)
+        ready = self._build(candidate=None)
         with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
             ready.step(ready.samples[0], no_mark)
 
     def open(self, arm: str) -> Program:
         """A fresh model of the arm; every arm starts from the same bytes, since loading follows the seed."""
         loaded = self._load(quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization)
-        ready = self._ready(loaded, backend=self._backend_of(arm))
+        ready = self._ready(loaded, candidate=self._options.candidates.get(arm))
         return ModelProgram(arm, self._options, loaded, ready, unrefereed=_excused(self._settled))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Compare the candidate among `arms` with eager, step by step."""
-        (candidate,) = (arm for arm in arms if arm != REFERENCE_ARM)
-        return accuracy_evidence(self._settled, self._context.device, candidate, self._build, self._context.keep)
+        """Compare the candidates among `arms` with eager, step by step."""
+        candidates = tuple(arm for arm in arms if arm != REFERENCE_ARM)
+        evidence = accuracy_evidence(self._settled, self._context.device, candidates, self._build, self._context.keep)
+        modes = {arm: candidate.mode for arm, candidate in self._options.candidates.items()}
+        return replace(evidence, facts={**evidence.facts, **without_cuda_graphs(modes, self._context.device)})
 
-    def _build(self, *, backend: str | None, exact: bool = False, quantized: bool = True) -> Ready:
-        return self._ready(self._load(quantized=quantized), backend=backend, exact=exact)
+    def _build(self, *, candidate: CompiledArm | None, exact: bool = False, quantized: bool = True) -> Ready:
+        return self._ready(self._load(quantized=quantized), candidate=candidate, exact=exact)
 
-    def _ready(self, loaded: Loaded, *, backend: str | None, exact: bool = False) -> Ready:
-        with worded(Word.FAIL_TO_RUN if backend else Word.EAGER_FAIL_TO_RUN, Word.OOM):
-            return make_ready(self._options, loaded, device=self._context.device, backend=backend, exact=exact)
+    def _ready(self, loaded: Loaded, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
+        with worded(Word.FAIL_TO_RUN if candidate else Word.EAGER_FAIL_TO_RUN, Word.OOM):
+            return make_ready(self._options, loaded, device=self._context.device, candidate=candidate, exact=exact)
 
     def _load(self, *, quantized: bool = True) -> Loaded:
         """A fresh model, always from the same seed; quantised where the case asks for that, and the arm is to be."""
@@ -85,9 +89,6 @@ class ModelWorkload:
             if quantized and self._options.settings.quantization is not None:
                 quantize(loaded.module, self._options)
             return transformed(loaded, self._options)
-
-    def _backend_of(self, arm: str) -> str | None:
-        return None if arm == REFERENCE_ARM else self._options.backend
 
 
 def _excused(settled: Settled) -> str:

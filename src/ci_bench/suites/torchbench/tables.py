@@ -144,17 +144,21 @@ def _names(rule: Rule, model: str) -> bool:
 
 
 def _met(when: Mapping[str, Any], options: Options) -> bool:
+    """Whether a rule is about a case. One about a backend is where any arm has that: its model, batch and verdict are shared."""
     facts = {
         "source": str(options.source),
         "mode": str(options.mode),
         "precision": str(options.precision),
-        "backend": options.backend,
         "measure": str(options.settings.measure),
         "scope": str(options.settings.scope),
         "freezing": options.settings.freezing,
         "nopython": options.settings.nopython,
     }
-    return all(facts[name] in _listed(wanted) for name, wanted in when.items())
+    backends = {one.backend for one in options.candidates.values()}
+    return all(
+        not backends.isdisjoint(_listed(wanted)) if name == "backend" else facts[name] in _listed(wanted)
+        for name, wanted in when.items()
+    )
 
 
 def _without_skips(said: dict[str, Any], rule: Rule, *, no_skip: bool, fast: bool) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class Reference:
 
 
 Build = Callable[..., Ready]
-"""Called with `backend` and `exact`: a fresh model of the case, from the same bytes."""
+"""Called with `candidate` and `exact`: a fresh model of the case, from the same bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +220,7 @@ class Witness:
     def reference(self) -> Reference:
         """Everything but the candidate."""
         with worded(Word.EAGER_1ST_RUN_FAIL, Word.EAGER_1ST_RUN_OOM):
-            ready = self.build(backend=None)
+            ready = self.build(candidate=None)
             batches = len(ready.samples)
             inputs = tuple(
                 leaf for leaf in pytree.tree_leaves([_parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor)
@@ -228,7 +228,7 @@ class Witness:
             starts, eager, generators = self._first(ready, max(self.options.settings.steps, batches))
             del ready
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
-            *again, late = (_light(one) for _, one in self._whole(self.build(backend=None), starts))
+            *again, late = (_light(one) for _, one in self._whole(self.build(candidate=None), starts))
         epsilon, count = self.options.precision.epsilon, self.options.settings.perturbations
         shaken_runs = tuple(self._shaken(starts, epsilon, index) for index in range(count))
         jolted = (self._shaken(starts, jolt_of(epsilon), count),) if jolt_of(epsilon) else ()
@@ -298,7 +298,7 @@ class Witness:
 
     def _shaken(self, starts: tuple[Start, ...], epsilon: float, index: int) -> tuple[Snapshot, ...]:
         """Eager from weights that are off by `epsilon` each."""
-        ready = self.build(backend=None)
+        ready = self.build(candidate=None)
         generator = torch.Generator().manual_seed(index + 1)
         off = tuple(replace(one, parameters=shaken(one.parameters, epsilon, generator)) for one in starts)
         return tuple(map(_light, self.forced(ready, off)))
@@ -308,14 +308,14 @@ class Witness:
         if self._masks_differ():
             return None, "random numbers differ between fp64 and the case's precision"
         try:
-            steps = enumerate(self.forced(self.build(backend=None, exact=True), starts), start=1)
+            steps = enumerate(self.forced(self.build(candidate=None, exact=True), starts), start=1)
             return tuple(one if number == len(starts) else replace(one, parameters={}) for number, one in steps), ""
         except Exception as error:  # noqa: BLE001 - benched code may raise anything; the reason is told with the verdict
             return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
     def _masks_differ(self) -> bool:
         """Whether a model that draws random numbers would draw others in fp64 on this device."""
-        ready = self.build(backend=None)
+        ready = self.build(candidate=None)
         if not _is_random(ready):
             return False
         masks = []

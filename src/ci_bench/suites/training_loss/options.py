@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ci_bench.suites.arms import CompiledArm, read_arm
+
 EMBEDDED = "embedded"
 REFERENCE_ARM = "eager"
 
@@ -80,11 +82,12 @@ class Options:
     """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses.
 
     `loss` is the user's own function of logits and labels, by import path; `None` is the one that the model computes. `optimizer`
-    is a class of `torch.optim`, or an import path.
+    is a class of `torch.optim`, or an import path. `listed` are the arms of an entry that has `arms`, in place of `backends`.
     """
 
     name: str = "reviews"
     backends: tuple[str, ...] = ("inductor",)
+    listed: tuple[CompiledArm, ...] = ()
     epochs: int = 3
     num_samples: int = 2000
     batch_size: int = 16
@@ -104,36 +107,38 @@ class Options:
     model: Model = Model()
 
     @property
+    def candidates(self) -> tuple[CompiledArm, ...]:
+        """The arms beside the reference."""
+        return self.listed or tuple(CompiledArm(backend=backend) for backend in self.backends)
+
+    @property
     def arms(self) -> tuple[str, ...]:
-        """The reference first, then one arm per backend."""
-        return (REFERENCE_ARM, *(arm_name(backend) for backend in self.backends))
+        """The reference first, then the candidates."""
+        return (REFERENCE_ARM, *(candidate.name for candidate in self.candidates))
 
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
-        params["backend"] = list(params.pop("backends"))
+        backends, arms = params.pop("backends"), params.pop("listed")
+        params |= {"arms": list(arms)} if arms else {"backend": list(backends)}
         params["precision"] = str(self.precision)
         return params
 
-    def backend_of(self, arm: str) -> str | None:
-        """The dynamo backend of an arm; `None` for the reference, which is not compiled."""
-        return next((backend for backend in self.backends if arm_name(backend) == arm), None)
-
-
-def arm_name(backend: str) -> str:
-    """The arm that runs a backend; dynamo's own backend ``eager`` must not be mistaken for the reference."""
-    return "dynamo-eager" if backend == "eager" else backend
+    def candidate_of(self, arm: str) -> CompiledArm | None:
+        """How an arm is compiled; `None` for the reference, which is not."""
+        return next((candidate for candidate in self.candidates if candidate.name == arm), None)
 
 
 def parse(params: Mapping[str, Any]) -> Options:
     """Options from a case's parameters (or from one entry of the configuration, already validated by its schema)."""
     values = dict(params)
     backend = values.pop("backend", "inductor")
+    listed = tuple(map(read_arm, values.pop("arms", ())))
     precision = values.pop("precision", Precision.FP32)
     dataset = Dataset(**values.pop("dataset", {}))
     model = Model(**values.pop("model", {}))
     backends = (backend,) if isinstance(backend, str) else tuple(backend)
-    return Options(backends=backends, precision=Precision(precision), dataset=dataset, model=model, **values)
+    return Options(backends=backends, listed=listed, precision=Precision(precision), dataset=dataset, model=model, **values)
 
 
 def _looks_local(path: str) -> bool:

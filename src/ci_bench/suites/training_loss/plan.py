@@ -6,6 +6,7 @@ from typing import Any
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
+from ci_bench.suites.arms import listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Options, Precision, parse
 
@@ -21,7 +22,8 @@ class TrainingLoss:
     preload: tuple[str, ...] = ("torch", *COMPILING)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per precision. Raises `BadConfig` where two backends would be the same arm."""
+        """One case per precision. Raises `BadConfig` where two arms would be the same."""
+        listed_arms(options, f"suites.training_loss.{options.get('name', Options().name)}", instead_of="backend")
         precisions = options.get("precision", Precision.FP32)
         listed = [precisions] if isinstance(precisions, str) else list(precisions)
         return tuple(_plan_case({**options, "precision": str(precision)}) for precision in listed)
@@ -66,7 +68,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         where = f"suites.training_loss.{options.name}.dataset.factory"
         raise BadConfig(f"{where}: makes the rows itself; leave out dataset.path and dataset.files")
     return Case(
-        id=f"training_loss/{options.name}[{_backends(options)},precision={options.precision}]",
+        id=f"training_loss/{options.name}[{_backends(options)}precision={options.precision}]",
         suite="training_loss",
         name=options.name,
         params=options.as_params(),
@@ -77,4 +79,5 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
 
 
 def _backends(options: Options) -> str:
-    return "backend=" + "+".join(options.backends)
+    """The backends; arms that are listed are no part of an id, which would be long with them."""
+    return "" if options.listed else f"backend={'+'.join(options.backends)},"

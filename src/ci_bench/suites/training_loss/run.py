@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Case, Check, Fact, Outcome
+from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
 from ci_bench.suites.flops import count_flops, peak_facts
 from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
@@ -26,8 +27,6 @@ from ci_bench.suites.training_loss.verify import Verifier
 from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
-RECOMPILES = 8
-"""Of one program: dynamo's own default of `recompile_limit`."""
 
 
 def open_workload(case: Case, context: Context) -> "TrainingWorkload":
@@ -51,24 +50,24 @@ class TrainingWorkload:
 
     def prepare(self) -> None:
         """Tokenise the rows, and find out early whether model, optimizer and backends exist."""
-        for backend in self._options.backends:
-            resolve_backend(backend)
+        for candidate in self._options.candidates:
+            resolve_backend(candidate.backend)
         prepare_rows(self._options, self._context.scratch)
         build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), self._context.device)
         if self._options.model.factory is not None or self._options.loss is not None:
-            trainee = build_trainee(self._options, self._start(), device="cpu", backend=None)
+            trainee = build_trainee(self._options, self._start(), device="cpu", candidate=None)
             rows = load_rows(self._context.scratch, "train")
             check_own_code(self._options, trainee, rows.batch(torch.arange(min(2, len(rows)))))
 
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""
         self._opened += 1
-        _allow_compilations(self._opened)
+        allow_compilations(self._opened)
         return TimedTraining(arm, self._options, self._rows("train"), self._start(), self._context.device)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
-        return Evidence(parity=self._verifier().gather(arms), facts=self._work())
+        return Evidence(parity=self._verifier().gather(arms), facts={**self._work(), **self._lacking()})
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of the reference arm, the one of `arms`, over seeds."""
@@ -82,9 +81,13 @@ class TrainingWorkload:
         """The operations of one eager step of full size, and the device's peak."""
         rows = self._rows("train")
         batch = rows.batch(torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device))
-        trainee = build_trainee(self._options, self._start(), device=self._context.device, backend=None)
+        trainee = build_trainee(self._options, self._start(), device=self._context.device, candidate=None)
         operations = count_flops(lambda: trainee.step(batch))
         return {"model_flops_per_step": operations, **peak_facts(self._context.device, str(self._options.precision))}
+
+    def _lacking(self) -> Mapping[str, Fact]:
+        """Which arms ask for CUDA graphs that the device lacks."""
+        return without_cuda_graphs({one.name: one.mode for one in self._options.candidates}, self._context.device)
 
     def _rows(self, split: str) -> Rows:
         return load_rows(self._context.scratch, split).to(self._context.device)
@@ -109,7 +112,7 @@ class TimedTraining:
         self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
         self._arm = arm
         self._start = start
-        self._trainee = build_trainee(options, start, device=device, backend=options.backend_of(arm))
+        self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm))
         stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
         self._full = [batch for indices, batch in stream if len(indices) == self.items]
         self._batches = cycle(self._full)
@@ -183,16 +186,6 @@ class TimedTraining:
             overwritten(*self._overwritten)
         self._overwritten = None
         self._batches = cycle(self._full)
-
-
-def _allow_compilations(programs: int) -> None:
-    """Each program its own share of dynamo's limit per code object, as all that are open at once run the same code.
-
-    Beyond the limit dynamo runs eagerly, and an arm would be timed as something that it is not.
-    """
-    from torch._dynamo import config
-
-    config.recompile_limit = max(config.recompile_limit, RECOMPILES * programs)
 
 
 def _require(precision: Precision, device: str) -> None:

@@ -8,14 +8,16 @@ are allocated before the first step, so that the first step has the same guards 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Options, Precision
-from ci_bench.suites.user_code import load_named, resolve_backend
+from ci_bench.suites.user_code import load_named
 
 Step = Callable[[Batch], Tensor]
 
@@ -63,8 +65,8 @@ def rounded_rates(
         group["lr"] = rate * (1 + share * float(torch.randn((), generator=generator, dtype=torch.float64)))
 
 
-def build_trainee(options: Options, state: State, *, device: str, backend: str | None) -> Trainee:
-    """A fresh trainee that starts from `state`; `backend` compiles its step, `None` leaves it eager."""
+def build_trainee(options: Options, state: State, *, device: str, candidate: CompiledArm | None) -> Trainee:
+    """A fresh trainee that starts from `state`; its step is compiled as the candidate says, `None` leaves it eager."""
     model = model_from(options, state, device)
     optimizer = build_optimizer(options, model, device)
     autocast = _autocast(options.precision, device)
@@ -72,7 +74,7 @@ def build_trainee(options: Options, state: State, *, device: str, backend: str |
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     step = _scaled_step if options.precision is Precision.AMP_FP16 else _plain_step
-    compiler = make_compiler(backend)
+    compiler = make_compiler(candidate)
 
     logits = make_logits(options, model)
     loss = make_loss(options, model, logits)
@@ -92,12 +94,9 @@ def build_trainee(options: Options, state: State, *, device: str, backend: str |
     )
 
 
-def make_compiler(backend: str | None) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """`torch.compile` with a backend, or the identity for `None`."""
-    if backend is None:
-        return lambda function: function
-    resolved = resolve_backend(backend)
-    return lambda function: torch.compile(function, backend=resolved)
+def make_compiler(candidate: CompiledArm | None) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """`torch.compile` as a candidate has it, or the identity for `None`."""
+    return (lambda function: function) if candidate is None else partial(compiled, candidate)
 
 
 def make_logits(options: Options, model: nn.Module) -> Callable[[Batch], Tensor]:

@@ -321,9 +321,9 @@ class Verifier:
         state = start_state(self.options, seed=recipe.seed + (OTHER_START if recipe.role is Role.OTHER_START else 0))
         if recipe.role is Role.PERTURBED:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
-        backend = self.options.backend_of(recipe.arm)
+        candidate = self.options.candidate_of(recipe.arm)
         with self._aligned():
-            trainee = build_trainee(self.options, state, device=self.context.device, backend=backend)
+            trainee = build_trainee(self.options, state, device=self.context.device, candidate=candidate)
             trace = record_training(trainee, recipe, state=state, verifier=self)
             yield trainee, state, self._evaluated(trace, trainee, self.test) if self.test is not None else trace
 

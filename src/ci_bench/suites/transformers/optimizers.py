@@ -27,7 +27,7 @@ def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.op
         lr=options.lr,
         options=options.optimizer_options,
         device=device,
-        capturable=options.candidate is not None and options.candidate.whole,
+        capturable=any(candidate.whole for candidate in options.candidates),
         defaults={"eps": SMALLEST_EPS} if options.precision is Precision.FP16 else {},
     )
 

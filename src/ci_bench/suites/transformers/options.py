@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from ci_bench.suites.arms import DEFAULT_MODE, MODES, arm_name
+
 REFERENCE_ARM = "eager"
 
 AGREES, TIMED_AGREES = "agrees", "timed_output_agrees"
@@ -71,9 +73,6 @@ class Way(StrEnum):
     """`torch.export`, its graph run as it is."""
 
 
-MODES_OF_COMPILE = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """The arm beside the reference. All but `way` is for `Way.DYNAMO` and goes to `torch.compile`.
@@ -90,13 +89,16 @@ class Candidate:
 
     @property
     def arm(self) -> str:
-        """Its name; dynamo's own backend ``eager`` must not be mistaken for the reference."""
+        """Its name, which tells what goes to `torch.compile`."""
         if self.way is not Way.DYNAMO:
             return str(self.way)
-        backend = "dynamo-eager" if self.backend == REFERENCE_ARM else self.backend
         shapes = {None: "", True: "dynamic-shapes", False: "static-shapes"}[self.dynamic]
-        marks = (backend, self.mode, "fullgraph" if self.fullgraph else "", shapes, "whole" if self.whole else "")
+        marks = (arm_name(self.backend), self.mode, "fullgraph" if self.fullgraph else "", shapes, "whole" if self.whole else "")
         return "+".join(mark for mark in marks if mark)
+
+    def as_params(self) -> dict[str, Any]:
+        """Its fields, as `parse` reads them."""
+        return {**asdict(self), "way": str(self.way)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +126,7 @@ class Model:
 class Options:
     """One case. `sequence_length` is `None` where the model has none; `seed` rules weights and inputs.
 
+    `candidate` is the only arm beside the reference; where an entry lists `arms` there is none, and `listed` are the candidates.
     `prepared_inputs` batches take turns. `memory_limit_bytes` is what a worker may take beyond what it starts with.
     """
 
@@ -134,6 +137,7 @@ class Options:
     precision: Precision = Precision.FP32
     attention: Attention = Attention.AUTO
     candidate: Candidate | None = Candidate()
+    listed: tuple[Candidate, ...] = ()
     speed: bool = True
     memory: bool = True
     memory_timeline: bool = False
@@ -149,41 +153,61 @@ class Options:
     seed: int = 0
 
     @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The arms beside the reference."""
+        return self.listed or (() if self.candidate is None else (self.candidate,))
+
+    @property
     def arms(self) -> tuple[str, ...]:
         """The reference first."""
-        return (REFERENCE_ARM,) if self.candidate is None else (REFERENCE_ARM, self.candidate.arm)
+        return (REFERENCE_ARM, *(candidate.arm for candidate in self.candidates))
 
     def candidate_of(self, arm: str) -> Candidate | None:
         """What an arm runs; `None` for the reference."""
-        return None if arm == REFERENCE_ARM else self.candidate
+        return next((candidate for candidate in self.candidates if candidate.arm == arm), None)
 
     def as_params(self) -> dict[str, Any]:
         """All options, as `parse` reads them: two cases can be compared when these are equal."""
         params = asdict(self)
-        return {name: str(value) if isinstance(value, StrEnum) else value for name, value in params.items()} | {
-            "candidate": None if self.candidate is None else {**params["candidate"], "way": str(self.candidate.way)}
-        }
+        del params["candidate"], params["listed"]
+        plain = {name: str(value) if isinstance(value, StrEnum) else value for name, value in params.items()}
+        if self.listed:
+            return {**plain, "arms": [candidate.as_params() for candidate in self.listed]}
+        return {**plain, "candidate": None if self.candidate is None else self.candidate.as_params()}
 
 
 def parse(params: Mapping[str, Any]) -> Options:
     """Options from a case's parameters. What a case need not say takes its default."""
     kinds = {"mode": Mode, "precision": Precision, "attention": Attention, "cache": CacheKind}
     values: dict[str, Any] = {name: kinds[name](value) if name in kinds else value for name, value in params.items()}
-    given = values.pop("candidate", asdict(Candidate()))
-    candidate = None if given is None else Candidate(**{**given, "way": Way(given["way"])})
-    values |= {"model": Model(**values["model"]), "candidate": candidate}
+    listed = tuple(map(_candidate_of, values.pop("arms", ())))
+    given = values.pop("candidate", None if listed else asdict(Candidate()))
+    candidate = None if given is None else _candidate_of(given)
+    values |= {"model": Model(**values["model"]), "candidate": candidate, "listed": listed}
     return Options(**values)
+
+
+def _candidate_of(params: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{**params, "way": Way(params["way"])})
 
 
 def candidate_from(word: str | Mapping[str, Any]) -> Candidate | None:
     """A candidate as an entry writes it: ``none``, a way, a mode of `torch.compile`, a backend, or a mapping of its arguments."""
     if not isinstance(word, str):
-        return Candidate(**word)
+        return compiled_from(word)
     if word == "none":
         return None
     if word in {Way.TORCHSCRIPT, Way.EXPORT}:
         return Candidate(way=Way(word))
-    return Candidate(mode=word) if word in MODES_OF_COMPILE else Candidate(backend=word)
+    return compiled_from(word)
+
+
+def compiled_from(word: str | Mapping[str, Any]) -> Candidate:
+    """A candidate under `torch.compile`: a mode, a backend, or a mapping of arguments, where the default mode is none."""
+    if isinstance(word, str):
+        word = {"mode": word} if word in MODES else {"backend": word}
+    mode = word.get("mode")
+    return Candidate(**{**word, "mode": None if mode == DEFAULT_MODE else mode})
 
 
 def looks_local(path: str) -> bool:
@@ -191,4 +215,4 @@ def looks_local(path: str) -> bool:
     return path.startswith(("/", "./", "../", "~"))
 
 
-FIELDS = tuple(one.name for one in fields(Options))
+FIELDS = tuple(one.name for one in fields(Options) if one.name != "listed")

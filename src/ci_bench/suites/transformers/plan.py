@@ -1,7 +1,7 @@
 """The half of `transformers` that needs no torch: an entry's grid to cases, cases to stages.
 
 Each candidate is a case of its own, with the eager arm measured again beside it: a candidate that does not compile, or runs out
-of memory, then costs its own row and no other's.
+of memory, then costs its own row and no other's. Those that are listed as `arms` share one case and one eager arm.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
+from ci_bench.suites.arms import check_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
@@ -27,6 +28,7 @@ from ci_bench.suites.transformers.options import (
     Options,
     Way,
     candidate_from,
+    compiled_from,
     looks_local,
     parse,
 )
@@ -37,6 +39,8 @@ MEMORY_LAUNCHES = (0, 1)
 GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cache")
 """Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
 MOST_CASES = 2000
+OTHER_WORDS = ("none", *(way for way in Way if way is not Way.DYNAMO))
+"""What a candidate may be and an arm of `arms` may not."""
 
 TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
 OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
@@ -65,7 +69,7 @@ class Transformers:
         place = f"suites.transformers.{options['name']}" if "name" in options else "suites.transformers"
         models = resolve_models(options.get("model", list(DEFAULT_MODELS)), place)
         _check(options, place)
-        points = tuple(islice(_grid(options, models, _candidates(options, place)), MOST_CASES + 1))
+        points = tuple(islice(_grid(options, models, _arms(options, place)), MOST_CASES + 1))
         if len(points) > MOST_CASES:
             raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; take something out of a list")
         return tuple(_case(one, options.get("name")) for one in points)
@@ -109,6 +113,20 @@ def _check(options: Mapping[str, Any], place: str) -> None:
         raise BadConfig("\n".join(faults))
 
 
+def _arms(options: Mapping[str, Any], place: str) -> list[tuple[Candidate, ...]]:
+    """The candidates of each case of a point."""
+    if "arms" not in options:
+        return [() if one is None else (one,) for one in _candidates(options, place)]
+    for word in OTHER_WORDS:
+        if word in options["arms"]:
+            raise BadConfig(
+                f"{place}.arms: {word} is not compiled by torch.compile; write it as `candidate`, in an entry of its own"
+            )
+    listed = tuple(map(compiled_from, options["arms"]))
+    check_arms(options, place, [(one.arm, one.backend, one.mode) for one in listed], instead_of="candidate")
+    return [listed]
+
+
 def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None]:
     words = _listed(options.get("candidate", "inductor"))
     candidates = [candidate_from(word) for word in words]
@@ -119,7 +137,7 @@ def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None
     return candidates
 
 
-def _grid(options: Mapping[str, Any], models: tuple[Model, ...], candidates: list[Candidate | None]) -> Iterator[Options]:
+def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]]) -> Iterator[Options]:
     """Every combination, without those that differ only in what does not apply to them."""
     single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
     lists = [_listed(options[field]) if field in options else [getattr(Options(model=models[0]), field)] for field in GRID]
@@ -133,15 +151,16 @@ def _grid(options: Mapping[str, Any], models: tuple[Model, ...], candidates: lis
             key = (model.name, *point.values())
             if key not in known:
                 known.add(key)
-                for candidate in candidates:
+                for candidates in arms:
                     raw = {**single, **point, "model": model}
-                    yield _options(raw, candidate)
+                    yield _options(raw, candidates, together="arms" in options)
 
 
-def _options(raw: Mapping[str, Any], candidate: Candidate | None) -> Options:
+def _options(raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool) -> Options:
     """Enumerations for their words."""
-    words = {**raw, "model": asdict(raw["model"]), "candidate": None if candidate is None else asdict(candidate)}
-    return parse(words)
+    told = [candidate.as_params() for candidate in candidates]
+    arms = {"arms": told} if together else {"candidate": told[0] if told else None}
+    return parse({**raw, "model": asdict(raw["model"]), **arms})
 
 
 def _case(options: Options, entry: str | None) -> Case:
@@ -163,7 +182,8 @@ def _case(options: Options, entry: str | None) -> Case:
 
 def _owed(options: Options) -> tuple[str, ...]:
     """The checks of a candidate. `compiled` comes from the engine, which counts dynamo's graphs."""
-    compiled = ("compiled",) if options.candidate and options.candidate.way is Way.DYNAMO else ()
+    by_dynamo = [candidate.way is Way.DYNAMO for candidate in options.candidates]
+    compiled = ("compiled",) if by_dynamo and all(by_dynamo) else ()
     refereed = ("refereed",) if options.speed else ()
     return (*compiled, AGREES, *refereed, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
 
@@ -179,7 +199,7 @@ def _point(options: Options) -> str:
         **generation,
         "precision": options.precision,
         "attention": options.attention,
-        "arm": options.arms[-1],
+        **({} if options.listed else {"arm": options.arms[-1]}),
     }
     return ",".join(f"{key}={value}" for key, value in said.items())
 

@@ -7,6 +7,7 @@ deterministic mode is off, since it changes what is timed; dropout is off unless
 import torch
 
 from ci_bench.records.results import Case
+from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
 from ci_bench.suites.transformers.inputs import Inputs, require_length
@@ -40,6 +41,7 @@ class TransformersWorkload:
         """Nothing is built yet."""
         self._recipe = Recipe(options=options, device=context.device)
         self._context = context
+        self._opened = 0
 
     def prepare(self) -> None:
         """Fetch what is stored, and find out without its weights whether model, inputs, arm and optimizer exist.
@@ -50,7 +52,8 @@ class TransformersWorkload:
             Unsupported: the model cannot do this.
         """
         options = self._recipe.options
-        check_candidate(options.candidate, options.mode)
+        for candidate in options.candidates:
+            check_candidate(candidate, options.mode)
         model = self._recipe.build("meta")
         require_length(model.config, options)
         if options.mode is Mode.GENERATION:
@@ -63,6 +66,8 @@ class TransformersWorkload:
 
     def open(self, arm: str) -> Program:
         """A fresh program of the arm."""
+        self._opened += 1
+        allow_compilations(self._opened)
         return open_program(self._recipe, arm, None)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:

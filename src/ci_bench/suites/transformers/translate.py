@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from ci_bench.suites.arms import MODES_WITH_CUDA_GRAPHS
 from ci_bench.suites.base import Compiler, Unsupported
 from ci_bench.suites.transformers.inputs import Batch
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
@@ -56,7 +57,7 @@ def compiled(candidate: Candidate, function: Callable[..., Any]) -> Callable[...
 
 def has_cuda_graphs(candidate: Candidate | None) -> bool:
     """Whether an arm may replay CUDA graphs, whose outputs live until the next replay."""
-    return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in {"reduce-overhead", "max-autotune"})
+    return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in MODES_WITH_CUDA_GRAPHS)
 
 
 def compiler_of(candidate: Candidate | None) -> Compiler:
@@ -66,7 +67,7 @@ def compiler_of(candidate: Candidate | None) -> Compiler:
     return Compiler.DYNAMO if candidate.way is Way.DYNAMO else Compiler.OTHER
 
 
-def check_candidate(candidate: Candidate | None, mode: Mode) -> None:
+def check_candidate(candidate: Candidate, mode: Mode) -> None:
     """Find out before anything is timed whether a candidate can run in a mode.
 
     Raises:
@@ -74,8 +75,6 @@ def check_candidate(candidate: Candidate | None, mode: Mode) -> None:
         LookupError: there is no such backend.
         ValueError: the backend takes no mode.
     """
-    if candidate is None:
-        return
     if candidate.way is not Way.DYNAMO:
         if mode is not Mode.INFERENCE:
             raise Unsupported(f"{candidate.way} translates a forward pass with fixed weights; mode {mode} needs torch.compile")

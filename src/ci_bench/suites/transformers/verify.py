@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
+from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Computed, Context, Evidence
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.flops import count_flops, peak_facts
@@ -78,13 +79,15 @@ class Verifier:
     open_program: Open
 
     def gather(self) -> Evidence:
-        """Facts from the eager arm, and of the candidate the check `agrees`. A case of one arm has its look here, too."""
-        candidate = self.recipe.options.candidate
-        if candidate is None:
+        """Facts from the eager arm, and of each candidate the check `agrees`. A case of one arm has its look here, too."""
+        candidates = self.recipe.options.candidates
+        if not candidates:
             seen = self.look(REFERENCE_ARM)
             self._keep_alone()
             return replace(seen, facts={**seen.facts, **self._facts()})
-        return Evidence(checks=(self._compare(candidate.arm),), facts=self._facts())
+        checks = self._compare(tuple(candidate.arm for candidate in candidates))
+        modes = {candidate.arm: candidate.mode for candidate in candidates}
+        return Evidence(checks=checks, facts={**self._facts(), **without_cuda_graphs(modes, self.context.device)})
 
     def look(self, arm: str) -> Evidence:
         """What one arm by itself holds on its GPU. On the CPU its resident size says it all, and that is the engine's to tell."""
@@ -114,8 +117,8 @@ class Verifier:
         peak, sites = sites_at_peak(timeline.events())
         return {f"step_peak_bytes_{_plain(arm)}": peak, f"step_peak_lines_{_plain(arm)}": told_sites(sites)[:1000]}
 
-    def _compare(self, arm: str) -> Check:
-        """The candidate against the reference in fp64; eager runs, one from shaken weights, say what rounding does.
+    def _compare(self, arms: tuple[str, ...]) -> tuple[Check, ...]:
+        """Each candidate against the reference in fp64; eager runs, one from shaken weights, say what rounding does.
 
         Without dropout even where it is timed with it: no compiler draws the random numbers that eager draws.
         """
@@ -126,8 +129,12 @@ class Verifier:
             if not is_out_of_memory(error):
                 raise
             self._keep(recipe, None, None)
-            return _unknown(arm, error)
+            return tuple(_unknown(arm, error) for arm in arms)
         reference, memory = self._keep(recipe, exact, script)
+        return tuple(self._held_against(reference, memory, recipe, arm, script) for arm in arms)
+
+    def _held_against(self, reference: Reference, memory: float, recipe: Recipe, arm: str, script: Script | None) -> Check:
+        allow_compilations(1 + recipe.options.arms.index(arm))
         seen, _, _ = self._observe(recipe, arm, script, self.steps)
         check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
         return replace(check, detail=f"{self.steps} steps over all {self.recipe.options.prepared_inputs} batches: {check.detail}")

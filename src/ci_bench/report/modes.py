@@ -1,0 +1,104 @@
+"""Compiled arms of a case side by side, over the cases of a suite: which mode is fastest, and whether that is beyond doubt.
+
+Owns which cases and arms are in the table and what is said of them, and nothing of what it looks like. All speedups of a row have
+one denominator, the case's reference arm. The geometric mean of an arm is over the cases in which every arm of the table has a
+speedup and passes, so that all means are over the same cases.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison
+from ci_bench.records.results import Outcome
+from ci_bench.report.averages import passes
+from ci_bench.report.rows import labels, main_rows
+
+LEAST_ARMS = 2
+LEAST_CASES = 2
+COMPILED = "compiled"
+"""The check of an arm under `torch.compile`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModeRow:
+    """The speedups of one case by arm, or their geometric means over several (`case` is `None` then).
+
+    `fastest` is the arm that is faster than the reference and all others beyond doubt; `None` where there is none. `wrong` are
+    the arms that failed a check or parity.
+    """
+
+    label: str
+    case: CaseComparison | None = None
+    speedups: Mapping[str, ArmSpeedup] = field(default_factory=dict)
+    fastest: str | None = None
+    wrong: frozenset[str] = frozenset()
+    means: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Modes:
+    """One table: the cases of a suite that have several compiled arms; `arms` are the columns."""
+
+    suite: str
+    arms: tuple[str, ...]
+    rows: tuple[ModeRow, ...]
+
+
+def modes(comparison: Comparison) -> tuple[Modes, ...]:
+    """A table for each suite that has a case with two compiled arms or more, in the order of the cases."""
+    several = [(case, arms) for case in comparison.cases if len(arms := _compiled_arms(case)) >= LEAST_ARMS]
+    if not several:
+        return ()
+    shown, found = labels(comparison), _times(comparison)
+    by_suite: dict[str, list[ModeRow]] = {}
+    for case, arms in several:
+        speedups = {arm: found[case.id, arm] for arm in arms if (case.id, arm) in found}
+        by_suite.setdefault(case.suite, []).append(_row(case, shown[case.id], speedups))
+    return tuple(_table(suite, rows) for suite, rows in by_suite.items() if any(row.speedups for row in rows))
+
+
+def _times(comparison: Comparison) -> dict[tuple[str, str], ArmSpeedup]:
+    """The speedup that the main table shows, by case and arm."""
+    return {
+        (row.case.id, row.arm): row.speedup for row in main_rows(comparison) if row.arm is not None and row.speedup is not None
+    }
+
+
+def _compiled_arms(case: CaseComparison) -> tuple[str, ...]:
+    checked = {check.arm for check in case.checks if check.name == COMPILED}
+    return tuple(arm for arm in case.arms if arm != case.reference and arm in checked)
+
+
+def _row(case: CaseComparison, label: str, speedups: Mapping[str, ArmSpeedup]) -> ModeRow:
+    wrong = frozenset(_wrong(case))
+    return ModeRow(label=label, case=case, speedups=speedups, fastest=_fastest(speedups, wrong), wrong=wrong)
+
+
+def _wrong(case: CaseComparison) -> Iterator[str]:
+    yield from (check.arm for check in case.checks if check.outcome is Outcome.FAIL and not check.informative)
+    yield from (finding.arm for finding in case.parity if not finding.verdict.holds)
+
+
+def _fastest(speedups: Mapping[str, ArmSpeedup], wrong: frozenset[str]) -> str | None:
+    """The right arm whose interval lies above that of every other right one, and above the reference.
+
+    Intervals that do not touch tell two arms apart whatever their launches have in common: the standard error of a difference is
+    at most the sum of both. An arm without an interval leaves it open.
+    """
+    right = {arm: found.interval for arm, found in speedups.items() if arm not in wrong}
+    for arm, bounds in right.items():
+        others = [interval for other, interval in right.items() if other != arm]
+        if bounds is not None and bounds.low > 1 and all(other is not None and bounds.low > other.high for other in others):
+            return arm
+    return None
+
+
+def _table(suite: str, rows: list[ModeRow]) -> Modes:
+    arms = tuple(dict.fromkeys(arm for row in rows for arm in row.speedups))
+    whole = [row for row in rows if row.case is not None and passes(row.case) and row.speedups.keys() >= set(arms)]
+    mean: tuple[ModeRow, ...] = ()
+    if len(whole) >= LEAST_CASES:
+        means = {arm: statistics.geometric_mean(row.speedups[arm].speedup for row in whole) for arm in arms}
+        mean = (ModeRow(label=f"geometric mean of {len(whole):,} cases", means=means),)
+    return Modes(suite=suite, arms=arms, rows=(*rows, *mean))
