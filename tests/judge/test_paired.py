@@ -243,7 +243,7 @@ class TestWhatIsSaid:
         assert pair.reason.endswith(" launches), beyond the threshold of 1 %")
 
     def test_inconclusive_says_what_could_be_told_and_what_it_would_take(self, calibration):
-        comparison = paired(*simulate(20, noise=4.0, launches=2), calibration=calibration)
+        comparison = paired(*simulate(20, noise=2.0, launches=2), calibration=calibration)
         reasons = [pair.reason for pair in pairs_of(comparison).values() if pair.verdict is Verdict.INCONCLUSIVE]
 
         assert any("; only changes of about " in reason and " or more are detectable; about " in reason for reason in reasons)

@@ -130,7 +130,7 @@ def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nob
 
 
 def test_nobody_is_sent_for_more_launches_than_a_run_may_take():
-    noisy = pairs_of(paired(*simulate(11, cases=2, launches=8, noise=40.0), calibration=calibrated()))
+    noisy = pairs_of(paired(*simulate(11, cases=2, launches=8, noise=8.0), calibration=calibrated()))
     found = [pair for pair in noisy.values() if pair.verdict is Verdict.INCONCLUSIVE and pair.metric == "step_time"]
     assert found
     assert all(pair.needed is None for pair in found)

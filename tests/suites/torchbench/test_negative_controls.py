@@ -96,9 +96,9 @@ def test_another_learning_rate_fails(monkeypatch):
     case, workload = opened(**plain())
     ready = workload._build
 
-    def remember(*, backend, exact=False):
-        monkeypatched["candidate"] = backend is not None
-        return ready(backend=backend, exact=exact)
+    def remember(*, candidate, **more):
+        monkeypatched["candidate"] = candidate is not None
+        return ready(candidate=candidate, **more)
 
     workload._build = remember
     (check, *_) = workload.verify(case.arms).checks
