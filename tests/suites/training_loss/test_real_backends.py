@@ -10,9 +10,9 @@ from training_loss_builders import context, write_model
 from ci_bench.judge.parity import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Masks, Outcome, Role
+from ci_bench.suites.arms import RECOMPILES
 from ci_bench.suites.base import no_mark
 from ci_bench.suites.training_loss.plan import SUITE
-from ci_bench.suites.arms import RECOMPILES
 from ci_bench.suites.training_loss.run import open_workload
 
 pytestmark = pytest.mark.engine
