@@ -71,6 +71,14 @@ def test_what_scatters_inside_its_launches_is_not_trusted_more_than_that():
     assert words([[change]], source=Source.TURNS, within=0.1) == [Suspicion.NONE]
 
 
+@pytest.mark.parametrize(
+    ("spread", "d", "word"), [(0.001, 0.1, Suspicion.NONE), (0.06, 0.4, Suspicion.SUSPECTED), (0.2, 0.38, Suspicion.NONE)]
+)
+def test_one_launch_is_trusted_no_more_than_the_prior_and_no_more_than_the_history(spread, d, word):
+    known = Learned(spread=np.array([spread]), freedom=np.array([20.0]), within=np.array([np.nan]))
+    assert words([[d]], learned=known) == [word]
+
+
 def test_one_launch_that_went_astray_among_others_raises_no_suspicion():
     assert words([[0.01, 0.0, 0.0, 3.0]])[0] is not Suspicion.SUSPECTED
     assert words([[0.8, 0.9, 0.8, 0.9]])[0] is Suspicion.SUSPECTED

@@ -149,4 +149,4 @@ def _recurs(cases: Undecided, count: Counts, error: Floats, freedom: Floats, cha
     kept = np.arange(cases.d.shape[-1]) < others[..., None]
     rest = np.sum(ordered, axis=-1, where=kept) / np.maximum(others, 1)
     wider = error * np.sqrt(np.maximum(count, 1) / np.maximum(others, 1))
-    return np.asarray((count == 1) | ((others > 0) & (rest > quantile(RECURRENCE, freedom) * wider)), dtype=np.bool_)
+    return np.asarray((count == 1) | (rest > quantile(RECURRENCE, freedom) * wider), dtype=np.bool_)
