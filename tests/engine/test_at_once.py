@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ
 
 from ci_bench.engine.machine import headroom
+from ci_bench.engine.runner import _Jobs
 from ci_bench.records.metrics import COMPILE_WARM, STEP_TIME
-from ci_bench.records.results import Phase, SideName, Status
+from ci_bench.records.results import Environment, Phase, SideName, Status
 
 ROOMY = replace(QUICK, threads=1)
 VERIFIED = {"name": "one", "stages": ["verify", "time"], "at": "verify"}
@@ -89,6 +91,14 @@ def test_one_side_gets_ready_after_the_other_where_first_calls_count_or_cores_ar
     for row in rows:
         launches = {(metric.name, metric.arm): [one.launch for one in metric.launches] for metric in row.metrics}
         assert launches[COMPILE_WARM.name, "fast"] == [0, 1]
+
+
+@pytest.mark.parametrize(("device", "may"), [("cpu", True), ("cuda", False), (None, False)])
+def test_on_a_gpu_no_side_compiles_and_warms_up_beside_the_other(device, may) -> None:
+    environment = Environment(identity={} if device is None else {"device": device}, condition={})
+    jobs = SimpleNamespace(engine=SimpleNamespace(options=ROOMY), asked={"one": STEPS})
+    runs = [SimpleNamespace(environment=environment)] * 2
+    assert _Jobs._may_get_ready_at_once(jobs, SimpleNamespace(id="one"), runs) is may
 
 
 def test_what_fits_into_memory_only_alone_is_done_once_more_alone(tmp_path: Path) -> None:

@@ -341,12 +341,16 @@ class _Jobs:
         return (stage.kind in UNTIMED or memory) and has_cores_for_two(self.engine.options, device=device)
 
     def _may_get_ready_at_once(self, case: Case, runs: Sequence[SideRun]) -> bool:
-        """Whether both sides may open and warm up at the same time: nobody asks for their first calls, and each has its cores."""
+        """Whether both sides may open and warm up at the same time: nobody asks for their first calls, and each has its cores.
+
+        Not on a GPU, which they would share: what is tuned while a side compiles would be tuned beside the other.
+        """
         if not self.engine.options.overlap or self.asked is None or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
         if any(name == COMPILE_WARM.name for name, _ in self.asked.get(case.id, frozenset())):
             return False
-        return has_cores_for_two(self.engine.options, device=str((runs[0].environment or UNSEEN).identity.get("device")))
+        device = (runs[0].environment or UNSEEN).identity.get("device")
+        return device == "cpu" and has_cores_for_two(self.engine.options, device=device)
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.
