@@ -25,6 +25,7 @@ from ci_bench.records.config import Config, Policy, RunOptions, Sampling
 from ci_bench.records.results import CaseResult, Environment, Results, Run, RunState, SideName, Source
 from ci_bench.report.charts.values import Material
 from ci_bench.report.markdown import render_report
+from ci_bench.report.time_spent import sides_of, time_spent
 
 if TYPE_CHECKING:  # what only reads need not load the engine
     from ci_bench.engine.ledger import Ledger
@@ -197,7 +198,9 @@ def page(comparison: Comparison, *, head: Results | None, base: Results | None) 
 def material(head: Results | None, base: Results | None) -> Material:
     """What charts are made of: the raw documents, and how close each training run of head stayed to its reference."""
     rows, earlier = ({row.case.id: row for row in results.cases} if results else {} for results in (head, base))
-    return Material(head=rows, base=earlier, closeness={name: _closeness(row, earlier.get(name)) for name, row in rows.items()})
+    closeness = {name: _closeness(row, earlier.get(name)) for name, row in rows.items()}
+    sides = sides_of(base, head) if head else {}
+    return Material(head=rows, base=earlier, closeness=closeness, spent=time_spent(list(sides.values())), timed=tuple(sides))
 
 
 def _closeness(head: CaseResult, base: CaseResult | None) -> tuple[Closeness, ...]:

@@ -32,12 +32,12 @@ def show(settings: Showing) -> int:
 
 
 def _show_time(base: "Results | None", head: "Results | None") -> None:
-    from ci_bench.report.time_spent import print_time, time_spent
+    from ci_bench.report.terminal import print_time
+    from ci_bench.report.time_spent import sides_of, time_spent
 
     if head is None:
         raise BadDocument("the results that this comparison was made of do not lie beside it; name results.json itself")
-    paired = base is not None and base.run.id == head.run.id  # what was measured in another run has a clock of its own
-    sides = {"base": base, "head": head} if base is not None and paired else {"head": head}
+    sides = sides_of(base, head)
     print_time(list(sides), time_spent(list(sides.values())), console())
 
 

@@ -4,6 +4,7 @@ Owns the layout at 80 columns. Where the console is no terminal, rich leaves out
 Names and reasons go through `clean`, so that a document cannot send sequences to the terminal.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
 from ci_bench.report.summary import summary
 from ci_bench.report.text import UNKNOWN, clean
+from ci_bench.report.time_spent import TimeSpent
 from ci_bench.report.words import (
     Mood,
     distance,
@@ -188,3 +190,24 @@ def _item(how: Mood, text: str) -> Padding:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_row(Text(_MARKS[how], _STYLES[how]), Text(text, overflow="fold"))
     return Padding(grid, (0, 0, 0, 2), expand=False)
+
+
+_BAR = 16
+"""Characters of the longest; with the names before it a row fits into 80."""
+
+
+def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None:
+    """Where the time of a run went: a table with a bar for each row, and the useful share under it."""
+    if not spent.rows:
+        console.print("These results don't say where the time went: they are of an earlier ci-bench, or of another tool.")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    for title in ("Stage", "Phase", *(f"{name} (s)" for name in names), ""):
+        table.add_column(title, justify="right" if title.endswith("(s)") else "left", no_wrap=True)
+    longest = max(sum(seconds) for _, _, seconds in spent.rows) or 1.0
+    for stage, phase, seconds in spent.rows:
+        bar = "█" * round(_BAR * sum(seconds) / longest)
+        table.add_row(stage, phase, *(f"{one:.1f}" for one in seconds), bar)
+    console.print(table)
+    if spent.share:
+        console.print(spent.share)

@@ -1,15 +1,12 @@
-"""Where the wall time of a run went, for `show --time`: by stage and phase, of base and head, and which share of it was samples.
+"""Where the wall time of a run went: by stage and phase, of base and head, and which share of it was samples.
 
 Samples are what figures come from; processes that start, compile, warm up and check serve them. Where both sides work at once,
 their seconds pass at the same time, so that all together can be more than the clock's.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.table import Table
 
 from ci_bench.records.results import Phase, Results, Spent
 
@@ -26,8 +23,7 @@ _PHASES = {
     Phase.WRITE: "writing documents",
 }
 _STAGES = {"launch": "between cases", "alone": "memory, compiling", "verify": "verification", "time": "timing"}
-_BAR = 16
-"""Characters of the longest; with the names before it a row fits into 80."""
+_SAMPLES = (_STAGES["time"], _PHASES[Phase.SAMPLES])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +39,25 @@ class TimeSpent:
         """The share of the wall time that was samples; `None` where the wall time is not known."""
         return self.sampled_s / self.wall_s if self.wall_s else None
 
+    @property
+    def share(self) -> str:
+        """``104.9 s in all, of which 19.8 s (19%) are samples of steps``; empty where the wall time is not known."""
+        if self.useful is None:
+            return ""
+        return f"{self.wall_s:.1f} s in all, of which {self.sampled_s:.1f} s ({self.useful:.0%}) are samples of steps"
+
+    def parts(self, most: int) -> tuple[tuple[str, float], ...]:
+        """The seconds of all sides together, samples first, then the longest; what is beyond `most` parts is one, the rest."""
+        ordered = sorted(self.rows, key=lambda row: row[:2] != _SAMPLES)
+        named = [(f"{stage}: {phase}", sum(seconds)) for stage, phase, seconds in ordered]
+        kept, rest = (named, []) if len(named) <= most else (named[: most - 1], named[most - 1 :])
+        return (*kept, *((("the rest", sum(seconds for _, seconds in rest)),) if rest else ()))
+
+
+def sides_of(base: Results | None, head: Results) -> Mapping[str, Results]:
+    """The sides of one run: what base took in another run is of another clock."""
+    return {"base": base, "head": head} if base is not None and base.run.id == head.run.id else {"head": head}
+
 
 def time_spent(sides: Sequence[Results]) -> TimeSpent:
     """Sum what the cases of each side took, and what went to none."""
@@ -56,23 +71,6 @@ def time_spent(sides: Sequence[Results]) -> TimeSpent:
         wall_s=max((results.measured_s or 0.0 for results in sides), default=0.0),
         sampled_s=sum(one.seconds for results in sides for one in _every(results) if _is_sample(one)),
     )
-
-
-def print_time(names: Sequence[str], spent: TimeSpent, console: Console) -> None:
-    """A table with a bar for each row, and the useful share under it."""
-    if not spent.rows:
-        console.print("These results don't say where the time went: they are of an earlier ci-bench, or of another tool.")
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    for title in ("Stage", "Phase", *(f"{name} (s)" for name in names), ""):
-        table.add_column(title, justify="right" if title.endswith("(s)") else "left", no_wrap=True)
-    longest = max(sum(seconds) for _, _, seconds in spent.rows) or 1.0
-    for stage, phase, seconds in spent.rows:
-        bar = "█" * round(_BAR * sum(seconds) / longest)
-        table.add_row(stage, phase, *(f"{one:.1f}" for one in seconds), bar)
-    console.print(table)
-    if spent.useful is not None:
-        console.print(f"{spent.wall_s:.1f} s in all, of which {spent.sampled_s:.1f} s ({spent.useful:.0%}) are samples of steps")
 
 
 def _every(results: Results) -> list[Spent]:

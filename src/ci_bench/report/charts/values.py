@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ci_bench.records.comparison import Closeness
 from ci_bench.records.results import CaseResult, Unit
 from ci_bench.records.units import UNITS
+from ci_bench.report.time_spent import TimeSpent
 
 
 def axis(values: Iterable[float], unit: Unit) -> tuple[float, str]:
@@ -29,12 +30,15 @@ def short(value: float, *, digits: int = 6) -> float:
 class Material:
     """What a comparison was made of, as far as it is at hand: raw samples and training runs. Without it, only medians are drawn.
 
-    `head` and `base` have the rows of the results by the case's id; `closeness` how close head's training runs stayed to theirs.
+    `head` and `base` have the rows of the results by the case's id; `closeness` how close head's training runs stayed to theirs;
+    `spent` where the time of the run went, for the sides `timed`.
     """
 
     head: Mapping[str, CaseResult] = field(default_factory=dict)
     base: Mapping[str, CaseResult] = field(default_factory=dict)
     closeness: Mapping[str, tuple[Closeness, ...]] = field(default_factory=dict)
+    spent: TimeSpent | None = None
+    timed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,6 +55,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
         tag("h2", "Case by case"),
         tag("noscript", tag("p", "What is in a case needs JavaScript; report.md has the same figures.")),
         _cases(comparison, anchors),
+        _time(material),
         tag("h2", "Machines"),
         _environment(comparison),
         tag("p", f"Written by ci-bench {comparison.tool_version}.", class_="muted"),
@@ -211,6 +212,49 @@ def _cases(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
         fold = case_fold(row.case, anchor=anchors[name], number=numbers[name], mood=row.mood, shown=row.word, opened=opened)
         sections.append(fold)
     return join(sections)
+
+
+_PARTS = 8
+"""Of the bar of time; the page has as many colours."""
+
+
+def _time(material: Material) -> Html | None:
+    """Where the time of the run went: a bar of its largest parts, samples first, and all of them in a table."""
+    spent = material.spent
+    if spent is None or not spent.rows:
+        return None
+    parts, whole = spent.parts(_PARTS), sum(seconds for _, seconds in spent.parts(_PARTS))
+    legend = [
+        tag("li", tag("span", class_=f"swatch s{place}"), f"{name}, {seconds:.1f} s")
+        for place, (name, seconds) in enumerate(parts)
+    ]
+    rows = [(stage, phase, *(f"{one:.1f}" for one in seconds)) for stage, phase, seconds in spent.rows]
+    return join(
+        (
+            tag("h2", "Where the time went"),
+            tag("p", f"{spent.share}.") if spent.share else None,
+            tag("p", "Seconds of both sides; where both worked at once, they passed at the same time.", class_="muted")
+            if len(material.timed) > 1
+            else None,
+            tag("figure", _bar(parts, whole), tag("ul", *legend, class_="legend"), class_="time"),
+            folded(
+                f"All of it ({len(rows):,})",
+                table(
+                    "Seconds by stage and phase", ("Stage", "Phase", *(f"{name} (s)" for name in material.timed)), rows, names=2
+                ),
+            ),
+        )
+    )
+
+
+def _bar(parts: Sequence[tuple[str, float]], whole: float) -> Html:
+    """One bar, 1,000 units wide, of all parts after each other; what it shows is in the list below it, too."""
+    begun, drawn_parts = 0.0, []
+    for place, (_, seconds) in enumerate(parts):
+        width = 1000 * seconds / whole if whole else 0.0
+        drawn_parts.append(tag("rect", x=f"{begun:.1f}", width=f"{width:.1f}", height="14", class_=f"t{place}"))
+        begun += width
+    return tag("svg", *drawn_parts, viewBox="0 0 1000 14", preserveAspectRatio="none", aria_hidden="true")
 
 
 def _environment(comparison: Comparison) -> Html | None:
