@@ -81,7 +81,6 @@ RENDERED = {
 NO_PAGE = {
     "report/decision.py": "a document for programs, of which the encoder of JSON escapes all (tests/report/test_decision.py)",
     "report/plots.py": "pictures: names are drawn, never read as mathematics or paths (tests/report/test_plots.py)",
-    "report/time_spent.py": "words of its own, and stages of lower-case letters (tests/report/test_time_spent.py)",
 }
 PAGES = re.compile(r"render\w*|print_\w+|badge|figures|text|told|show\w*")
 
