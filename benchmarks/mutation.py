@@ -3,8 +3,9 @@
 ``python -m benchmarks.mutation --fates fates.jsonl`` tries all mutants, ``--mutants 400 --seed 10`` a random sample, and goes on
 where an interrupted run ended; ``--again`` tries those that survived once more, ``--module sequential`` only those of one module.
 
-The mutants are those of `mutants`; tests of speed are left out. `equivalent_mutants.toml` names those that change nothing that
-anybody could see, with the reason of each; they are no part of the score. A mutant that makes a test hang is killed.
+The mutants are those of `mutants`; tests of speed are left out. Tests that `make test` leaves out come last: what one of them
+kills, no quick test does, and the table counts it apart. `equivalent_mutants.toml` names those that change nothing that anybody
+could see, with the reason of each; they are no part of the score. A mutant that makes a test hang is killed.
 
 Why not mutmut or cosmic-ray: mutmut 3.8 changes 8,600 places, texts and arguments above all, but no constant or default, and
 takes the tests of a function for those of each line; cosmic-ray changes the checkout itself and starts pytest anew
@@ -21,6 +22,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 JUDGE = ROOT / "src" / "ci_bench" / "judge"
 EQUIVALENT = Path(__file__).parent / "equivalent_mutants.toml"
 KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
+LATE = "by test-all alone"
 
 
 def sources() -> dict[str, Path]:
@@ -50,20 +53,25 @@ def equivalents() -> dict[tuple[str, str, str], str]:
     return {(f"ci_bench.judge.{row['module']}", row["text"], change): row["why"] for row in rows for change in row["changes"]}
 
 
-def scores(fates: Sequence[Mapping[str, str]], equal: Mapping[tuple[str, str, str], str]) -> list[dict[str, str]]:
-    """A row for each module, and one for all; the score is killed over all but the equivalent."""
+def scores(fates: Sequence[Mapping[str, Any]], equal: Mapping[tuple[str, str, str], str]) -> list[dict[str, str]]:
+    """A row for each module, and one for all; the score is killed over all but the equivalent.
+
+    Of the killed, those that no test of `make test` notices are counted apart, too.
+    """
     counts: dict[str, Counter[str]] = {}
     for fate in fates:
         same = fate["ended"] != KILLED and (fate["module"], fate["text"], fate["change"]) in equal
         for name in (short(fate["module"]), "all"):
             counts.setdefault(name, Counter())["equivalent" if same else fate["ended"]] += 1
+            counts[name][LATE] += fate.get("thorough", False)
     return [_row(name, counts[name]) for name in (*sorted(set(counts) - {"all"}), "all") if name in counts]
 
 
 def _row(name: str, count: Counter[str]) -> dict[str, str]:
-    judged = count.total() - count["equivalent"]
-    ends = {end: str(count[end]) for end in (KILLED, SURVIVED, NOT_COVERED, "equivalent")}
-    return {"module": name, "mutants": str(count.total()), **ends, "score": f"{count[KILLED] / judged:.1%}" if judged else "-"}
+    mutants = count.total() - count[LATE]
+    judged = mutants - count["equivalent"]
+    ends = {end: str(count[end]) for end in (KILLED, LATE, SURVIVED, NOT_COVERED, "equivalent")}
+    return {"module": name, "mutants": str(mutants), **ends, "score": f"{count[KILLED] / judged:.1%}" if judged else "-"}
 
 
 def chosen(arguments: argparse.Namespace, known: Mapping[str, Mapping[str, str]]) -> list[Mutant]:
@@ -96,7 +104,8 @@ def trial(bench: Bench, waiting: Sequence[Mutant], fates: Path) -> None:
         ended = (KILLED if killer else SURVIVED) if tests else NOT_COVERED
         row = {"key": mutant.key, "module": mutant.module, "line": mutant.lines[0], "text": mutant.text, "change": mutant.change}
         with fates.open("a") as stream:
-            stream.write(json.dumps({**row, "ended": ended, "by": killer, "tests": len(tests)}) + "\n")
+            left_out = killer in reaches and reaches[killer].thorough
+            stream.write(json.dumps({**row, "ended": ended, "by": killer, "thorough": left_out, "tests": len(tests)}) + "\n")
         if sys.__stderr__ is not None:
             sys.__stderr__.write(f"{number} of {len(waiting)}: {ended}  {mutant.module}:{mutant.lines[0]} {mutant.change}\n")
 

@@ -41,9 +41,10 @@ MOST_BYTES = 8 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """What a test costs, in seconds of processor, and which lines of which module it runs."""
+    """What a test costs, in seconds of processor, whether `make test` leaves it out, and which lines of which module it runs."""
 
     seconds: float
+    thorough: bool
     lines: Mapping[str, frozenset[int]]
 
 
@@ -99,7 +100,11 @@ class Bench:
         if not isinstance(told, dict):
             raise SystemExit(f"without a mutant the tests have to pass: {told}")
         return {
-            name: Reach(seconds=one["seconds"], lines={of: frozenset(lines) for of, lines in one["lines"].items()})
+            name: Reach(
+                seconds=one["seconds"],
+                thorough=self.items[name].get_closest_marker("thorough") is not None,
+                lines={of: frozenset(lines) for of, lines in one["lines"].items()},
+            )
             for name, one in told.items()
         }
 
@@ -138,8 +143,9 @@ class Bench:
 
         if mutant.owner:
             return str(in_a_child(trial))
-        near = [name for name in tests if _own(mutant) in name]  # without importing all other tests anew, as mostly they notice
-        parts = (near, [name for name in tests if name not in near])
+        quick = [name for name in tests if not reaches[name].thorough]
+        near = [name for name in quick if _own(mutant) in name]  # without importing all other tests anew, as mostly they notice
+        parts = (near, [name for name in quick if name not in near], [name for name in tests if name not in quick])
         return next((ended for part in parts if part and (ended := in_a_child(lambda: again(mutant, source, part)))), "")  # noqa: B023
 
 
@@ -148,8 +154,9 @@ def reaching(
 ) -> list[str]:
     """The tests that run a mutant's statement; of a constant or default, those that run what names it.
 
-    First those that noticed most mutants of the same function (`kills`, by function and test), then those of the module's own
-    file, and of these the quick ones.
+    Last those that `make test` leaves out, so that what one of them notices is noticed by no other. Of the rest first those that
+    noticed most mutants of the same function (`kills`, by function and test), then those of the module's own file, and of these
+    the quick ones.
     """
     if mutant.owner:
         wanted, naming = {mutant.module: set(range(mutant.lines[0], mutant.lines[1] + 1))}, None
@@ -160,7 +167,9 @@ def reaching(
         naming = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
     found = [name for name, one in reaches.items() if _reached(name, one, wanted, naming)]
     place, own = f"{mutant.module} {mutant.owner}", _own(mutant)
-    return sorted(found, key=lambda name: (-kills.get((place, name), 0), own not in name, reaches[name].seconds))
+    return sorted(
+        found, key=lambda name: (reaches[name].thorough, -kills.get((place, name), 0), own not in name, reaches[name].seconds)
+    )
 
 
 def _own(mutant: Mutant) -> str:

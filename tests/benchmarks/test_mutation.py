@@ -35,8 +35,13 @@ class Box:
     @property
     def size(self):
         return 2 * 2
+
+
+def twice(value):
+    return value * 2
 '''
-TESTS = """from small.part.inner import Box, below, slowly
+TESTS = """import pytest
+from small.part.inner import Box, below, slowly, twice
 
 def test_below():
     assert below(2) and not below(3) and not below(2, 2)
@@ -46,6 +51,13 @@ def test_slowly():
 
 def test_size():
     assert Box().size
+
+@pytest.mark.thorough
+def test_a_twice_with_care():
+    assert twice(2) == 4 and twice(3) == 6
+
+def test_twice_at_a_glance():
+    assert twice(2) == 4
 """
 
 
@@ -67,6 +79,8 @@ def test_places_are_numbered_and_those_that_run_at_import_have_no_owner():
         ("Box.size", "Mult to Div"),
         ("Box.size", "2 to 3"),
         ("Box.size", "2 to 3"),
+        ("twice", "Mult to Div"),
+        ("twice", "2 to 3"),
     ]
     assert found[0].names == ("LIMIT",)
     assert found[1].names == ("below",)
@@ -119,17 +133,29 @@ def test_each_mutant_ends_as_its_tests_say(tmp_path):
         ("value = value - 1", "1 to 2"): ("killed", "test_slowly"),
         ("return 2 * 2", "Mult to Div"): ("survived", ""),
         ("return 2 * 2", "2 to 3"): ("survived", ""),
+        ("return value * 2", "Mult to Div"): ("killed", "test_twice_at_a_glance"),
+        ("return value * 2", "2 to 3"): ("killed", "test_twice_at_a_glance"),
     }
+    assert not any(row["thorough"] for row in fates)
 
 
-def small(folder):
-    """The fates of the small package, in the order in which they were tried."""
+def test_what_only_a_test_of_test_all_notices_is_counted_apart(tmp_path):
+    fates = small(tmp_path, TESTS.replace("assert twice(2) == 4\n", "assert twice(0) == 0\n"))
+
+    late = {(row["change"], row["by"].rpartition("::")[2]) for row in fates if row["thorough"]}
+    assert late == {("Mult to Div", "test_a_twice_with_care"), ("2 to 3", "test_a_twice_with_care")}
+    (row,) = [row for row in mutation.scores(fates, {}) if row["module"] == "all"]
+    assert (row["mutants"], row["killed"], row["by test-all alone"]) == ("16", "10", "2")
+
+
+def small(folder, tests=TESTS):
+    """The fates of the small package before such tests, in the order in which they were tried."""
     for name, text in {"src/small/__init__.py": "", "src/small/part/__init__.py": "", "src/small/part/inner.py": SMALL}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "tests").mkdir()
-    (folder / "tests" / "test_inner.py").write_text(TESTS)
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "tests" / "test_inner.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = thorough\n")
     start = (
         "import sys; from pathlib import Path; from benchmarks import mutation, mutation_trial;"
         "mutation_trial.LEAST_S = 0.5; mutation.ROOT = Path.cwd(); mutation.JUDGE = Path('src/small').resolve();"
