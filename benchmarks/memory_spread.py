@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.phases import Stopwatch
-from ci_bench.suites.base import Context, Stage, StageKind, find_suite
+from ci_bench.suites.base import Context, Stage, StageKind, find_suite, modules_of
 
 MIB = 1024**2
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(scratch: Path, threads: int) -> tuple[dict[str, float], list[str]]:
     """The metrics of the stage, and the libraries that the process has mapped."""
     suite = find_suite("training_loss")
-    for module in suite.preload:
+    (case,) = suite.plan({"name": "spread", "backend": "aot_eager"})
+    for module in modules_of(suite, case):
         import_module(module)
     import torch
 
     torch.set_num_threads(threads)
-    (case,) = suite.plan({"name": "spread", "backend": "aot_eager"})
     context = Context(device="cpu", scratch=scratch, progress=lambda *_: None)
     workload = import_module(suite.worker).open_workload(case, context)
     if not any(scratch.iterdir()):
