@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 WORK = torch.ones(512, 512)
 TIMES = 1
-KEPT_FLOATS = 40_000_000
+KEPT_FLOATS = 1_500_000
 LAST_GOOD_CALL = 8
 
 

@@ -2,6 +2,8 @@
 
 import difflib
 import inspect
+import logging
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from ci_bench.suites.user_code import is_import_path, load_named
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype
-    from torch.nn import Module
+    from torch.nn import Module, Parameter
     from torch.optim import Optimizer
 
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -22,6 +24,17 @@ WAYS_TO_RUN = frozenset({"capturable", "foreach", "fused"})
 """Options that change how an optimizer runs, and not what it computes."""
 ADAFACTOR_EPS2 = 1e-3
 """Torch's default for the second of its two."""
+
+
+UPDATES = "updates by known gradients"
+"""What the tensors of `updates_by_known_gradients` are called, before a colon and the weight's name."""
+KNOWN_SIZES = (1e-6, 1.0, *[1e-2] * 6)
+"""The root mean square of the known gradients, step by step: an epsilon shows at the first, a limit at the second, and what an
+optimizer remembers, or does every few steps, at the others."""
+MOST_KEPT = 1 << 16
+"""Elements of an update that are kept; of a larger one so many, evenly spread."""
+
+logger = logging.getLogger(__name__)
 
 
 class BadOptimizer(Exception):  # noqa: N818 - named like BadConfig
@@ -84,6 +97,51 @@ def same_in_fp64(name: str, options: Mapping[str, Any], weights: "dtype") -> dic
     if name == "Adafactor":  # where no epsilon is given it takes that of the weights' format
         given.setdefault("eps", [torch.finfo(weights).eps, ADAFACTOR_EPS2])
     return given
+
+
+def updates_by_known_gradients(
+    make: Callable[[list["Parameter"]], "Optimizer"], weights: Mapping[str, "Tensor"], *, apart: bool
+) -> dict[str, "Tensor"]:
+    """How far an optimizer moves each weight in a few steps of the same random gradients, which no model's rounding is in.
+
+    A gradient depends on its weight's shape alone, so that neither new names nor another order of the modules make another. The
+    steps are taken in fp64 on the CPU, the moves are fp32.
+
+    Args:
+        make: the optimizer over fp64 copies of weights, as `same_in_fp64` has it.
+        weights: where the trained weights begin, by name.
+        apart: whether it looks at one weight at a time, as torch's own do: then no more than one is in memory.
+
+    Returns:
+        The moves by name, flat; empty where the optimizer cannot do it, which the log tells.
+    """
+    import torch
+
+    groups = [[name] for name in weights] if apart else [[*weights]]
+    found: dict[str, Tensor] = {}
+    try:
+        for names in groups:
+            copies = [torch.nn.Parameter(weights[name].detach().to("cpu", torch.float64, copy=True)) for name in names]
+            optimizer = make(copies)
+            for size in KNOWN_SIZES:
+                for copy in copies:
+                    copy.grad = _known_gradient(tuple(copy.shape), size)
+                optimizer.step()
+            for name, copy in zip(names, copies, strict=True):
+                moved = (copy.detach() - weights[name].detach().to("cpu", torch.float64)).flatten()
+                spread = moved[:: max(1, -(-moved.numel() // MOST_KEPT))]
+                found[f"{UPDATES}: {name}"] = spread.to(torch.float32)
+    except Exception as error:  # noqa: BLE001 - the user's own optimizer may raise anything, and is verified elsewhere
+        logger.info("the optimizer was not tried on known gradients: %s: %s", type(error).__name__, error)
+        return {}
+    return found
+
+
+def _known_gradient(shape: tuple[int, ...], size: float) -> "Tensor":
+    import torch
+
+    generator = torch.Generator().manual_seed(zlib.crc32(repr((shape, size)).encode()))
+    return size * torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def _find(name: str) -> tuple[str, Callable[..., Any]]:

@@ -24,6 +24,7 @@ from ci_bench.records.outputs import ReferenceOutputs  # noqa: E402
 from ci_bench.records.results import Case, SideName  # noqa: E402
 from ci_bench.suites.base import Computed  # noqa: E402
 from ci_bench.suites.digests import digest, digests  # noqa: E402
+from ci_bench.suites.optimizers import UPDATES  # noqa: E402
 
 pytestmark = pytest.mark.engine
 FP32, BF16 = 2.0**-24, 2.0**-8
@@ -134,6 +135,32 @@ def test_a_tensor_of_another_form_or_none_at_all_is_a_change(beside) -> None:
     fewer = {"outputs of step 1: 0": base.outputs["outputs of step 1: 0"]}
     found = beside(base, replace(base, outputs=fewer, truth=None))
     assert (found.worst[0].name, found.worst[0].fault) == ("outputs of step 1: tokens", "head does not compute it")
+
+
+def moved(scale=1.0):
+    return {f"{UPDATES}: weight": scale * torch.randn(WIDTH, generator=torch.Generator().manual_seed(5))}
+
+
+@pytest.mark.parametrize(("scale", "wrong"), [(1.002, True), (1.00005, False)])
+@pytest.mark.parametrize("epsilon", [FP32, BF16])
+def test_what_an_optimizer_makes_of_known_gradients_is_held_to_its_own_digits(beside, epsilon, scale, wrong) -> None:
+    tokens = torch.zeros(ROWS)
+    base, head = (
+        replace(one, outputs=one.outputs | moved(factor), epsilon=epsilon)
+        for factor in (1.0, scale)
+        for one in (computed(tokens=tokens, epsilon=epsilon),)
+    )
+    found = beside(base, head)
+    assert [one.name for one in found.worst if one.wrong] == [f"{UPDATES}: weight"] * wrong
+
+
+def test_an_optimizer_that_one_side_alone_could_try_is_a_remark_and_no_change(beside) -> None:
+    base = computed()
+    tried = replace(base, outputs=base.outputs | moved())
+    for theirs, ours, which in ((tried, base, "head"), (base, tried, "base")):
+        found = beside(theirs, ours)
+        assert (found.unknown, found.remark) == ("", f"{which}'s optimizer could not be tried on known gradients")
+        assert not any(one.wrong for one in found.worst)
 
 
 def test_more_than_base_computes_is_a_remark(beside) -> None:

@@ -33,6 +33,9 @@ from ci_bench.records.results import SideName
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
+SAME = {**TINY, "model": {"path": "./same"}}
+OWN = ("Forgetful", "Rewritten", "Momentum")
+
 
 @pytest.fixture
 def trees(tmp_path, monkeypatch):
@@ -81,6 +84,24 @@ def test_what_is_planted_on_head_fails_in_every_suite_and_honest_neighbours_pass
     assert "outputs changed" in comparison.judgement.headline
     honest = [case.id for case in comparison.cases if case.outputs.verdict.holds]
     assert len(honest) == len(HONEST) + 2, told
+
+
+def test_an_optimizer_that_steps_otherwise_on_head_fails_and_one_that_was_rewritten_passes(trees) -> None:
+    folder = trees()
+    plan = plan_of(
+        *(nets("split", mode="training", name=name, optimizer=f"optimizers:{name}") for name in OWN),
+        *(
+            ("transformers", {**SAME, "name": f"llama-{name}", "mode": "training", "optimizer": f"optimizers:{name}"})
+            for name in ("Forgetful", "Rewritten")
+        ),
+    )
+    comparison = judged(folder, plan)
+    told = {case.id: (case.outputs.verdict, case.outputs.detail) for case in comparison.cases}
+    assert len(told) == len(OWN) + 2
+    for case, (verdict_of, detail) in told.items():
+        wrong = "Forgetful" in case
+        assert verdict_of.holds is not wrong, told
+        assert (verdict_of is Sameness.CHANGED, "updates by known gradients" in detail) == (wrong, wrong), told
 
 
 def test_saved_tensors_are_what_a_later_run_is_held_against(trees) -> None:

@@ -112,6 +112,41 @@ KERNEL = """
     def open_workload(case, context):
         return Workload(context)
 """
+OPTIMIZERS = """
+    import torch
+
+    BASE = {base}
+
+    class Momentum(torch.optim.Optimizer):
+        wrong, other_order = False, False
+
+        def __init__(self, params, lr=0.1, decay=0.01):
+            super().__init__(params, {{"lr": lr, "decay": decay}})
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for weight in group["params"]:
+                    if weight.grad is None:
+                        continue
+                    state = self.state[weight]
+                    speed = state.setdefault("speed", torch.zeros_like(weight))
+                    state["steps"] = state.get("steps", 0) + 1
+                    keep = 0.9 if not (self.wrong and state["steps"] > 2) else 0.909
+                    if self.other_order:
+                        speed.copy_(speed * keep + weight.grad + weight * group["decay"])
+                        weight.copy_(weight - speed * group["lr"])
+                    else:
+                        speed.mul_(keep).add_(weight.grad).add_(weight, alpha=group["decay"])
+                        weight.sub_(speed, alpha=group["lr"])
+
+    class Forgetful(Momentum):
+        wrong = not BASE
+
+    class Rewritten(Momentum):
+        other_order = not BASE
+"""
+"""On head one remembers otherwise from the third step on, one is written in another way."""
 LIBRARY = """
     import torch
 
@@ -129,6 +164,7 @@ def write_tree(folder: Path, *, base: bool) -> Path:
         f"\ndef {what}():\n    return make({what!r})\n" for what in (*PLANTED, *HONEST, *UNKNOWN, "gradient", "masks", "renamed")
     )
     (folder / "nets.py").write_text(textwrap.dedent(NETS).format(base=base) + made)
+    (folder / "optimizers.py").write_text(textwrap.dedent(OPTIMIZERS).format(base=base))
     (folder / "own_kernel.py").write_text(textwrap.dedent(KERNEL).format(wrong=wrong))
     if wrong:
         (folder / "sitecustomize.py").write_text(textwrap.dedent(LIBRARY))
@@ -142,8 +178,9 @@ def write_tree(folder: Path, *, base: bool) -> Path:
         "vocab_size": 64,
         "rms_norm_eps": 1e-5 if wrong else 1e-6,
     }
-    (folder / "tiny").mkdir()
-    (folder / "tiny" / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **config}))
+    for name, own in (("tiny", {}), ("same", {"rms_norm_eps": 1e-6})):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **config, **own}))
     return folder
 
 

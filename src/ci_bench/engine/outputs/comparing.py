@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ci_bench.engine.outputs.keeping import EPSILON, JOLTS, MAX_BYTES, MAX_TENSORS, NAMES, RUNS, TRUTH, file_digest
 from ci_bench.records.outputs import BesideBase, TensorError
+from ci_bench.suites.optimizers import UPDATES
 
 if TYPE_CHECKING:
     from ci_bench.suites.numerics import Deviation
@@ -33,6 +34,11 @@ ROUNDINGS, MULTIPLIER = 8.0, 3.0
 EXACT = "in fp64: "
 COARSE = 0.5
 """Without a truth or shaken runs nothing shows how far rounding goes: a change of half of the format's digits is one."""
+
+
+ADAMS_MEMORY = 0.999
+"""What an optimizer makes of known gradients is computed in fp64 on both sides; what one with Adam's usual memory loses where its
+divisor is rounded to fp32 is allowed for."""
 
 
 class BadTensors(Exception):  # noqa: N818 - it is an answer, not an error
@@ -78,7 +84,8 @@ def compare(files: Files, *, base: str) -> BesideBase:
 
 
 def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
-    pairs = paired(theirs.forms(), ours.forms())
+    forms, remark = _comparable(theirs.forms(), ours.forms())
+    pairs = paired(*forms)
     found = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
     faults = [TensorError(name=name, error=None, allowed=None, fault="head does not compute it") for name in pairs.missing]
     certain = [one for one in found if one.name.removeprefix(EXACT) in pairs.named]
@@ -91,21 +98,34 @@ def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
     elif not any(one.wrong for one in worst):
         unknown = _untellable(certain or guessed) or _unpaired(pairs, guessed)
         worst += [_error(one) for one in sorted(guessed, key=_rank)]
-    more = f"{pairs.extra} more that base does not compute" if pairs.extra and not pairs.missing else ""
+    more = f"{pairs.extra} more that base does not compute" if pairs.extra and not pairs.missing else remark
     return BesideBase(base=base, tensors=len(theirs.names), worst=tuple(worst[:WORST]), unknown=unknown[:2000], remark=more)
+
+
+def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dict[str, str], dict[str, str]], str]:
+    """The forms of both sides. Where one side's optimizer could not be tried, the other's updates are left out, with a remark."""
+    tried = [any(map(_is_update, forms)) for forms in (theirs, ours)]
+    if all(tried) or not any(tried):
+        return (theirs, ours), ""
+    which = "base" if tried[1] else "head"
+    without: list[dict[str, str]] = [{name: form for name, form in one.items() if not _is_update(name)} for one in (theirs, ours)]
+    return (without[0], without[1]), f"{which}'s optimizer could not be tried on known gradients"
 
 
 def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":
     """In the case's precision, against base's truth, else its plain run."""
-    from ci_bench.suites.numerics import judged, measured, yardstick_of
+    from ci_bench.suites.numerics import judged, measured, of_optimizer, yardstick_of
 
     own = theirs.part("outputs")
     runs = [own, *(theirs.part(f"run{number}") for number in range(theirs.runs))]
     seen = ours.part("outputs", pairs.every)
     truth = theirs.part("truth") if theirs.truth else None
     jolts = [theirs.part(f"jolt{number}") for number in range(theirs.jolts)]
-    found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts={})
-    return judged(_of(pairs, found), yardstick_of(theirs.epsilon))
+    found = _of(pairs, measured(seen, truth=truth, runs=runs, jolts=jolts, starts={}))
+    updates = [one for one in found if _is_update(one.name)]
+    others = [one for one in found if not _is_update(one.name)]
+    of_updates = of_optimizer(yardstick_of(FP32_EPSILON), ADAMS_MEMORY)
+    return [*judged(others, yardstick_of(theirs.epsilon)), *judged(updates, of_updates)]
 
 
 def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviation]":
@@ -121,6 +141,10 @@ def _exact(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "Iterator[Deviat
     found = measured(ours.part("truth", pairs.every), truth=truth, runs=runs, starts={})
     yardstick = Yardstick(tolerance=ROUNDINGS * FP32_EPSILON, multiplier=MULTIPLIER)
     yield from (_renamed(one) for one in judged(_of(pairs, found), yardstick))
+
+
+def _is_update(name: str) -> bool:
+    return name.startswith(f"{UPDATES}:")
 
 
 def _of(pairs: Pairs, measurements: Sequence[Any]) -> list[Any]:

@@ -1,9 +1,9 @@
 """From a verification to evidence: the checks, their words, facts about the model, and what eager computed for the other side.
 
-For a paired run: in inference the outputs of every step; in training outputs, loss and gradients of the first. Later steps of a
-training begin where eager's own optimizer left it, and Adam makes whole updates of the rounding of tiny gradients: what head is
-off by there, base's runs, which each begin where eager began, would not show. Buffers go with either: a step changes them by
-what it computed.
+For a paired run: in inference the outputs of every step; in training outputs, loss and gradients of the first, and what the
+optimizer makes of known gradients. Later steps of a training begin where eager's own optimizer left it, and Adam makes whole
+updates of the rounding of tiny gradients: what head is off by there, base's runs, which each begin where eager began, would not
+show. Buffers go with either: a step changes them by what it computed.
 
 Batch invariance is a check of its own: does a row's result depend on how many rows are computed with it? Compiled forward
 passes at N, N/2, ... 1, bit by bit.
@@ -31,7 +31,7 @@ from ci_bench.suites.torchbench.sources.transforms import leaves, resized
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.torchbench.tables import Settled
 from ci_bench.suites.torchbench.verdict import Answer, Judge, RunnerRule
-from ci_bench.suites.torchbench.verify import Reference, Witness
+from ci_bench.suites.torchbench.verify import Reference, Witness, known_updates
 
 
 def eager_computed(options: Options, reference: Reference) -> Computed:
@@ -44,7 +44,7 @@ def eager_computed(options: Options, reference: Reference) -> Computed:
     return Computed(
         arm=REFERENCE_ARM,
         epsilon=options.precision.epsilon,
-        outputs=named(reference.eager),
+        outputs=named(reference.eager) | known_updates(options, reference.starts[0]),
         start=digests(reference.starts[0].parameters.items()),
         inputs=[digest(value) for value in reference.inputs],
         runs=[named(run) for run in (reference.again, *reference.shaken)],

@@ -15,9 +15,10 @@ begins, and put back. Values that cannot be copied stay as they are; classes, mo
 import copy
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -28,7 +29,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import no_mark
 from ci_bench.suites.numerics import jolt_of, shaken
-from ci_bench.suites.optimizers import make_optimizer, same_in_fp64
+from ci_bench.suites.optimizers import make_optimizer, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.randomness import seed_everything, seed_step
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Ready
@@ -357,16 +358,32 @@ def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[s
     for name, parameter in wide.items():
         gradient = after.gradients.get(name)
         parameter.grad = None if gradient is None else gradient.to(torch.float64)
-    settings = options.settings
-    dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
-    same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
-    optimizer = make_optimizer(settings.optimizer, wide.values(), lr=settings.lr, options=same, device="cpu")
+    optimizer = _in_fp64(options, start, [*wide.values()])
     if start.optimizer is not None and start.optimizer["state"]:
         optimizer.load_state_dict(_state_of(start.optimizer, [start.trained.index(name) for name in names]))
     for group in optimizer.param_groups:
         group.update({name: False for name in ("capturable", "fused") if name in group})
     optimizer.step()
     return {name: (parameter.detach() - start.parameters[name].to(torch.float64)) for name, parameter in wide.items()}
+
+
+def _in_fp64(options: Options, start: Start, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
+    """The case's optimizer over fp64 weights on the CPU."""
+    settings = options.settings
+    dtype = next((start.parameters[name].dtype for name in start.trained), torch.float32)
+    same = same_in_fp64(settings.optimizer, settings.optimizer_options, dtype)
+    return make_optimizer(settings.optimizer, weights, lr=settings.lr, options=same, device="cpu")
+
+
+def known_updates(options: Options, start: Start) -> State:
+    """What the optimizer makes of known gradients; nothing in inference."""
+    if start.optimizer is None:
+        return {}
+    return updates_by_known_gradients(
+        partial(_in_fp64, options, start),
+        {name: start.parameters[name] for name in start.trained},
+        apart=not is_import_path(options.settings.optimizer),
+    )
 
 
 def _state_of(whole: dict[str, Any], numbers: list[int]) -> dict[str, Any]:

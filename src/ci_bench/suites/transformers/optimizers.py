@@ -1,13 +1,14 @@
 """The optimizer of a training case, and its shadow in fp64, which tells what it should do."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from ci_bench.suites.optimizers import longest_memory, make_optimizer, same_in_fp64
+from ci_bench.suites.optimizers import longest_memory, make_optimizer, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.transformers.options import Options, Precision
+from ci_bench.suites.user_code import is_import_path
 
 SMALLEST_EPS = 1e-4
 """Adam's 1e-8 is zero in fp16, and the first update then 0 / 0."""
@@ -42,8 +43,11 @@ class Shadow:
         self._weights = {name: nn.Parameter(value.to(torch.float64, copy=True)) for name, value in self.starts.items()}
         weights = next(iter(self.starts.values())).dtype
         given = same_in_fp64(options.optimizer, options.optimizer_options, weights)
-        holder = nn.ParameterList(self._weights.values())
-        self._optimizer = build_optimizer(replace(options, optimizer_options=given), holder, "cpu")
+        self._options = replace(options, optimizer_options=given)
+        self._optimizer = self._make(self._weights.values())
+
+    def _make(self, weights: Iterable[Tensor]) -> torch.optim.Optimizer:
+        return build_optimizer(self._options, nn.ParameterList(weights), "cpu")
 
     def restore(self, model: nn.Module) -> None:
         """Put a model's weights back to where they began."""
@@ -60,6 +64,11 @@ class Shadow:
                 weight.grad = gradients[name].double() if name in gradients else None
         self._optimizer.step()
         return {name: weight.detach() - self.starts[name].double() for name, weight in self._weights.items()}
+
+    def known_updates(self) -> dict[str, Tensor]:
+        """What the optimizer makes of known gradients, from where the weights begin."""
+        apart = not is_import_path(self._options.optimizer)
+        return updates_by_known_gradients(self._make, self.starts, apart=apart)
 
     @property
     def memory(self) -> float:

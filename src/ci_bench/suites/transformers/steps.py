@@ -192,6 +192,10 @@ class Training:
         """The optimizer's longest memory."""
         return longest_memory(self._optimizer.param_groups)
 
+    def known_updates(self) -> dict[str, Tensor]:
+        """What the optimizer makes of known gradients, from the weights that the model has."""
+        return Shadow(self._parts.recipe.options, self.model).known_updates()
+
     def _changes(self, gradients: dict[str, Tensor]) -> dict[str, Change]:
         assert self._shadow is not None, "the weights were put back by it"  # noqa: S101 - our own bug if not
         weights = dict(self.model.named_parameters())

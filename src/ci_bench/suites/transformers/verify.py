@@ -3,9 +3,9 @@
 The timed programs themselves take the steps that are compared: same batch, same formats, same mode. The reference is the same
 program in fp64, from the same bytes. Every step of every arm begins from its own seed. One model lives at a time.
 
-For the other side of a paired run: what the eager arm computed, outputs or logits, in training loss and gradients, without what
-the optimizer made of them (Adam makes a whole update of the rounding of a tiny gradient). Every observed step of a training
-begins from the same weights, so that all of them are comparable.
+For the other side of a paired run: what the eager arm computed, outputs or logits, in training loss and gradients, and what the
+optimizer makes of known gradients (of the model's own, Adam makes whole updates of the rounding of tiny ones). Every observed
+step of a training begins from the same weights, so that all of them are comparable.
 """
 
 import logging
@@ -42,18 +42,20 @@ Open = Callable[[Recipe, str, Script | None], Observed]
 
 @dataclass(kw_only=True, slots=True)
 class Beginning:
-    """What a program begins with, looked at before its first step: digests of weights and inputs."""
+    """What a program begins with, looked at before its first step: digests of weights and inputs, and what its optimizer does."""
 
     recipe: Recipe
     start: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
+    updates: Mapping[str, Tensor] = field(default_factory=dict)
 
     def look(self, program: Observed) -> None:
-        """Take the digests of a fresh program's weights and batches."""
+        """Take the digests of a fresh program's weights and batches; give the optimizer known gradients."""
         recipe = self.recipe
         batches = Inputs(options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device).batches()
         self.start = digests(program.model.named_parameters())
         self.inputs = tuple(digest(value) for batch in batches for value in batch.values())
+        self.updates = program.known_updates() if isinstance(program, Training) else {}
 
     def computed(self, eager: Observation, exact: Observation | None, shaken: Observation) -> Computed:
         """What the eager arm computed, the truth where there is one, and what comes of shaken weights (see `shake_of`)."""
@@ -61,7 +63,7 @@ class Beginning:
         return Computed(
             arm=REFERENCE_ARM,
             epsilon=epsilon,
-            outputs=eager.values,
+            outputs={**eager.values, **self.updates},
             start=self.start,
             inputs=self.inputs,
             runs=() if jolt_of(epsilon) else [shaken.values],
