@@ -26,6 +26,9 @@ ADAFACTOR_EPS2 = 1e-3
 """Torch's default for the second of its two."""
 
 
+FP32_ROUNDING = 2.0**-24
+RECTIFIED, RECTIFIED_FROM, RECTIFIED_BY = "RAdam", 5.0, 20
+"""Torch's optimizer whose step has a root of a length in it; from which length on, and by which step that is so."""
 UPDATES = "updates by known gradients"
 """What the tensors of `updates_by_known_gradients` are called, before a colon and the weight's name."""
 KNOWN_SIZES = (1e-6, 1.0, *[1e-2] * 6)
@@ -41,9 +44,40 @@ class BadOptimizer(Exception):  # noqa: N818 - named like BadConfig
     """`optimizer` or `optimizer_options` does not fit. The message names the option."""
 
 
-def longest_memory(groups: Iterable[Mapping[str, Any]]) -> float:
-    """The longest memory of an optimizer with these `param_groups`: Adam's second beta, 0 where there is none."""
-    return max((float(beta) for group in groups for beta in group.get("betas", ())), default=0.0)
+def longest_memory(name: str, groups: Iterable[Mapping[str, Any]]) -> float:
+    """The longest memory of the optimizer `name` with these `param_groups`: Adam's second beta, 0 where there is none.
+
+    What forgets slowly divides by little, and loses digits where it does so in fp32 (`numerics.of_optimizer`). RAdam's counts as
+    the longer one with which Adam would be allowed half of what `lost_by_correction` says at worst: its roundings never add up.
+    """
+    betas = [float(beta) for group in groups for beta in group.get("betas", ())]
+    longest = max(betas, default=0.0)
+    if name != RECTIFIED or not 0 < longest < 1:
+        return longest
+    lost = max(lost_by_correction(name, betas, step) for step in range(1, RECTIFIED_BY))
+    return 1 - min(1 - longest, FP32_ROUNDING / (lost / 16))
+
+
+def lost_by_correction(name: str, betas: Iterable[float], step: int) -> float:
+    """The share of a step, counted from 1, that the roundings of fp32 cost where the bias of the moments is corrected.
+
+    Eager computes the correction in Python's fp64, a compiled step in fp32. Adam and its kin divide by ``1 - beta ** t``: beta is
+    off by half a rounding, its power by `t` times that and by a rounding of its own, and both are shares of what little is left:
+    ``2 ** -24 (1 + t / 2) / (1 - beta ** t)``. RAdam takes a small difference of large numbers
+    besides, ``rho_t = rho_inf - 2 t beta2 ** t / (1 - beta2 ** t)``, and from ``rho_t > 5`` on steps by the root of
+    ``(rho_t - 4) (rho_t - 2) / rho_t`` (Liu et al. 2020, algorithm 2).
+    """
+    known = [beta for beta in betas if 0 < beta < 1]
+    share = max((FP32_ROUNDING * (1 + step / 2) / (1 - beta**step) for beta in known), default=0.0)
+    if name != RECTIFIED or not known:
+        return share
+    longest = 2 / (1 - known[-1]) - 1
+    away = 2 * step * known[-1] ** step / (1 - known[-1] ** step)
+    length = longest - away
+    if length <= RECTIFIED_FROM:
+        return share
+    steepness = abs(1 / (length - 4) + 1 / (length - 2) - 1 / length) / 2
+    return share * max(1.0, away * steepness)
 
 
 def make_optimizer(

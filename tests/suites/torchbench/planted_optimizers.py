@@ -31,5 +31,18 @@ class Hasty(Signed):
                     weight.sub_(torch.sign(weight.grad), alpha=far)
 
 
+class HastyRAdam(torch.optim.RAdam):
+    """Where it is compiled, it takes the rate times 1.02."""
+
+    def step(self, closure=None):
+        before = [group["lr"] for group in self.param_groups]
+        if torch.compiler.is_compiling():
+            for group in self.param_groups:
+                group["lr"] = group["lr"] * 1.02
+        super().step(closure)
+        for group, lr in zip(self.param_groups, before, strict=True):
+            group["lr"] = lr
+
+
 def no_optimizer(params, lr):
     return object()

@@ -28,6 +28,18 @@ def test_options_make_a_difference():
     assert (type(optimizer).__name__, optimizer.defaults["decay"]) == ("Signed", 0.5)
 
 
+@pytest.mark.parametrize("optimizer", ["RAdam", "NAdam", "AdamW"])
+def test_what_a_compiled_correction_loses_after_many_steps_is_rounding(optimizer):
+    check = accuracy(**own("Plain", optimizer=optimizer, scope="step", backend="aot_eager", lr=0.01, steps=9))
+    assert word(check) == "pass", check.detail
+
+
+def test_a_radam_that_goes_further_compiled_fails():
+    whole = {"scope": "step", "backend": "aot_eager", "steps": 9}
+    check = accuracy(**own("Plain", optimizer="planted_optimizers:HastyRAdam", **whole))
+    assert (word(check), "updates." in check.detail) == ("fail_accuracy", True), check.detail
+
+
 def test_an_optimizer_that_does_something_else_compiled_fails():
     whole = {"scope": "step"}
     assert word(accuracy(**own("Plain", optimizer="planted_optimizers:Signed", **whole))) == "pass"

@@ -47,7 +47,7 @@ class ModelProgram:
         self._arm = arm
         self._training = options.mode is Mode.TRAINING
         self.epsilon = options.precision.epsilon
-        self.memory = longest_memory(ready.optimizer.param_groups if ready.optimizer else ())
+        self.memory = longest_memory(options.settings.optimizer, ready.optimizer.param_groups if ready.optimizer else ())
         self._ready = ready
         self._before = _fingerprints(ready.module)
         self._each = ready.samples

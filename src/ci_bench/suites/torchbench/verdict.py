@@ -195,7 +195,8 @@ class Judge:
         yield from judged(self._measured(index, snapshot), self.yardstick)
         start = self.reference.starts[index]
         if start.trained:
-            yield from judged(self._updates(index, snapshot), of_optimizer(self.yardstick, _memory_of(start)))
+            memory = _memory_of(self.options.settings.optimizer, start)
+            yield from judged(self._updates(index, snapshot), of_optimizer(self.yardstick, memory))
 
     def _measured(self, index: int, snapshot: Snapshot) -> Iterator[Measurement]:
         """What the model computed; parameters that are not trained have to stay."""
@@ -238,9 +239,9 @@ class Judge:
         return f"; no fp64 reference: {self.reference.why_inexact}" if self.reference.why_inexact else ""
 
 
-def _memory_of(start: Start) -> float:
-    """The longest memory of the optimizer, Adam's second beta."""
-    return longest_memory(start.optimizer["param_groups"] if start.optimizer else ())
+def _memory_of(name: str, start: Start) -> float:
+    """The longest memory of the optimizer of that name, Adam's second beta."""
+    return longest_memory(name, start.optimizer["param_groups"] if start.optimizer else ())
 
 
 def _loss_of(snapshot: Snapshot) -> Leaves:

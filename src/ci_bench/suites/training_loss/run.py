@@ -119,7 +119,7 @@ class TimedTraining:
         self._batch = self._full[0]
         self._overwritten: tuple[Batch, Batch] | None = None
         self.epsilon = options.precision.epsilon
-        self.memory = longest_memory(self._trainee.optimizer.param_groups)
+        self.memory = longest_memory(options.optimizer, self._trainee.optimizer.param_groups)
         self._loss: Tensor | None = None
         seed_step(options.seed)
 

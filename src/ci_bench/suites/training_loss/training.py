@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.arms import CompiledArm, compiled
+from ci_bench.suites.optimizers import lost_by_correction
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Options, Precision
@@ -21,7 +22,6 @@ from ci_bench.suites.user_code import load_named
 
 Step = Callable[[Batch], Tensor]
 
-FP32_ROUNDING = 2.0**-24
 FIRST_LOSS_SCALE = 2.0**10
 """Below torch's default of 2**16: a training of a few hundred steps should not spend its first ones searching for the scale."""
 
@@ -51,17 +51,15 @@ class Trainee:
 
 
 def rounded_rates(
-    optimizer: torch.optim.Optimizer, rates: Sequence[float | Tensor], step: int, generator: torch.Generator
+    name: str, optimizer: torch.optim.Optimizer, rates: Sequence[float | Tensor], step: int, generator: torch.Generator
 ) -> None:
     """Give each group of parameters its own of `rates`, off by the rounding of what the optimizer divides by in step `step`.
 
-    Adam and its kin divide by ``1 - beta ** t``. Eager computes that in Python's fp64, a compiled step in fp32, where one
-    rounding of ``beta ** t`` is a share of ``2 ** -24 / (1 - beta ** t)``: the learning rate times ``1 + xi`` of that, xi
-    standard normal. Of an optimizer without betas, or with tensors for them, the rates stay as they are.
+    The learning rate times ``1 + xi`` of what a compiled step loses there (`lost_by_correction`), xi standard normal. Of an
+    optimizer without betas, or with tensors for them, the rates stay as they are.
     """
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        betas = [beta for beta in group.get("betas", ()) if isinstance(beta, float) and 0 < beta < 1]
-        share = max((FP32_ROUNDING / (1 - beta ** (step + 1)) for beta in betas), default=0.0)
+        share = lost_by_correction(name, [beta for beta in group.get("betas", ()) if isinstance(beta, float)], step + 1)
         group["lr"] = rate * (1 + share * float(torch.randn((), generator=generator, dtype=torch.float64)))
 
 

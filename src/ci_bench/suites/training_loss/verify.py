@@ -364,7 +364,7 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
     rates, generator = [group["lr"] for group in trainee.optimizer.param_groups], torch.Generator().manual_seed(recipe.index)
     for step, (indices, batch) in enumerate(islice(stream, total)):
         if recipe.role is Role.PERTURBED:
-            rounded_rates(trainee.optimizer, rates, step, generator)
+            rounded_rates(options.optimizer, trainee.optimizer, rates, step, generator)
         seed_step(recipe.mask_seed, recipe.seed, step)
         losses.append(float(trainee.step(batch)))
         norms.append(trainee.gradient_norm())

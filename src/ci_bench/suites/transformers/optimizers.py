@@ -73,4 +73,4 @@ class Shadow:
     @property
     def memory(self) -> float:
         """The optimizer's longest memory: Adam's second beta, 0 where there is none."""
-        return longest_memory(self._optimizer.param_groups)
+        return longest_memory(self._options.optimizer, self._optimizer.param_groups)

@@ -190,7 +190,7 @@ class Training:
     @property
     def memory(self) -> float:
         """The optimizer's longest memory."""
-        return longest_memory(self._optimizer.param_groups)
+        return longest_memory(self._parts.recipe.options.optimizer, self._optimizer.param_groups)
 
     def known_updates(self) -> dict[str, Tensor]:
         """What the optimizer makes of known gradients, from the weights that the model has."""
