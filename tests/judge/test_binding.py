@@ -139,6 +139,11 @@ def test_any_one_field_that_is_another_is_refused_by_its_name(drawn):
     assert any(one.endswith(wanted) for one in own), (drawn, found)
 
 
+def test_another_device_than_the_machines_is_refused_where_the_configuration_leaves_it_open():
+    (found,) = differences(in_identity("device")(side(HEAD), "cpu"), None, replace(EXPECTED, base=None))
+    assert (found.field, "has to be cuda" in found.message) == ("environment.identity.device", True)
+
+
 def test_what_was_asked_for_is_not_refused():
     assert differences(RIGHT["head"], RIGHT["base"], EXPECTED) == ()
     assert differences(side(HEAD), None, replace(EXPECTED, base=None)) == ()
