@@ -39,7 +39,7 @@ def commands():
 def test_command_lines_parse(line):
     arguments = shlex.split(line)[1:]
 
-    assert make_parser(cli.COMMANDS).parse_args(arguments).command
+    assert make_parser().parse_args(arguments).command
 
 
 def test_there_are_commands_to_check():

@@ -267,12 +267,11 @@ def test_what_a_gpu_and_a_cpu_drift_is_all_there_is() -> None:
 
 
 def test_patience_in_the_page_is_that_of_the_flags() -> None:
-    from ci_bench import cli
     from ci_bench.flags import make_parser
 
     text = plain((ROOT / "docs" / "github.md").read_text())
     found = re.search(r"`--patience`; (\d+) s for `publish`, else (\d+) s", text)
     assert found
-    parse = make_parser(cli.COMMANDS).parse_args
+    parse = make_parser().parse_args
     publish, other = parse(["publish", "x"]).patience_s, parse(["announce"]).patience_s
     assert (float(found[1]), float(found[2])) == (publish, other)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.cli import COMMANDS
+from ci_bench.commands.dispatch import COMMANDS
 from ci_bench.flags import make_parser
 from ci_bench.settings import Fastrnns, Settings, Trend
 

@@ -7,7 +7,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from ci_bench.cli import COMMANDS
 from ci_bench.flags import make_parser
 
 # ruff: noqa: E501 - lines of a page, not of code
@@ -21,7 +20,7 @@ Made from the command line's own help. All commands take `--help`, and `ci-bench
 
 def render() -> str:
     """The whole page."""
-    parsers = dict(_children(make_parser(COMMANDS)))
+    parsers = dict(_children(make_parser()))
     parts = [INTRODUCTION, "| command | does |", "| --- | --- |"]
     parts += [f"| [`{name}`](#{name}) | {_sentence(parser)} |" for name, parser in parsers.items()]
     for name, parser in parsers.items():

@@ -1,11 +1,8 @@
-"""The command line's grammar: commands, flags and their help. Owns words, does nothing.
-
-`cli` gives it the functions to call, so that this module imports none of them.
-"""
+"""The command line's grammar: commands, flags and their help. Owns words, does nothing."""
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from ci_bench import __version__
@@ -13,11 +10,12 @@ from ci_bench import __version__
 MOST_MACHINES = 16
 DEFAULT_OUTPUT = Path("ci-bench-results")
 
-Command = Callable[[argparse.Namespace], int]
 
+def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
+    """The parser; which command was given is `command` in the parsed arguments.
 
-def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """The parser; `commands` maps each command's name to its function, found as `command` in the parsed arguments."""
+    A command that is not among the `words` of a command line gets no flags: making those takes longer than all else.
+    """
     parser = argparse.ArgumentParser(
         prog="ci-bench",
         description="Gate pull requests on GPU performance and loss parity.",
@@ -28,8 +26,9 @@ def make_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (summary, add_flags) in GRAMMAR.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        add_flags(subparser)
-        subparser.set_defaults(command=commands[name])
+        if words is None or name in words:
+            add_flags(subparser)
+        subparser.set_defaults(command=name)
     return parser
 
 

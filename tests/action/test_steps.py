@@ -17,7 +17,6 @@ from gpu_runner import ROOT, calls, defaults
 
 import commands
 import phases
-from ci_bench import cli
 from ci_bench.flags import make_parser
 from faults import FAULTS
 from phases import base_of_group
@@ -507,7 +506,7 @@ def test_the_trusted_halfs_inputs_become_flags(steps):
     }
     assert hosted(steps, **given)[0] == 0
     (line,) = (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()
-    parsed = make_parser(cli.COMMANDS).parse_args(json.loads(line)["argv"])
+    parsed = make_parser().parse_args(json.loads(line)["argv"])
     assert (parsed.artifact, parsed.machines, parsed.baseline, parsed.baseline_artifact) == (
         "ci-bench-*",
         ("h200", "l4"),
@@ -549,7 +548,7 @@ def test_every_command_of_the_steps_parses(baseline, mode):
     """The flags are those of this ci-bench."""
     where = {"settings": defaults(INPUT_BASELINE=baseline, INPUT_MODE=mode, INPUT_BASE="main", INPUT_FILTER="a\nb"), "work": "/w"}
     for make in (commands.fetch_config, commands.fetch_baseline, commands.setup, commands.bench, commands.publish):
-        assert make_parser(cli.COMMANDS).parse_args(make(where)).command
+        assert make_parser().parse_args(make(where)).command
 
 
 def test_the_defaults_are_sound():

@@ -62,6 +62,8 @@ def test_help_starts_in_a_blink_and_without_torch() -> None:
     imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
     assert "compare" in told.stdout
     assert imported.isdisjoint({"torch", "transformers", "numpy", "scipy", "rich", "msgspec", "jsonschema", "requests", "yaml"})
+    ours = {name for name in imported if name.startswith("ci_bench.")}
+    assert ours == {"ci_bench.errors", "ci_bench.flags"}
     assert min(took) < 1.0
 
 

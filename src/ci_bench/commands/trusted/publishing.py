@@ -17,7 +17,6 @@ from ci_bench.commands.trusted import comment_text
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
 from ci_bench.commands.trusted.machine_results import RESULTS
 from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
-from ci_bench.records.comparison import RunVerdict
 from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
@@ -180,6 +179,8 @@ def _judge_each(publishing: "PublishContext", pulls: "Pulls") -> "tuple[Judgemen
 
 def strictest(judgements: "Sequence[Judgement]") -> Judged:
     """What the commit's check says: all its pull requests share it, so that the first of the worst verdict decides."""
+    from ci_bench.records.comparison import RunVerdict
+
     return max(judgements, key=lambda one: list(RunVerdict).index(one.judged.verdict)).judged
 
 
@@ -281,6 +282,7 @@ def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
 
 def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
     from ci_bench.github.checks import Check, Conclusion
+    from ci_bench.records.comparison import RunVerdict
 
     decided = judged.compared and judged.verdict is RunVerdict.PASSED
     met = Conclusion.SUCCESS if decided else Conclusion.NEUTRAL
