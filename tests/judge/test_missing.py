@@ -107,11 +107,25 @@ def test_a_candidate_without_the_check_that_it_compiled_fails_it():
     assert failures(whole(checks=(replace(COMPILED, outcome=Outcome.FAIL),)))[0][0] is Rule.CHECK_FAILED
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.FAIL])
 def test_a_check_that_the_baseline_has_and_head_does_not_has_failed(outcome):
     base = result(*TIMES, arms=ARMS, checks=(check(outcome),))
     assert failures(result(*TIMES, arms=ARMS), base) == [
         (Rule.CHECK_FAILED, "really compiled (inductor): there is no answer, and the baseline's run has one")
+    ]
+
+
+@pytest.mark.parametrize("informative", [False, True])
+@pytest.mark.parametrize("name", ["device_clock", "undisturbed", "side_by_side", "direction", "a plugin's doubt"])
+def test_a_doubt_of_the_baselines_is_not_owed_by_head(name, informative):
+    doubt = Check(name=name, arm="inductor", outcome=Outcome.UNKNOWN, detail="in doubt", informative=informative)
+    assert failures(whole(), whole(checks=(COMPILED, doubt))) == []
+
+
+def test_a_check_that_the_case_owes_is_owed_though_the_baseline_could_not_answer_it():
+    unanswered = replace(COMPILED, outcome=Outcome.UNKNOWN)
+    assert failures(whole(checks=()), whole(checks=(unanswered,))) == [
+        (Rule.CHECK_FAILED, "compiled (inductor): there is no answer, and every candidate arm owes one")
     ]
 
 

@@ -99,10 +99,15 @@ def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple
 
 
 def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
-    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass."""
+    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass.
+
+    A check that the baseline left unknown is owed to nobody for that: some exist only where something was in doubt, and head's
+    silence is then the better answer.
+    """
     if head.status is not Status.OK:
         return ()
-    owed = {(check.name, check.arm): "the baseline's run has one" for check in (base.checks if base else ())}
+    answers = [check for check in (base.checks if base else ()) if check.outcome is not Outcome.UNKNOWN]
+    owed = {(check.name, check.arm): "the baseline's run has one" for check in answers}
     owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
     answered = {(check.name, check.arm) for check in head.checks}
     return tuple(
