@@ -208,6 +208,40 @@ def test_nobody_owes_the_devices_clock_or_a_detail():
     )
 
 
+PARTS_DUE = Due(times=("forward_time", "backward_time"))
+
+
+def graphed(arm, outcome=Outcome.PASS):
+    return Check(name="graphed", arm=arm, outcome=outcome, detail="")
+
+
+def test_a_step_that_was_replayed_from_a_graph_owes_the_whole_in_place_of_its_parts():
+    replayed = result(*TIMES, arms=ARMS, due=PARTS_DUE, checks=tuple(map(graphed, ARMS)))
+    assert failures(replayed) == failures(replayed, replayed) == []
+    assert failures(replace(replayed, metrics=TIMES[:1])) == [
+        (Rule.METRIC_MISSING, "inductor step time: not measured, and every arm owes it")
+    ]
+
+
+def test_the_whole_of_a_replayed_step_gates_though_beside_its_parts_it_is_a_detail():
+    fast, slow = (tuple(metric(sampled(value), arm=arm) for arm in ARMS) for value in (1.0, 2.0))
+    both = [
+        result(*times, arms=ARMS, due=PARTS_DUE, details=("step_time",), checks=tuple(map(graphed, ARMS)))
+        for times in (slow, fast)
+    ]
+    assert {rule for rule, _ in failures(*both)} == {Rule.REGRESSED}
+    parts = [metric(sampled(1.0), name=name, arm=arm) for name in PARTS_DUE.times for arm in ARMS]
+    plain = [replace(row, metrics=(*row.metrics, *parts), checks=()) for row in both]
+    assert failures(*plain) == []
+
+
+def test_a_step_that_was_called_plainly_owes_its_parts():
+    checks = (graphed("eager"), graphed("inductor", Outcome.UNKNOWN))
+    assert failures(result(*TIMES, arms=ARMS, due=PARTS_DUE, checks=checks)) == [
+        (Rule.METRIC_MISSING, f"inductor {part} pass: not measured, and every arm owes it") for part in ("forward", "backward")
+    ]
+
+
 def test_losing_the_devices_clock_fails_nothing():
     device = [metric(sampled(1.0), name="device_time", lane=Lane.DEVICE, arm=arm) for arm in ARMS]
     assert failures(whole(), whole(*device)) == []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.judge import ratios
-from ci_bench.judge.pairing import Key, Keyed, Match, oriented
+from ci_bench.judge.pairing import Key, Keyed, Match, oriented, times_owed
 from ci_bench.judge.ratios import Known
 from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy
@@ -134,7 +134,6 @@ def _due(base: CaseResult | None, head: CaseResult) -> Due:
     dues = [side.case.due for side in (head, base) if side is not None]
     return Due(
         checks=tuple(dict.fromkeys(name for due in dues for name in due.checks)),
-        times=tuple(dict.fromkeys(name for due in dues for name in due.times)),
         parity=any(due.parity for due in dues),
     )
 
@@ -149,11 +148,12 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
     Details are owed by nobody, nor is the device's clock; nor, in the end, what cannot gate.
     """
     head = match.head
-    times = _due(match.usable, head).times
-    for name in times:
+    times = {arm: times_owed(head, match.usable, arm) for arm in head.case.arms}
+    for arm, owed in times.items():
         reason = "not measured, and every arm owes it"
-        yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
+        yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for name in owed)
     for (name, owner), (metric, *_) in match.after.items():
-        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in {*times, *head.case.details}:
+        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in head.case.details:
             reason = f"not measured, though {owner} was"
-            yield from ((name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))
+            lacking = (arm for arm in _candidates(head) if name not in times[arm])
+            yield from ((name, arm, metric.unit, metric.better, reason) for arm in lacking)

@@ -137,6 +137,10 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+GRAPHED = "graphed"
+"""The check that a step was replayed from a CUDA graph, where that was asked for."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """A yes/no/unknown about one arm of a case, with what was seen.

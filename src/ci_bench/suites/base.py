@@ -163,12 +163,14 @@ class Compiler(StrEnum):
 class Part:
     """A stretch of a step that is timed by itself too, as the metric `metric` (``forward_time``).
 
-    Its seconds are divided by `per` (the tokens of a decoding loop, say) and process `items` rows, images or tokens.
+    Its seconds are divided by `per` (the tokens of a decoding loop, say) and process `items` rows, images or tokens. One that is
+    `on_host` gives the device nothing to do: a GPU's clock need not see it.
     """
 
     metric: str
     per: int = 1
     items: int | None = None
+    on_host: bool = False
 
 
 Mark = Callable[[], None]

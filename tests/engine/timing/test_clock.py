@@ -100,6 +100,14 @@ def short_parts_are_resolved_by_many_calls(module: ModuleType) -> None:
     assert "left out: forward_time;" in clock.checks(program, arm="eager")[0].detail
 
 
+def a_part_of_the_host_alone_is_no_doubt_of_the_devices_clock(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    clock = cuda_clock_of(module, cuda)
+    program = Steps(cuda, (0, 0), (0.001, 0), parts=(Part(metric="zero_grad_time", on_host=True), BACKWARD))
+    assert clock.take(program, calls=10).parts_s == (None, exactly(0.001, rel=1e-2))
+    assert clock.checks(program, arm="eager") == ()
+
+
 def every_call_is_cold_and_the_flush_is_in_neither_clock(module: ModuleType) -> None:
     cuda = FakeCuda()
     earlier_work(cuda)
@@ -160,6 +168,7 @@ PROPERTIES = [
     a_long_sample_takes_no_more_events_than_allowed,
     what_events_cannot_resolve_is_unknown_and_said,
     short_parts_are_resolved_by_many_calls,
+    a_part_of_the_host_alone_is_no_doubt_of_the_devices_clock,
     every_call_is_cold_and_the_flush_is_in_neither_clock,
     parts_are_cold_too,
     a_gpu_that_waits_for_the_host_is_told_of,
@@ -204,7 +213,8 @@ DEFECTS = {
     "trusts any span": ("return span_s >= LEAST_SPAN_S * math.sqrt(pairs)", "return True"),
     "trusts a sum like a span": ("LEAST_SPAN_S * math.sqrt(pairs)", "LEAST_SPAN_S"),
     "trusts only long spans": ("LEAST_SPAN_S * math.sqrt(pairs)", "LEAST_SPAN_S * pairs"),
-    "does not say what is left out": ("        subject.unresolved.add(what)\n", ""),
+    "does not say what is left out": ('        subject.unresolved |= {what} - {""}\n', ""),
+    "doubts the clock for what the host does": ('"" if part.on_host else part.metric', "part.metric"),
     "flushes inside the fence": (COLD_FENCE, "            self._synchronize()\n            begun = now()\n            flush()\n"),
     "does not wait for the flush": (COLD_FENCE, "            flush()\n            begun = now()\n"),
     "does not flush before the host's call": (COLD_FENCE, COLD_FENCE.replace("            flush()\n", "")),

@@ -24,7 +24,7 @@ from typing import Any
 
 from ci_bench.engine.timing.clock import Taken, expect_marks, split
 from ci_bench.engine.timing.fence import Reader, copies_of, in_turn, reader
-from ci_bench.records.results import Check, Lane, Outcome
+from ci_bench.records.results import GRAPHED, Check, Lane, Outcome
 from ci_bench.suites.base import Mark, Part, Program, no_mark
 
 WARMUP_CALLS = 3
@@ -311,15 +311,15 @@ class CudaClock:
     def _known_parts(self, subject: _Subject, spans_s: Sequence[float], calls: int) -> tuple[float | None, ...]:
         """Each part per call and unit (s), from its sum over so many marked calls."""
         return tuple(
-            self._known(subject, part.metric, span_s, pairs=calls, calls=calls * part.per)
+            self._known(subject, "" if part.on_host else part.metric, span_s, pairs=calls, calls=calls * part.per)
             for part, span_s in zip(subject.parts, spans_s, strict=True)
         )
 
     def _known(self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int) -> float | None:
-        """A sum of spans per call (s), or `None` where so many pairs of events cannot resolve it, which is noted."""
+        """A sum of spans per call (s), or `None` where so many pairs of events cannot resolve it; noted, if it has a name."""
         if resolves(span_s, pairs):
             return span_s / calls
-        subject.unresolved.add(what)
+        subject.unresolved |= {what} - {""}
         return None
 
     def _spread_marks(self, parts: int, calls: int) -> tuple[int, int]:
@@ -367,10 +367,10 @@ def _seconds(earlier: Any, later: Any) -> float:
 def _graphed(captured: Captured, program: Program, arm: str) -> Check:
     if captured.replay is None:
         detail = f"called plainly, since a CUDA graph could not be captured: {captured.reason}"
-        return Check(name="graphed", arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
+        return Check(name=GRAPHED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
     without = "; its parts are not timed" if program.parts else ""
     detail = f"one call captured in a CUDA graph, and replayed{without}"
-    return Check(name="graphed", arm=arm, outcome=Outcome.PASS, detail=detail)
+    return Check(name=GRAPHED, arm=arm, outcome=Outcome.PASS, detail=detail)
 
 
 def _doubt(arm: str, detail: str) -> Check:
