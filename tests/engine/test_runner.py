@@ -59,9 +59,10 @@ def test_a_side_that_fails_loses_its_row_alone(tmp_path: Path, stages) -> None:
     assert len(metric.launches[0].values) == 2 * QUICK.blocks
 
 
-def test_sides_that_do_not_fit_into_memory_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["crowded", "crowded_library"])
+def test_sides_that_do_not_fit_into_memory_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path, fault) -> None:
     run = FakeRun(tmp_path)
-    both = run.measure_both({"name": "large", "fault": "crowded", "at": "open"})
+    both = run.measure_both({"name": "large", "fault": fault, "at": "open"})
     for rows in both.values():
         row = rows["large"]
         assert row.status is Status.OK, row.failure

@@ -32,8 +32,8 @@ from ci_bench.suites.base import (
     Unsupported,
     Workload,
 )
+from ci_bench.suites.memory_errors import is_out_of_memory
 
-OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 MAX_MESSAGE = 2000
 
 
@@ -63,7 +63,8 @@ def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
     except BaseException as error:  # noqa: BLE001 - benched code may raise anything, SystemExit included
         with contextlib.suppress(Exception):  # it may have closed stderr, too
             traceback.print_exc()
-        fault = Fault(kind=_kind(error), message=_describe(error))
+        kind = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.FAILED
+        fault = Fault(kind=kind, message=_describe(error))
     return encode(Answer(fault=fault)), 1
 
 
@@ -113,16 +114,6 @@ def _gather(
                 return measuring.measure(stage.arms)
         case StageKind.ALONE:
             return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch)
-
-
-def _kind(error: BaseException) -> Status:
-    """A memory error by any name is `out_of_memory`; torch raises RuntimeError for the host's memory."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return Status.OUT_OF_MEMORY
-    text = _words(error).lower()
-    if isinstance(error, RuntimeError | OSError) and any(words in text for words in OUT_OF_MEMORY_WORDS):
-        return Status.OUT_OF_MEMORY
-    return Status.FAILED
 
 
 def _describe(error: BaseException) -> str:
