@@ -115,6 +115,8 @@ class Context:
 
     The tensors are read before it returns. What is kept last counts.
     """
+    cuda_graph: bool = False
+    """Whether steps that are timed are captured in CUDA graphs, every arm's, so that they have to be built for that."""
 
     @property
     def attachments(self) -> Path:

@@ -80,7 +80,14 @@ def _answer(task: Task, channel: Channel) -> Answer:
 
     stopwatch = Stopwatch()
     keeper = Keeper(folder=Path(task.scratch), keeping=task.keep)
-    context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch, keep=keeper.keep)
+    context = Context(
+        device=device,
+        scratch=Path(task.scratch),
+        progress=tell,
+        launch=task.launch,
+        keep=keeper.keep,
+        cuda_graph=task.options.cuda_graph,
+    )
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(task.worker).open_workload(task.case, context)
     evidence = _gather(task, workload, task.stage, context=context, channel=channel, stopwatch=stopwatch)

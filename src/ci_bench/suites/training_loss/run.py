@@ -63,7 +63,9 @@ class TrainingWorkload:
         """A fresh trainee of the arm, on its first epoch's batches."""
         self._opened += 1
         allow_compilations(self._opened)
-        return TimedTraining(arm, self._options, self._rows("train"), self._start(), self._context.device)
+        return TimedTraining(
+            arm, self._options, self._rows("train"), self._start(), self._context.device, captured=self._context.cuda_graph
+        )
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
@@ -105,14 +107,16 @@ class TimedTraining:
     learns = True
     unrefereed = ""
 
-    def __init__(self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str) -> None:
+    def __init__(
+        self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str, *, captured: bool = False
+    ) -> None:
         """Build the trainee and put every batch of full size on the device."""
         self.items: int | None = min(options.batch_size, len(rows))
         self.parts: tuple[Part, ...] = ()
         self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
         self._arm = arm
         self._start = start
-        self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm))
+        self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm), captured=captured)
         stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
         self._full = [batch for indices, batch in stream if len(indices) == self.items]
         self._batches = cycle(self._full)

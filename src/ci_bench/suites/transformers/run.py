@@ -39,7 +39,7 @@ class TransformersWorkload:
 
     def __init__(self, options: Options, context: Context) -> None:
         """Nothing is built yet."""
-        self._recipe = Recipe(options=options, device=context.device)
+        self._recipe = Recipe(options=options, device=context.device, captured=context.cuda_graph)
         self._context = context
         self._opened = 0
 

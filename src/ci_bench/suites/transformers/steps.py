@@ -138,11 +138,12 @@ class Training:
         self._batch: Batch = {}
         self._autocast = parts.autocast
         self._own_loss = task_of(parts.model) is not None
-        self._optimizer = build_optimizer(options, parts.model, parts.recipe.device)
         scaled = options.precision is Precision.AMP_FP16 and not parts.recipe.exact
         self._scaler = torch.amp.GradScaler(parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled)
         candidate = parts.candidate
         whole = candidate is not None and candidate.whole
+        capturable = whole or parts.recipe.captured
+        self._optimizer = build_optimizer(options, parts.model, parts.recipe.device, capturable=capturable)
         self.parts: tuple[Part, ...] = () if whole else PARTS
         self._forward = forward_of(None if whole else candidate, parts.model, parts.fixed)
         self._whole = compiled(candidate, self._train) if candidate is not None and whole else None
