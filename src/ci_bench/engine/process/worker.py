@@ -16,6 +16,7 @@ from ci_bench.engine.machine.probe import probe_environment
 from ci_bench.engine.outputs.comparing import compare
 from ci_bench.engine.outputs.keeping import Keeper
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Fault, Task, decode_task, encode
+from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.phases import Stopwatch
@@ -64,7 +65,7 @@ def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
         with contextlib.suppress(Exception):  # it may have closed stderr, too
             traceback.print_exc()
         kind = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.FAILED
-        fault = Fault(kind=kind, message=_describe(error))
+        fault = Fault(kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture))
     return encode(Answer(fault=fault)), 1
 
 

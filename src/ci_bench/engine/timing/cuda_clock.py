@@ -36,6 +36,10 @@ class NothingCaptured(Exception):  # noqa: N818 - it names what is wrong, and is
     """The graph is empty: replaying it would time nothing."""
 
 
+class SpoiltByCapture(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
+    """After a failed capture the process is no longer fit to measure in. The same step may well run in a fresh one."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Captured:
     """A step's graph, or the reason why there is none. `replay` queues one call and does not wait for it."""
@@ -44,11 +48,13 @@ class Captured:
     reason: str = ""
 
 
-def capture(step: Callable[[], object], cuda: Any, device: str) -> Captured:
+def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callable[[], object] = int) -> Captured:
     """Capture one call of `step` on the current device of `cuda` (`torch.cuda`, or what behaves like it).
 
+    `draw` takes a random number on the device.
+
     Raises:
-        RuntimeError: the attempt failed, and the step does not run without a graph either.
+        SpoiltByCapture: the attempt failed, and what comes after it does too.
     """
     home = cuda.current_stream(device)
     graph = cuda.CUDAGraph()
@@ -61,7 +67,7 @@ def capture(step: Callable[[], object], cuda: Any, device: str) -> Captured:
         cuda.set_stream(home)
         with contextlib.suppress(Exception):
             graph.reset()
-        _prove_that_it_runs(step, cuda, device, error)
+        _prove_health(step, cuda, device, draw, error)
         return Captured(replay=None, reason=_words(error))
     return Captured(replay=graph.replay)
 
@@ -102,16 +108,23 @@ def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
         raise NothingCaptured(message)
 
 
-def _prove_that_it_runs(step: Callable[[], object], cuda: Any, device: str, reason: Exception) -> None:
+def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Callable[[], object], reason: Exception) -> None:
+    """Do what a process in the middle of a capture cannot: run the step, free cached memory, draw a random number.
+
+    Some versions of torch leave the allocator or the generators so, which shows where the next arm is captured, or much later.
+    """
     try:
         step()
+        cuda.synchronize(device)
+        cuda.empty_cache()
+        draw()
         cuda.synchronize(device)
     except Exception as error:
         message = (
             f"the step could not be captured in a CUDA graph ({_words(reason)}), and after the attempt it does not run without "
             f"one either ({_words(error)}); set run.cuda_graph to false"
         )
-        raise RuntimeError(message) from error
+        raise SpoiltByCapture(message) from error
 
 
 def _words(error: Exception) -> str:
@@ -172,11 +185,15 @@ class CudaClock:
         *,
         flush: Callable[[], object] | None = None,
         graphs: bool = False,
+        draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs."""
+        """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs.
+
+        `draw` takes a random number on the device.
+        """
         self._cuda, self._device = cuda, device
-        self._flush, self._graphs, self._now = flush, graphs, now
+        self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
         self._subjects: dict[int, _Subject] = {}
         self._events: list[Any] = []
         self._start, self._end = self._new_events(2)
@@ -241,7 +258,7 @@ class CudaClock:
     def _subject(self, program: Program) -> _Subject:
         if not self._graphs:
             return _Subject(program=program, step=program.step, parts=program.parts)
-        every = [capture(partial(copy.step, no_mark), self._cuda, self._device) for copy in copies_of(program)]
+        every = [capture(partial(copy.step, no_mark), self._cuda, self._device, draw=self._draw) for copy in copies_of(program)]
         failed = next((one for one in every if one.replay is None), None)
         if failed is not None:
             return _Subject(program=program, step=program.step, parts=program.parts, captured=failed)

@@ -256,4 +256,5 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     flush = None
     if options.flush_l2:
         flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
-    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph)
+    draw = partial(torch.rand, 1, device=device)
+    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph, draw=draw)
