@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Mark, Part, Unsupported
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
@@ -54,6 +55,7 @@ def make_ready(
     `captured` says that its steps have to fit into a CUDA graph as they are.
     """
     training = options.mode is Mode.TRAINING
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
     module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
     samples = tuple(map(cast.sample, loaded.samples))

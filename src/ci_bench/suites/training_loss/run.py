@@ -15,6 +15,7 @@ from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
 from ci_bench.suites.flops import count_flops, peak_facts
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
@@ -33,9 +34,7 @@ def open_workload(case: Case, context: Context) -> "TrainingWorkload":
     """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
     options = parse(case.params)
     _require(options.precision, context.device)
-    tf32 = options.precision is Precision.TF32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     return TrainingWorkload(options, context)
 
 

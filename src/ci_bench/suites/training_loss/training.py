@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.arms import CompiledArm, compiled
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Options, Precision
@@ -73,6 +74,7 @@ def build_trainee(
     `captured` says that it has to fit into a CUDA graph as it is.
     """
     model = model_from(options, state, device)
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     optimizer = build_optimizer(options, model, device, capturable=captured or candidate is not None)
     autocast = _autocast(options.precision, device)
     scaler = torch.amp.GradScaler(device.partition(":")[0], init_scale=FIRST_LOSS_SCALE)
