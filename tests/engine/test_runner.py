@@ -59,16 +59,33 @@ def test_a_side_that_fails_loses_its_row_alone(tmp_path: Path, stages) -> None:
     assert len(metric.launches[0].values) == 2 * QUICK.blocks
 
 
-@pytest.mark.parametrize("fault", ["crowded", "crowded_library"])
-def test_sides_that_do_not_fit_into_memory_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path, fault) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("crowded", "base and head do not fit into memory together"),
+        ("crowded_library", "base and head do not fit into memory together"),
+        ("crowded_device", "the GPU takes one process at a time"),
+    ],
+)
+def test_sides_that_cannot_be_there_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path, fault, reason) -> None:
     run = FakeRun(tmp_path)
     both = run.measure_both({"name": "large", "fault": fault, "at": "open"})
     for rows in both.values():
         row = rows["large"]
         assert row.status is Status.OK, row.failure
         (check,) = [one for one in row.checks if one.name == "side_by_side"]
-        assert check.detail.startswith("base and head do not fit into memory together")
+        assert check.detail.startswith(reason)
         assert [block.block for block in row.blocks] == [*range(QUICK.blocks)]
+
+
+def test_sides_that_find_no_room_beside_each_other_are_timed_one_after_the_other(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, environ=fake_environ(FAKE_TIGHT="yes"))
+    both = run.measure_both({"name": "tight", "stages": ["time"]})
+    for rows in both.values():
+        assert [check.name for check in rows["tight"].checks if check.name in {"side_by_side", "short_of_memory"}] == [
+            "side_by_side"
+        ]
+        assert [block.block for block in rows["tight"].blocks] == [*range(QUICK.blocks)]
 
 
 GRAPHS = replace(QUICK, cuda_graph=True, launches=2, referee=False)

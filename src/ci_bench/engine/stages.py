@@ -32,6 +32,7 @@ from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.results import (
     GRAPHED,
+    SHORT_OF_MEMORY,
     Block,
     Case,
     Check,
@@ -221,9 +222,10 @@ UNSEEN = Environment(identity={}, condition={})
 """The machine, before a worker has looked at it."""
 
 SIDE_BY_SIDE = "side_by_side"
-_SEQUENTIAL = (
-    "base and head do not fit into memory together, so they were timed one after the other: a small difference may be the machine"
-)
+_SEQUENTIAL = "so they were timed one after the other: a small difference may be the machine"
+NO_ROOM, NOT_SHARED = "base and head do not fit into memory together", "the GPU takes one process at a time (compute mode)"
+DEVICE_IS_TAKEN = "busy or unavailable"
+"""What CUDA says to a second process where the compute mode allows one (cudaErrorDevicesUnavailable)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,8 +329,9 @@ class Stages:
             self._spoilt[job.case.id], job = spoilt, replace(job, graphs=False)
             rounds = [self._play(job, runs, launchers, event)]
         checks = self._without_graphs(job)
-        if len(runs) > 1 and any(map(_ran_out_of_memory, rounds)):
-            checks += (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=_SEQUENTIAL),)
+        if len(runs) > 1 and (reason := _why_not_together(rounds[0])):
+            detail = f"{reason}, {_SEQUENTIAL}"
+            checks += (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=detail),)
             rounds = [self._play(job, [run], launchers, event) for run in runs]
         witnessed = self._witness(job, rounds)
         for played in rounds:
@@ -429,9 +432,19 @@ class Stages:
             self.observe(replace(event, progress=answer.progress))
 
 
-def _ran_out_of_memory(played: Round) -> bool:
-    faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
-    return any(fault is not None and fault.kind == Status.OUT_OF_MEMORY for fault in faults)
+def _why_not_together(played: Round) -> str:
+    """What keeps the sides from being there together; empty where nothing does.
+
+    Memory ran out on a side, or was so short that its allocator had to free some while samples were taken; or the device takes
+    no second process.
+    """
+    answers = [answer for ended in played.ended.values() for answer in ended.answers]
+    ran_out = any(answer.fault is not None and answer.fault.kind == Status.OUT_OF_MEMORY for answer in answers)
+    checks = (check for answer in answers if answer.evidence is not None for check in answer.evidence.checks)
+    if ran_out or any(check.name == SHORT_OF_MEMORY for check in checks):
+        return NO_ROOM
+    refused = any(answer.fault is not None and DEVICE_IS_TAKEN in answer.fault.message for answer in answers)
+    return NOT_SHARED if refused else ""
 
 
 def _spoilt_by_capture(played: Round) -> str:

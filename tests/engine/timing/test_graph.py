@@ -42,9 +42,10 @@ def a_step_that_waits_is_found_before_it_spoils_anything() -> None:
     assert not cuda.machine.spoilt
     assert taken.wall_s == exactly(0.001 + LAUNCH_S, rel=1e-2)
     assert cuda.get_sync_debug_mode() == 0
-    (check,) = clock.checks(program, arm="eager")
+    check, late = clock.checks(program, arm="eager")
     assert check.outcome is Outcome.UNKNOWN
     assert "called plainly" in check.detail
+    assert "waited for the host" in late.detail
     assert "RuntimeError: called a synchronizing CUDA operation" in check.detail
 
 

@@ -141,7 +141,9 @@ FENCE_SHARE = 1000
 """A sample lasts at least so many times as long as its fence takes by itself."""
 FENCE_TRIES = 9
 MAX_OVERTAKEN = 0.1
-"""The share of calls above which it is said that the GPU had to wait for the host."""
+"""The share of calls looked at above which it is said that the GPU had to wait for the host."""
+MOST_FLUSHES = 64
+"""How often the L2 cache is overwritten before a call at most, to keep the GPU busy until the host has queued the call."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -155,6 +157,7 @@ class _Subject:
     unresolved: set[str] = field(default_factory=set)
     queued: int = 0
     overtaken: int = 0
+    flushes: int = 1
 
 
 class _Marks:
@@ -196,7 +199,7 @@ class CudaClock:
         self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
         self._subjects: dict[int, _Subject] = {}
         self._events: list[Any] = []
-        self._start, self._end = self._new_events(2)
+        self._start, self._end, self._last = self._new_events(3)
 
     def prepare(self, program: Program) -> None:
         """Capture the program's graph, where graphs are asked for. A program that cannot be captured is called plainly."""
@@ -255,6 +258,10 @@ class CudaClock:
             found.append(_doubt(arm, detail))
         return tuple(found)
 
+    def retries(self) -> int:
+        """How often torch's allocator found no room, and freed what it had cached to find some."""
+        return int(self._cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
     def _subject(self, program: Program) -> _Subject:
         if not self._graphs:
             return _Subject(program=program, step=program.step, parts=program.parts)
@@ -266,7 +273,11 @@ class CudaClock:
         return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
-        """One fence; in it are the calls, their marks, and the two events around them."""
+        """One fence; in it are the calls, their marks, the two events around them, and one before the last call.
+
+        Where the GPU has come to that one before the host has queued the last call, it waits for the host. One call by itself
+        tells nothing: the GPU has nothing to do before it.
+        """
         stride, marked = self._spread_marks(len(subject.parts), calls)
         events = self._reserve((len(subject.parts) + 1) * marked) if subject.parts else []
         stream, step, now = self._stream(), subject.step, self._now
@@ -275,18 +286,27 @@ class CudaClock:
         begun = now()
         self._start.record(stream)
         if subject.parts:
-            for call in range(calls):
+            for call in range(calls - 1):
                 if call % stride:
                     step(no_mark)
                 else:
                     marks()
                     step(marks)
         else:
-            for _ in range(calls):
+            for _ in range(calls - 1):
                 step(no_mark)
+        self._last.record(stream)
+        if subject.parts and not (calls - 1) % stride:
+            marks()
+            step(marks)
+        else:
+            step(no_mark)
+        late = calls > 1 and bool(self._last.query())
         self._end.record(stream)
         self._synchronize()
         wall_s = (now() - begun) / calls
+        subject.overtaken += late
+        subject.queued += 1
         device_s = _seconds(self._start, self._end)
         spans_s: tuple[float, ...] = ()
         if subject.parts:
@@ -296,11 +316,16 @@ class CudaClock:
         return Taken(wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked))
 
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
-        """A fence for each call, once for the host's clock and once for the events; a flush before either."""
+        """A fence for each call, once for the host's clock and once for the events; a flush before either.
+
+        Before the events there are as many flushes as the host takes to queue a call, by what the samples before have shown.
+        """
         events = self._reserve(len(subject.parts))
         stream, step, now = self._stream(), subject.step, self._now
         wall_s = device_s = 0.0
         spans_s = [0.0] * len(subject.parts)
+        if subject.overtaken > MAX_OVERTAKEN * subject.queued and subject.flushes < MOST_FLUSHES:
+            subject.flushes, subject.overtaken, subject.queued = 2 * subject.flushes, 0, 0
         for _ in range(calls):
             flush()
             self._synchronize()
@@ -310,7 +335,8 @@ class CudaClock:
             wall_s += now() - begun
 
             marks = _Marks(events, stream)
-            flush()
+            for _ in range(subject.flushes):
+                flush()
             self._start.record(stream)
             step(marks if subject.parts else no_mark)
             self._end.record(stream)
