@@ -41,6 +41,8 @@ ENDINGS = {
     "memory_error": Expected(Status.OUT_OF_MEMORY, "MemoryError", log="MemoryError"),
     "host_memory": Expected(Status.OUT_OF_MEMORY, "DefaultCPUAllocator", log="alloc_cpu"),
     "gpu_memory": Expected(Status.OUT_OF_MEMORY, "CUDA out of memory", log="OutOfMemoryError"),
+    "library_memory": Expected(Status.OUT_OF_MEMORY, "CUBLAS_STATUS_ALLOC_FAILED", log="cublasCreate"),
+    "library_trouble": Expected(Status.FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", log="cublasSgemm"),
     "really_too_large": Expected(Status.OUT_OF_MEMORY, "MemoryError", log="Traceback"),
     "error": Expected(Status.FAILED, "ValueError: the step is broken", log="Traceback"),
     "half_surrogate": Expected(Status.FAILED, "ValueError"),

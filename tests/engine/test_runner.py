@@ -13,7 +13,7 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import DeviceBusy, WrongDevice
 from ci_bench.records.config import Sampling
 from ci_bench.records.metrics import SM_CLOCK
-from ci_bench.records.results import Lane, Launch, SideName, Status
+from ci_bench.records.results import Lane, Launch, Outcome, SideName, Status
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 STEPS = frozenset({("step_time", "plain")})
@@ -59,15 +59,54 @@ def test_a_side_that_fails_loses_its_row_alone(tmp_path: Path, stages) -> None:
     assert len(metric.launches[0].values) == 2 * QUICK.blocks
 
 
-def test_sides_that_do_not_fit_into_memory_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("crowded", "base and head do not fit into memory together"),
+        ("crowded_library", "base and head do not fit into memory together"),
+        ("crowded_device", "the GPU takes one process at a time"),
+    ],
+)
+def test_sides_that_cannot_be_there_together_are_timed_one_after_the_other_and_say_so(tmp_path: Path, fault, reason) -> None:
     run = FakeRun(tmp_path)
-    both = run.measure_both({"name": "large", "fault": "crowded", "at": "open"})
+    both = run.measure_both({"name": "large", "fault": fault, "at": "open"})
     for rows in both.values():
         row = rows["large"]
         assert row.status is Status.OK, row.failure
         (check,) = [one for one in row.checks if one.name == "side_by_side"]
-        assert check.detail.startswith("base and head do not fit into memory together")
+        assert check.detail.startswith(reason)
         assert [block.block for block in row.blocks] == [*range(QUICK.blocks)]
+
+
+def test_sides_that_find_no_room_beside_each_other_are_timed_one_after_the_other(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, environ=fake_environ(FAKE_TIGHT="yes"))
+    both = run.measure_both({"name": "tight", "stages": ["time"]})
+    for rows in both.values():
+        assert [check.name for check in rows["tight"].checks if check.name in {"side_by_side", "short_of_memory"}] == [
+            "side_by_side"
+        ]
+        assert [block.block for block in rows["tight"].blocks] == [*range(QUICK.blocks)]
+
+
+GRAPHS = replace(QUICK, cuda_graph=True, launches=2, referee=False)
+
+
+@pytest.mark.parametrize("spoilt_side", ["base", "head"])
+def test_workers_that_a_failed_capture_spoilt_are_replaced_and_no_arm_has_graphs(tmp_path: Path, spoilt_side) -> None:
+    notes = tmp_path / "notes"
+    spoilt = {"FAKE_SPOILT": "one", "FAKE_NOTES": str(notes)}
+    run = FakeRun(tmp_path, options=GRAPHS, environ=fake_environ(**(spoilt if spoilt_side == "head" else {})))
+    base = spoilt if spoilt_side == "base" else {"FAKE_SPOILT": ""}
+    both = run.measure_both({"name": "one", "stages": ["time"]}, {"name": "two", "stages": ["time"]}, base=base)
+    assert {row.status for rows in both.values() for row in rows.values()} == {Status.OK}
+    for rows in both.values():
+        told = [check for check in rows["one"].checks if check.name == "graphed"]
+        assert {(check.arm, check.outcome) for check in told} == {(arm, Outcome.UNKNOWN) for arm in rows["one"].case.arms}
+        assert "could not be captured, and the next does not run" in told[0].detail
+        assert not [check for check in rows["two"].checks if check.name == "graphed"]
+        (metric,) = [one for one in rows["one"].metrics if one.name == "step_time" and one.arm == "plain"]
+        assert len(metric.launches) == 2
+    assert len(notes.read_text().split()) == 1, "a second launch does not try again"
 
 
 def test_a_side_that_was_never_set_up_has_a_row_for_every_case_and_the_other_is_measured(tmp_path: Path) -> None:

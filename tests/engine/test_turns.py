@@ -196,7 +196,7 @@ def test_a_tainted_block_is_thrown_away_and_taken_again():
     discarded = [(name, order.block) for name, order in log if getattr(order, "kind", None) is OrderKind.DISCARD]
     assert sorted(discarded) == [(BASE, 1), (HEAD, 1)]
     assert watch.settled == ["vacate", "settle"]
-    assert {*watch.seats} == {f"{name} {arm}" for name in ("base", "head") for arm in (0, 1)}
+    assert {*watch.seats} == {(name, arm) for name in (BASE, HEAD) for arm in (0, 1)}
     assert sorted(watch.seats.values()) == [1, 2, 2, 2]  # one look for the two turns in the middle
 
 
@@ -209,11 +209,22 @@ def test_the_looks_after_the_turns_that_count_are_kept_by_seat_and_block():
     assert len(watch.glances) - len(kept) == 7  # the block that was taken again had as many looks
 
 
-def test_a_block_whose_seats_had_other_clocks_is_taken_again():
+def test_a_block_whose_sides_had_other_clocks_counts_and_says_so():
+    """Head may have them because it draws more power: throwing its samples away would hide what it costs."""
     log, watch = [], ScriptedWatch()
-    watch.unevenness = [None, "the SM clock was 1800 MHz under base 0, 1500 MHz under head 0"]
+    apart = "the SM clock of arm 0 was 1800 MHz under base, 1500 MHz under head"
+    watch.unevenness = [None, apart]
     played, _ = play(FakeWorker(BASE, log), FakeWorker(HEAD, log), watch=watch)
-    assert [len(block.redone) for block in played.blocks] == [0, 1, 0, 0, 0, 0]
+    assert [(block.redone, block.doubt) for block in played.blocks] == [((), None)] * 6
+    assert [block.facts.get("gpu_clocks_apart") for block in played.blocks] == [None, apart, *[None] * 4]
+
+
+@pytest.mark.parametrize(("redo", "blocks", "redone"), [(2, 6, 3), (3, 20, 10), (5, 6, 5), (2, 2, 2)])
+def test_a_machine_that_is_always_disturbed_is_asked_again_for_half_of_a_launch_at_most(redo, blocks, redone):
+    options = replace(OPTIONS, redo=redo, blocks=blocks)
+    played, _ = play(FakeWorker(HEAD, []), options=options, watch=ScriptedWatch(*["hot"] * 200))
+    assert sum(len(block.redone) for block in played.blocks) == redone
+    assert {block.doubt for block in played.blocks} == {"hot"}
 
 
 def test_a_block_that_stays_tainted_is_kept_and_doubted_after_the_last_attempt():

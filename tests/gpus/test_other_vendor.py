@@ -95,9 +95,9 @@ def test_its_heat_and_strangers_taint_and_idle_clocks_do_not_count(smi, tmp_path
     )
     busy = monitor.glance()
     smi.metrics["gfx_mhz"] = 500
-    assert "SM clock" in monitor.uneven({"a": [busy], "b": [monitor.glance()]})
+    assert "SM clock" in monitor.uneven({("base", 0): [busy], ("head", 0): [monitor.glance()]})
     smi.violations["idle"] = "ACTIVE"
-    assert monitor.uneven({"a": [busy], "b": [monitor.glance()]}) is None
+    assert monitor.uneven({("base", 0): [busy], ("head", 0): [monitor.glance()]}) is None
 
 
 def test_where_nobody_reaches_the_gpu_each_library_says_why(smi, tmp_path):

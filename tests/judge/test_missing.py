@@ -107,11 +107,25 @@ def test_a_candidate_without_the_check_that_it_compiled_fails_it():
     assert failures(whole(checks=(replace(COMPILED, outcome=Outcome.FAIL),)))[0][0] is Rule.CHECK_FAILED
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.FAIL])
 def test_a_check_that_the_baseline_has_and_head_does_not_has_failed(outcome):
     base = result(*TIMES, arms=ARMS, checks=(check(outcome),))
     assert failures(result(*TIMES, arms=ARMS), base) == [
         (Rule.CHECK_FAILED, "really compiled (inductor): there is no answer, and the baseline's run has one")
+    ]
+
+
+@pytest.mark.parametrize("informative", [False, True])
+@pytest.mark.parametrize("name", ["device_clock", "undisturbed", "side_by_side", "direction", "a plugin's doubt"])
+def test_a_doubt_of_the_baselines_is_not_owed_by_head(name, informative):
+    doubt = Check(name=name, arm="inductor", outcome=Outcome.UNKNOWN, detail="in doubt", informative=informative)
+    assert failures(whole(), whole(checks=(COMPILED, doubt))) == []
+
+
+def test_a_check_that_the_case_owes_is_owed_though_the_baseline_could_not_answer_it():
+    unanswered = replace(COMPILED, outcome=Outcome.UNKNOWN)
+    assert failures(whole(checks=()), whole(checks=(unanswered,))) == [
+        (Rule.CHECK_FAILED, "compiled (inductor): there is no answer, and every candidate arm owes one")
     ]
 
 
@@ -192,6 +206,40 @@ def test_nobody_owes_the_devices_clock_or_a_detail():
     assert [message for _, message in failures(whole(part))] == ["inductor forward pass: not measured, though eager was"], (
         "the same without the word for it"
     )
+
+
+PARTS_DUE = Due(times=("forward_time", "backward_time"))
+
+
+def graphed(arm, outcome=Outcome.PASS):
+    return Check(name="graphed", arm=arm, outcome=outcome, detail="")
+
+
+def test_a_step_that_was_replayed_from_a_graph_owes_the_whole_in_place_of_its_parts():
+    replayed = result(*TIMES, arms=ARMS, due=PARTS_DUE, checks=tuple(map(graphed, ARMS)))
+    assert failures(replayed) == failures(replayed, replayed) == []
+    assert failures(replace(replayed, metrics=TIMES[:1])) == [
+        (Rule.METRIC_MISSING, "inductor step time: not measured, and every arm owes it")
+    ]
+
+
+def test_the_whole_of_a_replayed_step_gates_though_beside_its_parts_it_is_a_detail():
+    fast, slow = (tuple(metric(sampled(value), arm=arm) for arm in ARMS) for value in (1.0, 2.0))
+    both = [
+        result(*times, arms=ARMS, due=PARTS_DUE, details=("step_time",), checks=tuple(map(graphed, ARMS)))
+        for times in (slow, fast)
+    ]
+    assert {rule for rule, _ in failures(*both)} == {Rule.REGRESSED}
+    parts = [metric(sampled(1.0), name=name, arm=arm) for name in PARTS_DUE.times for arm in ARMS]
+    plain = [replace(row, metrics=(*row.metrics, *parts), checks=()) for row in both]
+    assert failures(*plain) == []
+
+
+def test_a_step_that_was_called_plainly_owes_its_parts():
+    checks = (graphed("eager"), graphed("inductor", Outcome.UNKNOWN))
+    assert failures(result(*TIMES, arms=ARMS, due=PARTS_DUE, checks=checks)) == [
+        (Rule.METRIC_MISSING, f"inductor {part} pass: not measured, and every arm owes it") for part in ("forward", "backward")
+    ]
 
 
 def test_losing_the_devices_clock_fails_nothing():

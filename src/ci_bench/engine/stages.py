@@ -31,6 +31,8 @@ from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.results import (
+    GRAPHED,
+    SHORT_OF_MEMORY,
     Block,
     Case,
     Check,
@@ -118,8 +120,8 @@ class SideRun:
             raise MeasuringFailed(message)
         self.environment = Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
 
-    def task(self, suite: Suite, case: Case, stage: Stage, launch: int) -> Task:
-        """The task of one stage; a cold one loses its compiler cache."""
+    def task(self, suite: Suite, case: Case, stage: Stage, launch: int, *, graphs: bool = True) -> Task:
+        """The task of one stage; a cold one loses its compiler cache. Without `graphs`, none is captured."""
         scratch = self._own(self.case_folder(case).name)
         make(scratch)
         cache = scratch / "compiler-cache"
@@ -128,7 +130,7 @@ class SideRun:
         return Task(
             launch=launch,
             device=self.options.device,
-            options=self.options,
+            options=self.options if graphs else replace(self.options, cuda_graph=False),
             scratch=str(scratch),
             worker=suite.worker,
             case=case,
@@ -220,20 +222,25 @@ UNSEEN = Environment(identity={}, condition={})
 """The machine, before a worker has looked at it."""
 
 SIDE_BY_SIDE = "side_by_side"
-_SEQUENTIAL = (
-    "base and head do not fit into memory together, so they were timed one after the other: a small difference may be the machine"
-)
+_SEQUENTIAL = "so they were timed one after the other: a small difference may be the machine"
+NO_ROOM, NOT_SHARED = "base and head do not fit into memory together", "the GPU takes one process at a time (compute mode)"
+DEVICE_IS_TAKEN = "busy or unavailable"
+"""What CUDA says to a second process where the compute mode allows one (cudaErrorDevicesUnavailable)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One stage of one case in one launch. With `ready_at_once`, sides that take turns open and warm up at the same time."""
+    """One stage of one case in one launch. With `ready_at_once`, sides that take turns open and warm up at the same time.
+
+    `graphs` says that CUDA graphs may be captured, where the run asks for them.
+    """
 
     suite: Suite
     case: Case
     stage: Stage
     launch: int
     ready_at_once: bool = False
+    graphs: bool = True
 
 
 @dataclass(kw_only=True, slots=True)
@@ -253,6 +260,8 @@ class Stages:
     launches: int = 1
     done: int = 0
     total: int = 0
+    _spoilt: dict[str, str] = field(default_factory=dict, init=False)
+    """Why graphs are no longer tried, by the case's id."""
 
     def weight(self, stage: Stage) -> int:
         """How many jobs a stage is: one where all sides take turns, else one for each side."""
@@ -307,14 +316,22 @@ class Stages:
     def in_turns(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
         """All sides of a case side by side; one after the other where they do not fit into memory together.
 
+        Where a failed capture of a CUDA graph spoilt a worker, all of them are replaced, and no arm of the case has graphs.
+
         Raises:
             LauncherFailed: a launch died under its workers.
         """
         event = self._begin(job, runs)
+        job = replace(job, graphs=job.case.id not in self._spoilt)
         rounds = [self._play(job, runs, launchers, event)]
-        checks: tuple[Check, ...] = ()
-        if len(runs) > 1 and any(map(_ran_out_of_memory, rounds)):
-            checks = (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=_SEQUENTIAL),)
+        if job.graphs and (spoilt := _spoilt_by_capture(rounds[0])):
+            logger.info("%s: once more in fresh workers, without CUDA graphs: %s", job.case.id, spoilt)
+            self._spoilt[job.case.id], job = spoilt, replace(job, graphs=False)
+            rounds = [self._play(job, runs, launchers, event)]
+        checks = self._without_graphs(job)
+        if len(runs) > 1 and (reason := _why_not_together(rounds[0])):
+            detail = f"{reason}, {_SEQUENTIAL}"
+            checks += (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=detail),)
             rounds = [self._play(job, [run], launchers, event) for run in runs]
         witnessed = self._witness(job, rounds)
         for played in rounds:
@@ -332,6 +349,13 @@ class Stages:
                         dropped=COMPILE_WARM.name if job.ready_at_once else "",
                     )
         self._finish(event, runs)
+
+    def _without_graphs(self, job: Job) -> tuple[Check, ...]:
+        """That no arm was captured, where that was asked for."""
+        if job.graphs:
+            return ()
+        detail = f"called plainly: {self._spoilt[job.case.id]}"
+        return tuple(Check(name=GRAPHED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in job.stage.arms)
 
     def _watched(self, job: Job, side: SideName, played: Round) -> tuple[Metric, ...]:
         """What was seen of the machine after the turns of each arm."""
@@ -378,7 +402,7 @@ class Stages:
     def _opener(self, job: Job, run: SideRun, launchers: Mapping[SideName, Launcher], event: Event) -> Opener:
         return partial(
             launchers[run.side.name].begin,
-            run.task(job.suite, job.case, job.stage, job.launch),
+            run.task(job.suite, job.case, job.stage, job.launch, graphs=job.graphs),
             timeout_s=self.options.stage_timeout_s,
             on_answer=partial(self._show, event),
         )
@@ -408,6 +432,22 @@ class Stages:
             self.observe(replace(event, progress=answer.progress))
 
 
-def _ran_out_of_memory(played: Round) -> bool:
+def _why_not_together(played: Round) -> str:
+    """What keeps the sides from being there together; empty where nothing does.
+
+    Memory ran out on a side, or was so short that its allocator had to free some while samples were taken; or the device takes
+    no second process.
+    """
+    answers = [answer for ended in played.ended.values() for answer in ended.answers]
+    ran_out = any(answer.fault is not None and answer.fault.kind == Status.OUT_OF_MEMORY for answer in answers)
+    checks = (check for answer in answers if answer.evidence is not None for check in answer.evidence.checks)
+    if ran_out or any(check.name == SHORT_OF_MEMORY for check in checks):
+        return NO_ROOM
+    refused = any(answer.fault is not None and DEVICE_IS_TAKEN in answer.fault.message for answer in answers)
+    return NOT_SHARED if refused else ""
+
+
+def _spoilt_by_capture(played: Round) -> str:
+    """What the first worker that a failed capture has spoilt said of it; empty where there is none."""
     faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
-    return any(fault is not None and fault.kind == Status.OUT_OF_MEMORY for fault in faults)
+    return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

@@ -30,6 +30,10 @@ Opener = Callable[[], AbstractContextManager[Worker]]
 REFEREED_AGAIN = 1 / 3
 """How often a later launch referees an arm whose single call fills a sample: each of its calls is a large part of the launch."""
 SEED_BITS = 48
+MOST_REDONE = 0.5
+"""How many blocks of a launch are taken again at most, in shares of its blocks; `run.redo` of them in any case."""
+CLOCKS_APART = "gpu_clocks_apart"
+"""The fact of a block that base and head had other clocks under the same arm."""
 SAMPLING_TO_GETTING_READY = 2.0
 """How long the samples of a launch may take for each second of opening and warming up. A verdict takes the fewest seconds with
 as many blocks as the root of (seconds of a launch / of a block), times the noise of a block over that of a launch (Cochran 1977,
@@ -54,8 +58,8 @@ class Watch(Protocol):
     def taint(self, before: Any, after: Any) -> str | None:
         """Why samples taken between two readings must not count; `None` where they may."""
 
-    def uneven(self, glances: Mapping[str, Sequence[Any]]) -> str | None:
-        """Why the seats of a block, by the looks after their turns, did not have the same machine; `None` where they had."""
+    def uneven(self, glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
+        """Where the sides of a block did not have the same clocks, by the looks after each arm's turns; `None` where they had."""
 
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """What of a reading is kept in the results."""
@@ -86,7 +90,7 @@ class NoWatch:
         """Doubts nothing."""
         return None
 
-    def uneven(self, _glances: Mapping[str, Sequence[Any]]) -> str | None:
+    def uneven(self, _glances: Mapping[tuple[SideName, int], Sequence[Any]]) -> str | None:
         """Doubts nothing."""
         return None
 
@@ -197,6 +201,7 @@ class Turns:
     most_blocks: int | None = None
     ready_at_once: bool = False
     blocks: int = field(default=1, init=False)
+    _redos: int = field(default=0, init=False)
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
 
@@ -270,23 +275,32 @@ class Turns:
         return self.coin.sample(names, len(names))
 
     def _block(self, number: int, parties: Sequence[_Party]) -> Block:
-        """One block, again where it was tainted."""
+        """One block, again where it was tainted.
+
+        Other clocks under one side than under the other are recorded alone: a side that draws more power has lower ones.
+        """
         redone: list[str] = []
         while True:
             before = self.watch.read()
             glances = self._give_turns(number, parties)
             after = self.watch.read()
-            named = {f"{name} {arm}": taken for (name, arm), taken in glances.items()}
-            doubt = self.watch.taint(before, after) or self.watch.uneven(named)
-            if doubt is None or len(redone) >= self.options.redo:
+            doubt = self.watch.taint(before, after)
+            if doubt is None or len(redone) >= self.options.redo or self._redos >= self._most_redos():
                 break
             redone.append(doubt)
+            self._redos += 1
             for party in parties:
                 party.discard(number)
         for seat, taken in glances.items():
             self._glances.setdefault(seat, {})[number] = taken
         self.tell((number + 1) * 2, self.blocks * 2)
-        return Block(launch=self.launch, block=number, facts=self.watch.facts(after), redone=tuple(redone), doubt=doubt)
+        uneven = self.watch.uneven(glances)
+        facts = {**self.watch.facts(after), **({CLOCKS_APART: uneven} if uneven else {})}
+        return Block(launch=self.launch, block=number, facts=facts, redone=tuple(redone), doubt=doubt)
+
+    def _most_redos(self) -> int:
+        """How many blocks of a launch may be taken again: a machine that is always disturbed won't calm down by being asked."""
+        return max(self.options.redo, int(MOST_REDONE * self.blocks))
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:
         """One turn after the other, those of one seat that follow each other at once; returns the looks after them, by seat."""

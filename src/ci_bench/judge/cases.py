@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.judge import ratios
-from ci_bench.judge.pairing import Key, Keyed, Match, oriented
+from ci_bench.judge.pairing import Key, Keyed, Match, oriented, times_owed
 from ci_bench.judge.ratios import Known
 from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy
@@ -99,10 +99,15 @@ def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple
 
 
 def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
-    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass."""
+    """A failed check for every one that is owed and has no answer: what nobody looked at must not pass.
+
+    A check that the baseline left unknown is owed to nobody for that: some exist only where something was in doubt, and head's
+    silence is then the better answer.
+    """
     if head.status is not Status.OK:
         return ()
-    owed = {(check.name, check.arm): "the baseline's run has one" for check in (base.checks if base else ())}
+    answers = [check for check in (base.checks if base else ()) if check.outcome is not Outcome.UNKNOWN]
+    owed = {(check.name, check.arm): "the baseline's run has one" for check in answers}
     owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
     answered = {(check.name, check.arm) for check in head.checks}
     return tuple(
@@ -129,7 +134,6 @@ def _due(base: CaseResult | None, head: CaseResult) -> Due:
     dues = [side.case.due for side in (head, base) if side is not None]
     return Due(
         checks=tuple(dict.fromkeys(name for due in dues for name in due.checks)),
-        times=tuple(dict.fromkeys(name for due in dues for name in due.times)),
         parity=any(due.parity for due in dues),
     )
 
@@ -144,11 +148,12 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
     Details are owed by nobody, nor is the device's clock; nor, in the end, what cannot gate.
     """
     head = match.head
-    times = _due(match.usable, head).times
-    for name in times:
+    times = {arm: times_owed(head, match.usable, arm) for arm in head.case.arms}
+    for arm, owed in times.items():
         reason = "not measured, and every arm owes it"
-        yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for arm in head.case.arms)
+        yield from ((name, arm, Unit.SECONDS, Better.LOWER, reason) for name in owed)
     for (name, owner), (metric, *_) in match.after.items():
-        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in {*times, *head.case.details}:
+        if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in head.case.details:
             reason = f"not measured, though {owner} was"
-            yield from ((name, arm, metric.unit, metric.better, reason) for arm in _candidates(head))
+            lacking = (arm for arm in _candidates(head) if name not in times[arm])
+            yield from ((name, arm, metric.unit, metric.better, reason) for arm in lacking)

@@ -14,8 +14,8 @@ from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
-from ci_bench.records.metrics import LEAST_BYTES, REPLACED, MetricKind
-from ci_bench.records.results import Better, CaseResult, Lane, Metric, Results, Status, Unit
+from ci_bench.records.metrics import LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
+from ci_bench.records.results import GRAPHED, Better, CaseResult, Lane, Metric, Outcome, Results, Status, Unit
 from ci_bench.records.units import TIMES
 
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
@@ -96,7 +96,7 @@ def lines_of(
     """
     case = head.case
     cases = [case, planned.case] if planned else [case]
-    owed = {name for one in cases for name in one.due.times}
+    owed = {arm: times_owed(head, planned, arm) for arm in {arm for _, arm in (*before, *after)}}
     details = set.intersection(*({*one.details} for one in cases))
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
@@ -113,10 +113,20 @@ def lines_of(
             threshold=rule.threshold,
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
-            or (key[0] not in owed and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side)))),
+            or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side)))),
             title=_title(rule, metric),
             least=rule.least,
         )
+
+
+def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:
+    """The durations that an arm owes by either side's case: head cannot owe less than its base did.
+
+    A step that head replayed from a CUDA graph has no parts: whoever owes parts owes the whole in their place.
+    """
+    owed = tuple(dict.fromkeys(name for side in (head, base) if side is not None for name in side.case.due.times))
+    replayed = any((check.name, check.arm, check.outcome) == (GRAPHED, arm, Outcome.PASS) for check in head.checks)
+    return (STEP_TIME.name,) if owed and replayed else owed
 
 
 def _successor(key: Key, before: Keyed, after: Keyed) -> MetricKind | None:

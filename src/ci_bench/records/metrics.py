@@ -61,8 +61,9 @@ STEP_TIME = _time("step_time", "step time")
 DEVICE_TIME = _time("device_time", "device time", None)
 """The step by the device's own clock, beside the host's."""
 
+ZERO_GRAD = _time("zero_grad_time", "zeroing of gradients")
 STEP_PARTS = (
-    _time("zero_grad_time", "zeroing of gradients"),
+    ZERO_GRAD,
     _time("forward_time", "forward pass"),
     _time("backward_time", "backward pass"),
     _time("optimizer_time", "optimizer step"),

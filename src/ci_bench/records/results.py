@@ -137,6 +137,12 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+SHORT_OF_MEMORY = "short_of_memory"
+"""The check that there was room on the device while samples were taken; it exists only where there was not."""
+GRAPHED = "graphed"
+"""The check that a step was replayed from a CUDA graph, where that was asked for."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """A yes/no/unknown about one arm of a case, with what was seen.

@@ -115,6 +115,8 @@ class Context:
 
     The tensors are read before it returns. What is kept last counts.
     """
+    cuda_graph: bool = False
+    """Whether steps that are timed are captured in CUDA graphs, every arm's, so that they have to be built for that."""
 
     @property
     def attachments(self) -> Path:
@@ -163,12 +165,14 @@ class Compiler(StrEnum):
 class Part:
     """A stretch of a step that is timed by itself too, as the metric `metric` (``forward_time``).
 
-    Its seconds are divided by `per` (the tokens of a decoding loop, say) and process `items` rows, images or tokens.
+    Its seconds are divided by `per` (the tokens of a decoding loop, say) and process `items` rows, images or tokens. One that is
+    `on_host` gives the device nothing to do: a GPU's clock need not see it.
     """
 
     metric: str
     per: int = 1
     items: int | None = None
+    on_host: bool = False
 
 
 Mark = Callable[[], None]

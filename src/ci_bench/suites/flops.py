@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ci_bench.records.results import Fact
+from ci_bench.suites.fp32_precision import effective_precision
 
 TERA = 1e12
 SIDE, TRIES = 640, 12
@@ -70,11 +71,14 @@ def peak_of(gpu: str, precision: str) -> float | None:
 
 
 def peak_facts(device: str, precision: str) -> dict[str, Fact]:
-    """The device's peak as a fact: from the data sheet of a GPU, measured of a CPU; none where it is not known."""
+    """The device's peak as a fact: from the data sheet of a GPU, measured of a CPU; none where it is not known.
+
+    Of a GPU, with what its products of fp32 are rounded to in this process: one in TF32 has another peak.
+    """
     if device == "cpu":
         return {"measured_peak_flops_per_s": measured_peak(precision)}
     peak = peak_flops_per_s(device, precision)
-    return {} if peak is None else {"peak_flops_per_s": peak}
+    return {**effective_precision(), **({} if peak is None else {"peak_flops_per_s": peak})}
 
 
 def measured_peak(precision: str) -> float:

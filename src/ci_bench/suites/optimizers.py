@@ -87,14 +87,15 @@ def make_optimizer(
     lr: float,
     options: Mapping[str, Any] = NONE,
     device: str,
-    capturable: bool = True,
+    capturable: bool = False,
     defaults: Mapping[str, Any] = NONE,
     model: "Module | None" = None,
 ) -> "Optimizer":
     """The named optimizer over `parameters`; the user's own over what it takes of `model`, where its first parameter is so named.
 
     Lists among the `options` become tuples. `defaults` are for the options that it has and nobody gave; so is `capturable`, on a
-    GPU alone, where a step then needs no synchronisation.
+    GPU alone. It is for steps that are captured in a CUDA graph or compiled, which cannot be had without; elsewhere it launches
+    kernels for what the host computes as well, and an eager arm that had it would flatter what is held against it.
 
     Raises:
         BadOptimizer: an option that it does not have, a value that it refuses, something that is no optimizer, or one that wants
@@ -195,5 +196,5 @@ def _check_options(optimizer: str, arguments: Mapping[str, Any], known: list[str
             hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(known)}"
             raise BadOptimizer(f"optimizer_options.{name}: {optimizer} does not take this option here ({hint})")
     if device == "cpu" and arguments.get("capturable"):
-        message = "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it is on where it can be"
+        message = "optimizer_options.capturable: needs a GPU, and this runs on the CPU; leave it out, it is on where it has to be"
         raise BadOptimizer(message)

@@ -11,6 +11,7 @@ from mutants import plant
 from ci_bench.engine.machine import health
 from ci_bench.engine.machine.health import Reading, condition_facts, taint, uneven_clocks
 from ci_bench.gpus.protocol import Cause, Reason
+from ci_bench.records.results import SideName
 
 OURS, STRANGER = 4000, 9999
 OWN = frozenset({OURS})
@@ -70,24 +71,35 @@ def busy(*clocks: int | None, reasons: tuple[Reason, ...] | None = ()) -> list[R
     return [Reading(at_s=0, sm_mhz=mhz, reasons=reasons) for mhz in clocks]
 
 
+BASE, HEAD, OTHER = (SideName.BASE, 0), (SideName.HEAD, 0), (SideName.HEAD, 1)
 UNEVEN = {
-    "the same": ({"a": busy(1980, 1980), "b": busy(1980, 1980)}, False),
-    "one and a half per cent": ({"a": busy(1980), "b": busy(1950)}, False),
-    "two and a half per cent": ({"a": busy(1980), "b": busy(1930)}, True),
-    "the same mean": ({"a": busy(1700, 1980), "b": busy(1980, 1700)}, False),
-    "one turn of two": ({"a": busy(1980, 1980), "b": busy(1980, 1800)}, True),
-    "the third": ({"a": busy(1980), "b": busy(1970), "c": busy(1500)}, True),
-    "memory": ({"a": [Reading(at_s=0, memory_mhz=2619, reasons=())], "b": [Reading(at_s=0, memory_mhz=1593, reasons=())]}, True),
-    "unknown": ({"a": busy(None), "b": busy(None)}, False),
-    "one unknown": ({"a": busy(None), "b": busy(1500)}, False),
-    "one of two turns unknown": ({"a": busy(1980, None), "b": busy(1500)}, True),
-    "gone idle": ({"a": busy(1980), "b": busy(345, reasons=IDLE)}, False),
-    "gone idle after one of two turns": ({"a": busy(1980), "b": [*busy(1980), *busy(345, reasons=IDLE)]}, False),
-    "may have gone idle": ({"a": busy(1980), "b": busy(345, reasons=None)}, False),
-    "slow while capped": ({"a": busy(1980), "b": busy(1500, reasons=(CAPPED,))}, True),
-    "no turn": ({"a": [], "b": busy(1500)}, False),
-    "one seat": ({"a": busy(1980)}, False),
-    "no seat": ({}, False),
+    "the same": ({BASE: busy(1980, 1980), HEAD: busy(1980, 1980)}, False),
+    "one and a half per cent": ({BASE: busy(1980), HEAD: busy(1950)}, False),
+    "two and a half per cent": ({BASE: busy(1980), HEAD: busy(1930)}, True),
+    "the same mean": ({BASE: busy(1700, 1980), HEAD: busy(1980, 1700)}, False),
+    "one turn of two": ({BASE: busy(1980, 1980), HEAD: busy(1980, 1800)}, True),
+    "another arm": ({BASE: busy(1980), HEAD: busy(1970), (SideName.BASE, 1): busy(1755), OTHER: busy(1755)}, False),
+    "the second arm": ({BASE: busy(1980), HEAD: busy(1980), (SideName.BASE, 1): busy(1755), OTHER: busy(1500)}, True),
+    "the second arm, the first unknown": (
+        {BASE: busy(None), HEAD: busy(1980), (SideName.BASE, 1): busy(1755), OTHER: busy(1500)},
+        True,
+    ),
+    "memory": (
+        {BASE: [Reading(at_s=0, memory_mhz=2619, reasons=())], HEAD: [Reading(at_s=0, memory_mhz=1593, reasons=())]},
+        True,
+    ),
+    "unknown": ({BASE: busy(None), HEAD: busy(None)}, False),
+    "one unknown": ({BASE: busy(None), HEAD: busy(1500)}, False),
+    "one of two turns unknown": ({BASE: busy(1980, None), HEAD: busy(1500)}, True),
+    "gone idle": ({BASE: busy(1980), HEAD: busy(345, reasons=IDLE)}, False),
+    "gone idle after one of two turns": ({BASE: busy(1980), HEAD: [*busy(1980), *busy(345, reasons=IDLE)]}, False),
+    "may have gone idle": ({BASE: busy(1980), HEAD: busy(345, reasons=None)}, False),
+    "slow while capped": ({BASE: busy(1980), HEAD: busy(1500, reasons=(CAPPED,))}, False),
+    "slow while clocks are set": ({BASE: busy(1980), HEAD: busy(1500, reasons=(SET,))}, True),
+    "another arm capped": ({BASE: busy(1980), HEAD: busy(1500), OTHER: busy(1500, reasons=(CAPPED,))}, True),
+    "no turn": ({BASE: [], HEAD: busy(1500)}, False),
+    "one side": ({BASE: busy(1980)}, False),
+    "no side": ({}, False),
 }
 
 
@@ -98,7 +110,7 @@ def test_what_taints(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_how_far_the_mean_clocks_of_two_seats_may_be_apart(name: str) -> None:
+def test_how_far_the_clocks_of_base_and_head_may_be_apart_under_one_arm(name: str) -> None:
     readings, uneven = UNEVEN[name]
     assert (uneven_clocks(readings) is not None) is uneven
 
@@ -119,11 +131,13 @@ DEFECTS = {
     "counts strangers where ours are unknown": ("    if own is not None:", "    own = own or frozenset()\n    if True:"),
     "takes any difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 0.0"),
     "takes no difference": ("UNEVEN_CLOCKS = 0.02", "UNEVEN_CLOCKS = 2.0"),
-    "counts idle clocks": (" and not _is_idle(reading.reasons)", ""),
-    "counts clocks that may be idle": ("if reading.reasons is not None and", "if reading.reasons is None or"),
+    "counts idle clocks": (" if not _is(Cause.IDLE, reading.reasons)", ""),
+    "compares arms": ("if of == arm}", "}"),
+    "overlooks the power cap": ("_is(Cause.POWER_CAP, reading.reasons)", "False"),
+    "counts clocks that may be idle": ("for reading in readings if reading.reasons is not None]", "for reading in readings]"),
     "overlooks the memory": (', ("memory clock", "memory_mhz")', ","),
     "takes the last turn for all": ("sum(known) / len(known)", "known[-1]"),
-    "takes no turn for even": ("if len(means) < len(readings) or not means:", "if False:"),
+    "takes no turn for even": ("if len(means) < len(own):", "if False:"),
 }  # fmt: skip
 
 
@@ -150,8 +164,8 @@ def test_all_reasons_are_told() -> None:
         "7 processes (9990, 9991, 9992, 9993, 9994, …) of others came onto the GPU"
     )
     assert taint(CALM, there(STRANGER), OWN) == "1 process (9999) of others came onto the GPU"
-    assert uneven_clocks({"eager": busy(1980), "inductor": busy(1800)}) == (
-        "the SM clock was 1980 MHz under eager, 1800 MHz under inductor"
+    assert uneven_clocks({BASE: busy(1980), HEAD: busy(1800)}) == (
+        "the SM clock of arm 0 was 1980 MHz under base, 1800 MHz under head"
     )
 
 
@@ -166,7 +180,7 @@ def test_what_is_unknown_taints_nothing(unknown: tuple[str, ...]) -> None:
     for before, after in itertools.product((first, replace(first, **blank)), (second, replace(second, **blank))):
         assert taint(before, after, OWN) is None
         assert taint(before, after, None) is None
-        assert uneven_clocks({"a": [before], "b": [after]}) is None
+        assert uneven_clocks({BASE: [before], HEAD: [after]}) is None
         assert None not in condition_facts(after, since=before).values()
 
 

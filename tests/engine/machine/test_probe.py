@@ -45,6 +45,12 @@ def test_without_nvml_the_driver_is_unknown(monkeypatch, lacking: str) -> None:
     assert probe._gpu_facts(UUID) == ({"driver": None}, {})
 
 
+@pytest.mark.parametrize(("version", "facts"), [("6.4.1", {"hip": "6.4.1"}), (None, {})])
+def test_two_versions_of_rocm_are_two_machines_and_a_build_for_cuda_has_none(version, facts) -> None:
+    assert probe._rocm(SimpleNamespace(cuda=None, hip=version)) == facts
+    assert probe._rocm(SimpleNamespace(cuda="13.0")) == {}
+
+
 @pytest.fixture
 def gpu_machine(monkeypatch) -> None:
     properties = SimpleNamespace(

@@ -1,11 +1,14 @@
 """The lines between parent and worker: what was written is read, and nothing else."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from fake_suite import SUITE
 
+from ci_bench.engine.process import worker
 from ci_bench.engine.process.protocol import Answer, Fault, Task, decode_answer, decode_task, encode
 from ci_bench.engine.process.resident import Answers
 from ci_bench.records.config import RunOptions
@@ -89,6 +92,22 @@ def test_a_line_without_its_end_is_garbled() -> None:
     answers.feed(encode(ANSWERS[0])[:-1])
     answers.finish()
     assert (answers.garbled, answers.kept) == (1, [])
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_suite_is_told_whether_its_steps_will_be_captured(graphs, monkeypatch, tmp_path) -> None:
+    seen = []
+
+    def open_workload(_case, context):
+        seen.append(context.cuda_graph)
+        return SimpleNamespace(verify=lambda _arms: Evidence())
+
+    monkeypatch.setitem(sys.modules, "suite_that_looks", SimpleNamespace(open_workload=open_workload))
+    stage = Stage(kind=StageKind.VERIFY, arms=("eager",))
+    options = RunOptions(cuda_graph=graphs)
+    task = Task(launch=0, device="cpu", options=options, scratch=str(tmp_path), worker="suite_that_looks", case=CASE, stage=stage)
+    assert worker._answer(task, None).evidence is not None
+    assert seen == [graphs]
 
 
 def test_a_task_holds_nothing_but_plain_json() -> None:

@@ -26,6 +26,7 @@ def cuda_clock_of(module: ModuleType, cuda: FakeCuda, *, flush: bool = False, gr
     machine = cuda.machine
 
     def overwrite() -> None:
+        machine.log.append("flush")
         machine.kernel(FLUSH_S)
         machine.cached = False
 
@@ -66,14 +67,14 @@ def nothing_but_marks_and_calls_is_in_the_fence(module: ModuleType) -> None:
     cuda_clock_of(module, cuda).take(program, calls=3)
     first, last = (position for position, what in enumerate(cuda.machine.log) if what == "clock")
     one_call = ["record", "step", "record"]
-    assert cuda.machine.log[first + 1 : last] == ["record", *one_call * 3, "record", "synchronize"]
+    assert cuda.machine.log[first + 1 : last] == ["record", *one_call * 2, "record", *one_call, "record", "synchronize"]
     assert cuda.machine.log[first - 1] == "synchronize"
 
 
 def a_long_sample_takes_no_more_events_than_allowed(module: ModuleType) -> None:
     cuda = FakeCuda()
     taken = cuda_clock_of(module, cuda).take(Steps(cuda, (0.0005, 0), (0.0005, 0), parts=(FORWARD,)), calls=9999)
-    assert cuda.machine.log.count("event created") <= cuda_clock.MAX_EVENTS + 2
+    assert cuda.machine.log.count("event created") <= cuda_clock.MAX_EVENTS + 3
     assert cuda.machine.log.count("step") == 9999
     assert taken.parts_s == exactly((0.0005 / 4,), rel=1e-3)
 
@@ -98,6 +99,14 @@ def short_parts_are_resolved_by_many_calls(module: ModuleType) -> None:
     assert taken.device_s == exactly(65e-6, rel=1e-2)
     assert taken.parts_s == (None, exactly(60e-6, rel=1e-3))  # 5 µs x 100 is less than 100 µs x √100, 60 µs x 100 is more
     assert "left out: forward_time;" in clock.checks(program, arm="eager")[0].detail
+
+
+def a_part_of_the_host_alone_is_no_doubt_of_the_devices_clock(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    clock = cuda_clock_of(module, cuda)
+    program = Steps(cuda, (0, 0), (0.001, 0), parts=(Part(metric="zero_grad_time", on_host=True), BACKWARD))
+    assert clock.take(program, calls=10).parts_s == (None, exactly(0.001, rel=1e-2))
+    assert clock.checks(program, arm="eager") == ()
 
 
 def every_call_is_cold_and_the_flush_is_in_neither_clock(module: ModuleType) -> None:
@@ -127,6 +136,34 @@ def a_gpu_that_waits_for_the_host_is_told_of(module: ModuleType) -> None:
     (check,) = clock.checks(slow, arm="eager")
     assert "waited for the host in 100% of the calls" in check.detail
     assert clock.checks(quick, arm="eager") == ()
+
+
+def a_hot_step_that_the_host_cannot_queue_in_time_is_told_of(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    clock = cuda_clock_of(module, cuda)
+    slow = Steps(cuda, (0.001, 0), (0.0005, 0), host_s=0.002, parts=(BACKWARD,))
+    plain, quick = Steps(cuda, (0.001, 0), host_s=0.002), Steps(cuda, (0.001, 0), host_s=0.0001)
+    for program in (slow, plain, quick):
+        clock.take(program, calls=4)
+    for program in (slow, plain):
+        (check,) = clock.checks(program, arm="eager")
+        assert "waited for the host in 100% of the calls" in check.detail
+    assert clock.checks(quick, arm="eager") == ()
+
+
+def the_flush_lasts_until_the_host_has_queued_the_call(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    clock = cuda_clock_of(module, cuda, flush=True)
+    program = Steps(cuda, (0.001, 0), host_s=0.0005)
+    device_s = [clock.take(program, calls=4).device_s for _ in range(6)]
+    assert device_s[0] > 0.0013
+    assert device_s[-1] == exactly(0.001)
+    assert clock.checks(program, arm="eager") == ()
+    hopeless = Steps(cuda, (0.001, 0), host_s=1.0)
+    for _ in range(12):
+        clock.take(hopeless, calls=1)
+    assert cuda.machine.log.count("flush") < 12 * 2 * cuda_clock.MOST_FLUSHES
+    assert "waited for the host" in clock.checks(hopeless, arm="eager")[0].detail
 
 
 def a_sample_is_a_thousand_times_as_long_as_its_fence(module: ModuleType) -> None:
@@ -160,9 +197,12 @@ PROPERTIES = [
     a_long_sample_takes_no_more_events_than_allowed,
     what_events_cannot_resolve_is_unknown_and_said,
     short_parts_are_resolved_by_many_calls,
+    a_part_of_the_host_alone_is_no_doubt_of_the_devices_clock,
     every_call_is_cold_and_the_flush_is_in_neither_clock,
     parts_are_cold_too,
     a_gpu_that_waits_for_the_host_is_told_of,
+    a_hot_step_that_the_host_cannot_queue_in_time_is_told_of,
+    the_flush_lasts_until_the_host_has_queued_the_call,
     a_sample_is_a_thousand_times_as_long_as_its_fence,
     a_wrong_number_of_marks_is_refused,
 ]
@@ -185,7 +225,8 @@ COLD_FENCE = """            flush()
             self._synchronize()
             begun = now()
 """
-COLD_QUEUE = """            flush()
+COLD_QUEUE = """            for _ in range(subject.flushes):
+                flush()
             self._start.record(stream)
 """
 DEFECTS = {
@@ -198,20 +239,25 @@ DEFECTS = {
     "reads milliseconds as seconds": ("elapsed_time(later)) / 1e3", "elapsed_time(later))"),
     "does not divide by the calls": ("return span_s / calls", "return span_s"),
     "forgets what a part is per": ("calls=calls * part.per", "calls=calls"),
-    "does not mark the start of a call": ("                    marks()\n                    step(marks)", "                    step(marks)"),
+    "does not mark the start of a call": ("            marks()\n            step(marks)\n        else", "            step(marks)\n        else"),
     "creates events in the fence": ("        for event in events:\n            event.record(self._stream())\n", ""),
     "takes an event for every call": ("stride = math.ceil(calls * (parts + 1) / MAX_EVENTS)", "stride = 1"),
     "trusts any span": ("return span_s >= LEAST_SPAN_S * math.sqrt(pairs)", "return True"),
     "trusts a sum like a span": ("LEAST_SPAN_S * math.sqrt(pairs)", "LEAST_SPAN_S"),
     "trusts only long spans": ("LEAST_SPAN_S * math.sqrt(pairs)", "LEAST_SPAN_S * pairs"),
-    "does not say what is left out": ("        subject.unresolved.add(what)\n", ""),
+    "does not say what is left out": ('        subject.unresolved |= {what} - {""}\n', ""),
+    "doubts the clock for what the host does": ('"" if part.on_host else part.metric', "part.metric"),
     "flushes inside the fence": (COLD_FENCE, "            self._synchronize()\n            begun = now()\n            flush()\n"),
     "does not wait for the flush": (COLD_FENCE, "            flush()\n            begun = now()\n"),
     "does not flush before the host's call": (COLD_FENCE, COLD_FENCE.replace("            flush()\n", "")),
     "flushes inside the span": (COLD_QUEUE, "            self._start.record(stream)\n            flush()\n"),
     "does not flush before the queued call": (COLD_QUEUE, "            self._start.record(stream)\n"),
-    "waits between flush and span": (COLD_QUEUE, COLD_QUEUE.replace("flush()\n", "flush()\n            self._synchronize()\n")),
+    "waits between flush and span": (COLD_QUEUE, COLD_QUEUE.replace("flush()\n", "flush()\n            self._synchronize()\n", 1)),
     "keeps only the last of the cold calls": ("device_s += _seconds", "device_s = _seconds"),
+    "does not look whether the host is late": ("bool(self._last.query())", "False"),
+    "takes every hot sample for late": ("bool(self._last.query())", "True"),
+    "flushes once whatever the host takes": ("2 * subject.flushes, 0, 0", "1, 0, 0"),
+    "flushes without end": ("and subject.flushes < MOST_FLUSHES", "or subject.queued"),
     "does not look who waits for whom": ("bool(self._start.query())", "0"),
     "takes every call for overtaken": ("bool(self._start.query())", "1"),
     "counts the fence once": ("return FENCE_SHARE *", "return"),

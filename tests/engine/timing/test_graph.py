@@ -1,5 +1,7 @@
 """CUDA graphs: what is replayed, when a step is called plainly instead, and what a failed capture leaves behind."""
 
+from functools import partial
+
 import pytest
 from fake_cuda import LAUNCH_S, FakeCuda, Machine, Steps
 from mutants import plant
@@ -13,7 +15,8 @@ exactly = pytest.approx
 
 
 def clock_of(cuda: FakeCuda, *, flush=None) -> CudaClock:
-    return CudaClock(cuda, "cuda:0", flush=flush, graphs=True, now=cuda.machine.read_clock)
+    draw = partial(cuda.machine.random_kernel, 1e-6)
+    return CudaClock(cuda, "cuda:0", flush=flush, graphs=True, draw=draw, now=cuda.machine.read_clock)
 
 
 def a_graph_is_replayed_without_the_hosts_share() -> None:
@@ -39,9 +42,10 @@ def a_step_that_waits_is_found_before_it_spoils_anything() -> None:
     assert not cuda.machine.spoilt
     assert taken.wall_s == exactly(0.001 + LAUNCH_S, rel=1e-2)
     assert cuda.get_sync_debug_mode() == 0
-    (check,) = clock.checks(program, arm="eager")
+    check, late = clock.checks(program, arm="eager")
     assert check.outcome is Outcome.UNKNOWN
     assert "called plainly" in check.detail
+    assert "waited for the host" in late.detail
     assert "RuntimeError: called a synchronizing CUDA operation" in check.detail
 
 
@@ -75,6 +79,23 @@ def a_process_that_was_spoilt_is_an_error_with_both_reasons() -> None:
         clock_of(cuda).take(program, calls=1)
 
 
+def an_allocator_that_stays_in_a_capture_is_found_though_the_step_runs() -> None:
+    cuda = FakeCuda()
+    cuda.reset_repairs = cuda.spoils_generators = False
+    program = Steps(cuda, (0.001, 0), trouble=cuda.machine.wait_unseen)
+    with pytest.raises(RuntimeError, match=r"previous error during capture\).*captures_underway"):
+        clock_of(cuda).prepare(program)
+
+
+def generators_that_stay_in_a_capture_are_found_though_the_step_draws_nothing() -> None:
+    cuda = FakeCuda()
+    cuda.reset_repairs = False
+    cuda.empty_cache = lambda: None
+    program = Steps(cuda, (0.001, 0), trouble=cuda.machine.wait_unseen)
+    with pytest.raises(RuntimeError, match="Offset increment"):
+        clock_of(cuda).prepare(program)
+
+
 def warming_up_is_done_on_another_stream_that_waits_and_is_waited_for() -> None:
     cuda = FakeCuda()
     seen = []
@@ -97,6 +118,8 @@ PROPERTIES = [
     a_failed_capture_leaves_stream_and_generators_as_they_were,
     an_empty_graph_is_no_graph,
     a_process_that_was_spoilt_is_an_error_with_both_reasons,
+    an_allocator_that_stays_in_a_capture_is_found_though_the_step_runs,
+    generators_that_stay_in_a_capture_are_found_though_the_step_draws_nothing,
     warming_up_is_done_on_another_stream_that_waits_and_is_waited_for,
 ]
 DEFECTS = {
@@ -106,7 +129,9 @@ DEFECTS = {
     "stays on the capture's stream": ("        cuda.set_stream(home)\n", ""),
     "does not reset the graph": ("            graph.reset()", "            pass"),
     "replays nothing": ('if any("graph is empty"', 'if False and any("graph is empty"'),
-    "does not try the step afterwards": ("        _prove_that_it_runs(step, cuda, device, error)\n", ""),
+    "does not try the step afterwards": ("        _prove_health(step, cuda, device, draw, error)\n", ""),
+    "does not free memory afterwards": ("        cuda.empty_cache()\n", ""),
+    "does not draw afterwards": ("        draw()\n", ""),
     "warms up at home": ("    with cuda.stream(side):\n", "    with contextlib.nullcontext():\n"),
     "does not wait for what came before": ("    side.wait_stream(home)\n", ""),
     "is not waited for": ("    home.wait_stream(side)\n", ""),

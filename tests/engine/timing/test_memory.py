@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ci_bench.engine.timing import memory
-from ci_bench.engine.timing.memory import HostMemory, growth, watch
+from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, growth, watch
 
 MIB = float(1024**2)
 CHILD = """
@@ -121,3 +121,53 @@ def test_without_a_reset_of_the_mark_there_is_no_peak(monkeypatch, tmp_path) -> 
     monkeypatch.setattr(memory, "make_repeatable", lambda: None)
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
     assert watch(lambda: None, HostMemory(), steps=4).keys() == {"memory_growth"}
+
+
+class FakeAllocator:
+    """As much of torch's allocator as peaks need: what is allocated, what compiling left cached, and a CUDA graph's pool."""
+
+    def __init__(self, *, graph_pool=0, allocated_in_pool=0):
+        self.allocated, self.cached, self.pool = 1000, 5000, (graph_pool, allocated_in_pool)
+        self.peak = self.peak_reserved = 0
+
+    def memory_allocated(self, _device):
+        return self.allocated
+
+    def empty_cache(self):
+        self.cached = 0
+
+    def reset_peak_memory_stats(self, _device):
+        self.peak, self.peak_reserved = self.allocated, self.allocated + self.cached
+
+    def step(self, need):
+        self.cached = max(self.cached, need)
+        self.peak, self.peak_reserved = self.allocated + need, self.allocated + self.cached + self.pool[0]
+
+    def max_memory_allocated(self, _device):
+        return self.peak
+
+    def max_memory_reserved(self, _device):
+        return self.peak_reserved
+
+    def memory_snapshot(self):
+        common = {"total_size": 9000, "allocated_size": 1000, "segment_pool_id": (0, 0)}
+        total, allocated = self.pool
+        return [common, {"total_size": total, "allocated_size": allocated, "segment_pool_id": (0, 1)}] if total else [common]
+
+
+def peaks_on(allocator, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "cuda", allocator)
+    return watch(lambda: allocator.step(200), DeviceMemory("cuda:0"), steps=3)
+
+
+@pytest.mark.engine
+def test_what_compiling_left_cached_is_not_in_a_peak(monkeypatch):
+    found = peaks_on(FakeAllocator(), monkeypatch)
+    assert (found["peak_allocated"], found["peak_reserved"], found["memory_growth"]) == (1200, 1200, 0)
+
+
+@pytest.mark.engine
+def test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free(monkeypatch):
+    found = peaks_on(FakeAllocator(graph_pool=700, allocated_in_pool=100), monkeypatch)
+    assert (found["peak_allocated"], found["peak_reserved"]) == (1200 + 600, 1200 + 700)

@@ -171,3 +171,18 @@ def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tm
     one, other = (seat.program.seen for seat in resident.arms)
     assert one == other
     assert len(set(one)) == 4
+
+
+@pytest.mark.parametrize(("before", "while_sampling", "detail"), [(5, 3, "freed its cache 3 times"), (5, 0, "")])
+def test_memory_that_grew_short_while_samples_were_taken_is_said(tmp_path: Path, before, while_sampling, detail) -> None:
+    retries = iter((before, before + while_sampling))
+    resident = ResidentArms(options=RunOptions(referee=False), context=Context(device="cpu", scratch=tmp_path, progress=print))
+    taken = sampling.Taken(wall_s=0.01)
+    resident.clock = SimpleNamespace(
+        take=lambda _program, calls: taken, retries=lambda: next(retries), checks=lambda _program, arm: ()
+    )
+    program = SimpleNamespace(finish=lambda: (), parts=(), items=None, compiler=Compiler.NONE)
+    resident.arms = [sampling.ResidentArm(name="eager", program=program, first_call_s=0.0, taken=[taken], blocks=[0])]
+    resident.warm(1)
+    told = [check.detail for check in resident.evidence(0).checks if check.name == "short_of_memory"]
+    assert [detail in one for one in told] == ([True] if detail else [])

@@ -85,8 +85,8 @@ def test_a_skipped_optimizer_step_fails(monkeypatch):
 def test_another_learning_rate_fails(monkeypatch):
     build = program.build_optimizer
 
-    def faster(options, parameters, device):
-        built = build(options, parameters, device)
+    def faster(options, parameters, device, **more):
+        built = build(options, parameters, device, **more)
         if options.backend == "aot_eager" and monkeypatched["candidate"]:
             built.param_groups[0]["lr"] *= 1.01
         return built

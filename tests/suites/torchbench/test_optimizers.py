@@ -1,8 +1,13 @@
 """Optimizers by name, with options, and of the user's own: built, judged like torch's, and refused by name."""
 
-import pytest
-from torchbench_builders import accuracy, opened, own, word
+from dataclasses import replace
 
+import pytest
+from torchbench_builders import QUICK, accuracy, context, opened, own, word
+
+from ci_bench.suites.torchbench import program
+from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.suites.torchbench.run import open_workload
 from ci_bench.suites.torchbench.status import ModelFailed
 
 pytestmark = pytest.mark.engine
@@ -38,6 +43,30 @@ def test_a_radam_that_goes_further_compiled_fails():
     whole = {"scope": "step", "backend": "aot_eager", "steps": 9}
     check = accuracy(**own("Plain", optimizer="planted_optimizers:HastyRAdam", **whole))
     assert (word(check), "updates." in check.detail) == ("fail_accuracy", True), check.detail
+
+
+@pytest.mark.parametrize(
+    ("scope", "arm", "captured", "capturable"),
+    [
+        ("model", "eager", False, False),
+        ("model", "aot_eager", False, False),
+        ("step", "eager", False, False),
+        ("step", "aot_eager", False, True),
+        ("model", "eager", True, True),
+    ],
+)
+def test_an_optimizer_is_capturable_where_its_step_is_captured_or_compiled(scope, arm, captured, capturable, monkeypatch):
+    asked = []
+    build = program.build_optimizer
+
+    def noting(*given, capturable):
+        asked.append(capturable)
+        return build(*given, capturable=capturable)
+
+    monkeypatch.setattr(program, "build_optimizer", noting)
+    (case,) = SUITE.plan({**QUICK, **own("Plain", scope=scope)})
+    open_workload(case, replace(context(), cuda_graph=captured)).open(arm)
+    assert asked == [capturable]
 
 
 def test_an_optimizer_that_does_something_else_compiled_fails():

@@ -10,6 +10,7 @@ import torch
 from training_loss_builders import start_of_model
 
 from ci_bench.suites.optimizers import MODEL, BadOptimizer
+from ci_bench.suites.training_loss import training
 from ci_bench.suites.training_loss.network import build_optimizer
 from ci_bench.suites.training_loss.training import build_trainee
 
@@ -92,9 +93,32 @@ def test_a_bad_option_is_named(name, options, message, bench):
 
 
 @pytest.mark.parametrize("name", OFFERED)
-def test_capturable_is_on_where_it_can_be_and_only_there(name, bench):
-    assert not built(bench, name).defaults.get("capturable", False)
+def test_capturable_is_on_where_it_is_asked_for_and_can_be(name, bench):
+    def capturable(device, *, asked, **given):
+        options, layer = with_optimizer(bench, name, **given), torch.nn.Linear(2, 2)
+        return build_optimizer(options, layer, device, capturable=asked).defaults.get("capturable", False)
+
     can = "capturable" in inspect.signature(getattr(torch.optim, name)).parameters
-    assert built(bench, name, device="cuda").defaults.get("capturable", False) is can
+    assert not capturable("cpu", asked=True)
+    assert not capturable("cuda", asked=False)
+    assert capturable("cuda", asked=True) is can
     if can:
-        assert built(bench, name, device="cuda", capturable=False).defaults["capturable"] is False
+        assert capturable("cuda", asked=True, capturable=False) is False
+
+
+@pytest.mark.parametrize(
+    ("compiled", "captured", "capturable"), [(False, False, False), (True, False, True), (False, True, True), (True, True, True)]
+)
+def test_the_eager_reference_is_capturable_only_where_its_step_is_captured(compiled, captured, capturable, bench, monkeypatch):
+    asked = []
+    build = training.build_optimizer
+
+    def noting(*given, capturable=False):
+        asked.append(capturable)
+        return build(*given, capturable=capturable)
+
+    monkeypatch.setattr(training, "build_optimizer", noting)
+    candidate = bench.options.candidates[0] if compiled else None
+    state = start_of_model(bench.options.model, 0)
+    build_trainee(bench.options, state, device="cpu", candidate=candidate, captured=captured)
+    assert asked == [capturable]

@@ -17,7 +17,6 @@ from ci_bench.suites.base import Context
 from ci_bench.suites.transformers import process_memory
 from ci_bench.suites.transformers.process_memory import (
     Timeline,
-    is_out_of_memory,
     own_share,
     process_vram,
     sites_at_peak,
@@ -29,7 +28,8 @@ pytestmark = pytest.mark.engine
 
 LIMITED = """
 import torch
-from ci_bench.suites.transformers.process_memory import is_out_of_memory, limit_memory
+from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.transformers.process_memory import limit_memory
 torch.set_num_threads(1)
 limit_memory(100_000_000, "cpu")
 held = torch.ones(10_000_000)
@@ -52,20 +52,6 @@ def test_a_limit_on_a_gpu_is_a_share_of_its_memory(monkeypatch):
     for limit in (250, 4000, None):
         process_memory.limit_memory(limit, "cuda:1")
     assert set_to == [(0.25, "cuda:1"), (1.0, "cuda:1")]
-
-
-@pytest.mark.parametrize(
-    ("error", "memory"),
-    [
-        (MemoryError(), True),
-        (torch.OutOfMemoryError("CUDA out of memory"), True),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
-        (RuntimeError("shape mismatch"), False),
-        (ValueError("out of memory"), False),
-    ],
-)
-def test_what_a_memory_error_is(error, memory):
-    assert is_out_of_memory(error) is memory
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The timed steps do what they say: forward alone, or zero-grad, forward, backward, optimizer."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,10 +11,12 @@ from ci_bench.records.metrics import STEP_PARTS
 from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Compiler
 from ci_bench.suites.optimizers import BadOptimizer
+from ci_bench.suites.transformers import steps as timed_steps
 from ci_bench.suites.transformers.inputs import Inputs
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
+from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.run import open_program
-from ci_bench.suites.transformers.steps import fingerprints, loss_of
+from ci_bench.suites.transformers.steps import Training, fingerprints, loss_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("fresh_dynamo")]
 
@@ -164,12 +167,27 @@ def test_adam_in_fp16_gets_an_epsilon_that_is_not_zero_there():
     assert build_optimizer(options(model="bert"), model, "cpu").param_groups[0]["eps"] == 1e-8
 
 
-def test_capturable_is_for_whole_steps_on_a_gpu():
-    model = torch.nn.Linear(2, 2)
-    whole = options(model="bert", candidate={"whole": True})
-    assert build_optimizer(whole, model, "cpu").param_groups[0]["capturable"] is False
-    assert build_optimizer(whole, model, "cuda:1").param_groups[0]["capturable"] is True
-    assert build_optimizer(options(model="bert"), model, "cuda:1").param_groups[0]["capturable"] is False
+@pytest.mark.parametrize(
+    ("arm", "captured", "capturable"), [(0, False, False), (-1, False, True), (0, True, True), (-1, True, True)]
+)
+def test_capturable_is_for_steps_that_are_captured_or_compiled_as_a_whole(arm, captured, capturable, monkeypatch):
+    asked = []
+
+    def noting(*given, capturable):
+        asked.append(capturable)
+        return build_optimizer(*given, capturable=capturable)
+
+    monkeypatch.setattr(timed_steps, "build_optimizer", noting)
+    one = replace(recipe(**tiny("bert"), mode="training", candidate={"whole": True}), captured=captured)
+    Training(make_parts(one, one.options.arms[arm]))
+    assert asked == [capturable]
+
+
+def test_capturable_is_for_a_gpu():
+    given, model = options(model="bert"), torch.nn.Linear(2, 2)
+    assert build_optimizer(given, model, "cpu", capturable=True).param_groups[0]["capturable"] is False
+    assert build_optimizer(given, model, "cuda:1", capturable=True).param_groups[0]["capturable"] is True
+    assert build_optimizer(given, model, "cuda:1").param_groups[0]["capturable"] is False
 
 
 def test_a_fingerprint_tells_one_element():

@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.gpus.protocol import Cause, Reason
-from ci_bench.records.results import Fact
+from ci_bench.records.results import Fact, SideName
 
 HARMFUL = (Cause.HARDWARE, Cause.THERMAL)
 """Causes of low clocks that are no normal state. A power cap is one on loaded data-centre GPUs."""
 THERMAL_SHARE = 0.01
 """Heat that kept the clocks down for more than this share of the time counts."""
 UNEVEN_CLOCKS = 0.02
-"""How far the mean clocks of two seats may be apart in one block."""
+"""How far the mean clocks of base and head may be apart under one arm in one block."""
 SHOWN_PIDS = 5
+Seat = tuple[SideName, int]
+"""A side, and the place of one of its arms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,20 +65,26 @@ def taint(before: Reading, after: Reading, own: frozenset[int] | None) -> str | 
     return "; ".join(found) or None
 
 
-def uneven_clocks(readings: Mapping[str, Sequence[Reading]]) -> str | None:
-    """Why the seats of one block did not have the same clocks, or `None`.
+def uneven_clocks(readings: Mapping[Seat, Sequence[Reading]]) -> str | None:
+    """Where the sides of one block did not have the same clocks under the same arm, in words, or `None`.
 
-    `readings` holds, by seat (arm or side), what was read at the end of each of its turns. A GPU that had already gone idle then,
-    or may have, says nothing about the turn, and is left out.
+    `readings` holds, by side and arm, what was read at the end of each turn. Arms are never compared with each other: what draws
+    more power runs at a lower clock, and so does a side that draws more, which is why clocks under a power cap are no sign of
+    another machine. A GPU that had already gone idle then, or may have, says nothing about the turn, and is left out.
     """
     found = []
-    for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
-        means = {seat: mean for seat, taken in readings.items() if (mean := _mean_clock(taken, field)) is not None}
-        if len(means) < len(readings) or not means:
+    for arm in dict.fromkeys(arm for _, arm in readings):
+        own = {side: taken for (side, of), taken in readings.items() if of == arm}
+        if any(_is(Cause.POWER_CAP, reading.reasons) for taken in own.values() for reading in taken):
             continue
-        low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-        if means[high] > means[low] * (1 + UNEVEN_CLOCKS):
-            found.append(f"the {what} was {means[high]:.0f} MHz under {high}, {means[low]:.0f} MHz under {low}")
+        for what, field in (("SM clock", "sm_mhz"), ("memory clock", "memory_mhz")):
+            means = {side: mean for side, taken in own.items() if (mean := _mean_clock(taken, field)) is not None}
+            if len(means) < len(own):
+                continue
+            low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+            if means[high] > means[low] * (1 + UNEVEN_CLOCKS):
+                sides = f"{means[high]:.0f} MHz under {high}, {means[low]:.0f} MHz under {low}"
+                found.append(f"the {what} of arm {arm} was {sides}")
     return "; ".join(found) or None
 
 
@@ -110,13 +118,14 @@ def mean_sm_hz(readings: Sequence[Reading]) -> float | None:
 
 
 def _mean_clock(readings: Sequence[Reading], field: str) -> float | None:
-    values = [getattr(reading, field) for reading in readings if reading.reasons is not None and not _is_idle(reading.reasons)]
+    told = [reading for reading in readings if reading.reasons is not None]
+    values = [getattr(reading, field) for reading in told if not _is(Cause.IDLE, reading.reasons)]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
-def _is_idle(reasons: tuple[Reason, ...]) -> bool:
-    return any(reason.cause is Cause.IDLE for reason in reasons)
+def _is(cause: Cause, reasons: tuple[Reason, ...] | None) -> bool:
+    return any(reason.cause is cause for reason in reasons or ())
 
 
 def _grown(earlier: float | None, later: float | None) -> float | None:

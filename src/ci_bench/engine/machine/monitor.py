@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from ci_bench.engine.machine.health import Reading, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
+from ci_bench.engine.machine.health import Reading, Seat, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
 from ci_bench.gpus import vendors
 from ci_bench.gpus.protocol import Gpu, GpuUnreachable
 from ci_bench.records.metrics import SM_CLOCK, MetricKind
@@ -183,8 +183,8 @@ class Monitor:
         """Why samples taken between two readings have to be taken again, or `None`."""
         return taint(before, after, self._own)
 
-    def uneven(self, glances: Mapping[str, Sequence[Reading]]) -> str | None:
-        """Why the seats of a block did not have the same clocks, by the looks after their turns, or `None`."""
+    def uneven(self, glances: Mapping[Seat, Sequence[Reading]]) -> str | None:
+        """Where the sides of a block did not have the same clocks, by the looks after their turns, or `None`."""
         return uneven_clocks(glances)
 
     def facts(self, reading: Reading) -> dict[str, Fact]:

@@ -67,10 +67,17 @@ def _torch_identity() -> Facts:
         "torch": str(torch.__version__),
         "torch_git": torch.version.git_version,
         "cuda": torch.version.cuda,
+        **_rocm(torch.version),
         **vendors.torch_builds(torch.version),
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
+
+
+def _rocm(version: object) -> Facts:
+    """ROCm's version, in a build of torch for it: two of them are two machines, though both say `cuda: None`."""
+    hip = getattr(version, "hip", None)
+    return {} if hip is None else {"hip": str(hip)}
 
 
 def _cuda_trouble() -> Facts:

@@ -87,10 +87,14 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """How a stage ended when it could say so itself: `kind` is a `Status` value."""
+    """How a stage ended when it could say so itself: `kind` is a `Status` value.
+
+    `spoilt` says that a failed capture of a CUDA graph left the process unfit: a fresh one without graphs may do better.
+    """
 
     kind: str
     message: str
+    spoilt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from ci_bench.engine.machine.probe import probe_environment
 from ci_bench.engine.outputs.comparing import compare
 from ci_bench.engine.outputs.keeping import Keeper
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Fault, Task, decode_task, encode
+from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.phases import Stopwatch
@@ -32,8 +33,8 @@ from ci_bench.suites.base import (
     Unsupported,
     Workload,
 )
+from ci_bench.suites.memory_errors import is_out_of_memory
 
-OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 MAX_MESSAGE = 2000
 
 
@@ -63,7 +64,8 @@ def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
     except BaseException as error:  # noqa: BLE001 - benched code may raise anything, SystemExit included
         with contextlib.suppress(Exception):  # it may have closed stderr, too
             traceback.print_exc()
-        fault = Fault(kind=_kind(error), message=_describe(error))
+        kind = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.FAILED
+        fault = Fault(kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture))
     return encode(Answer(fault=fault)), 1
 
 
@@ -79,7 +81,14 @@ def _answer(task: Task, channel: Channel) -> Answer:
 
     stopwatch = Stopwatch()
     keeper = Keeper(folder=Path(task.scratch), keeping=task.keep)
-    context = Context(device=device, scratch=Path(task.scratch), progress=tell, launch=task.launch, keep=keeper.keep)
+    context = Context(
+        device=device,
+        scratch=Path(task.scratch),
+        progress=tell,
+        launch=task.launch,
+        keep=keeper.keep,
+        cuda_graph=task.options.cuda_graph,
+    )
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(task.worker).open_workload(task.case, context)
     evidence = _gather(task, workload, task.stage, context=context, channel=channel, stopwatch=stopwatch)
@@ -113,16 +122,6 @@ def _gather(
                 return measuring.measure(stage.arms)
         case StageKind.ALONE:
             return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch)
-
-
-def _kind(error: BaseException) -> Status:
-    """A memory error by any name is `out_of_memory`; torch raises RuntimeError for the host's memory."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return Status.OUT_OF_MEMORY
-    text = _words(error).lower()
-    if isinstance(error, RuntimeError | OSError) and any(words in text for words in OUT_OF_MEMORY_WORDS):
-        return Status.OUT_OF_MEMORY
-    return Status.FAILED
 
 
 def _describe(error: BaseException) -> str:

@@ -57,6 +57,9 @@ class Clock(Protocol):
     def checks(self, program: Program, *, arm: str) -> tuple[Check, ...]:
         """What the reader has to know about how this program was timed."""
 
+    def retries(self) -> int:
+        """How often memory of the device had to be freed before more could be had, since the process began."""
+
 
 class HostClock:
     """`time.perf_counter`, for a device that has no clock of its own."""
@@ -115,6 +118,10 @@ class HostClock:
             Check(name=name, arm=arm, outcome=Outcome.UNKNOWN, detail=f"run.{name} is for GPUs: not done here", informative=True)
             for name in self._unmet
         )
+
+    def retries(self) -> int:
+        """Never: the host's memory has no limit of its own."""
+        return 0
 
     def _whole(self, program: Program, calls: int) -> float:
         now = self._now

@@ -24,7 +24,7 @@ from typing import Any
 
 from ci_bench.engine.timing.clock import Taken, expect_marks, split
 from ci_bench.engine.timing.fence import Reader, copies_of, in_turn, reader
-from ci_bench.records.results import Check, Lane, Outcome
+from ci_bench.records.results import GRAPHED, Check, Lane, Outcome
 from ci_bench.suites.base import Mark, Part, Program, no_mark
 
 WARMUP_CALLS = 3
@@ -36,6 +36,10 @@ class NothingCaptured(Exception):  # noqa: N818 - it names what is wrong, and is
     """The graph is empty: replaying it would time nothing."""
 
 
+class SpoiltByCapture(RuntimeError):  # noqa: N818 - it says what happened, and is shown to the user
+    """After a failed capture the process is no longer fit to measure in. The same step may well run in a fresh one."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Captured:
     """A step's graph, or the reason why there is none. `replay` queues one call and does not wait for it."""
@@ -44,11 +48,13 @@ class Captured:
     reason: str = ""
 
 
-def capture(step: Callable[[], object], cuda: Any, device: str) -> Captured:
+def capture(step: Callable[[], object], cuda: Any, device: str, *, draw: Callable[[], object] = int) -> Captured:
     """Capture one call of `step` on the current device of `cuda` (`torch.cuda`, or what behaves like it).
 
+    `draw` takes a random number on the device.
+
     Raises:
-        RuntimeError: the attempt failed, and the step does not run without a graph either.
+        SpoiltByCapture: the attempt failed, and what comes after it does too.
     """
     home = cuda.current_stream(device)
     graph = cuda.CUDAGraph()
@@ -61,7 +67,7 @@ def capture(step: Callable[[], object], cuda: Any, device: str) -> Captured:
         cuda.set_stream(home)
         with contextlib.suppress(Exception):
             graph.reset()
-        _prove_that_it_runs(step, cuda, device, error)
+        _prove_health(step, cuda, device, draw, error)
         return Captured(replay=None, reason=_words(error))
     return Captured(replay=graph.replay)
 
@@ -102,16 +108,23 @@ def _record(step: Callable[[], object], cuda: Any, graph: Any) -> None:
         raise NothingCaptured(message)
 
 
-def _prove_that_it_runs(step: Callable[[], object], cuda: Any, device: str, reason: Exception) -> None:
+def _prove_health(step: Callable[[], object], cuda: Any, device: str, draw: Callable[[], object], reason: Exception) -> None:
+    """Do what a process in the middle of a capture cannot: run the step, free cached memory, draw a random number.
+
+    Some versions of torch leave the allocator or the generators so, which shows where the next arm is captured, or much later.
+    """
     try:
         step()
+        cuda.synchronize(device)
+        cuda.empty_cache()
+        draw()
         cuda.synchronize(device)
     except Exception as error:
         message = (
             f"the step could not be captured in a CUDA graph ({_words(reason)}), and after the attempt it does not run without "
             f"one either ({_words(error)}); set run.cuda_graph to false"
         )
-        raise RuntimeError(message) from error
+        raise SpoiltByCapture(message) from error
 
 
 def _words(error: Exception) -> str:
@@ -128,7 +141,9 @@ FENCE_SHARE = 1000
 """A sample lasts at least so many times as long as its fence takes by itself."""
 FENCE_TRIES = 9
 MAX_OVERTAKEN = 0.1
-"""The share of calls above which it is said that the GPU had to wait for the host."""
+"""The share of calls looked at above which it is said that the GPU had to wait for the host."""
+MOST_FLUSHES = 64
+"""How often the L2 cache is overwritten before a call at most, to keep the GPU busy until the host has queued the call."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -142,6 +157,7 @@ class _Subject:
     unresolved: set[str] = field(default_factory=set)
     queued: int = 0
     overtaken: int = 0
+    flushes: int = 1
 
 
 class _Marks:
@@ -172,14 +188,18 @@ class CudaClock:
         *,
         flush: Callable[[], object] | None = None,
         graphs: bool = False,
+        draw: Callable[[], object] = int,
         now: Reader = reader(),
     ) -> None:
-        """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs."""
+        """`cuda` is `torch.cuda` or behaves like it. `flush` queues what evicts the L2 cache; `graphs` asks for CUDA graphs.
+
+        `draw` takes a random number on the device.
+        """
         self._cuda, self._device = cuda, device
-        self._flush, self._graphs, self._now = flush, graphs, now
+        self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
         self._subjects: dict[int, _Subject] = {}
         self._events: list[Any] = []
-        self._start, self._end = self._new_events(2)
+        self._start, self._end, self._last = self._new_events(3)
 
     def prepare(self, program: Program) -> None:
         """Capture the program's graph, where graphs are asked for. A program that cannot be captured is called plainly."""
@@ -238,10 +258,14 @@ class CudaClock:
             found.append(_doubt(arm, detail))
         return tuple(found)
 
+    def retries(self) -> int:
+        """How often torch's allocator found no room, and freed what it had cached to find some."""
+        return int(self._cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
     def _subject(self, program: Program) -> _Subject:
         if not self._graphs:
             return _Subject(program=program, step=program.step, parts=program.parts)
-        every = [capture(partial(copy.step, no_mark), self._cuda, self._device) for copy in copies_of(program)]
+        every = [capture(partial(copy.step, no_mark), self._cuda, self._device, draw=self._draw) for copy in copies_of(program)]
         failed = next((one for one in every if one.replay is None), None)
         if failed is not None:
             return _Subject(program=program, step=program.step, parts=program.parts, captured=failed)
@@ -249,7 +273,11 @@ class CudaClock:
         return _Subject(program=program, step=lambda _: replay(), parts=(), captured=every[0])
 
     def _take_hot(self, subject: _Subject, calls: int) -> Taken:
-        """One fence; in it are the calls, their marks, and the two events around them."""
+        """One fence; in it are the calls, their marks, the two events around them, and one before the last call.
+
+        Where the GPU has come to that one before the host has queued the last call, it waits for the host. One call by itself
+        tells nothing: the GPU has nothing to do before it.
+        """
         stride, marked = self._spread_marks(len(subject.parts), calls)
         events = self._reserve((len(subject.parts) + 1) * marked) if subject.parts else []
         stream, step, now = self._stream(), subject.step, self._now
@@ -258,18 +286,27 @@ class CudaClock:
         begun = now()
         self._start.record(stream)
         if subject.parts:
-            for call in range(calls):
+            for call in range(calls - 1):
                 if call % stride:
                     step(no_mark)
                 else:
                     marks()
                     step(marks)
         else:
-            for _ in range(calls):
+            for _ in range(calls - 1):
                 step(no_mark)
+        self._last.record(stream)
+        if subject.parts and not (calls - 1) % stride:
+            marks()
+            step(marks)
+        else:
+            step(no_mark)
+        late = calls > 1 and bool(self._last.query())
         self._end.record(stream)
         self._synchronize()
         wall_s = (now() - begun) / calls
+        subject.overtaken += late
+        subject.queued += 1
         device_s = _seconds(self._start, self._end)
         spans_s: tuple[float, ...] = ()
         if subject.parts:
@@ -279,11 +316,16 @@ class CudaClock:
         return Taken(wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked))
 
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
-        """A fence for each call, once for the host's clock and once for the events; a flush before either."""
+        """A fence for each call, once for the host's clock and once for the events; a flush before either.
+
+        Before the events there are as many flushes as the host takes to queue a call, by what the samples before have shown.
+        """
         events = self._reserve(len(subject.parts))
         stream, step, now = self._stream(), subject.step, self._now
         wall_s = device_s = 0.0
         spans_s = [0.0] * len(subject.parts)
+        if subject.overtaken > MAX_OVERTAKEN * subject.queued and subject.flushes < MOST_FLUSHES:
+            subject.flushes, subject.overtaken, subject.queued = 2 * subject.flushes, 0, 0
         for _ in range(calls):
             flush()
             self._synchronize()
@@ -293,7 +335,8 @@ class CudaClock:
             wall_s += now() - begun
 
             marks = _Marks(events, stream)
-            flush()
+            for _ in range(subject.flushes):
+                flush()
             self._start.record(stream)
             step(marks if subject.parts else no_mark)
             self._end.record(stream)
@@ -311,15 +354,15 @@ class CudaClock:
     def _known_parts(self, subject: _Subject, spans_s: Sequence[float], calls: int) -> tuple[float | None, ...]:
         """Each part per call and unit (s), from its sum over so many marked calls."""
         return tuple(
-            self._known(subject, part.metric, span_s, pairs=calls, calls=calls * part.per)
+            self._known(subject, "" if part.on_host else part.metric, span_s, pairs=calls, calls=calls * part.per)
             for part, span_s in zip(subject.parts, spans_s, strict=True)
         )
 
     def _known(self, subject: _Subject, what: str, span_s: float, *, pairs: int, calls: int) -> float | None:
-        """A sum of spans per call (s), or `None` where so many pairs of events cannot resolve it, which is noted."""
+        """A sum of spans per call (s), or `None` where so many pairs of events cannot resolve it; noted, if it has a name."""
         if resolves(span_s, pairs):
             return span_s / calls
-        subject.unresolved.add(what)
+        subject.unresolved |= {what} - {""}
         return None
 
     def _spread_marks(self, parts: int, calls: int) -> tuple[int, int]:
@@ -367,10 +410,10 @@ def _seconds(earlier: Any, later: Any) -> float:
 def _graphed(captured: Captured, program: Program, arm: str) -> Check:
     if captured.replay is None:
         detail = f"called plainly, since a CUDA graph could not be captured: {captured.reason}"
-        return Check(name="graphed", arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
+        return Check(name=GRAPHED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail)
     without = "; its parts are not timed" if program.parts else ""
     detail = f"one call captured in a CUDA graph, and replayed{without}"
-    return Check(name="graphed", arm=arm, outcome=Outcome.PASS, detail=detail)
+    return Check(name=GRAPHED, arm=arm, outcome=Outcome.PASS, detail=detail)
 
 
 def _doubt(arm: str, detail: str) -> Check:

@@ -26,6 +26,8 @@ _STATUS = Path("/proc/self/status")
 _PR_SET_THP_DISABLE = 41
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _OWN_PAGES = 64 * 1024
+COMMON_POOL = (0, 0)
+"""What torch calls the pool that all but captured allocations come from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,9 +120,14 @@ class DeviceMemory:
         self._device, self._cuda = device, torch.cuda
         self._allocated = self._reserved = 0.0
 
+        self._emptied = False
+
     def held(self) -> float | None:
-        """The bytes in use between two steps."""
+        """The bytes in use between two steps; before the first of them, what compiling and autotuning left cached is freed."""
         gc.collect()
+        if not self._emptied:
+            self._cuda.empty_cache()
+            self._emptied = True
         return float(self._cuda.memory_allocated(self._device))
 
     def begin_step(self) -> None:
@@ -128,9 +135,19 @@ class DeviceMemory:
         self._cuda.reset_peak_memory_stats(self._device)
 
     def end_step(self) -> None:
-        """Note the step's peaks."""
-        self._allocated = max(self._allocated, float(self._cuda.max_memory_allocated(self._device)))
+        """Note the step's peaks.
+
+        A CUDA graph computes in a pool of its own, which the allocator takes for free as soon as the capture is over: what of
+        such pools does not count as allocated is added, since nobody else can have it.
+        """
+        allocated = float(self._cuda.max_memory_allocated(self._device)) + self._kept_by_graphs()
+        self._allocated = max(self._allocated, allocated)
         self._reserved = max(self._reserved, float(self._cuda.max_memory_reserved(self._device)))
+
+    def _kept_by_graphs(self) -> float:
+        segments = self._cuda.memory_snapshot()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        private = (one for one in segments if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL)
+        return float(sum(one["total_size"] - one["allocated_size"] for one in private))
 
     def peaks(self) -> dict[str, float]:
         """`peak_allocated` and `peak_reserved` of the steps, in bytes."""

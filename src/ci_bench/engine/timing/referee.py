@@ -27,6 +27,7 @@ from ci_bench.engine.timing.fence import copies_of
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Program, Refereed
 from ci_bench.suites.freshness import GRADIENTS, WEIGHTS
+from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import Agreement, agree, jolt_of, shaken
 from ci_bench.suites.randomness import seed_everything
 
@@ -89,7 +90,7 @@ def take_look(
             wall_s=taken.wall_s,
         )
     except Exception as error:  # noqa: BLE001 - benched code may raise anything; whose fault it is, the reference tells
-        return Look(seed=seed, moved=moved, raised=_words(error), lacked_memory=_lacks_memory(error))
+        return Look(seed=seed, moved=moved, raised=_words(error), lacked_memory=is_out_of_memory(error))
     finally:
         for copy in every:
             copy.resume()
@@ -150,10 +151,6 @@ def _numbers(value: Tensor) -> Tensor:
 
 def _is_own(value: Tensor) -> bool:
     return type(value) in {Tensor, torch.nn.Parameter}
-
-
-def _lacks_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in str(error).lower()
 
 
 def _words(error: Exception) -> str:

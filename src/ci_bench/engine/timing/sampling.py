@@ -25,7 +25,7 @@ from ci_bench.engine.timing.fence import (
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
-from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome, Phase
+from ci_bench.records.results import SHORT_OF_MEMORY, Check, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
 from ci_bench.suites.randomness import seed_step
 
@@ -62,6 +62,7 @@ class ResidentArms:
     calls: int = 1
     referee: "Referee | None" = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    retries: int = 0
 
     def __post_init__(self) -> None:
         """The clock is that of the device."""
@@ -100,6 +101,7 @@ class ResidentArms:
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
+        self.retries = self.clock.retries()
         last = (statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
         return SAMPLES_A_BLOCK * calls * sum(last)
 
@@ -154,7 +156,14 @@ class ResidentArms:
         for arm in self.arms:
             checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
         checks += self._refereed()
+        checks += self._short_of_memory()
         return Evidence(metrics=tuple(metrics), checks=tuple(checks))
+
+    def _short_of_memory(self) -> Iterator[Check]:
+        """That the device's memory was short while samples were taken: each time costs milliseconds, which the code doesn't."""
+        if (grown := self.clock.retries() - self.retries) > 0:
+            detail = f"torch's allocator freed its cache {grown} times to find room while samples were taken"
+            yield Check(name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail)
 
     def _refereed(self) -> Iterator[Check]:
         """What the referee says of each candidate arm, and where there is none, that it is switched off."""
@@ -256,4 +265,5 @@ def make_clock(device: str, options: RunOptions | None = None) -> Clock:
     flush = None
     if options.flush_l2:
         flush = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
-    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph)
+    draw = partial(torch.rand, 1, device=device)
+    return CudaClock(torch.cuda, device, flush=flush, graphs=options.cuda_graph, draw=draw)

@@ -23,6 +23,7 @@ from ci_bench.suites.fastrnns.options import Executor, Fuser, Job, Options, pars
 from ci_bench.suites.fastrnns.program import TimedProgram
 from ci_bench.suites.fastrnns.reference import observe, reference_for
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
+from ci_bench.suites.fp32_precision import set_fp32_precision
 
 Setting = tuple[str, bool | int]
 """The name of a private function of torch, and its argument."""
@@ -89,8 +90,7 @@ def open_workload(case: Case, context: Context) -> "RnnWorkload":
     """The workload of one case. Raises `Unsupported` where this machine or this torch cannot run the variant."""
     job = parse_job(case.params)
     _require(job, context.device)
-    torch.backends.cuda.matmul.allow_tf32 = job.options.allow_tf32
-    torch.backends.cudnn.allow_tf32 = job.options.allow_tf32
+    set_fp32_precision(tf32=job.options.allow_tf32)
     if job.variant.form.is_torchscript:
         require_torchscript()
         apply_knobs(job.options)

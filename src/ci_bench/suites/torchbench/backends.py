@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ci_bench.suites.arms import CompiledArm, compiled
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.torchbench.options import Options, Precision
 
 RECOMPILES = 64
@@ -29,9 +30,7 @@ def set_up_torch(options: Options) -> None:
     Raises:
         LookupError: inductor has no option of a given name; the message names the nearest.
     """
-    tf32 = options.precision is Precision.TF32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     if options.settings.deterministic:
         _be_deterministic()
     dynamo: Any = importlib.import_module("torch._dynamo.config")

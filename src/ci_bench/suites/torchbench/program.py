@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Mark, Part, Unsupported
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
@@ -40,9 +41,21 @@ class Ready:
     parts: tuple[Part, ...]
 
 
-def make_ready(options: Options, loaded: Loaded, *, device: str, candidate: CompiledArm | None, exact: bool = False) -> Ready:
-    """Build a stepping model. `candidate` says how it is compiled; `exact` makes it the fp64 reference, without autocast."""
+def make_ready(
+    options: Options,
+    loaded: Loaded,
+    *,
+    device: str,
+    candidate: CompiledArm | None,
+    exact: bool = False,
+    captured: bool = False,
+) -> Ready:
+    """Build a stepping model. `candidate` says how it is compiled; `exact` makes it the fp64 reference, without autocast.
+
+    `captured` says that its steps have to fit into a CUDA graph as they are.
+    """
     training = options.mode is Mode.TRAINING
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
     module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
     samples = tuple(map(cast.sample, loaded.samples))
@@ -57,7 +70,8 @@ def make_ready(options: Options, loaded: Loaded, *, device: str, candidate: Comp
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
         raise Unsupported(f"{options.model} has no parameters to train; take `mode: inference`")
-    optimizer = build_optimizer(options, trained, device)
+    compiled = candidate is not None and options.settings.scope is Scope.STEP
+    optimizer = build_optimizer(options, trained, device, capturable=captured or compiled)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     build = _whole_step if options.settings.scope is Scope.STEP else _model_step
@@ -65,14 +79,18 @@ def make_ready(options: Options, loaded: Loaded, *, device: str, candidate: Comp
     return Ready(module=module, optimizer=optimizer, samples=samples, step=step, parts=parts)
 
 
-def build_optimizer(options: Options, parameters: Sequence[Tensor], device: str) -> torch.optim.Optimizer:
+def build_optimizer(
+    options: Options, parameters: Sequence[Tensor], device: str, *, capturable: bool = False
+) -> torch.optim.Optimizer:
     """The named optimizer.
 
     Raises:
         BadOptimizer: it does not fit its options.
     """
     settings = options.settings
-    return make_optimizer(settings.optimizer, parameters, lr=settings.lr, options=settings.optimizer_options, device=device)
+    return make_optimizer(
+        settings.optimizer, parameters, lr=settings.lr, options=settings.optimizer_options, device=device, capturable=capturable
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,14 @@ class ModelWorkload:
 
     def _ready(self, loaded: Loaded, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
         with worded(Word.FAIL_TO_RUN if candidate else Word.EAGER_FAIL_TO_RUN, Word.OOM):
-            return make_ready(self._options, loaded, device=self._context.device, candidate=candidate, exact=exact)
+            return make_ready(
+                self._options,
+                loaded,
+                device=self._context.device,
+                candidate=candidate,
+                exact=exact,
+                captured=self._context.cuda_graph,
+            )
 
     def _load(self, *, quantized: bool = True) -> Loaded:
         """A fresh model, always from the same seed; quantised where the case asks for that, and the arm is to be."""

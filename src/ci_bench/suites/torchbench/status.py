@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from ci_bench.suites.base import Unsupported
+from ci_bench.suites.memory_errors import is_out_of_memory
 
 
 class Word(StrEnum):
@@ -42,9 +43,6 @@ class OutOfMemoryError(RuntimeError):
     """Likewise, for want of memory: the engine knows this by the class's name."""
 
 
-OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
-
-
 @contextmanager
 def worded(failed: Word, out_of_memory: Word) -> Iterator[None]:
     """Put the word of the phase in front of whatever is raised. A reason to skip stays one."""
@@ -62,14 +60,3 @@ def in_words(error: Exception, failed: Word, out_of_memory: Word) -> Exception:
     if is_out_of_memory(error):
         return OutOfMemoryError(f"{out_of_memory}: {text}")
     return ModelFailed(f"{failed}: {text}")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is for want of memory. Backends wrap theirs."""
-    seen: BaseException | None = error
-    while seen is not None:
-        named = isinstance(seen, MemoryError) or type(seen).__name__ == "OutOfMemoryError"
-        if named or any(words in str(seen).lower() for words in OUT_OF_MEMORY_WORDS):
-            return True
-        seen = seen.__cause__
-    return False

@@ -88,7 +88,7 @@ def state_digest(state: State) -> str:
     return digest.hexdigest()[:16]
 
 
-def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.optim.Optimizer:
+def build_optimizer(options: Options, model: nn.Module, device: str, *, capturable: bool = False) -> torch.optim.Optimizer:
     """The named optimizer over all parameters, or over those that the user's own factory takes of the model.
 
     Raises:
@@ -100,5 +100,6 @@ def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.op
         lr=options.lr,
         options=options.optimizer_options,
         device=device,
+        capturable=capturable,
         model=model,
     )

@@ -15,6 +15,7 @@ from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
 from ci_bench.suites.flops import count_flops, peak_facts
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
@@ -33,9 +34,7 @@ def open_workload(case: Case, context: Context) -> "TrainingWorkload":
     """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
     options = parse(case.params)
     _require(options.precision, context.device)
-    tf32 = options.precision is Precision.TF32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     return TrainingWorkload(options, context)
 
 
@@ -63,7 +62,9 @@ class TrainingWorkload:
         """A fresh trainee of the arm, on its first epoch's batches."""
         self._opened += 1
         allow_compilations(self._opened)
-        return TimedTraining(arm, self._options, self._rows("train"), self._start(), self._context.device)
+        return TimedTraining(
+            arm, self._options, self._rows("train"), self._start(), self._context.device, captured=self._context.cuda_graph
+        )
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
@@ -105,14 +106,16 @@ class TimedTraining:
     learns = True
     unrefereed = ""
 
-    def __init__(self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str) -> None:
+    def __init__(
+        self, arm: str, options: Options, rows: Rows, start: dict[str, Tensor], device: str, *, captured: bool = False
+    ) -> None:
         """Build the trainee and put every batch of full size on the device."""
         self.items: int | None = min(options.batch_size, len(rows))
         self.parts: tuple[Part, ...] = ()
         self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
         self._arm = arm
         self._start = start
-        self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm))
+        self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm), captured=captured)
         stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
         self._full = [batch for indices, batch in stream if len(indices) == self.items]
         self._batches = cycle(self._full)

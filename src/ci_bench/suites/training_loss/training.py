@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.arms import CompiledArm, compiled
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import lost_by_correction
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
@@ -63,10 +64,16 @@ def rounded_rates(
         group["lr"] = rate * (1 + share * float(torch.randn((), generator=generator, dtype=torch.float64)))
 
 
-def build_trainee(options: Options, state: State, *, device: str, candidate: CompiledArm | None) -> Trainee:
-    """A fresh trainee that starts from `state`; its step is compiled as the candidate says, `None` leaves it eager."""
+def build_trainee(
+    options: Options, state: State, *, device: str, candidate: CompiledArm | None, captured: bool = False
+) -> Trainee:
+    """A fresh trainee that starts from `state`; its step is compiled as the candidate says, `None` leaves it eager.
+
+    `captured` says that it has to fit into a CUDA graph as it is.
+    """
     model = model_from(options, state, device)
-    optimizer = build_optimizer(options, model, device)
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    optimizer = build_optimizer(options, model, device, capturable=captured or candidate is not None)
     autocast = _autocast(options.precision, device)
     scaler = torch.amp.GradScaler(device.partition(":")[0], init_scale=FIRST_LOSS_SCALE)
     for parameter in model.parameters():

@@ -323,7 +323,9 @@ class Verifier:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
         candidate = self.options.candidate_of(recipe.arm)
         with self._aligned():
-            trainee = build_trainee(self.options, state, device=self.context.device, candidate=candidate)
+            trainee = build_trainee(
+                self.options, state, device=self.context.device, candidate=candidate, captured=self.context.cuda_graph
+            )
             trace = record_training(trainee, recipe, state=state, verifier=self)
             yield trainee, state, self._evaluated(trace, trainee, self.test) if self.test is not None else trace
 

@@ -130,13 +130,15 @@ IN_FP64 = {Attention.FLASH: Attention.SDPA, Attention.FLEX: Attention.SDPA}
 class Recipe:
     """How to build the model of a case. `exact` builds it in fp64: the same weights, rounded as the arms have them.
 
-    `shake` moves every weight by about that share of it, drawn from a seed.
+    `shake` moves every weight by about that share of it, drawn from a seed. `captured` says that its steps have to fit into a
+    CUDA graph as they are.
     """
 
     options: Options
     device: str
     exact: bool = False
     shake: float = 0.0
+    captured: bool = False
 
     @property
     def dtype(self) -> torch.dtype:

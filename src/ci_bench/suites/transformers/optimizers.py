@@ -14,10 +14,8 @@ SMALLEST_EPS = 1e-4
 """Adam's 1e-8 is zero in fp16, and the first update then 0 / 0."""
 
 
-def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.optim.Optimizer:
+def build_optimizer(options: Options, model: nn.Module, device: str, *, capturable: bool = False) -> torch.optim.Optimizer:
     """The named optimizer over all trained parameters.
-
-    Capturable on a GPU where a candidate compiles the whole step, since CUDA graphs need it; then in both arms.
 
     Raises:
         BadOptimizer: it does not fit its options.
@@ -28,7 +26,7 @@ def build_optimizer(options: Options, model: nn.Module, device: str) -> torch.op
         lr=options.lr,
         options=options.optimizer_options,
         device=device,
-        capturable=any(candidate.whole for candidate in options.candidates),
+        capturable=capturable,
         defaults={"eps": SMALLEST_EPS} if options.precision is Precision.FP16 else {},
     )
 

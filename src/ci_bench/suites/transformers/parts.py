@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ci_bench.suites.base import Compiler
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import copied, overwritten
 from ci_bench.suites.numerics import shaken
 from ci_bench.suites.transformers.inputs import Batch, Inputs
@@ -88,6 +89,7 @@ class Parts:
 def make_parts(recipe: Recipe, arm: str) -> Parts:
     """Build an arm's model and inputs; the same bytes for every arm."""
     model = recipe.build()
+    set_fp32_precision(tf32=recipe.options.precision is Precision.TF32)
     inputs = Inputs(options=recipe.options, model=model, dtype=recipe.dtype, device=recipe.device, exact=recipe.exact)
     batches = inputs.batches()
     return Parts(

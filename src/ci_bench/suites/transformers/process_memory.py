@@ -45,14 +45,6 @@ def limit_memory(limit_bytes: int | None, device: str) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (used + limit_bytes, hard))
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out, on whatever device."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and ("out of memory" in text or "allocate memory" in text)
-    )
-
-
 def process_vram(device: str) -> tuple[int | None, str]:
     """What this process holds on its GPU by the driver's account (bytes), or `None`, and a sentence on how it was found."""
     try:

@@ -9,6 +9,7 @@ import torch
 from ci_bench.records.results import Case
 from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported
+from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
 from ci_bench.suites.transformers.inputs import Inputs, require_length
 from ci_bench.suites.transformers.network import Recipe
@@ -27,9 +28,7 @@ def open_workload(case: Case, context: Context) -> "TransformersWorkload":
     """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
     options = parse(case.params)
     _require(options, context.device)
-    tf32 = options.precision is Precision.TF32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
     limit_memory(options.memory_limit_bytes, context.device)
     return TransformersWorkload(options, context)
 
@@ -39,7 +38,7 @@ class TransformersWorkload:
 
     def __init__(self, options: Options, context: Context) -> None:
         """Nothing is built yet."""
-        self._recipe = Recipe(options=options, device=context.device)
+        self._recipe = Recipe(options=options, device=context.device, captured=context.cuda_graph)
         self._context = context
         self._opened = 0
 

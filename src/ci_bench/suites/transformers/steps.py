@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ci_bench.records.metrics import STEP_PARTS
+from ci_bench.records.metrics import STEP_PARTS, ZERO_GRAD
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Mark, Part, Program
 from ci_bench.suites.freshness import State, left_by_training, read_state, write_state
@@ -24,6 +24,8 @@ from ci_bench.suites.transformers.options import TIMED_AGREES, Precision
 from ci_bench.suites.transformers.parts import Parts
 from ci_bench.suites.transformers.translate import compiled, forward_of, tensors_of
 
+PARTS = tuple(Part(metric=part.name, on_host=part is ZERO_GRAD) for part in STEP_PARTS)
+"""Gradients are set to None, which launches no kernel."""
 UPDATE_ROUNDINGS = 4.0
 """An update should be seen where the gradient times the learning rate is this many roundings of the weight."""
 FIRST_LOSS_SCALE = 2.0**10
@@ -136,12 +138,13 @@ class Training:
         self._batch: Batch = {}
         self._autocast = parts.autocast
         self._own_loss = task_of(parts.model) is not None
-        self._optimizer = build_optimizer(options, parts.model, parts.recipe.device)
         scaled = options.precision is Precision.AMP_FP16 and not parts.recipe.exact
         self._scaler = torch.amp.GradScaler(parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled)
         candidate = parts.candidate
         whole = candidate is not None and candidate.whole
-        self.parts: tuple[Part, ...] = () if whole else tuple(Part(metric=part.name) for part in STEP_PARTS)
+        capturable = whole or parts.recipe.captured
+        self._optimizer = build_optimizer(options, parts.model, parts.recipe.device, capturable=capturable)
+        self.parts: tuple[Part, ...] = () if whole else PARTS
         self._forward = forward_of(None if whole else candidate, parts.model, parts.fixed)
         self._whole = compiled(candidate, self._train) if candidate is not None and whole else None
         self._loss = torch.tensor(math.nan)

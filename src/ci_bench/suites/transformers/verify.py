@@ -20,6 +20,7 @@ from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Computed, Context, Evidence
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.flops import count_flops, peak_facts
+from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import jolt_of
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.transformers import PROCESS_VRAM
@@ -28,7 +29,7 @@ from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, Mode
-from ci_bench.suites.transformers.process_memory import Timeline, is_out_of_memory, process_vram, sites_at_peak, told_sites
+from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
 from ci_bench.suites.transformers.steps import Observed, Training, nothing
 
 logger = logging.getLogger(__name__)
