@@ -34,8 +34,8 @@ def test_a_right_backend_agrees(bench):
 def test_a_step_that_is_not_a_step_is_refused(bench, fault, monkeypatch):
     built = run.build_trainee
 
-    def wrong(options, state, *, device, candidate):
-        trainee = built(options, state, device=device, candidate=None)
+    def wrong(options, state, *, candidate, **others):
+        trainee = built(options, state, candidate=None, **others)
         if candidate is None:
             return trainee
         calls, losses = [0], []
