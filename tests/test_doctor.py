@@ -12,6 +12,8 @@ from rich.console import Console
 from ci_bench import doctor
 from ci_bench.doctor import Finding
 from ci_bench.errors import EngineMissing, LauncherFailed
+from ci_bench.gpus.nvidia import Nvidia
+from ci_bench.gpus.protocol import Card, Cards
 from ci_bench.records.results import (
     Better,
     Case,
@@ -115,6 +117,17 @@ def test_what_torch_sees(monkeypatch, identity, driver, found, advice) -> None:
     assert (gpu.found, gpu.usable) == (found, True)
     assert advice in gpu.advice
     assert bool(gpu.advice) is bool(advice)
+
+
+@pytest.mark.parametrize(("exclusive", "advised"), [("", False), ("compute mode EXCLUSIVE_PROCESS", True)])
+def test_a_gpu_that_takes_one_process_at_a_time_is_usable_and_advised_against(monkeypatch, exclusive, advised) -> None:
+    _versions(monkeypatch)
+    monkeypatch.setattr(doctor, "_probe", lambda *_: GPU)
+    cards = Cards(vendor=Nvidia(), cards=(Card(uuid="GPU-1", name="NVIDIA H200", exclusive=exclusive),))
+    monkeypatch.setattr(doctor.vendors, "look", lambda: (cards,))
+    _, gpu = doctor._torch({})
+    assert gpu.usable
+    assert ("one after the other" in gpu.advice, "`nvidia-smi -c DEFAULT`" in gpu.advice) == (advised, advised)
 
 
 def test_a_worker_that_does_not_start_makes_the_machine_unusable(monkeypatch) -> None:

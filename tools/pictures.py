@@ -106,7 +106,9 @@ def _report(browser: Any, folder: Path, scratch: Path) -> None:
     path = _written(scratch / "report.html", html)
     for scheme in ("light", "dark"):
         page = _open(browser, path, scheme=scheme)
+        page.locator("#changes").scroll_into_view_if_needed()  # a chart is drawn when it comes into view
         page.wait_for_selector("#changes svg")
+        page.evaluate("window.scrollTo(0, 0)")
         page.wait_for_timeout(500)
         page.screenshot(path=IMAGES / f"report-{scheme}.png")
         page.evaluate("document.querySelector('details.case').open = true")

@@ -157,7 +157,17 @@ def _gpu(identity: Mapping[str, Fact]) -> Finding:
     memory, vendor = identity.get("gpu_memory_bytes"), vendors.built_for(identity)
     size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
     toolkit = f", {vendor.toolkit} {identity[vendor.torch_build]}" if vendor else ""
-    return Finding(name="gpu", found=f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}")
+    found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}"
+    return Finding(name="gpu", found=found, advice=next(_exclusive(), ""))
+
+
+def _exclusive() -> Iterator[str]:
+    """What it means that a GPU takes one process at a time: a paired run then has no room for both sides."""
+    for cards in vendors.look():
+        for card in cards.cards:
+            if card.exclusive:
+                cost = "base and head are measured one after the other, which takes longer and is less sure"
+                yield f"{card.name or card.uuid} is in {card.exclusive}: {cost}; `{cards.vendor.sharing}` lets both stay on it"
 
 
 def _no_gpu(identity: Mapping[str, Fact]) -> Finding:

@@ -328,3 +328,12 @@ def test_planned_cases_are_none_of_those_that_an_entry_of_their_suite_declares()
     of_tree = Declaration(suite="s", field="suites.s[1].cases", cases=1)
     more = side(HEAD, *ROWS, result(peak(1.0), id="s/tree"))
     assert differences(more, None, replace(EXPECTED, foreign=(of_tree,))) == ()
+
+
+def test_words_of_a_refusal_say_what_to_do_where_it_helps():
+    run, attempt = (next(iter(differences(in_workflow(name)(side(HEAD), 1), None, EXPECTED))) for name in ("run", "attempt"))
+    assert ("another attempt" in run.message, "another attempt" in attempt.message) == (False, True)
+    other = replace(side(HEAD), run=replace(side(HEAD).run, config_digest="e" * 64))
+    (same_version,) = differences(other, None, EXPECTED)
+    (newer,) = differences(other, None, replace(EXPECTED, tool_version="2"))
+    assert ("reads it otherwise" in same_version.message, "reads it otherwise" in newer.message) == (False, True)

@@ -134,3 +134,18 @@ def test_the_furthest_off_comes_first_and_what_has_no_figure_before_it() -> None
     bases = [result(TIME, id=f"s/{name}", outputs=BASE) for name in errors]
     found = [one.case for one in judged(results(*heads), results(*bases)).judgement.findings if one.rule is Rule.OUTPUTS_CHANGED]
     assert found == ["s/no number", "s/a lot", "s/a little"]
+
+
+def test_the_output_that_is_farthest_beyond_its_rounding_comes_first() -> None:
+    rows = {"loose": off("loose", (2.0, 1.0)), "tight": off("tight", (0.5, 0.1)), "gone": off("gone", (None, 0.1))}
+    head = results(*(result(TIME, id=f"s/{name}", outputs=one) for name, one in rows.items()))
+    base = results(*(result(TIME, id=f"s/{name}", outputs=BASE) for name in rows))
+    findings = judged(head, base).judgement.findings
+    assert [one.case for one in findings if one.rule is Rule.OUTPUTS_CHANGED] == ["s/gone", "s/tight", "s/loose"]
+
+
+@pytest.mark.parametrize(("number", "said"), [(3, ""), (4, " and 1 more"), (5, " and 2 more")])
+def test_three_tensors_are_named_and_the_others_are_counted(number, said) -> None:
+    found, _, _ = compared(off("other", *[FAR] * number))
+    assert found.detail.count("is off by") == 3
+    assert found.detail.endswith("rounding explains 1e-06" + said)

@@ -43,7 +43,7 @@ def test_the_policy_explains_a_case_and_no_other():
 
 
 @pytest.mark.parametrize("fact", ["peak_flops_per_s", "measured_peak_flops_per_s"])
-@pytest.mark.parametrize("operations", [1e12, 6e11, 4e11, 1e9])
+@pytest.mark.parametrize("operations", [1e12, 6e11, 5e11, 4e11, 1e9])
 def test_more_operations_than_the_device_can_do_fail(operations, fact):
     case = row(0.5, facts={"model_flops_per_step": operations, fact: 5e11})
     findings, _ = found(Policy(), case)
@@ -54,7 +54,13 @@ def test_more_operations_than_the_device_can_do_fail(operations, fact):
 
 
 def test_facts_that_are_no_numbers_say_nothing():
-    assert not found(Policy(), row(0.5, facts={"model_flops_per_step": "many", "peak_flops_per_s": None}))[0]
+    for facts in (
+        {"model_flops_per_step": "many", "peak_flops_per_s": None},
+        {"model_flops_per_step": "many", "peak_flops_per_s": 5e11},
+        {"model_flops_per_step": None, "peak_flops_per_s": 5e11},
+        {"model_flops_per_step": 1e12, "peak_flops_per_s": "much"},
+    ):
+        assert not found(Policy(), row(0.5, facts=facts))[0]
 
 
 def test_a_peak_of_nothing_is_no_peak_and_the_measured_one_counts():
@@ -69,3 +75,18 @@ def test_a_step_that_took_no_time_has_no_rate():
     (case,) = compared.cases
     still = tuple(replace(pair, head=replace(pair.head, median=0.0)) for pair in case.pairs)
     assert [*implausible(replace(case, pairs=still, speedups=()), Policy())] == []
+
+
+def test_a_speedup_that_just_reaches_the_limit_is_believed():
+    (case,) = judged(results(row(0.25)), mode=BaselineMode.NONE).cases
+    (speedup,) = case.speedups
+    least = speedup.interval.low if speedup.interval else speedup.speedup
+    assert [*implausible(case, Policy(implausible_speedup=least))] == []
+    assert [*implausible(case, Policy(implausible_speedup=0.999 * least))]
+
+
+def test_what_is_farthest_beyond_its_own_limit_comes_first():
+    near, far = row(1 / 30), replace(row(1 / 6), case=replace(row(1.0).case, id="fastrnns/lstm"))
+    policy = Policy(cases={"fastrnns/*": CasePolicy(implausible_speedup=3)})
+    findings = judged(results(near, far), mode=BaselineMode.NONE, policy=policy).judgement.findings
+    assert [one.case for one in findings if one.rule is Rule.IMPLAUSIBLE] == ["fastrnns/lstm", NAME]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ci_bench.judge import sequential
-from ci_bench.judge.noise import Learned, nothing_learned
+from ci_bench.judge.noise import FEW_EXCURSIONS, Learned, nothing_learned
 from ci_bench.judge.sequential import Rule
 from ci_bench.judge.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, suspicion_of_one, suspicions
 
@@ -100,3 +100,52 @@ def test_unchanged_code_is_hardly_ever_suspected_after_one_launch():
     d = prior.spread * rng.standard_t(prior.freedom, size=(2000, 10))
     red = sum(any(word is Suspicion.SUSPECTED for word in words(run[:, None])) for run in d)
     assert red <= 12, "5 are expected; more than 12 have a chance of a thousandth"
+
+
+def plainly(d, within, ruling, *, source, gating, strayed):
+    """The word for one case of a run with so many gating ones, step by step; `ruling` has its mean, error and freedom."""
+    mean, count, prior = math.fsum(d) / len(d), len(d), PRIORS[source]
+    spread = max(prior.spread, *within)
+    freedom = prior.freedom + count - 1
+    error = math.sqrt((prior.freedom * spread**2 + math.fsum((one - mean) ** 2 for one in d)) / freedom / count)
+    if math.isfinite(ruling[1]) and (count > 1 or ruling[1] > error):
+        mean, error, freedom = ruling
+    if mean <= TAU:
+        return Suspicion.NONE
+    rest = sorted(d)[: count - strayed]
+    lasting = stats.t.ppf(0.99, freedom) * error * math.sqrt(count / max(1, len(rest)))
+    recurs = count == 1 or (bool(rest) and math.fsum(rest) / len(rest) > lasting)
+    if mean > stats.t.ppf(1 - ALPHA / gating, freedom) * error and recurs:
+        return Suspicion.SUSPECTED
+    return Suspicion.POSSIBLE if mean > 2 * error else Suspicion.NONE
+
+
+@pytest.mark.parametrize("source", list(Source))
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count):
+    rng = np.random.default_rng(10 * count + source)
+    d = rng.uniform(0.0, 8.0, size=(400, 1)) * PRIORS[source].spread * (1 + 0.6 * rng.standard_normal((400, count)))
+    d[::7, 0] *= 4.0
+    within = rng.uniform(0.0, 0.08, size=d.shape)
+    whole, inside = (np.full((400, 16), np.nan) for _ in range(2))
+    whole[:, :count], inside[:, :count] = d, within
+    ruling = sequential.replay(whole, inside, nothing_learned(400), Rule(gating=400))
+    every = np.ones(400, dtype=bool)
+    cases = Undecided(d=whole, within=inside, tau=np.full(400, TAU), source=np.full(400, source), gating=every)
+    found = suspicions(cases, ruling)
+    strayed = sequential.by_chance(np.full(400, count), np.full(400, FEW_EXCURSIONS), np.full(400, ALPHA / 400))
+    is_open = ruling.code == sequential.Code.OPEN
+    wanted = [
+        plainly(
+            d[row],
+            within[row],
+            (ruling.mean[row], ruling.error[row], ruling.freedom[row]),
+            source=source,
+            gating=400,
+            strayed=int(strayed[row]),
+        )
+        for row in np.flatnonzero(is_open)
+    ]
+    assert found[is_open].tolist() == [int(word) for word in wanted]
+    assert not found[~is_open].any()
+    assert len({*wanted}) > 1

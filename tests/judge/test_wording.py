@@ -41,6 +41,10 @@ def test_shares(share, text):
         (3.5 * 1024**2, Unit.BYTES, "3.5 MiB"),
         (1234567, Unit.COUNT, "1.23457e+06"),
         (12.3456, Unit.PER_SECOND, "12.35/s"),
+        (1.98e9, Unit.HERTZ, "1.98 GHz"),
+        (1000.0, Unit.JOULES, "1 kJ"),
+        (999.0, Unit.JOULES, "999 J"),
+        (0.00001, Unit.JOULES, "0.01 mJ"),
     ],
 )
 def test_quantities(value, unit, text):

@@ -241,7 +241,7 @@ class Device:
         from ci_bench.engine.machine.monitor import open_monitor
 
         with ExitStack() as stack:
-            key = device_key(environment)
+            key = device_key(environment, self.gpus)
             if key != self.held:
                 stack.enter_context(self._lock(key))
             uuid = environment.condition.get("gpu_uuid")

@@ -33,6 +33,8 @@ REASONS = {
 """Why clocks are below what they could be: `nvmlClocksEventReason…` of NVML's API reference."""
 LEAST_DRIVERS = {"11": 450, "12": 525, "13": 580}
 """By CUDA's major version: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html."""
+EXCLUSIVE = {1: "compute mode EXCLUSIVE_THREAD", 3: "compute mode EXCLUSIVE_PROCESS"}
+"""Of `nvmlComputeMode_t`: the modes in which a second process is told that the GPU is busy."""
 MOST_PARTS = 16
 PREFIXES = ("GPU-", "MIG-")
 """Of UUIDs: of a whole GPU, and of a part of one."""
@@ -57,6 +59,7 @@ class Nvidia:
     command: ClassVar[str] = "nvidia-smi"
     device_files: ClassVar[str] = "/dev/nvidia*"
     container_option: ClassVar[str] = "--gpus all"
+    sharing: ClassVar[str] = "nvidia-smi -c DEFAULT"
 
     load: Callable[[], Any] = load_nvml
     dev: Path = Path("/dev")
@@ -225,7 +228,8 @@ def _card(nvml: Any, handle: Any) -> Card:
     divided = bool(_asked(lambda: nvml.nvmlDeviceGetMigMode(handle)[0]))
     parts = tuple(_parts(nvml, handle)) if divided else ()
     name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))
-    return Card(uuid=_text(nvml.nvmlDeviceGetUUID(handle)), name=name or "", divided=divided, parts=parts)
+    mode = EXCLUSIVE.get(_asked(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
+    return Card(uuid=_text(nvml.nvmlDeviceGetUUID(handle)), name=name or "", divided=divided, parts=parts, exclusive=mode)
 
 
 def _parts(nvml: Any, handle: Any) -> Iterator[str]:

@@ -83,12 +83,16 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """One GPU of a list. `parts` are the UUIDs of its parts where it is divided."""
+    """One GPU of a list. `parts` are the UUIDs of its parts where it is divided.
+
+    `exclusive` is the vendor's own word for taking one process at a time; empty where it takes several.
+    """
 
     uuid: str
     name: str = ""
     divided: bool = False
     parts: tuple[str, ...] = ()
+    exclusive: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +135,8 @@ class Vendor(Protocol):
     """The device files that a user needs access to."""
     container_option: ClassVar[str]
     """The option of ``docker run`` without which a container has no GPU."""
+    sharing: ClassVar[str]
+    """The command after which an exclusive GPU takes several processes."""
 
     def open_gpu(self, uuid: str) -> Gpu:
         """The GPU with this UUID, with or without the prefix that torch leaves out.

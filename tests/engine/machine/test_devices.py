@@ -43,7 +43,17 @@ def test_an_nvml_that_fails_is_told_and_what_lies_in_dev_is_seen(tmp_path, faili
     assert f"nvidia0, but NVML tells nothing of it (NVMLError: {failing})" in cards.seen()
 
 
-@pytest.mark.parametrize("failing", ["nvmlDeviceGetMigMode", "nvmlDeviceGetName"])
+@pytest.mark.parametrize(
+    ("mode", "word"), [(0, ""), (1, "compute mode EXCLUSIVE_THREAD"), (2, ""), (3, "compute mode EXCLUSIVE_PROCESS")]
+)
+def test_a_gpu_that_takes_one_process_at_a_time_is_known(tmp_path, mode, word):
+    nvml = FakeNvml()
+    nvml.compute_mode = mode
+    (card,) = Nvidia(load=lambda: nvml, dev=tmp_path).look().cards
+    assert card.exclusive == word
+
+
+@pytest.mark.parametrize("failing", ["nvmlDeviceGetMigMode", "nvmlDeviceGetName", "nvmlDeviceGetComputeMode"])
 def test_what_a_driver_does_not_know_is_left_out(tmp_path, failing):
     (card,) = Nvidia(load=lambda: FakeNvml(failing={failing}), dev=tmp_path).look().cards
     assert card.uuid == UUID
@@ -86,6 +96,9 @@ def test_the_gpus_that_cuda_will_number(cards, environ, visible):
         ("cuda:2", TWO, {}, None),
         ("cuda", NONE, {}, None),
         ("auto", UNLIKE, {}, None),
+        ("auto", DIVIDED, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, gpu_key(FIRST)),
+        ("auto", DIVIDED, {"CUDA_VISIBLE_DEVICES": "MIG-d"}, gpu_key(FIRST)),
+        ("auto", DIVIDED, {"CUDA_VISIBLE_DEVICES": "1"}, gpu_key(SECOND)),
     ],
 )
 def test_the_lock_of_the_configured_device_is_known_before_anything_touches_it(device, cards, environ, key):
@@ -98,6 +111,15 @@ def test_the_parents_key_is_the_one_that_a_workers_torch_gives(uuid):
     bare = uuid.partition("-")[2]
     seen = Environment(identity={"device": "cuda", "gpu": "NVIDIA H200"}, condition={"gpu_uuid": bare})
     assert gpu_key(uuid) == device_key(seen)
+
+
+def test_parts_of_one_gpu_share_its_lock_and_parts_of_another_do_not():
+    def key(uuid):
+        seen = Environment(identity={"device": "cuda"}, condition={"gpu_uuid": uuid.partition("-")[2]})
+        return device_key(seen, [DIVIDED])
+
+    assert key(PART) == key("MIG-dddd") == key(FIRST) == gpu_key(FIRST)
+    assert key(SECOND) == gpu_key(SECOND) != gpu_key(FIRST)
 
 
 def refusal(environment, cards, environ, **asked):

@@ -26,7 +26,7 @@ def configured_key(device: str, gpus: Sequence[Cards], environ: Mapping[str, str
     if visible is None:
         return None
     number = int(device.partition(":")[2] or 0)
-    return gpu_key(visible[number]) if number < len(visible) else None
+    return gpu_key(visible[number], gpus) if number < len(visible) else None
 
 
 def refusal(

@@ -15,13 +15,14 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ci_bench.errors import DeviceBusy
+from ci_bench.gpus.protocol import Cards
 from ci_bench.records.results import Environment
 
 logger = logging.getLogger(__name__)
@@ -39,16 +40,25 @@ _RUN = re.compile(r"[A-Za-z0-9 ._/#@-]{1,120}")
 """What a run may call itself."""
 
 
-def device_key(environment: Environment, *, boot_id: Path = BOOT_ID) -> str:
+def device_key(environment: Environment, gpus: Sequence[Cards] = (), *, boot_id: Path = BOOT_ID) -> str:
     """What tells devices apart, from what a worker saw: a GPU's UUID, which is unique, or the host that a CPU is in."""
     if environment.identity.get("device") == "cuda":
-        return gpu_key(str(environment.condition.get("gpu_uuid") or environment.identity.get("gpu") or "unknown"))
+        return gpu_key(str(environment.condition.get("gpu_uuid") or environment.identity.get("gpu") or "unknown"), gpus)
     return cpu_key(boot_id=boot_id)
 
 
-def gpu_key(uuid: str) -> str:
-    """The key of a GPU, or of a part of one; torch leaves the UUID's prefix out."""
-    return "gpu-" + _plain(uuid.removeprefix("GPU-").removeprefix("MIG-"))
+def gpu_key(uuid: str, gpus: Sequence[Cards] = ()) -> str:
+    """The key of a GPU; torch leaves the UUID's prefix out.
+
+    A part of one of the `gpus` has the whole one's: what one part draws and heats lowers the clocks of all.
+    """
+    bare = _bare(uuid)
+    whole = (card.uuid for cards in gpus for card in cards.cards if bare in map(_bare, card.parts))
+    return "gpu-" + _plain(_bare(next(whole, bare)))
+
+
+def _bare(uuid: str) -> str:
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
 def cpu_key(*, boot_id: Path = BOOT_ID) -> str:
