@@ -150,3 +150,12 @@ def test_every_ending_can_be_drawn_from_the_comparison_alone(ending: str) -> Non
         found = case_charts(one, pipeline.material(None, None))
         assert (found.id, found.samples, found.curves) == (one.id, (), ())
     assert change_chart(regressed()).rows
+
+
+def test_what_all_rows_of_dots_are_of_is_said_once() -> None:
+    memory, compilation = charts().dots
+    assert (memory.arm, compilation.arm) == ("", "inductor")
+    assert all(" · " in row.label for row in memory.rows)
+    labels = [row.label for row in compilation.rows]
+    assert not any("inductor" in label for label in labels)
+    assert len({*labels}) == len(labels)

@@ -54,7 +54,14 @@ def _case(charts: CaseCharts) -> Iterator[tuple[str, "Figure"]]:
             _figure(_spread(sampled), _order(sampled), title=f"{charts.id}: {sampled.title}", height=height),
         )
     for dots in charts.dots:
-        yield _slug(dots.title), _figure(_dots(dots), title=f"{charts.id}: {dots.title}", height=1.4 + 0.32 * len(dots.rows))
+        yield (
+            _slug(dots.title),
+            _figure(
+                _dots(dots),
+                title=f"{charts.id}: {dots.title}{f' of {dots.arm}' if dots.arm else ''}",
+                height=1.4 + 0.32 * len(dots.rows),
+            ),
+        )
     for curve in charts.curves:
         near = [score for score in charts.scores if (score.signal, score.seed) == (curve.signal, curve.seed)]
         title = f"{charts.id}: {_SIGNALS[curve.signal]}, seed {curve.seed}"

@@ -139,7 +139,7 @@ def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path
     monkeypatch.setattr(sampling, "warm_up", lambda *_, **__: ((3.0, 2.0, 1.0), False))
     evidence, _ = serve(workload, ("a",), all_turns(1, 1), tmp_path)
     assert evidence.checks[0].outcome is Outcome.UNKNOWN
-    assert "not steady after 3 warm-up samples (6.0 s)" in evidence.checks[0].detail
+    assert "not steady after 3 warm-up samples (6 s)" in evidence.checks[0].detail
 
 
 @pytest.mark.parametrize(("first_s", "steady_s", "values"), [(1.5, 0.5, [1.0]), (0.5, 0.5, []), (0.4, 0.5, [])])

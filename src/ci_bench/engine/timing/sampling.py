@@ -225,7 +225,7 @@ def _steadiness(arm: ResidentArm) -> Check:
     calls = len(arm.warmup)
     if arm.steady:
         return Check(name="steady", arm=arm.name, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
-    spent = f"not steady after {calls} warm-up samples ({sum(arm.warmup):.1f} s)"
+    spent = f"not steady after {calls} warm-up samples ({sum(arm.warmup):.2g} s)"
     detail = f"{spent}; raise run.warmup_s or stop other work on this machine"
     return Check(name="steady", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail)
 

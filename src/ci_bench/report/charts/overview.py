@@ -169,16 +169,17 @@ def _dot_chart(title: str, pairs: list[Pair]) -> DotChart | None:
     if not medians:
         return None
     size, unit = axis(medians, pairs[0].unit)
+    arms = {pair.arm for pair in pairs}
     rows = tuple(
         DotRow(
-            label=f"{pair.title or pair.metric} · {pair.arm}",
+            label=(pair.title or pair.metric) + (f" · {pair.arm}" if len(arms) > 1 else ""),
             base=short(pair.base.figure / size) if pair.base else None,
             head=short(pair.head.figure / size) if pair.head else None,
             mood=mood(pair.verdict).name.lower(),
         )
         for pair in pairs
     )
-    return DotChart(title=title, unit=unit, rows=rows)
+    return DotChart(title=title, unit=unit, rows=rows, arm="" if len(arms) > 1 else pairs[0].arm)
 
 
 def _judged(pair: Pair) -> bool:

@@ -102,11 +102,12 @@ class DotRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DotChart:
-    """Medians side by side, of metrics of one unit."""
+    """Medians side by side, of metrics of one unit. `arm` is the one that all are of, which labels then needn't say."""
 
     title: str
     unit: str
     rows: tuple[DotRow, ...]
+    arm: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

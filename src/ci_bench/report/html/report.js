@@ -123,7 +123,7 @@
       ],
     });
     const text = rows.map((row) => `${row.label}: base ${figures(row.base)}, head ${figures(row.head)}`).join("; ");
-    return figure("dots", `${chart.title}${wide ? " (logarithmic)" : ""}`, one ? [["head", "s1"]] : [["base", "s0"], ["head", "s1"]], "", `In ${chart.unit}. ${text}`, options);
+    return figure("dots", `${chart.title}${chart.arm ? ` of ${chart.arm}` : ""}${wide ? " (logarithmic)" : ""}`, one ? [["head", "s1"]] : [["base", "s0"], ["head", "s1"]], "", `In ${chart.unit}. ${text}`, options);
   }
 
   const signals = { loss: "Loss", grad_norm: "Gradient norm" };
