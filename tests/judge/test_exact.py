@@ -114,3 +114,12 @@ def test_more_may_be_better():
     few, many = (metric(count(value).launches, unit=Unit.COUNT, better=Better.HIGHER) for value in (3, 6))
     assert (by_count(few, many, 0.0).verdict, by_count(few, many, 0.0).speedup) == (IMPROVED, 2.0)
     assert (by_count(many, few, 0.0).verdict, by_count(many, few, 0.0).speedup) == (REGRESSED, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("head", "gating", "suspected"),
+    [(3 * MIB, 1, True), (3 * MIB, 0, False), (1.2 * MIB, 1, False), (1.2 * MIB + 1, 1, True), (0.2 * MIB, 1, False)],
+)
+def test_a_peak_of_one_launch_is_suspected_only_beyond_the_bytes_that_count(head, gating, suspected):
+    found = by_memory(peak(0.2 * MIB), peak(head), 0.0, gating=gating)
+    assert (found.verdict is Verdict.SUSPECTED) is suspected

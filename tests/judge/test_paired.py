@@ -443,3 +443,19 @@ def test_one_launch_never_decides_but_what_no_noise_explains_is_suspected(rule):
 
     assert word(quick, slow) is Verdict.SUSPECTED
     assert word(slow, quick) is word(quick, quick) is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("better", list(Better))
+def test_the_figures_of_both_sides_are_means_over_the_launches_that_were_judged(better):
+    """Geometric means of the sides' levels; what they are to each other is the speedup."""
+    levels = (1.0, 1.1, 1.21)
+    base, head = (
+        results(
+            result(metric(launches(*([level * factor] * 8 for level in levels)), better=better, name="rate", unit=Unit.SECONDS))
+        )
+        for factor in (1.0, 1.02)
+    )
+    ((pair,),) = (case.pairs for case in paired(base, head).cases)
+    assert pair.base.estimate == pytest.approx(1.1)
+    assert pair.head.estimate == pytest.approx(1.1 * 1.02)
+    assert pair.speedup == pytest.approx(1 / 1.02 if better is Better.LOWER else 1.02)

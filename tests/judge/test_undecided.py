@@ -62,6 +62,10 @@ TAKES = {
         [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(5)],
         "5 of 5 metrics undecided (s/0, s/1, s/2, 2 more cases): about 1 more launch would decide them",
     ),
+    "as many cases as are named": (
+        [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(3)],
+        "3 of 3 metrics undecided (s/0, s/1, s/2): about 1 more launch would decide them",
+    ),
     "a detail gates nothing": ([case(pair(needed=5, detail=True), UNCHANGED)], ""),
     "what failed is told as that": ([case(pair(needed=5), head_status=Status.CRASHED)], ""),
     "all is decided": ([case(UNCHANGED)], ""),
@@ -137,3 +141,8 @@ def test_nobody_is_sent_for_more_launches_than_a_run_may_take():
     assert found
     assert all(pair.needed is None for pair in found)
     assert any("would take more than 16 launches" in pair.reason for pair in found)
+
+
+def test_of_a_case_that_measured_nothing_no_launch_has_a_time():
+    (case,) = judged(*(results(replace(result(), duration_s=30.0)) for _ in range(2)), mode=BaselineMode.PAIRED).cases
+    assert case.launch_s is None

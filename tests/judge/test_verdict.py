@@ -432,3 +432,14 @@ def test_an_undecided_headline_counts_the_other_cases_without_an_answer():
     cases = [result(TIME, id=f"s/{name}", checks=(check(Outcome.UNKNOWN),)) for name in "ab"]
     said = verdict(results(*cases), results(*(result(TIME, id=case.case.id) for case in cases))).headline
     assert said == "Not decided: s/a: a check has no answer; 1 more case without an answer."
+
+
+@pytest.mark.parametrize(("cases", "more"), [(1, ""), (2, ", and 1 more"), (3, ", and 2 more")])
+def test_the_headline_names_the_largest_possible_change_and_counts_the_others(cases, more):
+    head = results(*(result(metric(launches([1.4 + number / 100])), id=f"s/c{number}") for number in range(cases)))
+    base = results(*(result(metric(launches([1.0])), id=f"s/c{number}") for number in range(cases)))
+    quiet = {**dict.fromkeys(Rule, Severity.NOTE), Rule.POSSIBLE: Severity.WARN}
+    headline = verdict(head, base, policy=Policy(severities=quiet)).headline
+    assert f"s/c{cases - 1}: possibly step time" in headline
+    assert (", and" in headline) is bool(more)
+    assert more in headline

@@ -114,6 +114,8 @@ def test_the_size_of_a_change(one, size):
         (9.0, 8, "; only changes of about 3 % or more are detectable; about 9 launches would detect 2 %"),
         (8.0, 8, "; too close to the threshold of 1 %, or its launches disagree"),
         (None, 8, "; no number of launches would detect 2 %"),
+        (16.0, 8, "; only changes of about 3 % or more are detectable; about 16 launches would detect 2 %"),
+        (16.5, 8, "; only changes of about 3 % or more are detectable; 2 % would take more than 16 launches"),
     ],
 )
 def test_what_would_tell_an_open_case(needed, launches, told):
