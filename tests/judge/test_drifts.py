@@ -172,3 +172,33 @@ def test_a_drift_of_what_may_be_zero_or_less_has_a_pace_too(values):
     assert move.until is not None
     assert move.worse > 0
     assert move.per_run == pytest.approx(move.worse / move.runs)
+
+
+@pytest.mark.parametrize("points", [9, 10, 17])
+def test_two_steps_are_the_pair_of_least_squares_with_three_values_to_each_level(points):
+    def squares(values, places):
+        return sum(float(((part - part.mean()) ** 2).sum()) for part in np.split(values, places))
+
+    pairs = [pair for pair in itertools.combinations(range(3, points - 2), 2) if pair[1] - pair[0] >= 3]
+    taken = set()
+    for seed, levels in enumerate((steps(points, 3, 6), steps(points, 3, points - 3), steps(points), -steps(points, points - 3))):
+        for values in 5.0 + levels + noise(points, seed, series=20):
+            found = drifts._two_places(values)
+            assert found == min(pairs, key=lambda pair: squares(values, pair))
+            taken.add(found)
+    assert (3, points - 3) in taken
+
+
+def test_a_ramp_is_the_one_of_least_squares_wherever_it_begins():
+    points = 16
+    for seed, levels in enumerate((slope(points, 0, 8, 0.1), slope(points, 7, 15, 0.1), slope(points, 3, 13, -0.1))):
+        for values in 2.0 + levels + noise(points, seed, series=10):
+            ramp = fit_ramp(values)
+            left = {}
+            for start, stop in itertools.combinations(range(points), 2):
+                if stop - start >= LEAST_RUNS:
+                    share = np.clip((np.arange(points) - start) / (stop - start), 0, 1)
+                    design = np.stack([np.ones(points), share], axis=1)
+                    left[start, stop] = float(np.linalg.lstsq(design, values, rcond=None)[1][0])
+            assert (ramp.start, ramp.stop) == min(left, key=left.__getitem__)
+            assert float(np.sum((values - ramp.along(points)) ** 2)) == pytest.approx(min(left.values()))
