@@ -1,13 +1,14 @@
 """Flags and settings are the same: each flag has its field, each field a flag, and both have one default."""
 
 import argparse
+import inspect
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
 from ci_bench.commands.dispatch import COMMANDS
-from ci_bench.flags import make_parser
+from ci_bench.flags import GRAMMAR, make_parser
 from ci_bench.settings import Fastrnns, Settings, Trend
 
 OF_PARSING = {"command", "verbose", "help"}
@@ -16,7 +17,7 @@ GIVEN = {"environ", "here"}
 
 def parsers(name):
     """The parsers of a command: those of its actions, where it has some."""
-    (chosen,) = (action for action in make_parser(COMMANDS)._actions if isinstance(action, argparse._SubParsersAction))
+    (chosen,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
     inner = [action for action in chosen.choices[name]._actions if isinstance(action, argparse._SubParsersAction)]
     return [*inner[0].choices.values()] if inner else [chosen.choices[name]]
 
@@ -30,6 +31,14 @@ def flags(name):
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.kind is not Fastrnns])
 def test_each_flag_of_a_command_has_its_field(name):
     assert {*flags(name)} <= {field.name for field in fields(COMMANDS[name].kind)}
+
+
+@pytest.mark.parametrize("name", list(GRAMMAR))
+def test_each_command_of_the_grammar_has_a_function_that_takes_its_kind_of_settings(name):
+    function = COMMANDS[name].find()
+    (first, *_) = inspect.signature(function).parameters.values()
+    assert first.annotation in {COMMANDS[name].kind, COMMANDS[name].kind.__name__}
+    assert {*COMMANDS} == {*GRAMMAR}
 
 
 def test_each_field_has_a_flag():
@@ -51,7 +60,7 @@ def test_a_field_without_a_flag_in_a_command_has_the_default_of_the_others():
 
 
 def test_what_is_parsed_is_frozen_with_the_environment_and_the_folder():
-    parsed = make_parser(COMMANDS).parse_args(["history", "add", "one", "two", "--report", "https://example.org"])
+    parsed = make_parser().parse_args(["history", "add", "one", "two", "--report", "https://example.org"])
     settings = COMMANDS["history"].kind.of(parsed, {"A": "b"}, Path("/here"))
     assert isinstance(settings, Trend)
     assert (settings.action, settings.runs, settings.run_report) == ("add", (Path("one"), Path("two")), "https://example.org")

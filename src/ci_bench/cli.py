@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _act(flags: argparse.Namespace) -> int:
     from ci_bench.commands.dispatch import COMMANDS
 
-    return COMMANDS[flags.command](flags, os.environ, Path.cwd())
+    command = COMMANDS[flags.command]
+    return command.find()(command.kind.of(flags, os.environ, Path.cwd()))
 
 
 def _terminate(_number: int, _frame: object) -> None:
