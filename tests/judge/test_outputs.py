@@ -149,3 +149,10 @@ def test_three_tensors_are_named_and_the_others_are_counted(number, said) -> Non
     found, _, _ = compared(off("other", *[FAR] * number))
     assert found.detail.count("is off by") == 3
     assert found.detail.endswith("rounding explains 1e-06" + said)
+
+
+def test_what_one_side_kept_is_counted_though_nothing_can_be_compared() -> None:
+    for head, base, lacking in ((None, BASE, "head"), (BASE, None, "base")):
+        found, _, _ = compared(head, base)
+        assert (found.verdict, found.tensors) == (Sameness.UNKNOWN, BASE.tensors)
+        assert f"nothing that {lacking}'s computed was kept" in found.detail

@@ -246,3 +246,11 @@ def test_runs_that_cannot_be_held_together_have_no_steps(runs):
 @pytest.mark.parametrize(("epsilon", "verdict"), [(2.0**-8, Parity.NUMERIC_PARITY), (2.0**-7, Parity.INSUFFICIENT_DATA)])
 def test_perturbations_beyond_bfloat16s_own_rounding_are_no_measure(epsilon, verdict):
     assert only(replace(numeric(candidate(scale=1 + 1e-6)), epsilon=epsilon)).verdict is verdict
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_how_far_apart_is_told_of_the_first_step_out_and_of_the_last(first):
+    losses = [loss * (1 + (0.001 * (step + 1) if step >= first else 0.0)) for step, loss in enumerate(curve(40))]
+    found = only(numeric(candidate(loss=losses, steps=40), steps=40))
+    assert (found.first_step, found.signal) == (first, "loss")
+    assert (found.apart_first, found.apart_last) == pytest.approx((0.001 * (first + 1), 0.04))
