@@ -1,0 +1,100 @@
+"""The simulated card keeps the contract that a real one is held to, and the whole engine runs on it unchanged."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulated_gate import FOLDER, Script, gate, repository
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.engine
+
+CONTRACT = Path(__file__).parents[1] / "gpu" / "contract"
+KERNEL_S = 5e-4
+"""Long beside what the host takes to queue one, as on a card that is kept busy."""
+
+
+def keeps_contract(card: Script, folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "SIMULATED_CARD": str(card.write(folder / "card.json")), "PYTHONPATH": str(FOLDER)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", str(CONTRACT)]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_it_keeps_the_contract_of_a_real_card(tmp_path):
+    done = keeps_contract(Script(), tmp_path)
+
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("card", "broken"),
+    [
+        (Script(event_s=0.05), "test_events_time_the_queue_and_not_the_host"),
+        (Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)), "test_energy_goes_up_with_work_and_never_back"),
+        (Script(refuses_capture=True), "test_a_captured_step_is_replayed_in_the_time_of_its_kernels"),
+    ],
+)
+def test_a_card_that_breaks_the_contract_is_told(tmp_path, card, broken):
+    done = keeps_contract(card, tmp_path)
+
+    assert done.returncode == 1
+    assert f"::{broken}" in done.stdout
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_the_same_commit_is_clean_on_it(tmp_path):
+    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S), tmp_path / "gate")
+
+    assert judged.code == 0, judged.said
+    assert set(judged.verdicts) == {
+        f"{arm} {metric}" for arm in ("eager", "dynamo-eager") for metric in ("step_time", "device_time")
+    }
+    assert set(judged.verdicts.values()) == {"unchanged"}
+    assert judged.doubts == []
+    assert judged.troubled == []
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_a_kernel_more_in_each_call_is_found_on_it(tmp_path):
+    made = repository(tmp_path / "repository", cycles=600_000)
+
+    judged = gate(made, Script(least_kernel_s=KERNEL_S), tmp_path / "gate")
+
+    assert judged.code == 1, judged.said
+    assert set(judged.verdicts.values()) == {"regressed"}
+    assert judged.troubled == []
+
+
+@pytest.mark.slow
+def test_steps_are_captured_and_replayed_on_it(tmp_path):
+    made = repository(tmp_path / "repository", run=", cuda_graph: true")
+
+    judged = gate(made, Script(least_kernel_s=KERNEL_S), tmp_path / "gate")
+
+    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {"pass"}, judged.said
+    assert not {"regressed", "improved"} & set(judged.verdicts.values())
+
+
+@pytest.mark.slow
+def test_a_card_that_refuses_captures_is_timed_plainly(tmp_path):
+    made = repository(tmp_path / "repository", run=", cuda_graph: true")
+
+    judged = gate(made, Script(least_kernel_s=KERNEL_S, refuses_capture=True), tmp_path / "gate")
+
+    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {"unknown"}
+    assert not {"regressed", "improved"} & set(judged.verdicts.values())
+
+
+@pytest.mark.slow
+def test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another(tmp_path):
+    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, compute_mode=3), tmp_path / "gate")
+
+    assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {"unknown"}, judged.said
+    assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
+    assert not {"regressed", "improved"} & set(judged.verdicts.values())
