@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from ci_bench.engine.process.protocol import Answer, Done, Fault, OrderKind
+from ci_bench.engine.process.protocol import MOST_FLUSHES, Answer, Done, Fault, OrderKind
 from ci_bench.engine.process.resident import Ended
 from ci_bench.engine.turns import Turns, plan_block
 from ci_bench.records.config import RunOptions
@@ -20,8 +20,9 @@ OPTIONS = RunOptions(blocks=6, redo=2)
 class FakeWorker:
     """Does what it is told and writes it down in a log that all sides share; leaves after `patience` orders."""
 
-    def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0):
-        self.name, self.log, self.calls, self.patience, self.block_s = name, log, calls, patience, block_s
+    def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0, flushes=0):
+        self.name, self.log, self.calls, self.patience = name, log, calls, patience
+        self.warm = Done(block_s=block_s, flushes=flushes)
 
     @contextmanager
     def open(self):
@@ -40,7 +41,7 @@ class FakeWorker:
         if order is None and self.told is not None:
             self.log.append((self.name, "obeyed"))
             order, self.told = self.told, None
-            return Answer(done=Done(block_s=self.block_s))
+            return Answer(done=self.warm)
         if order is not None:
             self.log.append((self.name, order))
         if self.patience < 0:
@@ -48,7 +49,7 @@ class FakeWorker:
         if order is not None and order.kind is OrderKind.FINISH:
             return Answer(fault=Fault(kind="failed", message="stands for evidence"))
         if order is not None and order.kind is OrderKind.WARM:
-            return Answer(done=Done(block_s=self.block_s))
+            return Answer(done=self.warm)
         return Answer(done=Done(calls=self.calls if order is None else 1))
 
     def end(self):
@@ -382,3 +383,37 @@ def test_a_side_that_dies_while_both_get_ready_is_out_and_the_other_goes_on():
 
     assert {name for name, seat, block in turns_of(log)} == {HEAD}
     assert (BASE, OrderKind.WARM) not in [(name, getattr(entry, "kind", entry)) for name, entry in log]
+
+
+@pytest.mark.parametrize(
+    ("flushes", "each"), [((0, 0), 0), ((1, 1), 1), ((8, 2), 8), ((2, 16), 16), ((1, 10**9), MOST_FLUSHES), ((-5, -1), 0)]
+)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_cache_is_flushed_on_both_sides_as_often_as_the_one_needs_that_needs_it_most(flushes, each, at_once):
+    log = []
+    workers = [FakeWorker(name, log, flushes=needed) for name, needed in zip((BASE, HEAD), flushes, strict=True)]
+    turns = Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(0), ready_at_once=at_once)
+    turns.play({worker.name: worker.open for worker in workers})
+
+    taken = [(name, order.flushes) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN]
+    assert {name for name, _ in taken} == {BASE, HEAD}
+    assert {ordered for _, ordered in taken} == {each}
+
+
+def test_a_side_that_is_out_has_no_say_in_how_often_the_cache_is_flushed():
+    log = []
+    workers = [FakeWorker(BASE, log, flushes=32, patience=0), FakeWorker(HEAD, log, flushes=2)]
+    Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0)).play({worker.name: worker.open for worker in workers})
+
+    assert {order.flushes for _, order in log if getattr(order, "kind", None) is OrderKind.TURN} == {2}
+
+
+@pytest.mark.parametrize("needed", [0, 2, 32])
+def test_a_side_that_goes_alone_has_as_many_flushes_as_the_one_before_it(needed):
+    log = []
+    first = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0)).play({BASE: FakeWorker(BASE, log, flushes=8).open})
+    turns = Turns(arms=1, launch=1, options=OPTIONS, coin=random.Random(0), flushes=first.flushes)
+    assert turns.play({HEAD: FakeWorker(HEAD, log, flushes=needed).open}).flushes == first.flushes == 8
+
+    taken = {(name, order.flushes) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN}
+    assert taken == {(BASE, 8), (HEAD, 8)}

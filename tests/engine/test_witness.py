@@ -168,16 +168,7 @@ def test_flushes_are_known_from_base_alone():
     assert judged(honest, flushed=True).outcome is Outcome.UNKNOWN
     assert judged(honest, base, flushed=True).outcome is Outcome.PASS
     lied = account(*turns(0.05, twice=2, extra=0.03, lie=slow(0.7)), flushed=True)
-    assert judged(lied, base, flushed=True).outcome is Outcome.UNKNOWN
-    stolen = account(*turns(0.05, twice=2, extra=1.0), flushed=True)
-    assert judged(stolen, base, flushed=True).outcome is Outcome.FAIL
-
-
-def test_a_side_that_needs_more_flushes_to_keep_the_card_busy_is_not_refused():
-    """Each side's clock has as many of them before a call as its own host takes to queue it."""
-    base, more = (account(*turns(0.05, twice=2, extra=extra, seed=7), flushed=True) for extra in (0.01, 0.03))
-    assert judged(more, base, flushed=True).outcome is Outcome.UNKNOWN
-    assert judged(account(*turns(0.05, twice=2, extra=0.03)), account(*turns(0.05, twice=2, extra=0.01))).outcome is Outcome.FAIL
+    assert judged(lied, base, flushed=True).outcome is Outcome.FAIL
 
 
 def test_reading_the_events_of_parts_takes_time():

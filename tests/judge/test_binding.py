@@ -144,6 +144,12 @@ def test_another_device_than_the_machines_is_refused_where_the_configuration_lea
     assert (found.field, "has to be cuda" in found.message) == ("environment.identity.device", True)
 
 
+def test_a_numbered_device_asks_for_its_kind():
+    made = in_identity("device")(in_run("device")(side(HEAD), "cuda:1"), "cpu")
+    (found,) = differences(made, None, replace(EXPECTED, base=None, device="cuda:1", machine=Machine()))
+    assert (found.field, "has to be cuda;" in found.message) == ("environment.identity.device", True)
+
+
 def test_what_was_asked_for_is_not_refused():
     assert differences(RIGHT["head"], RIGHT["base"], EXPECTED) == ()
     assert differences(side(HEAD), None, replace(EXPECTED, base=None)) == ()
@@ -154,6 +160,14 @@ NEIGHBOURS = {
     "another order of the cases": (side(HEAD, OWN, *reversed(ROWS)), {}),
     "a repository in other letters": (in_workflow("repository")(side(HEAD), "Octo-Org/octo-repo"), {}),
     "any device where the configuration leaves it open": (in_identity("device")(side(HEAD), "cpu"), {"machine": Machine()}),
+    "one of several devices of a kind": (
+        in_run("device")(side(HEAD), "cuda:1"),
+        {"device": "cuda:1", "machine": Machine()},
+    ),
+    "another order of a case's parameters": (
+        in_case("params")(side(HEAD), (0, {"sizes": (1, 2), "batch": 64})),
+        {},
+    ),
     "a plugin's cases by their number": (side(HEAD), {"foreign": (declared(1),)}),
     "a plugin's cases that nobody declared": (side(HEAD), {"foreign": (declared(None),)}),
     "no case came to its end": (

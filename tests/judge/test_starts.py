@@ -145,3 +145,18 @@ def test_seeds_are_asked_for_where_the_starts_differ_on_the_same_data_alone() ->
     assert not starts_differ(BASE, side("head", (0.0,) * 3, data="other rows"))
     assert not starts_differ(BASE, replace(head, parity=None))
     assert not starts_differ(BASE, replace(head, case=replace(head.case, reference="jit")))
+
+
+def test_a_side_without_trainings_has_no_finding() -> None:
+    head = side("head", (0.05, 0.054, 0.047))
+    assert starts_finding(replace(BASE, parity=None), head) is None
+    assert starts_finding(BASE, replace(head, parity=None)) is None
+
+
+def test_two_seeds_are_enough_to_be_asked_and_one_is_not() -> None:
+    assert starts_finding(side("base", (0.0, 0.0), seeds=2), side("head", (0.05, 0.054), seeds=2)) is not None
+    assert starts_finding(side("base", (0.0,), seeds=1), side("head", (0.05,), seeds=1)) is None
+
+
+def test_where_the_losses_part_only_a_known_share_is_told() -> None:
+    assert "% off)" in starts_finding(BASE, side("head", (0.05, 0.054, 0.047))).detail

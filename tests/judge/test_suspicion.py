@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ci_bench.judge import sequential
+from ci_bench.judge import sequential, wording
 from ci_bench.judge.noise import FEW_EXCURSIONS, Learned, nothing_learned
+from ci_bench.judge.pairing import undecided
 from ci_bench.judge.sequential import Rule
-from ci_bench.judge.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, suspicion_of_one, suspicions
+from ci_bench.judge.suspicion import ALPHA, PRIORS, Source, Suspicion, Undecided, quantile, suspicion_of_one, suspicions
+from ci_bench.records.comparison import Verdict
 
 TAU = math.log(1.01)
 
@@ -122,18 +124,24 @@ def plainly(d, within, ruling, *, source, gating, strayed):
 
 @pytest.mark.parametrize("source", list(Source))
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count):
+@pytest.mark.parametrize(("excursions", "known"), [(FEW_EXCURSIONS, False), (0.02, False), (0.3, False), (FEW_EXCURSIONS, True)])
+def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excursions, known):
+    """Also where launches may have strayed, and where the machine's history is known to be calm."""
     rng = np.random.default_rng(10 * count + source)
+    history = Learned(spread=np.full(400, 0.002), freedom=np.full(400, 20.0), within=np.full(400, np.nan))
+    learned = history if known else nothing_learned(400)
     d = rng.uniform(0.0, 8.0, size=(400, 1)) * PRIORS[source].spread * (1 + 0.6 * rng.standard_normal((400, count)))
     d[::7, 0] *= 4.0
     within = rng.uniform(0.0, 0.08, size=d.shape)
     whole, inside = (np.full((400, 16), np.nan) for _ in range(2))
     whole[:, :count], inside[:, :count] = d, within
-    ruling = sequential.replay(whole, inside, nothing_learned(400), Rule(gating=400))
+    ruling = sequential.replay(whole, inside, learned, Rule(gating=400))
     every = np.ones(400, dtype=bool)
-    cases = Undecided(d=whole, within=inside, tau=np.full(400, TAU), source=np.full(400, source), gating=every)
+    cases = Undecided(
+        d=whole, within=inside, tau=np.full(400, TAU), source=np.full(400, source), gating=every, excursions=excursions
+    )
     found = suspicions(cases, ruling)
-    strayed = sequential.by_chance(np.full(400, count), np.full(400, FEW_EXCURSIONS), np.full(400, ALPHA / 400))
+    strayed = sequential.by_chance(np.full(400, count), np.full(400, excursions), np.full(400, ALPHA / 400))
     is_open = ruling.code == sequential.Code.OPEN
     wanted = [
         plainly(
@@ -148,4 +156,46 @@ def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count):
     ]
     assert found[is_open].tolist() == [int(word) for word in wanted]
     assert not found[~is_open].any()
-    assert len({*wanted}) > 1
+    assert known or len({*wanted}) > 1
+
+
+def test_a_change_of_exactly_the_threshold_is_none():
+    far = np.array([[0.5, *[np.nan] * 15]])
+    inside = np.full(far.shape, np.nan)
+    ruling = sequential.replay(far, inside, nothing_learned(1), Rule(gating=1))
+    words = [
+        Suspicion(
+            suspicions(
+                Undecided(d=far, within=inside, tau=np.array([tau]), source=np.array([Source.TURNS]), gating=np.array([True])),
+                ruling,
+            )[0]
+        )
+        for tau in (0.5, 0.499)
+    ]
+    assert words == [Suspicion.NONE, Suspicion.SUSPECTED]
+
+
+def test_of_several_runs_at_once_each_shares_its_chance_among_its_own_gating_cases():
+    bound = limit(Source.RUNS, 3)
+    d = np.full((2, 3, 16), np.nan)
+    d[:, :, 0] = 0.0
+    d[0, 0, 0], d[1, 0, 0] = 1.01 * bound, 0.99 * bound
+    inside = np.full(d.shape, np.nan)
+    ruling = sequential.replay(d, inside, nothing_learned(3), Rule(gating=3))
+    cases = Undecided(d=d, within=inside, tau=np.full(3, TAU), source=np.full(3, Source.RUNS), gating=np.ones((2, 3), dtype=bool))
+    assert suspicions(cases, ruling)[:, 0].tolist() == [Suspicion.SUSPECTED, Suspicion.POSSIBLE]
+
+
+def test_less_than_one_degree_of_freedom_counts_as_one():
+    found = quantile(0.9, np.array([0.5, 1.0, 1.5]))
+    assert found.tolist() == pytest.approx(stats.t.ppf(0.9, [1.0, 1.0, 1.5]).tolist())
+
+
+@pytest.mark.parametrize(
+    ("word", "suspected", "possible"), [(Suspicion.SUSPECTED, True, False), (Suspicion.POSSIBLE, False, True)]
+)
+def test_a_verdict_says_how_much_is_suspected(word, suspected, possible):
+    found = undecided(word, change="5 % slower", advice="take more", speedup=0.95)
+    assert found.reason == f"5 % slower; {wording.doubt(suspected=suspected, possible=possible)}take more"
+    assert (found.verdict is Verdict.SUSPECTED, found.possible) == (suspected, possible)
+    assert undecided(Suspicion.NONE, change="5 % slower", advice="take more", speedup=0.95).reason == "take more"

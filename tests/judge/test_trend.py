@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ci_bench.judge.trend import RECENT, look, worsening
+from ci_bench.judge.trend import RECENT, Move, Step, look, worsening
 from ci_bench.records.results import Better
 
 LOWER, HIGHER = Better.LOWER, Better.HIGHER
@@ -125,3 +125,16 @@ def test_levels_are_medians_of_all_values_of_their_stretch():
 def test_a_move_goes_from_the_level_before_to_the_one_after():
     moves = look([1.0] * 30 + [2.0] * 30 + [5.0] * 30, better=LOWER, least=0.01).moves
     assert [(move.before, move.after, move.worse) for move in moves] == [(1.0, 2.0, 1.0), (2.0, 5.0, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worse", "per_run"),
+    [(4.0, 1.0, -0.75, -0.5), (1.0, 4.0, 3.0, 1.0), (-1.0, 4.0, 3.0, 1.5), (0.0, 4.0, math.inf, math.inf)],
+)
+def test_of_a_drift_one_run_is_a_factor_where_there_is_one(before, after, worse, per_run):
+    assert Move(place=5, before=before, after=after, worse=worse, score=9.0, until=6).per_run == pytest.approx(per_run)
+
+
+def test_only_a_drift_rises_by_what_was_fitted():
+    assert Step(place=3, score=9.0, until=9, levels=(1.5, 4.0)).rise == 2.5
+    assert Step(place=3, score=9.0).rise == 0.0

@@ -332,7 +332,10 @@ class Stages:
         if len(runs) > 1 and (reason := _why_not_together(rounds[0])):
             detail = f"{reason}, {_SEQUENTIAL}"
             checks += (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=detail),)
-            rounds = [self._play(job, [run], launchers, event) for run in runs]
+            rounds = []
+            for run in runs:
+                flushes = rounds[0].flushes if rounds else 0
+                rounds.append(self._play(job, [run], launchers, event, flushes=flushes))
         witnessed = self._witness(job, rounds)
         for played in rounds:
             for run in runs:
@@ -381,7 +384,9 @@ class Stages:
             for name, witness in witnesses.items()
         }
 
-    def _play(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], event: Event) -> Round:
+    def _play(
+        self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], event: Event, *, flushes: int = 0
+    ) -> Round:
         openers = {run.side.name: self._opener(job, run, launchers, event) for run in runs}
         arms = "+".join(job.stage.arms)
         turns = Turns(
@@ -392,6 +397,7 @@ class Stages:
             watch=self.watch,
             most_blocks=self.options.most_blocks if self.adaptive else None,
             ready_at_once=job.ready_at_once,
+            flushes=flushes,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )
         with ExitStack() as stack:

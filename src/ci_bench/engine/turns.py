@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
-from ci_bench.engine.process.protocol import Order, OrderKind
+from ci_bench.engine.process.protocol import MOST_FLUSHES, Order, OrderKind
 from ci_bench.engine.process.resident import Ended, Worker
 from ci_bench.engine.witness import Sighting
 from ci_bench.records.config import RunOptions
@@ -111,13 +111,14 @@ class Round:
     """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block.
 
     `sightings` are the turns of each side whose samples count, in the order taken; `calls` make a sample. `glances` are the looks
-    after these turns, by side and place of the arm, and by block.
+    after these turns, by side and place of the arm, and by block. Before each call came `flushes` of the cache.
     """
 
     ended: Mapping[SideName, Ended]
     blocks: tuple[Block, ...]
     sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
     calls: int = 1
+    flushes: int = 0
     glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(default_factory=dict)
 
 
@@ -125,13 +126,15 @@ class Round:
 class _Party:
     """One side's worker, skipped once it has exited. `calls` make a sample of its first arm, `block_s` its part of a block (s).
 
-    `taken` are the orders of its turns, but for those thrown away, and for how long it was away with each (s).
+    `flushes` of the cache are what its calls need. `taken` are the orders of its turns, but for those thrown away, and for how
+    long it was away with each (s).
     """
 
     name: SideName
     worker: Worker
     calls: int = 1
     block_s: float = 0.0
+    flushes: int = 0
     playing: bool = True
     taken: list[tuple[Order, float]] = field(default_factory=list)
 
@@ -145,7 +148,7 @@ class _Party:
         answer = self.worker.ask(order) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
-            self.calls, self.block_s = answer.done.calls, answer.done.block_s
+            self.calls, self.block_s, self.flushes = answer.done.calls, answer.done.block_s, answer.done.flushes
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
         """Have the worker take samples, and note how long it was away (s)."""
@@ -187,6 +190,7 @@ class Turns:
     With `ready_at_once` all sides open and warm up at the same time; else one after the other, so that first calls can be
     compared. Up to `most_blocks` may be taken while they take no longer than twice as getting ready did; `None` takes
     `RunOptions.blocks`.
+    With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
     `clock` gives seconds; it is monotonic, and so is that of workers.
     """
 
@@ -200,6 +204,7 @@ class Turns:
     clock: Callable[[], float] = time.perf_counter
     most_blocks: int | None = None
     ready_at_once: bool = False
+    flushes: int = 0
     blocks: int = field(default=1, init=False)
     _redos: int = field(default=0, init=False)
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
@@ -209,6 +214,7 @@ class Turns:
         """Open the sides one after the other, warm them up, give turns, and hear what they measured.
 
         The number of calls that make a sample is found on base's reference arm (head's where there is no base) and used for all.
+        The cache is flushed for all as often as the one needs that needs it most, so that between samples both sides do the same.
         A side whose worker ends early is out; the other goes on.
 
         Raises:
@@ -225,6 +231,8 @@ class Turns:
             for party in parties:
                 party.obey(None if self.ready_at_once else warm)
             self.blocks = self._count_blocks(self.clock() - begun, sum(party.block_s for party in parties if party.playing))
+            wanted = max((party.flushes for party in parties if party.playing), default=0)
+            self.flushes = self.flushes or min(max(0, wanted), MOST_FLUSHES)
             self._refereed = self._draw_refereed(tuple(openers), calls)
             self.watch.settle()
             blocks = tuple(self._block(number, parties) for number in range(self.blocks))
@@ -235,6 +243,7 @@ class Turns:
                 blocks=blocks,
                 sightings={party.name: party.sightings() for party in parties},
                 calls=calls,
+                flushes=self.flushes,
                 glances=self._glances,
             )
 
@@ -313,7 +322,15 @@ class Turns:
             party, arm = seats[index]
             touch = party is not last and len(parties) > 1
             seed = self.secret.getrandbits(SEED_BITS) if place in refereed else None
-            order = Order(kind=OrderKind.TURN, seat=arm, block=number, samples=samples, touch=touch, referee=seed)
+            order = Order(
+                kind=OrderKind.TURN,
+                seat=arm,
+                block=number,
+                samples=samples,
+                touch=touch,
+                referee=seed,
+                flushes=self.flushes,
+            )
             party.take_turn(order, self.clock)
             glances.setdefault((party.name, arm), []).append(self.watch.glance())
             last = party

@@ -30,9 +30,6 @@ BY_ITSELF_S, SHARE_BY_ITSELF = 0.005, 0.1
 """The same where there is no base: more than was seen on a core that five processes shared (docs/measurements.md)."""
 MARKS_S = 0.01
 """What reading the 2,048 events of a GPU's parts may take per sample."""
-FLUSHED_BESIDE_BASE = 32.0
-"""How many times base's gaps head's may be where each call follows flushes of the cache: a side has from 1 to 64 of them before
-half of its calls, and one before the others (`cuda_clock.MOST_FLUSHES`)."""
 TELLING = 0.3
 """Where more than this share of a sample could hide in what is allowed, the samples are too short to tell."""
 
@@ -158,11 +155,7 @@ class Witness:
         if low_s > allowed_s or (base is not None and middle_s > base.gaps_s[-1] + allowed_s):
             beside = f", where base's leave {1e3 * quantile(base.gaps_s, 0.5):.3g} ms" if base else ""
             gap = f"{1e3 * low_s:.3g} ms or more beside each sample in three turns of four, {1e3 * middle_s:.3g} ms in half"
-            allowed = f"{1e3 * allowed_s:.3g} ms are allowed"
-            explained = self.flushed and base is not None and middle_s <= FLUSHED_BESIDE_BASE * quantile(base.gaps_s, 0.5)
-            if explained:
-                allowed = "as many flushes as its host takes to queue a call explain it"
-            return Outcome.UNKNOWN if explained else Outcome.FAIL, f"{sums} leave {gap}{beside}: {allowed}"
+            return Outcome.FAIL, f"{sums} leave {gap}{beside}: {1e3 * allowed_s:.3g} ms are allowed"
         bound = f"samples cannot be short by more than {100 * missing:.2g} %"
         hidden_s = allowed_s - (quantile(base.gaps_s, 0.25) if base else 0.0)
         if hidden_s > TELLING * (account.sample_s + hidden_s):

@@ -166,6 +166,28 @@ def the_flush_lasts_until_the_host_has_queued_the_call(module: ModuleType) -> No
     assert "waited for the host" in clock.checks(hopeless, arm="eager")[0].detail
 
 
+def settled_flushes_are_as_many_before_every_call(module: ModuleType) -> None:
+    cuda = FakeCuda()
+    clock = cuda_clock_of(module, cuda, flush=True)
+    slow, quick = Steps(cuda, (0.001, 0), host_s=0.002), Steps(cuda, (0.001, 0))
+    assert clock.flushes() == 1
+    for _ in range(3):
+        clock.take(slow, calls=4)
+        clock.take(quick, calls=4)
+    assert clock.flushes() == 4
+    clock.settle_flushes(2)
+    for program in (slow, quick):
+        for _ in range(3):
+            before = cuda.machine.log.count("flush")
+            clock.take(program, calls=4)
+            assert cuda.machine.log.count("flush") - before == 4 * (1 + 2)
+    (check,) = clock.checks(slow, arm="eager")
+    assert "waited for the host in 100% of the calls" in check.detail
+    clock.settle_flushes(2)
+    assert clock.checks(slow, arm="eager") == (check,)
+    assert cuda_clock_of(module, cuda).flushes() == 0
+
+
 def a_sample_is_a_thousand_times_as_long_as_its_fence(module: ModuleType) -> None:
     cuda = FakeCuda()
     wait = cuda.machine.wait
@@ -203,6 +225,7 @@ PROPERTIES = [
     a_gpu_that_waits_for_the_host_is_told_of,
     a_hot_step_that_the_host_cannot_queue_in_time_is_told_of,
     the_flush_lasts_until_the_host_has_queued_the_call,
+    settled_flushes_are_as_many_before_every_call,
     a_sample_is_a_thousand_times_as_long_as_its_fence,
     a_wrong_number_of_marks_is_refused,
 ]
@@ -258,6 +281,10 @@ DEFECTS = {
     "takes every hot sample for late": ("bool(self._last.query())", "True"),
     "flushes once whatever the host takes": ("2 * subject.flushes, 0, 0", "1, 0, 0"),
     "flushes without end": ("and subject.flushes < MOST_FLUSHES", "or subject.queued"),
+    "flushes by need though it is settled": ("not self._settled and subject", "subject"),
+    "settles only what is settled": ("if not self._settled else ()", "if self._settled else ()"),
+    "forgets at each order who waited": ("if not self._settled else ()", ""),
+    "tells the least that a program needs": ("max((subject.flushes", "min((subject.flushes"),
     "does not look who waits for whom": ("bool(self._start.query())", "0"),
     "takes every call for overtaken": ("bool(self._start.query())", "1"),
     "counts the fence once": ("return FENCE_SHARE *", "return"),
@@ -397,3 +424,13 @@ def test_the_fake_has_the_names_and_arguments_of_torch() -> None:
     assert "enable_timing" in inspect.signature(real.Event.__new__).parameters
     assert "cuda_graph" in inspect.signature(real.graph.__init__).parameters
     assert "L2_cache_size" in Path(torch.__path__[0], "_C", "__init__.pyi").read_text()
+
+
+def test_retries_are_those_that_the_allocator_counts() -> None:
+    cuda = FakeCuda()
+    clock = cuda_clock_of(cuda_clock, cuda)
+    assert clock.retries() == 0
+    cuda.retries = 3
+    assert clock.retries() == 3
+    cuda.memory_stats = lambda _device: {}
+    assert clock.retries() == 0

@@ -173,6 +173,16 @@ def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tm
     assert len(set(one)) == 4
 
 
+@pytest.mark.parametrize(("flushes", "settled"), [(0, []), (4, [4])])
+def test_flushes_are_settled_by_the_order_of_a_turn(tmp_path: Path, flushes: int, settled: list[int]) -> None:
+    told: list[int] = []
+    resident = ResidentArms(options=RunOptions(), context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None))
+    resident.clock = SimpleNamespace(take=lambda program, calls: told[:], settle_flushes=told.append)
+    resident.arms = [sampling.ResidentArm(name="eager", program=Drawing(0), first_call_s=0.0)]
+    resident.turn(0, 0, touch=False, flushes=flushes)
+    assert resident.arms[0].taken == [settled]
+
+
 @pytest.mark.parametrize(("before", "while_sampling", "detail"), [(5, 3, "freed its cache 3 times"), (5, 0, "")])
 def test_memory_that_grew_short_while_samples_were_taken_is_said(tmp_path: Path, before, while_sampling, detail) -> None:
     retries = iter((before, before + while_sampling))

@@ -216,3 +216,12 @@ def test_energy_goes_up_with_work_and_never_back():
 
     assert readings == sorted(readings)
     assert readings[-1] > readings[0]
+
+
+def test_the_clock_counts_what_the_allocator_had_to_free_first():
+    clock = CudaClock(torch.cuda, DEVICE)
+    before = clock.retries()
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(torch.cuda.mem_get_info()[1] + (1 << 30), dtype=torch.uint8, device=DEVICE)
+
+    assert clock.retries() > before

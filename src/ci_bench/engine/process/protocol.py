@@ -56,6 +56,10 @@ TOUCH_FROM_CALLS = 50
 """A touch is then at most two per cent of a sample."""
 
 
+MOST_FLUSHES = 64
+"""How often the L2 cache is overwritten before a call at most, to keep the GPU busy until the host has queued the call."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
     """One line to a worker.
@@ -63,6 +67,8 @@ class Order:
     With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had the machine in between.
 
     With `referee`, calls on fresh inputs drawn from this seed come before them, and what they return is judged at the end.
+
+    `flushes` of the cache come before each call, as many on all sides; 0 leaves them to the clock.
     """
 
     kind: OrderKind
@@ -72,17 +78,19 @@ class Order:
     samples: int = 1
     touch: bool = False
     referee: int | None = None
+    flushes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
     """A worker did what it was told, or has its arms open (then `calls` of the first arm make a sample).
 
-    Once they are warm, `block_s` is how long its part of a block takes (s).
+    Once they are warm, `block_s` is how long its part of a block takes (s), and `flushes` how many of the cache its calls needed.
     """
 
     calls: int = 1
     block_s: float = 0.0
+    flushes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,6 +60,12 @@ class Clock(Protocol):
     def retries(self) -> int:
         """How often memory of the device had to be freed before more could be had, since the process began."""
 
+    def flushes(self) -> int:
+        """How often the cache is overwritten before a call, by what calls have needed so far; 0 where it is not."""
+
+    def settle_flushes(self, count: int) -> None:
+        """From now on so often before every call, whatever a call needs."""
+
 
 class HostClock:
     """`time.perf_counter`, for a device that has no clock of its own."""
@@ -122,6 +128,13 @@ class HostClock:
     def retries(self) -> int:
         """Never: the host's memory has no limit of its own."""
         return 0
+
+    def flushes(self) -> int:
+        """Never."""
+        return 0
+
+    def settle_flushes(self, count: int) -> None:
+        """There is nothing to settle."""
 
     def _whole(self, program: Program, calls: int) -> float:
         now = self._now

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ci_bench.engine.process.protocol import MOST_FLUSHES
 from ci_bench.engine.timing.clock import Taken, expect_marks, split
 from ci_bench.engine.timing.fence import Reader, copies_of, in_turn, reader
 from ci_bench.records.results import GRAPHED, Check, Lane, Outcome
@@ -142,8 +143,6 @@ FENCE_SHARE = 1000
 FENCE_TRIES = 9
 MAX_OVERTAKEN = 0.1
 """The share of calls looked at above which it is said that the GPU had to wait for the host."""
-MOST_FLUSHES = 64
-"""How often the L2 cache is overwritten before a call at most, to keep the GPU busy until the host has queued the call."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -198,6 +197,7 @@ class CudaClock:
         self._cuda, self._device = cuda, device
         self._flush, self._graphs, self._draw, self._now = flush, graphs, draw, now
         self._subjects: dict[int, _Subject] = {}
+        self._settled = False
         self._events: list[Any] = []
         self._start, self._end, self._last = self._new_events(3)
 
@@ -262,6 +262,16 @@ class CudaClock:
         """How often torch's allocator found no room, and freed what it had cached to find some."""
         return int(self._cuda.memory_stats(self._device).get("num_alloc_retries", 0))
 
+    def flushes(self) -> int:
+        """The most that the calls of any program have needed; 0 where there is none."""
+        return max((subject.flushes for subject in self._subjects.values()), default=1) if self._flush is not None else 0
+
+    def settle_flushes(self, count: int) -> None:
+        """So many before every call of every program."""
+        for subject in self._subjects.values() if not self._settled else ():
+            subject.flushes, subject.overtaken, subject.queued = count, 0, 0
+        self._settled = True
+
     def _subject(self, program: Program) -> _Subject:
         if not self._graphs:
             return _Subject(program=program, step=program.step, parts=program.parts)
@@ -318,13 +328,15 @@ class CudaClock:
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
         """A fence for each call, once for the host's clock and once for the events; a flush before either.
 
-        Before the events there are as many flushes as the host takes to queue a call, by what the samples before have shown.
+        Before the events there are as many flushes as the host takes to queue a call, by what the samples before have shown; once
+        they are settled, as many as that.
         """
         events = self._reserve(len(subject.parts))
         stream, step, now = self._stream(), subject.step, self._now
         wall_s = device_s = 0.0
         spans_s = [0.0] * len(subject.parts)
-        if subject.overtaken > MAX_OVERTAKEN * subject.queued and subject.flushes < MOST_FLUSHES:
+        wanting = not self._settled and subject.overtaken > MAX_OVERTAKEN * subject.queued
+        if wanting and subject.flushes < MOST_FLUSHES:
             subject.flushes, subject.overtaken, subject.queued = 2 * subject.flushes, 0, 0
         for _ in range(calls):
             flush()

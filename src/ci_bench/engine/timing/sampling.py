@@ -117,7 +117,9 @@ class ResidentArms:
         referee.begin()
         return referee
 
-    def turn(self, place: int, block: int, *, samples: int = 1, touch: bool, referee: int | None = None) -> None:
+    def turn(
+        self, place: int, block: int, *, samples: int = 1, touch: bool, referee: int | None = None, flushes: int = 0
+    ) -> None:
         """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
 
         A `referee`'s seed has it look at calls on fresh inputs first.
@@ -126,6 +128,8 @@ class ResidentArms:
         caches cold equally often.
         """
         taking = self.arms[place]
+        if flushes:
+            self.clock.settle_flushes(flushes)
         if referee is not None and self.referee is not None:
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
                 self.referee.look(taking.name, taking.program, seed=referee, calls=self.calls)
@@ -203,10 +207,17 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
         for order in channel.orders():
             match order.kind:
                 case OrderKind.WARM:
-                    channel.say(Answer(done=Done(block_s=resident.warm(order.calls))))
+                    channel.say(Answer(done=Done(block_s=resident.warm(order.calls), flushes=resident.clock.flushes())))
                     continue
                 case OrderKind.TURN:
-                    resident.turn(order.seat, order.block, samples=order.samples, touch=order.touch, referee=order.referee)
+                    resident.turn(
+                        order.seat,
+                        order.block,
+                        samples=order.samples,
+                        touch=order.touch,
+                        referee=order.referee,
+                        flushes=order.flushes,
+                    )
                 case OrderKind.DISCARD:
                     resident.discard(order.block)
                 case OrderKind.FINISH:
