@@ -1,5 +1,6 @@
 """Base and head side by side, with the fake suite: what each side's ledger holds, and who goes on when."""
 
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from fake_suite import QUICK, FakeRun, fake_environ, fake_plan
 from processes import carrying
 
 from ci_bench.engine.ledger import Ledger
+from ci_bench.engine.machine.energy import Count
 from ci_bench.engine.trees.sides import Side
+from ci_bench.engine.turns import NoWatch
 from ci_bench.errors import DeviceBusy, WrongDevice
 from ci_bench.records.config import Sampling
 from ci_bench.records.metrics import SM_CLOCK
@@ -244,6 +247,28 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
     seen = {metric.arm: metric.launches for metric in row.metrics if metric.name == "sm_clock"}
     assert {*seen} == {*row.case.arms}
     assert all(launch.values == (1.7e9,) * QUICK.blocks for (launch,) in seen.values())
+
+
+def test_energy_is_counted_through_the_engine_where_it_is_asked_for(tmp_path: Path) -> None:
+    class Counting(NoWatch):
+        def count(self):
+            now = time.monotonic()
+            return Count(at_s=now, joules=5.0 * now)
+
+    from ci_bench.engine.runner import Engine
+
+    plan = fake_plan({"name": "one", "arms": ["plain", "other"]})
+    ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
+    options = replace(QUICK, launches=1, blocks=1, energy_s=0.5)
+    engine = Engine(options=options, scratch=tmp_path, observe=lambda _: None, watch=lambda environment: Counting(), seed="s")
+    measured = engine.measure(plan, (Side(name=HEAD, environ=fake_environ()),), {HEAD: ledger}, lambda *_: None)
+    (row,) = measured[HEAD][1].rows.values()
+    found = {(metric.name, metric.arm): metric.launches[0].values for metric in row.metrics}
+    for arm in row.case.arms:
+        assert found["energy_per_step", arm] == pytest.approx([5.0 * found["step_time", arm][0]] * 2, rel=0.5)
+    counted = [check for check in row.checks if check.name == "energy_counted"]
+    assert [check.outcome for check in counted] == [Outcome.PASS] * 2
+    assert "5 W over" in counted[0].detail
 
 
 def seeded(row):

@@ -62,12 +62,13 @@ def test_the_same_commit_is_clean_on_it(tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_kernel_more_in_each_call_is_found_on_it(tmp_path):
-    made = repository(tmp_path / "repository", cycles=600_000)
+    made = repository(tmp_path / "repository", cycles=600_000, run=", energy_s: 0.5")
 
-    judged = gate(made, Script(least_kernel_s=KERNEL_S), tmp_path / "gate")
+    judged = gate(made, Script(least_kernel_s=KERNEL_S, energy_step_s=0.02), tmp_path / "gate")
 
     assert judged.code == 1, judged.said
     assert set(judged.verdicts.values()) == {"regressed"}
+    assert judged.of("energy_per_step") == {"eager": "regressed", "dynamo-eager": "regressed"}
     assert judged.troubled == []
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from ci_bench.engine.machine.energy import Count
 from ci_bench.engine.process.protocol import MOST_FLUSHES, Answer, Done, Fault, OrderKind
 from ci_bench.engine.process.resident import Ended
 from ci_bench.engine.turns import Turns, plan_block
@@ -34,13 +35,19 @@ class FakeWorker:
         self.log.append((self.name, order))
         self.told = order
 
-    told = None
+    told, looks = None, 0
+
+    def answers_within(self, seconds):
+        self.looks += 1
+        return self.looks % 4 == 0
 
     def ask(self, order):
         self.patience -= 1
         if order is None and self.told is not None:
             self.log.append((self.name, "obeyed"))
             order, self.told = self.told, None
+            if order.kind is OrderKind.KEEP_BUSY:
+                return None if self.patience < 0 else Answer(done=Done(calls=40))
             return Answer(done=self.warm)
         if order is not None:
             self.log.append((self.name, order))
@@ -87,7 +94,10 @@ class ScriptedWatch:
         return self.taints.pop(0) if self.taints else None
 
     def facts(self, reading):
-        return {"sm_mhz": reading}
+        return {"sm_mhz": reading, "gpu_temperature_c": 60 + reading}
+
+    def count(self):
+        return Count(at_s=0.0, joules=1.0)
 
 
 def play(*workers, arms=2, options=OPTIONS, watch=None, seed=0):
@@ -233,7 +243,7 @@ def test_a_block_that_stays_tainted_is_kept_and_doubted_after_the_last_attempt()
     played, _ = play(FakeWorker(HEAD, log), watch=watch)
     assert (played.blocks[0].redone, played.blocks[0].doubt) == (("hot", "hotter"), "hottest")
     assert played.blocks[1].doubt is None
-    assert played.blocks[0].facts == {"sm_mhz": 6}
+    assert played.blocks[0].facts["sm_mhz"] == 6
 
 
 def test_no_redo_keeps_the_first_attempt():
@@ -417,3 +427,47 @@ def test_a_side_that_goes_alone_has_as_many_flushes_as_the_one_before_it(needed)
 
     taken = {(name, order.flushes) for name, order in log if getattr(order, "kind", None) is OrderKind.TURN}
     assert taken == {(BASE, 8), (HEAD, 8)}
+
+
+ENERGY = replace(OPTIONS, energy_s=2.5, blocks=2, redo=0)
+
+
+def test_energy_is_counted_of_all_seats_in_turns_once_the_samples_are_taken():
+    log, watch = [], ScriptedWatch(None, None, "too hot")
+    workers = [FakeWorker(BASE, log), FakeWorker(HEAD, log)]
+    played, _ = play(*workers, options=ENERGY, watch=watch)
+
+    busy = [(name, order.seat) for name, order in log if getattr(order, "kind", None) is OrderKind.KEEP_BUSY]
+    assert busy == busy[::-1]
+    assert {*busy} == {(name, seat) for name in (BASE, HEAD) for seat in (0, 1)} == {*played.stretches}
+    assert {order.seconds for _, order in log if getattr(order, "kind", None) is OrderKind.KEEP_BUSY} == {2.5}
+    kinds = [getattr(order, "kind", None) for _, order in log]
+    last_turn = max(place for place, kind in enumerate(kinds) if kind is OrderKind.TURN)
+    assert last_turn < kinds.index(OrderKind.KEEP_BUSY) < kinds.index(OrderKind.FINISH)
+    stretches = [one for two in played.stretches.values() for one in two]
+    assert {(one.calls, len(one.counts)) for one in stretches} == {(40, 3)}
+    assert sorted(one.doubt or "" for one in stretches) == [""] * 7 + ["too hot"]
+    assert all(one.temperature_c > 60 for one in stretches)
+
+
+@pytest.mark.parametrize(("options", "flushes"), [(OPTIONS, 0), (ENERGY, 4)])
+def test_no_energy_is_counted_where_nobody_asked_or_flushes_would_be_in_it(options, flushes):
+    log = []
+    played, _ = play(FakeWorker(BASE, log, flushes=flushes), options=options)
+    assert played.stretches == {}
+    assert OrderKind.KEEP_BUSY not in {getattr(order, "kind", None) for _, order in log}
+
+
+def test_a_side_that_dies_while_energy_is_counted_is_out_and_the_other_goes_on():
+    log = []
+    dying = FakeWorker(BASE, log, patience=2 + 2 * len(turns_of_block()))
+    played, _ = play(dying, FakeWorker(HEAD, log), options=ENERGY)
+    assert {name for name, _ in played.stretches} >= {HEAD}
+    assert len(played.stretches[HEAD, 0]) == 2
+    assert len(played.stretches.get((BASE, 0), ())) + len(played.stretches.get((BASE, 1), ())) < 4
+
+
+def turns_of_block():
+    log = []
+    play(FakeWorker(BASE, log), FakeWorker(HEAD, log), options=replace(OPTIONS, blocks=1))
+    return [name for name, order in log if getattr(order, "kind", None) is OrderKind.TURN and name is BASE]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger, refuse_row
+from ci_bench.engine.machine.energy import energy
 from ci_bench.engine.machine.headroom import Headroom
 from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.engine.process.launch import Launcher
@@ -340,8 +341,9 @@ class Stages:
         for played in rounds:
             for run in runs:
                 if run.side.name in played.ended:
-                    told = (*checks, *witnessed.get(run.side.name, ()))
-                    seen = self._watched(job, run.side.name, played)
+                    joules, counted = self._energy(job, run.side.name, played)
+                    told = (*checks, *witnessed.get(run.side.name, ()), *counted)
+                    seen = (*self._watched(job, run.side.name, played), *joules)
                     run.settle(
                         job.case,
                         job.stage,
@@ -364,6 +366,19 @@ class Stages:
         """What was seen of the machine after the turns of each arm."""
         looks = [(arm, played.glances.get((side, place), {})) for place, arm in enumerate(job.stage.arms)]
         return tuple(metric for arm, own in looks for metric in self.watch.metrics(own, arm=arm, launch=job.launch))
+
+    def _energy(self, job: Job, side: SideName, played: Round) -> tuple[list[Metric], list[Check]]:
+        """What steps of each arm draw, where that was asked for, and how it was counted."""
+        evidence = next((answer.evidence for answer in played.ended[side].answers if answer.evidence), None)
+        found: list[Metric] = []
+        checks: list[Check] = []
+        for place, arm in enumerate(job.stage.arms) if self.options.energy_s > 0 and evidence is not None else ():
+            stretches = played.stretches.get((side, place), ())
+            unmet = "the flushes of run.flush_l2 would be in it" if played.flushes else ""
+            metrics, check = energy(stretches, arm=arm, launch=job.launch, told=evidence.metrics if evidence else (), unmet=unmet)
+            found += metrics
+            checks.append(check)
+        return found, checks
 
     def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
         """What the parent's clock says of each side's samples; head is held against base, whose code head's cannot reach."""

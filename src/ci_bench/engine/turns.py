@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
+from ci_bench.engine.machine.energy import Count, Stretch
 from ci_bench.engine.process.protocol import MOST_FLUSHES, Order, OrderKind
 from ci_bench.engine.process.resident import Ended, Worker
 from ci_bench.engine.witness import Sighting
@@ -34,6 +35,10 @@ MOST_REDONE = 0.5
 """How many blocks of a launch are taken again at most, in shares of its blocks; `run.redo` of them in any case."""
 CLOCKS_APART = "gpu_clocks_apart"
 """The fact of a block that base and head had other clocks under the same arm."""
+TEMPERATURE = "gpu_temperature_c"
+"""The fact of a reading that is kept with energy."""
+COUNT_EVERY_S = 0.005
+"""How often the counter of energy is looked at: of one that moves ten times a second, a twentieth of its step."""
 SAMPLING_TO_GETTING_READY = 2.0
 """How long the samples of a launch may take for each second of opening and warming up. A verdict takes the fewest seconds with
 as many blocks as the root of (seconds of a launch / of a block), times the noise of a block over that of a launch (Cochran 1977,
@@ -63,6 +68,9 @@ class Watch(Protocol):
 
     def facts(self, reading: Any) -> Mapping[str, Fact]:
         """What of a reading is kept in the results."""
+
+    def count(self) -> Count:
+        """The counter of energy now."""
 
     def metrics(self, glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:
         """What the looks after the turns of one arm, by block, come to as metrics of its own."""
@@ -98,6 +106,10 @@ class NoWatch:
         """Keeps nothing."""
         return {}
 
+    def count(self) -> Count:
+        """Counts nothing."""
+        return Count(at_s=0.0, joules=None)
+
     def metrics(self, _glances: Mapping[int, Sequence[Any]], *, arm: str, launch: int) -> tuple[Metric, ...]:  # noqa: ARG002
         """Has nothing to tell."""
         return ()
@@ -111,7 +123,8 @@ class Round:
     """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block.
 
     `sightings` are the turns of each side whose samples count, in the order taken; `calls` make a sample. `glances` are the looks
-    after these turns, by side and place of the arm, and by block. Before each call came `flushes` of the cache.
+    after these turns, by side and place of the arm, and by block; `stretches` those in which energy was counted, by the same.
+    Before each call came `flushes` of the cache.
     """
 
     ended: Mapping[SideName, Ended]
@@ -120,6 +133,7 @@ class Round:
     calls: int = 1
     flushes: int = 0
     glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(default_factory=dict)
+    stretches: Mapping[tuple[SideName, int], Sequence[Stretch]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -149,6 +163,26 @@ class _Party:
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
             self.calls, self.block_s, self.flushes = answer.done.calls, answer.done.block_s, answer.done.flushes
+
+    def keep_busy(self, seat: int, seconds: float, watch: "Watch", clock: Callable[[], float]) -> Stretch | None:
+        """Have the worker run one arm, and count energy meanwhile; `None` where it did not get through."""
+        counts: list[Count] = []
+        before, begun = watch.read(), clock()
+        self.worker.tell(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds))
+        while not self.worker.answers_within(COUNT_EVERY_S):
+            counts.append(watch.count())
+        answer, elapsed_s, after = self.worker.ask(None), clock() - begun, watch.read()
+        self.playing = answer is not None and answer.done is not None
+        if answer is None or answer.done is None:
+            return None
+        heat = watch.facts(after).get(TEMPERATURE)
+        return Stretch(
+            calls=answer.done.calls,
+            elapsed_s=elapsed_s,
+            counts=tuple(counts),
+            doubt=watch.taint(before, after),
+            temperature_c=float(heat) if isinstance(heat, int | float) else None,
+        )
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
         """Have the worker take samples, and note how long it was away (s)."""
@@ -236,6 +270,7 @@ class Turns:
             self._refereed = self._draw_refereed(tuple(openers), calls)
             self.watch.settle()
             blocks = tuple(self._block(number, parties) for number in range(self.blocks))
+            stretches = self._count_energy(parties)
             for party in parties:
                 party.obey(Order(kind=OrderKind.FINISH))
             return Round(
@@ -245,6 +280,7 @@ class Turns:
                 calls=calls,
                 flushes=self.flushes,
                 glances=self._glances,
+                stretches=stretches,
             )
 
     def _open(self, openers: Mapping[SideName, Opener], stack: ExitStack) -> list[_Party]:
@@ -335,6 +371,18 @@ class Turns:
             glances.setdefault((party.name, arm), []).append(self.watch.glance())
             last = party
         return glances
+
+    def _count_energy(self, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Stretch]]:
+        """Each arm of each side at work, there and back as in a block; not where flushes, which draw power, come in between."""
+        found: dict[tuple[SideName, int], list[Stretch]] = {}
+        seats = [(party, arm) for party in parties for arm in range(self.arms)]
+        wanted = self.options.energy_s > 0 and not self.flushes
+        for index in plan_block(len(seats), self.coin) if wanted else ():
+            party, arm = seats[index]
+            stretch = party.keep_busy(arm, self.options.energy_s, self.watch, self.clock) if party.playing else None
+            if stretch is not None:
+                found.setdefault((party.name, arm), []).append(stretch)
+        return found
 
     def _refereed_groups(self, number: int, groups: Sequence[tuple[SideName, int]]) -> set[int]:
         """Which orders of a block are refereed: for each arm that is drawn for it, one of its own."""

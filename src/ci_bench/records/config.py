@@ -263,7 +263,8 @@ class RunOptions:
     round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
     instead of making it anew. With `overlap`, stages that are not timed run on base and head at once, where there are cores and
     memory for both, and on a CPU both sides get ready for later launches at once. With `referee`, some timed calls that no
-    worker knows ahead are made on fresh inputs, and what they return is held against the reference arm.
+    worker knows ahead are made on fresh inputs, and what they return is held against the reference arm. `energy_s` is how long
+    each arm runs twice in each launch, beside the samples, for the energy of its steps to be counted; 0 counts none.
     """
 
     device: str = "auto"
@@ -286,6 +287,7 @@ class RunOptions:
     cuda_graph: bool = False
     referee: bool = True
     overlap: bool = True
+    energy_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

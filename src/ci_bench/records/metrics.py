@@ -108,6 +108,10 @@ OPS_CAPTURED = MetricKind(name="ops_captured", title="captured operations", unit
 SM_CLOCK = MetricKind(name="sm_clock", title="GPU clock", unit=Unit.HERTZ, better=Better.HIGHER, gates=False)
 """What the multiprocessors ran at while an arm had its turns: one that draws more power may have been slowed down by it."""
 
+ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES, threshold=0.05)
+ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, threshold=0.05, gates=False)
+"""Of the device, by its own counter, with its share of idling."""
+
 ENGINE: Mapping[str, MetricKind] = MappingProxyType(
     {
         kind.name: kind
@@ -129,6 +133,8 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
             UNIQUE_GRAPH_BREAKS,
             OPS_CAPTURED,
             SM_CLOCK,
+            ENERGY_PER_STEP,
+            ENERGY_PER_ITEM,
         )
     }
 )

@@ -173,6 +173,18 @@ def test_arms_draw_the_same_numbers_in_each_sample_whatever_they_draw_besides(tm
     assert len(set(one)) == 4
 
 
+def test_an_arm_is_kept_busy_for_as_long_as_was_ordered_and_tells_its_calls(workload, tmp_path: Path) -> None:
+    order = Order(kind=OrderKind.KEEP_BUSY, seat=0, seconds=0.05)
+    before = workload.steps
+    evidence, channel = serve(workload, ("a",), [*all_turns(1, 2)[:-1], order, Order(kind=OrderKind.FINISH)], tmp_path)
+    made = channel.said[-1].done.calls
+    assert made > 10
+    serve(workload, ("a",), all_turns(1, 2), tmp_path)
+    quiet = workload.steps - before
+    assert quiet > made
+    assert len(evidence.metrics[0].launches[0].values) == 4
+
+
 @pytest.mark.parametrize(("flushes", "settled"), [(0, []), (4, [4])])
 def test_flushes_are_settled_by_the_order_of_a_turn(tmp_path: Path, flushes: int, settled: list[int]) -> None:
     told: list[int] = []

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from ci_bench.engine.machine.energy import Count
 from ci_bench.engine.machine.health import Reading, Seat, condition_facts, mean_sm_hz, processes, taint, uneven_clocks
 from ci_bench.gpus import vendors
 from ci_bench.gpus.protocol import Gpu, GpuUnreachable
@@ -58,6 +59,16 @@ class Host:
         stat = self._text(f"sys/fs/cgroup/{group[1] if group else ''}/cpu.stat") or self._text("sys/fs/cgroup/cpu.stat")
         found = re.search(r"^throttled_usec (\d+)$", stat, re.MULTILINE)
         return int(found[1]) / 1e6 if found else None
+
+    def energy_j(self) -> float | None:
+        """What all packages have drawn since some moment, by RAPL; `None` where there is none, or only root may read it.
+
+        Each counter begins anew at a value of its own: take differences, and none of what shrank.
+        """
+        zones = sorted((self._root / "sys/class/powercap").glob("intel-rapl:[0-9]*"))
+        packages = [zone for zone in zones if self._text(f"sys/class/powercap/{zone.name}/name").startswith("package")]
+        told = [self._text(f"sys/class/powercap/{zone.name}/energy_uj").strip() for zone in packages]
+        return sum(map(int, told)) / 1e6 if told and all(map(str.isdecimal, told)) else None
 
     def involuntary_switches(self, pids: Iterable[int]) -> int | None:
         """How often these processes' threads were taken off a CPU, while they wanted to go on; `None` where none can be read."""
@@ -141,6 +152,11 @@ class Monitor:
     def _with_clocks(reading: Reading, gpu: Gpu) -> Reading:
         """Clocks first: every question gives the GPU time to fall idle."""
         return replace(reading, sm_mhz=gpu.sm_mhz(), memory_mhz=gpu.memory_mhz(), reasons=gpu.reasons())
+
+    def count(self) -> Count:
+        """The counter of energy: the GPU's, or on the CPU that of all packages."""
+        counter = self._host if self._gpu is None else self._gpu
+        return Count(at_s=self._clock(), joules=counter.energy_j())
 
     def metrics(self, glances: Mapping[int, Sequence[Reading]], *, arm: str, launch: int) -> tuple[Metric, ...]:
         """The metrics in `SEEN` of one arm: the mean of its looks in each block; none of what was not told in any."""

@@ -46,6 +46,8 @@ class OrderKind(StrEnum):
     """Warm every arm up; `Order.calls` make a sample."""
     TURN = "turn"
     """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
+    KEEP_BUSY = "keep_busy"
+    """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.calls` are the calls that were made."""
     DISCARD = "discard"
     """Throw the samples of `Order.block` away."""
     FINISH = "finish"
@@ -79,6 +81,7 @@ class Order:
     touch: bool = False
     referee: int | None = None
     flushes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -195,6 +195,21 @@ class Worker:
             duration_s=self._spent_s,
         )
 
+    def answers_within(self, seconds: float) -> bool:
+        """Wait so long for the answer to an order that was told; whether `ask` won't have to wait.
+
+        Raises:
+            LauncherFailed: the server died, or the worker could not be ended.
+        """
+        answers, begun = self._answers, time.monotonic()
+
+        def answered() -> bool:
+            return len(answers.kept) > self._read or answers.garbled > 0
+
+        self._wait(lambda: answered() or time.monotonic() >= begun + seconds, look_s=seconds)
+        self._left_at = time.monotonic()
+        return answered() or self._code is not None
+
     def ends_within(self, seconds: float) -> bool:
         """Give no more orders, and wait so long for the worker's own end; whether it has ended, so that `end` won't wait.
 

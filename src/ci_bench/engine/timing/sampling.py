@@ -5,6 +5,7 @@ Every sample begins from a seed of its own, set outside the clock, so that arms 
 """
 
 import statistics
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -141,6 +142,18 @@ class ResidentArms:
                 taking.taken.append(self.clock.take(taking.program, calls=self.calls))
             taking.blocks.append(block)
 
+    def keep_busy(self, place: int, seconds: float) -> int:
+        """Call one arm as samples do, without a flush, until so much time is over. Returns how many calls that were."""
+        arm, synchronize, made = self.arms[place], synchronizer(self.context.device), 0
+        with self.stopwatch.phase(Phase.SAMPLES, arm.name):
+            begun = time.perf_counter()
+            while time.perf_counter() < begun + seconds:
+                for _ in range(self.calls):
+                    self.clock.call(arm.program)
+                synchronize()
+                made += self.calls
+        return made
+
     def discard(self, block: int) -> None:
         """Throw the samples of one block away."""
         for arm in self.arms:
@@ -218,6 +231,9 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                         referee=order.referee,
                         flushes=order.flushes,
                     )
+                case OrderKind.KEEP_BUSY:
+                    channel.say(Answer(done=Done(calls=resident.keep_busy(order.seat, order.seconds))))
+                    continue
                 case OrderKind.DISCARD:
                     resident.discard(order.block)
                 case OrderKind.FINISH:

@@ -1,0 +1,115 @@
+"""How much energy a step takes: power by a counter of energy over a stretch of nothing but such steps, times a step's duration.
+
+A GPU's counter moves in steps of its own, of about 100 ms: between two moments of ours it is off by as much. From one of its
+movements to another it is exact, so that power is taken between the first and the last that were seen. What a counter cannot
+tell is unknown, with the reason, and never 0 J.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ci_bench.records.metrics import ENERGY_PER_ITEM, ENERGY_PER_STEP, STEP_TIME
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
+
+COUNTED = "energy_counted"
+"""The check that says how energy was counted, or why it was not."""
+RAMP_S = 0.25
+"""After this long, clocks and power are those of the work, and what a counter averages holds nothing of what was before."""
+LEAST_MOVES = 8
+"""Of the counter, for a stretch to tell: looked at every 5 ms, its ends are then known to half a per cent at steps of 100 ms."""
+CLAIM = 1.1
+"""How many times the steps that a worker's own samples leave room for it may say that it made."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    """The counter of energy (J) at one moment (s, monotonic); `None` where nothing counts."""
+
+    at_s: float
+    joules: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """One arm of one side at work without a pause: what was counted meanwhile, how many calls the worker says it made.
+
+    `elapsed_s` is by the parent's clock. `doubt` is why the machine was not the one that it should be, `temperature_c` its end's.
+    """
+
+    calls: int
+    elapsed_s: float
+    counts: tuple[Count, ...]
+    doubt: str | None = None
+    temperature_c: float | None = None
+
+
+class Uncountable(Exception):  # noqa: N818 - it says why there is no figure
+    """Why a stretch tells no power."""
+
+
+def mean_power_w(counts: Sequence[Count]) -> float:
+    """Energy over time between the first and the last movement of the counter after the ramp.
+
+    Raises:
+        Uncountable: nothing counts, the counter began anew, or it moved too seldom.
+    """
+    known = [(count.at_s, count.joules) for count in counts if count.joules is not None]
+    if len(known) < len(counts) or not known:
+        message = "nothing counts energy here"
+        raise Uncountable(message)
+    settled = [one for one in known if one[0] >= known[0][0] + RAMP_S]
+    if any(later < earlier for (_, earlier), (_, later) in pairwise(known)):
+        message = "the counter of energy began anew"
+        raise Uncountable(message)
+    moves = [now for before, now in pairwise(settled) if now[1] > before[1]]
+    if len(moves) < LEAST_MOVES:
+        message = f"the counter of energy moved {len(moves)} times in {known[-1][0] - known[0][0]:.2g} s: raise run.energy_s"
+        raise Uncountable(message)
+    (begin_s, begin_j), (end_s, end_j) = moves[0], moves[-1]
+    return (end_j - begin_j) / (end_s - begin_s)
+
+
+def energy(
+    stretches: Sequence[Stretch], *, arm: str, launch: int, told: Sequence[Metric], unmet: str = ""
+) -> tuple[tuple[Metric, ...], Check]:
+    """Joules per step and per item of one arm in one launch, and how they were counted.
+
+    `told` is what the worker measured, `unmet` why there are no stretches.
+    """
+    steps = [one for one in told if one.arm == arm and one.name == STEP_TIME.name and one.launches[0].values]
+    try:
+        if not stretches:
+            raise Uncountable(unmet or "the worker did not get through the steps for it")  # noqa: TRY301
+        joules, watts = _joules(stretches, statistics.median(steps[0].launches[0].values) if steps else 0.0)
+    except Uncountable as reason:
+        return (), Check(name=COUNTED, arm=arm, outcome=Outcome.UNKNOWN, detail=str(reason), informative=True)
+    except _Untrue as reason:
+        return (), Check(name=COUNTED, arm=arm, outcome=Outcome.FAIL, detail=str(reason))
+    heat = [one.temperature_c for one in stretches if one.temperature_c is not None]
+    at = f" at {max(heat):.0f} °C" if heat else ""
+    detail = f"{statistics.mean(watts):.4g} W{at} over {sum(one.elapsed_s for one in stretches):.2g} s of steps"
+    metrics = [ENERGY_PER_STEP.of(arm, Launch(launch=launch, values=joules), lane=Lane.DEVICE)]
+    if steps and (items := steps[0].items):
+        each = Launch(launch=launch, values=tuple(value / items for value in joules))
+        metrics.append(ENERGY_PER_ITEM.of(arm, each, lane=Lane.DEVICE))
+    return tuple(metrics), Check(name=COUNTED, arm=arm, outcome=Outcome.PASS, detail=detail, informative=True)
+
+
+class _Untrue(Exception):  # noqa: N818 - it says what cannot be
+    """What a worker says, and its own samples contradict."""
+
+
+def _joules(stretches: Sequence[Stretch], step_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """J per step of each stretch, and its power (W)."""
+    joules, watts = [], []
+    for one in stretches:
+        if one.calls * step_s > CLAIM * one.elapsed_s:
+            message = f"{one.calls} steps in {one.elapsed_s:.3g} s: at {step_s:.3g} s each, as sampled, there is no time for them"
+            raise _Untrue(message)
+        if one.doubt:
+            raise Uncountable(one.doubt)
+        watts.append(mean_power_w(one.counts))
+        joules.append(watts[-1] * one.elapsed_s / one.calls)
+    return tuple(joules), tuple(watts)
