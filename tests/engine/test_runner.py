@@ -249,6 +249,7 @@ def test_the_machine_is_watched_and_what_it_was_like_is_kept(tmp_path: Path) -> 
     assert all(launch.values == (1.7e9,) * QUICK.blocks for (launch,) in seen.values())
 
 
+@pytest.mark.alone
 def test_energy_is_counted_through_the_engine_where_it_is_asked_for(tmp_path: Path) -> None:
     class Counting(NoWatch):
         def count(self):

@@ -109,7 +109,7 @@ SM_CLOCK = MetricKind(name="sm_clock", title="GPU clock", unit=Unit.HERTZ, bette
 """What the multiprocessors ran at while an arm had its turns: one that draws more power may have been slowed down by it."""
 
 ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", unit=Unit.JOULES, threshold=0.05)
-ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, threshold=0.05, gates=False)
+ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False)
 """Of the device, by its own counter, with its share of idling."""
 
 ENGINE: Mapping[str, MetricKind] = MappingProxyType(

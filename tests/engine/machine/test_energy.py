@@ -81,7 +81,7 @@ def stretch(counts=None, *, calls=200, **rest):
 
 
 def told(step_s=STEP_S, items=None):
-    return [replace(metric(sampled(step_s)), items=items), metric(sampled(5.0), arm="jit")]
+    return [replace(metric(sampled(step_s)), items=items, launches=launches([step_s] * 4)), metric(sampled(5.0), arm="jit")]
 
 
 def test_energy_per_step_is_power_times_the_time_of_a_step():
@@ -106,11 +106,23 @@ def test_the_temperature_is_kept():
 
 
 def test_more_steps_than_the_samples_leave_time_for_are_a_failure():
-    metrics, check = energy([stretch(), stretch(calls=221)], arm="eager", launch=0, told=told())
+    metrics, check = energy([stretch(), stretch(calls=301)], arm="eager", launch=0, told=told())
     assert metrics == ()
     assert (check.outcome, check.informative) == (Outcome.FAIL, False)
-    assert "221 steps in 2 s: at 0.01 s each, as sampled" in check.detail
-    assert energy([stretch(calls=219)], arm="eager", launch=0, told=told())[1].outcome is Outcome.PASS
+    assert "301 steps in 2 s: at 0.01 s each, the fastest as sampled" in check.detail
+
+
+@pytest.mark.parametrize(("calls", "outcome"), [(219, Outcome.PASS), (221, Outcome.UNKNOWN), (299, Outcome.UNKNOWN)])
+def test_steps_faster_than_as_sampled_tell_nothing_and_fail_nothing(calls, outcome):
+    """A machine that was busy during the samples, or a cooler GPU: no figure, and no accusation either."""
+    metrics, check = energy([stretch(calls=calls)], arm="eager", launch=0, told=told())
+    assert (check.outcome, check.informative, bool(metrics)) == (outcome, True, outcome is Outcome.PASS)
+    assert outcome is Outcome.PASS or f"{calls} steps in 2 s: faster than as sampled, at 0.01 s each" in check.detail
+
+
+def test_a_median_that_a_busy_machine_doubled_accuses_nobody():
+    slow = replace(metric(sampled(STEP_S)), launches=launches([STEP_S, 2 * STEP_S, 2 * STEP_S]))
+    assert energy([stretch(calls=200)], arm="eager", launch=0, told=[slow])[1].outcome is Outcome.UNKNOWN
 
 
 def test_a_disturbed_stretch_tells_nothing():

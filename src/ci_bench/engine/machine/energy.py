@@ -19,8 +19,10 @@ RAMP_S = 0.25
 """After this long, clocks and power are those of the work, and what a counter averages holds nothing of what was before."""
 LEAST_MOVES = 8
 """Of the counter, for a stretch to tell: looked at every 5 ms, its ends are then known to half a per cent at steps of 100 ms."""
-CLAIM = 1.1
-"""How many times the steps that a worker's own samples leave room for it may say that it made."""
+FASTER = 1.1
+"""How much faster than as sampled steps may be in a stretch, for the two to be of one kind of step."""
+IMPOSSIBLE = 1.5
+"""How much faster than the fastest sample they cannot be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +84,7 @@ def energy(
     try:
         if not stretches:
             raise Uncountable(unmet or "the worker did not get through the steps for it")  # noqa: TRY301
-        joules, watts = _joules(stretches, statistics.median(steps[0].launches[0].values) if steps else 0.0)
+        joules, watts = _joules(stretches, steps[0].launches[0].values if steps else (0.0,))
     except Uncountable as reason:
         return (), Check(name=COUNTED, arm=arm, outcome=Outcome.UNKNOWN, detail=str(reason), informative=True)
     except _Untrue as reason:
@@ -101,13 +103,17 @@ class _Untrue(Exception):  # noqa: N818 - it says what cannot be
     """What a worker says, and its own samples contradict."""
 
 
-def _joules(stretches: Sequence[Stretch], step_s: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _joules(stretches: Sequence[Stretch], samples_s: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """J per step of each stretch, and its power (W)."""
     joules, watts = [], []
     for one in stretches:
-        if one.calls * step_s > CLAIM * one.elapsed_s:
-            message = f"{one.calls} steps in {one.elapsed_s:.3g} s: at {step_s:.3g} s each, as sampled, there is no time for them"
+        claim = f"{one.calls} steps in {one.elapsed_s:.3g} s"
+        if one.calls * min(samples_s) > IMPOSSIBLE * one.elapsed_s:
+            message = f"{claim}: at {min(samples_s):.3g} s each, the fastest as sampled, there is no time for them"
             raise _Untrue(message)
+        if one.calls * statistics.median(samples_s) > FASTER * one.elapsed_s:
+            message = f"{claim}: faster than as sampled, at {statistics.median(samples_s):.3g} s each"
+            raise Uncountable(message)
         if one.doubt:
             raise Uncountable(one.doubt)
         watts.append(mean_power_w(one.counts))
