@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "history": {*BOTTOM, "judge", "report"},
     "github": {"errors"},
     "doctor": {*BOTTOM, "engine", "gpus", "judge"},
+    "gpu_check": {*BOTTOM, "engine", "gpus", "judge", "suites"},
     "fastrnns_flags": {*BOTTOM, "formats", "suites"},
     "flags": {"fastrnns_flags"},
     "settings": {"config", "fastrnns_flags"},
@@ -66,6 +67,8 @@ PROCESSES = {
     "ci_bench.engine.machine.context",
     "ci_bench.engine.machine.probe",
     "ci_bench.engine.process.worker",
+    "ci_bench.gpu_check.probes",
+    "ci_bench.gpu_check.serve",
     "ci_bench.suites.command.meter",
     "ci_bench.suites.command.run",
     "ci_bench.suites.torchbench.backends",
@@ -99,6 +102,8 @@ WORDS_OF_VENDORS = {
 
 OF_THE_REFEREE = {"ci_bench.engine.timing.referee"}
 """Loaded in workers alone, and only for programs that compute with torch."""
+OF_GPU_CHECK = {"ci_bench.gpu_check.probes", "ci_bench.gpu_check.serve"}
+"""Loaded in the process that serves probes alone."""
 
 
 def part(module: str) -> str:
@@ -157,7 +162,7 @@ def astray(module: str, source: str) -> list[str]:
             edge = where in {"cli", "commands"} and own not in {"cli", "commands"}
             forbidden = edge or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
             found += [f"{module} imports {name}"] if forbidden else []
-        if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS:
+        if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS | OF_GPU_CHECK:
             found.append(f"{module} imports {top}")
         if top in HEAVY and own in {"engine", "gpus"} and on_load and module not in OF_THE_REFEREE:
             found.append(f"{module} imports {top} when it is loaded")
@@ -384,7 +389,7 @@ def test_what_is_allowed_is_let_be(rule, module: str, source: str) -> None:
 
 def is_torch_free(module: str) -> bool:
     inside = module.removeprefix("ci_bench.suites.").split(".")
-    if module in SHARED_BY_WORKERS | OF_THE_REFEREE:
+    if module in SHARED_BY_WORKERS | OF_THE_REFEREE | OF_GPU_CHECK:
         return False
     return not module.startswith("ci_bench.suites.") or len(inside) == 1 or inside[1] in TORCH_FREE_OF_A_SUITE
 

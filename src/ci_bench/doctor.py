@@ -22,7 +22,7 @@ from ci_bench.engine.process.protocol import Task
 from ci_bench.engine.process.resident import explain
 from ci_bench.errors import EngineMissing, MeasuringFailed
 from ci_bench.gpus import vendors
-from ci_bench.judge.calibration import collect, noise_floors
+from ci_bench.judge.calibration import NoiseFloor, collect, noise_floors
 from ci_bench.judge.wording import percent
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Fact, Results
@@ -69,16 +69,21 @@ def noise_config() -> Config:
     return Config(entries=(), run=run)
 
 
-def noise(base: Results, head: Results) -> Finding:
+def noise_floor(base: Results, head: Results) -> NoiseFloor | None:
     """How far the machine differs from itself: the spread of launches of the same code against itself, median over canaries.
 
     The spread of one launch with so few of them is itself known to a factor of two at best: a first impression, no calibration.
     """
     found = collect(base, head, tool_version=__version__)
     floors = noise_floors(found, now=head.run.started_at, launches=NOISE_OUTLOOK)
-    if not floors:
+    return sorted(floors, key=lambda one: one.spread)[len(floors) // 2] if floors else None
+
+
+def noise(base: Results, head: Results) -> Finding:
+    """The noise floor of this machine in words."""
+    floor = noise_floor(base, head)
+    if floor is None:
         return Finding(name="noise", found="could not be measured", advice="run `ci-bench doctor` again on a quieter machine")
-    floor = sorted(floors, key=lambda one: one.spread)[len(floors) // 2]
     noisy = "other work is running, or clocks change: measure on a quieter machine" if floor.spread > NOISY else ""
     told = f"a gate with {NOISE_OUTLOOK} launches would detect changes of about {percent(floor.resolvable)}"
     return Finding(name="noise", found=f"{percent(floor.spread)} between launches of the same code; {told}", advice=noisy)

@@ -228,6 +228,14 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="do not measure how noisy the machine is (about twenty seconds)")
 
 
+def _gpu_check(parser: argparse.ArgumentParser) -> None:
+    output = DEFAULT_OUTPUT / "gpu-check.json"
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="FILE", help="where the document goes")
+    only = "this section alone; may be repeated"
+    parser.add_argument("--only", action="append", default=[], metavar="SECTION", help=only)
+    parser.add_argument("--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N (default: the first GPU)")
+
+
 STORE = Path("ci-bench-history")
 
 
@@ -343,6 +351,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "fetch-config": ("on GitHub: fetch the base branch's configuration, to measure a pull request by", _fetch_config),
     "selftest": ("measure with planted defects, and fail unless each is caught and a clean run is not", _selftest),
     "doctor": ("say what this machine has and lacks for measuring", _doctor),
+    "gpu-check": ("say whether this GPU can be measured on, in up to ten minutes, and what it tells", _gpu_check),
 }
 
 

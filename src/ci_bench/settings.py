@@ -124,6 +124,15 @@ class Examining(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Checking(Settings):
+    """Of `gpu-check`: the sections that are wanted, all where none is named."""
+
+    output: Path = Path("gpu-check.json")
+    device: str = "cuda"
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Comparing(Configured):
     """Of `compare`: two results documents, runs' folders or files of another tool, or the files of each side.
 

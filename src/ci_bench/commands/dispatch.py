@@ -6,6 +6,7 @@ from importlib import import_module
 
 from ci_bench.settings import (
     Bisecting,
+    Checking,
     Comparing,
     Converting,
     Examining,
@@ -57,4 +58,5 @@ COMMANDS: Mapping[str, Command] = {
     "fetch-config": Command(Publishing, "trusted.publishing:fetch_config"),
     "selftest": Command(Examining, "measuring:selftest"),
     "doctor": Command(Examining, "measuring:doctor"),
+    "gpu-check": Command(Checking, "measuring:gpu_check"),
 }

@@ -407,10 +407,14 @@ def resolves(span_s: float, pairs: int) -> bool:
     return span_s >= LEAST_SPAN_S * math.sqrt(pairs)
 
 
+def flush_bytes(cuda: Any, device: str) -> int:
+    """How many bytes evict the L2 cache when they are overwritten: twice its size."""
+    return 2 * int(getattr(cuda.get_device_properties(device), "L2_cache_size", 0)) or FALLBACK_FLUSH_BYTES
+
+
 def make_flush(cuda: Any, device: str, *, allocate: Callable[[int], Any]) -> Callable[[], object]:
-    """What evicts the L2 cache: queues the overwriting of a buffer twice its size. `allocate` gives a tensor of so many bytes."""
-    l2_bytes = getattr(cuda.get_device_properties(device), "L2_cache_size", 0)
-    zero: Callable[[], object] = allocate(2 * l2_bytes or FALLBACK_FLUSH_BYTES).zero_
+    """What evicts the L2 cache: queues the overwriting of a buffer. `allocate` gives a tensor of so many bytes."""
+    zero: Callable[[], object] = allocate(flush_bytes(cuda, device)).zero_
     return zero
 
 

@@ -1,6 +1,6 @@
 """The worker's half of `reference_kernels`: a matrix product, a chain of tiny operations, a copy. Imports torch.
 
-Seed 0, fp32, nothing random after the inputs. Sizes differ between CPU and GPU: a step takes about a millisecond on either.
+Seed 0, fp32, nothing random after the inputs. Sizes follow the device: a step takes about a millisecond on any.
 """
 
 import math
@@ -15,8 +15,10 @@ from ci_bench.suites.reference_kernels.plan import ARM
 Work = Callable[[], torch.Tensor]
 
 CHAIN = 100
-SIZES = {"matmul": (384, 4096), "copy": (1 << 20, 1 << 28)}
-"""On the CPU, on a GPU: the side of a square matrix, the numbers in a vector."""
+CPU_SIDE, SIDE_PER_MULTIPROCESSOR = 384, 32
+"""Of a square matrix: 4,224 on an H100, 1,280 on a T4."""
+CPU_COPIED, COPIED_PER_L2_BYTE = 1 << 20, 4
+"""Numbers in a vector on the CPU, or at least; on a GPU it is 16 times as large as the L2 cache."""
 
 
 def open_workload(case: Case, context: Context) -> "CanaryWorkload":
@@ -68,7 +70,9 @@ class KernelProgram:
 
 
 def _matmul(device: str) -> Work:
-    side = SIZES["matmul"][device != "cpu"]
+    side = CPU_SIDE
+    if device != "cpu":
+        side = max(CPU_SIDE, SIDE_PER_MULTIPROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count)
     one = torch.randn(side, side, device=device)
     two = torch.randn(side, side, device=device)
     return lambda: one @ two
@@ -87,6 +91,10 @@ def _dispatch(device: str) -> Work:
 
 
 def _copy(device: str) -> Work:
-    source = torch.randn(SIZES["copy"][device != "cpu"], device=device)
+    numbers = CPU_COPIED
+    if device != "cpu":
+        l2_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
+        numbers = max(CPU_COPIED, COPIED_PER_L2_BYTE * l2_bytes)
+    source = torch.randn(numbers, device=device)
     target = torch.empty_like(source)
     return lambda: target.copy_(source)

@@ -1,0 +1,214 @@
+"""Runs the sections of `ci-bench gpu-check` in processes of their own, and tells what they found: a table, and a document.
+
+Owns who waits how long for whom, and the device's lock meanwhile; imports no torch.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from ci_bench.engine.machine.lock import device_lock, gpu_key
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.gpu_check.sections import SECTIONS, UNCHANGED, Figures, Found, Section
+from ci_bench.gpus import vendors
+from ci_bench.records.results import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEVICE = SECTIONS[0]
+SERVE = (sys.executable, "-m", "ci_bench.gpu_check.serve")
+START_S = 120.0
+"""torch may come from a cold disk."""
+GRACE_S = 15.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """What came of one section. `figures` is empty where it failed, for the reason in `found`."""
+
+    section: Section
+    found: Found
+    seconds: float = 0.0
+    figures: Figures = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One go over the sections that are wanted, on one device. `observe` is told of each before it begins.
+
+    `start_s` is how long the process that has torch may take to start, `grace_s` how much longer than its own limit a section's
+    word is waited for.
+    """
+
+    device: str
+    environ: Mapping[str, str]
+    lock_s: float
+    measure_unchanged: Callable[[], Figures]
+    observe: Callable[[Section], None]
+    serve: Sequence[str] = SERVE
+    start_s: float = START_S
+    grace_s: float = GRACE_S
+
+    def rows(self, wanted: Sequence[Section]) -> Iterator[Row]:
+        """Each section's row, as soon as it is known. The device comes first, wanted or not: what it is names its lock.
+
+        Raises:
+            DeviceBusy: another run measures on it for longer than `lock_s`.
+        """
+        asked = {section.name: section for section in wanted}
+        with _Probing(self) as probing:
+            first = self._probed(probing, asked.get(DEVICE.name, DEVICE))
+            if DEVICE.name in asked:
+                yield first
+            with self._held(first):
+                for section in wanted:
+                    if section.name not in {DEVICE.name, UNCHANGED.name}:
+                        yield self._probed(probing, section)
+        if UNCHANGED.name in asked:
+            self.observe(UNCHANGED)
+            begun = time.monotonic()
+            try:
+                answer: Mapping[str, Any] = {"figures": self.measure_unchanged()}
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is what this section found
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            yield _row(UNCHANGED, {**answer, "seconds": round(time.monotonic() - begun, 3)})
+
+    def _probed(self, probing: "_Probing", section: Section) -> Row:
+        self.observe(section)
+        return _row(section, probing.ask(section))
+
+    def _held(self, first: Row) -> AbstractContextManager[None]:
+        uuid = first.figures.get("uuid")
+        if not uuid:
+            return nullcontext()
+        return device_lock(gpu_key(str(uuid), vendors.look()), limit_s=self.lock_s, run="gpu-check")
+
+
+class _Probing:
+    """The process that serves probes; where it falls silent it is ended, and a new one serves the next section."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._serving: subprocess.Popen[bytes] | None = None
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed where it ends; a pipe could fill
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._words.close()
+
+    def ask(self, section: Section) -> Mapping[str, Any]:
+        """What was answered for a section."""
+        patience_s = section.limit_s + self._check.grace_s
+        if self._serving is None:
+            patience_s += self._check.start_s
+            self._serving = subprocess.Popen(
+                [*self._check.serve, self._check.device],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+                env=worker_environment(self._check.environ),
+                start_new_session=True,
+            )
+        assert self._serving.stdin is not None  # noqa: S101 - it is a pipe
+        assert self._serving.stdout is not None  # noqa: S101
+        with suppress(BrokenPipeError):
+            self._serving.stdin.write(f"{section.name} {section.limit_s}\n".encode())
+            self._serving.stdin.flush()
+        answer = _line_within(self._serving.stdout, patience_s)
+        if answer is None:
+            last = self._end()
+            return {"error": f"no word came of it{': ' if last else ''}{last}"}
+        return answer
+
+    def _end(self) -> str:
+        """End it, if it is there; its last words."""
+        serving, self._serving = self._serving, None
+        if serving is None:
+            return ""
+        with suppress(ProcessLookupError):
+            os.killpg(serving.pid, signal.SIGKILL)
+        with suppress(BrokenPipeError):
+            serving.communicate()
+        self._words.seek(0)
+        last = self._words.read().decode(errors="replace").strip().splitlines()[-1:]
+        self._words.seek(0)
+        self._words.truncate()
+        return "".join(last)
+
+
+def _line_within(stream: IO[bytes], seconds: float) -> Mapping[str, Any] | None:
+    """The next line; `None` where none came in time, or none can come, or it is no answer."""
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(stream, selectors.EVENT_READ)
+        if not waiting.select(seconds):
+            return None
+    try:
+        answer = json.loads(stream.readline(1 << 21))
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _row(section: Section, answer: Mapping[str, Any]) -> Row:
+    """A section's row; one whose figures are not those it must have has failed."""
+    seconds, figures = float(answer.get("seconds", 0.0)), answer.get("figures")
+    if not isinstance(figures, Mapping):
+        found = Found(outcome=Outcome.FAIL, found=str(answer.get("error", "it told nothing")))
+        return Row(section=section, found=found, seconds=seconds)
+    try:
+        found = section.judge(figures)
+    except (KeyError, ValueError, TypeError, ZeroDivisionError) as error:
+        found = Found(outcome=Outcome.FAIL, found=f"its figures are incomplete ({type(error).__name__}: {error})")
+    return Row(section=section, found=found, seconds=seconds, figures=figures)
+
+
+def passed(rows: Sequence[Row]) -> bool:
+    """Whether nothing is wrong with this card."""
+    return bool(rows) and all(row.found.outcome is not Outcome.FAIL for row in rows)
+
+
+def document(rows: Sequence[Row], *, device: str, tool_version: str, started_at: str) -> dict[str, Any]:
+    """What can be attached to an issue; its schema is schemas/gpu-check.json."""
+    sections = [
+        {
+            "name": row.section.name,
+            "asks": row.section.asks,
+            "outcome": str(row.found.outcome),
+            "seconds": row.seconds,
+            "found": row.found.found,
+            "means": row.found.means,
+            "figures": dict(row.figures),
+        }
+        for row in rows
+    ]
+    head = {"kind": "gpu-check", "schema_version": 1, "tool_version": tool_version, "started_at": started_at, "device": device}
+    return {**head, "passed": passed(rows), "sections": sections}
+
+
+def render(rows: Sequence[Row], console: "Console") -> None:
+    """Print what was found, and what it means here."""
+    from rich.table import Table
+    from rich.text import Text
+
+    marks = {Outcome.PASS: Text("✓", "green"), Outcome.UNKNOWN: Text("?", "yellow"), Outcome.FAIL: Text("✗", "red")}
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for row in rows:
+        table.add_row(marks[row.found.outcome], Text(row.section.name), Text(row.found.found))
+        if row.found.means:
+            table.add_row("", "", Text(f"→ {row.found.means}", "bold" if row.found.outcome is not Outcome.PASS else "dim"))
+    console.print(table)
+    wrong = [row.section.name for row in rows if row.found.outcome is Outcome.FAIL]
+    console.print(f"Wrong on this card: {', '.join(wrong)}." if wrong else "Nothing is wrong with this card.")

@@ -1,0 +1,225 @@
+"""The sections of `ci-bench gpu-check`: what each asks, how long it may take, and what its figures mean. Needs no torch.
+
+A section passes where the engine's assumption holds, fails where figures of this card would be wrong, and is unknown where there
+was no telling. Figures are in seconds, bytes, joules, watts and MHz, as their names say.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ci_bench.judge.wording import percent, quantity
+from ci_bench.records.results import Outcome, Unit
+
+Figures = Mapping[str, float | str | None]
+
+RESOLUTION_S = 5e-6
+"""Events that tell times apart by less make 100 µs known to five per cent, the least that the clock believes."""
+FENCE_S = 1e-3
+WARM_UP_S = 10.0
+"""`run.warmup_s`, where warm-up gives up waiting for a steady state."""
+SLOWED = 0.05
+"""How much slower steps may be beside another resident process than alone."""
+COLDER = 0.95
+"""A call with a cold cache that takes less than this share of a hot one was not timed right."""
+CLOCKS_APART = 0.02
+PEAK_SPREAD = 0.005
+"""The threshold of `peak_allocated`."""
+ROUNDING = 1e-4
+"""Sums that differ by more from call to call differ by more than the order of their terms."""
+CHOICE = 0.02
+MICROSECONDS_BELOW_S = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a section's figures say, and what that means here, or what to do."""
+
+    outcome: Outcome
+    found: str
+    means: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One section. `limit_s` is how long it may take, start of its process included."""
+
+    name: str
+    asks: str
+    limit_s: float
+    judge: Callable[[Figures], Found]
+
+
+def _seconds(value: float) -> str:
+    return f"{1e6 * value:.3g} µs" if value < MICROSECONDS_BELOW_S else quantity(value, Unit.SECONDS)
+
+
+def _number(figures: Figures, name: str) -> float:
+    """A figure. Raises KeyError or ValueError where it is not there: then the probe is at fault."""
+    return float(figures[name] or 0.0)
+
+
+def _device(figures: Figures) -> Found:
+    found = (
+        f"{figures['gpu']}, {_number(figures, 'memory_bytes') / 2**30:.0f} GiB, torch {figures['torch']}, {figures['toolkit']}"
+    )
+    if figures.get("monitor_trouble"):
+        means = f"{figures['monitor_trouble']}: throttling, other processes and energy will not be noticed"
+        return Found(outcome=Outcome.UNKNOWN, found=found, means=means)
+    found += f", driver {figures['driver']}"
+    if figures.get("exclusive"):
+        means = f"it is in {figures['exclusive']}: base and head are measured one after the other, which is slower and less sure"
+        return Found(outcome=Outcome.UNKNOWN, found=found, means=means)
+    return Found(outcome=Outcome.PASS, found=found)
+
+
+def _events(figures: Figures) -> Found:
+    step_s = _number(figures, "resolution_s")
+    found = f"events tell {_seconds(step_s)} apart"
+    if step_s > RESOLUTION_S:
+        return Found(outcome=Outcome.FAIL, found=found, means="device times of short steps and of parts are coarse on this card")
+    return Found(outcome=Outcome.PASS, found=found, means="parts of a step are timed from 100 µs on")
+
+
+def _fence(figures: Figures) -> Found:
+    fence_s = _number(figures, "fence_s")
+    found = f"waiting for an idle GPU takes {_seconds(fence_s)}"
+    if fence_s > FENCE_S:
+        means = "other work keeps the host or the GPU busy, or the container is throttled: short steps will be timed wrongly"
+        return Found(outcome=Outcome.FAIL, found=found, means=means)
+    return Found(outcome=Outcome.PASS, found=found, means=f"samples are at least {_seconds(1000 * fence_s)} long")
+
+
+def _ramp(figures: Figures) -> Found:
+    ramp_s, first = _number(figures, "ramp_s"), _number(figures, "first_ratio")
+    found = f"after a pause the first steps take {first:.3g} times as long, and {_seconds(ramp_s)} pass until they are steady"
+    if ramp_s >= WARM_UP_S:
+        means = "clocks do not settle within run.warmup_s: lock them (nvidia-smi --lock-gpu-clocks), or raise it"
+        return Found(outcome=Outcome.FAIL, found=found, means=means)
+    return Found(outcome=Outcome.PASS, found=found, means="warm-up covers that")
+
+
+def _hand_over(figures: Figures) -> Found:
+    if figures.get("refused"):
+        means = "base and head are measured one after the other, which is slower and less sure"
+        return Found(outcome=Outcome.UNKNOWN, found=f"a second process can't use the GPU: {figures['refused']}", means=means)
+    alone_s, first_s, later_s = (_number(figures, name) for name in ("alone_s", "first_s", "later_s"))
+    found = f"with two processes on the GPU the first step of a turn takes {_seconds(first_s)}, later ones {_seconds(later_s)}"
+    if later_s > alone_s * (1 + SLOWED):
+        means = f"alone they take {_seconds(alone_s)}: a second process that only waits slows them down (MPS, or other work?)"
+        return Found(outcome=Outcome.FAIL, found=found, means=means)
+    return Found(outcome=Outcome.PASS, found=found, means="base and head can stay on the GPU and take turns")
+
+
+def _flush(figures: Figures) -> Found:
+    hot_s, cold_s, flushes = (_number(figures, name) for name in ("hot_s", "cold_s", "flushes"))
+    found = f"with the L2 cache overwritten before it a call takes {cold_s / hot_s:.3g} times as long as without"
+    if cold_s < COLDER * hot_s:
+        return Found(outcome=Outcome.FAIL, found=found, means="run.flush_l2 would time calls wrongly on this card")
+    return Found(outcome=Outcome.PASS, found=found, means=f"run.flush_l2 takes {flushes:.0f} flushes a call here")
+
+
+def _clocks(figures: Figures) -> Found:
+    heavy, light = _number(figures, "products_mhz"), _number(figures, "copies_mhz")
+    if not heavy or not light:
+        means = "a speedup that is one of clocks can't be told from one of code"
+        return Found(outcome=Outcome.UNKNOWN, found="the driver tells no clocks", means=means)
+    found = f"the GPU runs at {heavy:.0f} MHz under products, at {light:.0f} MHz under copies"
+    if figures.get("harmful"):
+        means = f"it was slowed down ({figures['harmful']}): cool it, or look after its power; such blocks are measured again"
+        return Found(outcome=Outcome.FAIL, found=found, means=means)
+    if abs(heavy / light - 1) > CLOCKS_APART:
+        means = "part of a speedup between arms may be clocks: see `sm_clock`, or lock them (nvidia-smi --lock-gpu-clocks)"
+        return Found(outcome=Outcome.PASS, found=found, means=means)
+    return Found(outcome=Outcome.PASS, found=found, means="arms are compared at one clock")
+
+
+def _capture(figures: Figures) -> Found:
+    if figures.get("refused"):
+        means = "run.cuda_graph has no effect here: steps are called plainly"
+        return Found(outcome=Outcome.UNKNOWN, found=f"no CUDA graph can be captured: {figures['refused']}", means=means)
+    ratio = _number(figures, "replay_ratio")
+    found = f"a captured step replays in {ratio:.3g} times its time"
+    if not figures.get("right"):
+        return Found(outcome=Outcome.FAIL, found=f"{found}, and computes something else", means="do not use run.cuda_graph here")
+    if not figures.get("noticed"):
+        means = "a step that waits for the GPU was captured all the same: do not use run.cuda_graph here"
+        return Found(outcome=Outcome.FAIL, found=found, means=means)
+    after = "the worker is replaced then" if figures.get("spoilt") else "the process goes on without graphs then"
+    return Found(outcome=Outcome.PASS, found=found, means=f"a step that can't be captured is noticed; {after}")
+
+
+def _peaks(figures: Figures) -> Found:
+    low, high, due = (_number(figures, name) for name in ("lowest_bytes", "highest_bytes", "due_bytes"))
+    found = (
+        f"{high / 2**20:.1f} MiB at most where {due / 2**20:.1f} are due, over five repetitions {percent(high / low - 1)} apart"
+    )
+    if high > low * (1 + PEAK_SPREAD) or not due <= high <= 1.05 * due:
+        return Found(outcome=Outcome.FAIL, found=found, means="peaks of memory will not be told apart to their threshold here")
+    return Found(outcome=Outcome.PASS, found=found, means="peaks of memory are exact")
+
+
+def _atomics(figures: Figures) -> Found:
+    kinds, apart = _number(figures, "distinct"), _number(figures, "apart")
+    found = f"{kinds:.0f} different sums in 20 calls of the same scattered addition, {apart:.1e} apart"
+    if apart > ROUNDING:
+        return Found(outcome=Outcome.FAIL, found=found, means="more than the order of additions explains: is the memory sound?")
+    means = (
+        "the order of additions differs from call to call: parity allows for it" if kinds > 1 else "such sums are the same here"
+    )
+    return Found(outcome=Outcome.PASS, found=found, means=means)
+
+
+def _caches(figures: Figures) -> Found:
+    shared, fresh = _number(figures, "shared_ratio"), _number(figures, "fresh_ratio")
+    found = f"the same code compiled anew takes {fresh:.3g} times as long at most, from one cache {shared:.3g} times"
+    if fresh > 1 + CHOICE and fresh > shared:
+        means = "autotuning chooses differently from time to time: that is why a run keeps its choices for both sides"
+        return Found(outcome=Outcome.PASS, found=found, means=means)
+    return Found(outcome=Outcome.PASS, found=found, means="compiling anew chooses the same kernels")
+
+
+def _energy(figures: Figures) -> Found:
+    if figures.get("why"):
+        return Found(outcome=Outcome.UNKNOWN, found=str(figures["why"]), means="run.energy_s gives no figure on this card")
+    watts, period_s = _number(figures, "watts"), _number(figures, "period_s")
+    found = f"{watts:.0f} W under load; the counter moves every {_seconds(period_s)}"
+    return Found(
+        outcome=Outcome.PASS, found=found, means=f"run.energy_s: {max(0.5, 20 * period_s):.2g} tells energy to one per cent"
+    )
+
+
+def _unchanged(figures: Figures) -> Found:
+    wrong, doubts, undecided, metrics = (_number(figures, name) for name in ("wrong", "doubts", "undecided", "metrics"))
+    found = f"the same code against itself: of {metrics:.0f} metrics {metrics - wrong - undecided:.0f} unchanged"
+    found += "".join(f", {count:.0f} {word}" for count, word in ((undecided, "undecided"), (wrong, "changed")) if count)
+    cost = f"changes of {percent(_number(figures, 'resolvable'))} can be found in 8 launches, of which each takes a small case "
+    means = f"{cost}{_seconds(_number(figures, 'launch_s'))}" if figures.get("resolvable") else ""
+    if wrong:
+        return Found(outcome=Outcome.FAIL, found=found, means="this machine calls unchanged code changed: do not gate on it")
+    if doubts:
+        return Found(
+            outcome=Outcome.UNKNOWN, found=found, means=f"{doubts:.0f} blocks were disturbed: {figures['doubt']}; {means}"
+        )
+    if undecided > metrics / 2:
+        return Found(outcome=Outcome.UNKNOWN, found=found, means="it is noisy: stop other work on it, lock its clocks, try again")
+    return Found(outcome=Outcome.PASS, found=found, means=means)
+
+
+UNCHANGED = Section(name="unchanged", asks="is unchanged code called unchanged?", limit_s=180.0, judge=_unchanged)
+"""The one that runs the whole engine, in processes of its own."""
+SECTIONS: tuple[Section, ...] = (
+    Section(name="device", asks="what is it, and what tells of it?", limit_s=30.0, judge=_device),
+    Section(name="events", asks="how finely do events tell times?", limit_s=20.0, judge=_events),
+    Section(name="fence", asks="what does waiting for the GPU cost?", limit_s=20.0, judge=_fence),
+    Section(name="ramp", asks="how long do clocks rise after a pause?", limit_s=30.0, judge=_ramp),
+    Section(name="hand_over", asks="can two processes take turns?", limit_s=30.0, judge=_hand_over),
+    Section(name="flush", asks="are calls with a cold cache timed right?", limit_s=20.0, judge=_flush),
+    Section(name="clocks", asks="do arms run at the same clocks?", limit_s=20.0, judge=_clocks),
+    Section(name="capture", asks="do CUDA graphs replay, and is a failed capture noticed?", limit_s=30.0, judge=_capture),
+    Section(name="peaks", asks="are peaks of memory exact?", limit_s=20.0, judge=_peaks),
+    Section(name="atomics", asks="how far are sums apart whose order is free?", limit_s=20.0, judge=_atomics),
+    Section(name="energy", asks="does it count energy?", limit_s=20.0, judge=_energy),
+    Section(name="caches", asks="does compiling anew choose other kernels?", limit_s=150.0, judge=_caches),
+    UNCHANGED,
+)
+NAMES = tuple(section.name for section in SECTIONS)

@@ -1,0 +1,76 @@
+"""`ci-bench gpu-check`, the command, on the simulated card: as it is, and with what a bad card, driver or neighbour does."""
+
+import json
+import os
+import subprocess
+import time
+
+import jsonschema
+import pytest
+from gpu_check_figures import SCHEMA
+from simulated_gate import ALONE, CI_BENCH, FOLDER, Script, Spell
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.engine
+
+THROTTLED = 0x40
+"""NVML's SW thermal slowdown."""
+
+
+def on_the_card(folder, script, *arguments):
+    card = script.write(folder / "card.json")
+    environ = {**os.environ, **ALONE, "SIMULATED_CARD": str(card), "PYTHONPATH": str(FOLDER)}
+    command = [CI_BENCH, "gpu-check", "-o", folder / "out.json", *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    whole = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {"sections": []}
+    return done, whole, {one["name"]: one for one in whole["sections"]}
+
+
+def only(*names):
+    return [word for name in names for word in ("--only", name)]
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_it_runs_through_in_a_minute_and_nothing_is_wrong(tmp_path):
+    begun = time.monotonic()
+    done, whole, sections = on_the_card(tmp_path, Script(least_kernel_s=2e-4))
+    elapsed_s = time.monotonic() - begun
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing is wrong with this card." in done.stdout
+    assert {one["outcome"] for name, one in sections.items() if name != "unchanged"} == {"pass"}
+    assert sections["unchanged"]["outcome"] != "fail"
+    assert sections["unchanged"]["figures"]["doubts"] == 0
+    assert elapsed_s < 60 * (2 if os.environ.get("CI") else 1)
+    jsonschema.Draft202012Validator(SCHEMA).validate(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "name", "outcome", "words"),
+    [
+        (Script(event_s=5e-4), "events", "fail", "coarse"),
+        (Script(spells=(Spell(sm_mhz=750, reasons=THROTTLED, celsius=91),)), "clocks", "fail", "slowed down"),
+        (Script(refuses_capture=True), "capture", "unknown", "called plainly"),
+        (Script(failing=("nvmlDeviceGetTotalEnergyConsumption",)), "energy", "unknown", "no figure"),
+        (Script(compute_mode=3), "device", "unknown", "one after the other"),
+        (Script(compute_mode=3), "hand_over", "unknown", "one after the other"),
+        (Script(failing=("nvmlInit",)), "device", "unknown", "will not be noticed"),
+        (Script(cards=0), "fence", "fail", ""),
+    ],
+)
+def test_what_is_wrong_with_a_card_is_told(tmp_path, script, name, outcome, words):
+    done, _, sections = on_the_card(tmp_path, script, *only(name))
+
+    assert list(sections) == [name], done.stderr
+    assert sections[name]["outcome"] == outcome, sections
+    assert words in sections[name]["means"]
+    assert done.returncode == (1 if outcome == "fail" else 0)
+
+
+def test_an_unknown_section_is_refused_before_anything_starts(tmp_path):
+    done, _, _ = on_the_card(tmp_path, Script(), *only("fences"))
+
+    assert done.returncode == 2
+    assert "--only fences: there is no such section; there are device, events, fence" in done.stderr
