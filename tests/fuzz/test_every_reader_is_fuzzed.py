@@ -48,6 +48,8 @@ FED = {
 OUR_OWN = {
     "engine/process/forkserver.py": "requests of the process that started it, over a pair of sockets",
     "engine/process/launch.py": "what the server of its own children says; a worker has no end of that socket",
+    "gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
+    "gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/gpu_check)",
     "suites/planner.py": "a request that ci-bench wrote into its own scratch folder",
 }
 """Modules that parse what ci-bench itself wrote for them, to which nobody else can write."""
