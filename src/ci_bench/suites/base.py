@@ -21,6 +21,7 @@ from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, 
 BUILT_IN = {
     "command": "ci_bench.suites.command.plan:SUITE",
     "fastrnns": "ci_bench.suites.fastrnns.plan:SUITE",
+    "functions": "ci_bench.suites.functions.plan:SUITE",
     "torchbench": "ci_bench.suites.torchbench.plan:SUITE",
     "training_loss": "ci_bench.suites.training_loss.plan:SUITE",
     "transformers": "ci_bench.suites.transformers.plan:SUITE",
@@ -185,6 +186,8 @@ def no_mark() -> None:
 
 class Program(Protocol):
     """One arm, built and ready. `items` is how many rows, images or tokens a step processes, `None` where that means nothing.
+
+    One that has something to take down may have `close`, which is called once nobody calls it any more.
 
     `parts` may be empty; what comes after the last mark belongs to the step, but to no part.
     """

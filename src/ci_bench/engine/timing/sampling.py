@@ -16,6 +16,7 @@ from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series,
 from ci_bench.engine.timing.fence import (
     WINDOW_SAMPLES,
     Rotation,
+    close,
     copies_of,
     find_calls,
     hold_garbage_collector,
@@ -174,6 +175,8 @@ class ResidentArms:
             checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
         checks += self._refereed()
         checks += self._short_of_memory()
+        for arm in self.arms:
+            close(arm.program)
         return Evidence(metrics=tuple(metrics), checks=tuple(checks))
 
     def _short_of_memory(self) -> Iterator[Check]:
