@@ -38,16 +38,21 @@ class BadBenchmark(NotMeasured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draw:
-    """Which values a case is given: those of a `seed`, off by `epsilon` where `noise` is the seed of that, in fp64 if `wide`."""
+    """Which values a case is given: those of a `seed`, off by `epsilon` where `noise` is the seed of that, in fp64 if `wide`.
+
+    What is constant has the values of the seed `fixed`, where there is one.
+    """
 
     seed: int
+    fixed: int | None = None
     noise: int = 0
     epsilon: float = 0.0
     wide: bool = False
 
     def tensor(self, place: int, given: "Given") -> Tensor:
         """The values of one tensor, on its device."""
-        generator = torch.Generator().manual_seed(step_seed(self.seed, place))
+        seed = self.fixed if given.constant and self.fixed is not None else self.seed
+        generator = torch.Generator().manual_seed(step_seed(seed, place))
         if given.dtype.is_floating_point or given.dtype.is_complex:
             drawn = torch.randn(given.shape, generator=generator, dtype=given.drawn_in).to(given.dtype)
             if self.noise:

@@ -171,10 +171,10 @@ def _check(declared: Declaration) -> None:
     if not isinstance(declared.keywords.get("backward", False), bool):
         raise declared.fault("backward", "True or False")
     names = [arm.name for arm in declared.arms]
-    for arm in declared.arms:
+    for place, arm in enumerate(declared.arms):
         if not ARM.fullmatch(arm.name):
             raise declared.fault("provider", f"{arm.name!r} may have letters, digits and _ . : + - only", line=arm.line)
-        if names.count(arm.name) > 1:
+        if arm.name in names[:place]:
             raise declared.fault("provider", f"two are called {arm.name!r}; rename one", line=arm.line)
         if {*arm.parameters} != {*declared.parameters}:
             owed = ", ".join(declared.parameters) or "nothing"

@@ -46,7 +46,7 @@ def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
     if not path.is_file():
         raise BadConfig(f"{file}: there is no such file in {Path.cwd()}")
     name, in_package = _module_name(Path(file))
-    if name not in sys.modules:
+    if getattr(sys.modules.get(name), "__file__", None) != str(path):
         forget(str(path))
         if str(path.parent) not in sys.path:
             sys.path.append(str(path.parent))

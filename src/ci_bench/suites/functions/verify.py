@@ -8,7 +8,7 @@ replayed, is wrong.
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ class Bench:
 
     def build(self, arm: str, draw: Draw) -> Built:
         """A provider, called with the point's parameters."""
-        session = Drawing(draw=draw, device=self.device, backward=self.backward)
+        session = Drawing(draw=replace(draw, fixed=self.seed), device=self.device, backward=self.backward)
         return build(self.benchmark, arm, self.values, session, seed=self.seed)
 
     def take(self, arm: str, draw: Draw) -> tuple[dict[str, Tensor], tuple[Given, ...]]:
