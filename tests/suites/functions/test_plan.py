@@ -133,8 +133,7 @@ WRONG = {
         "bench.py:3: f: n=1: {'n': 1} and {'n': '1'} would be one case; make them differ",
     ),
     "too many": (
-        "@ci_bench.benchmark(a=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], b=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],"
-        " c=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])\ndef f(a, b, c): ...",
+        f"@ci_bench.benchmark(a={[*range(11)]}, b={[*range(10)]}, c={[*range(10)]})\ndef f(a, b, c): ...",
         "bench.py:3: f: cases: the grid has 1,100, and 1,000 are the most",
     ),
     "a grid beside a list": (

@@ -143,6 +143,7 @@ def _case(declared: Declaration, name: str, point: Point) -> Case:
         reference=arms[0],
         due=Due(checks=(AGREES, REFEREED), times=(STEP_TIME.name,)),
         details=(FORWARD, BACKWARD) if backward else (),
+        threshold=declared.keywords.get("threshold"),
     )
 
 
