@@ -69,6 +69,15 @@ def test_a_name_of_two_files_is_told_apart_by_the_file_and_by_the_folder_where_t
     assert ids(tree, path="b/one.py") == ["functions/f"]
 
 
+def test_a_name_is_put_in_front_so_that_two_entries_can_have_functions_of_one_name(tree) -> None:
+    write(tree, ATTENTION)
+    assert ids(tree, name="nightly")[0] == "functions/nightly.attention[dtype=fp32,shape=1024x64]"
+    for file in ("a" * 30, "b" * 30):
+        write(tree, f"@ci_bench.benchmark\ndef {'f' * 60}():\n    return lambda: None\n", file=f"b/{file}.py")
+    with pytest.raises(BadConfig, match="has more than 80 characters"):
+        plan(tree, path="b")
+
+
 def test_files_are_found_in_folders_and_by_globs_and_each_is_read_once(tree) -> None:
     body = "@ci_bench.benchmark\ndef {}():\n    return lambda: None\n"
     for name in ("alpha", "beta"):
@@ -148,6 +157,28 @@ WRONG = {
     "a threshold that is none": (
         "@ci_bench.benchmark(threshold=3)\ndef f(): ...",
         "bench.py:3: f: threshold: 3 is not a fraction between 0 and 1, such as 0.02",
+    ),
+    "a name that ids cannot have": (
+        "@ci_bench.benchmark(größe=[1])\ndef f(größe): ...",
+        "bench.py:3: f: name: 'größe' is not of up to 60 letters, digits and _, as ids are",
+    ),
+    "a number of too many digits": (
+        f"@ci_bench.benchmark(n=[0x{'f' * 5000}])\ndef f(n): ...",
+        "bench.py:3: f: n: Exceeds the limit",
+    ),
+    "a threshold of too many digits": (
+        f"@ci_bench.benchmark(threshold=0x{'f' * 5000})\ndef f(): ...",
+        "bench.py:3: f: threshold: a very long number is not a fraction",
+    ),
+    "a value that no document holds": (
+        f"@ci_bench.benchmark(n=[{(*range(101),)}])\ndef f(n): ...",
+        "bench.py:3: f: n: a value of more than 1000 characters or 100 items",
+    ),
+    "an id that is too long": (
+        "@ci_bench.benchmark({})\ndef f({}): ...".format(
+            ", ".join(f"p{k}=['{'x' * 60}']" for k in range(9)), ", ".join(f"p{k}" for k in range(9))
+        ),
+        "bench.py:3: f: cases: the parameters make an id of more than 400 characters",
     ),
     "a word for backward": ("@ci_bench.benchmark(backward='yes')\ndef f(): ...", "bench.py:3: f: backward: True or False"),
     "a provider of other parameters": (

@@ -21,8 +21,15 @@ OPTIONS = ("work", "cases", "backward", "threshold", "provider")
 """Keywords that say something of the benchmark itself."""
 MOST_POINTS = 1000
 MOST_ARMS = 20
+MOST_ITEMS = 100
 ARM = re.compile(r"[A-Za-z0-9_.:+-]{1,80}")
-LONGEST_NAME, LONGEST_LABEL, LONGEST_VALUE = 60, 60, 1000
+LONGEST_LABEL, LONGEST_VALUE, LONGEST_ID = 60, 1000, 400
+MOST_SHOWN, MOST_WORDS = 80, 1000
+"""Characters of a name, and of what is said, in an error."""
+LARGEST = 2.0**63
+"""A number from here on has no place in JSON, as an infinity has none."""
+NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
+"""A parameter's, as an id can hold it."""
 _SHOWN = re.compile(r"[A-Za-z0-9_.+:/-]+")
 _DIGEST = 6
 
@@ -55,7 +62,8 @@ class Declaration:
 
     def fault(self, what: str, why: str, *, line: int | None = None) -> BadConfig:
         """An error at `what` of this benchmark."""
-        return BadConfig(f"{self.file}:{line or self.line}: {self.function}: {what}: {why}")
+        place = f"{self.file}:{line or self.line}: {self.function[:MOST_SHOWN]}"
+        return BadConfig(f"{place}: {what[:MOST_SHOWN]}: {why[:MOST_WORDS]}")
 
     @property
     def reference(self) -> Arm:
@@ -96,8 +104,10 @@ def points(declared: Declaration) -> tuple[Point, ...]:
 
 def as_json(value: Any) -> Any:
     """A value as documents hold it; what is no JSON is there by its label."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, int | float):
+        return value if abs(value) < LARGEST else repr(value)
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
     if isinstance(value, Mapping):
@@ -156,20 +166,46 @@ def _label_of(declared: Declaration, values: Mapping[str, Any]) -> str:
         except ValueError as error:
             way_out = "write text or a number, and look the object up by it in the function"
             raise declared.fault(name, f"{error}; {way_out}") from None
-        if len(str(as_json(values[name]))) > LONGEST_VALUE:
-            raise declared.fault(name, f"a value of more than {LONGEST_VALUE} characters; give it a name, and look it up by that")
-    return ",".join(shown)
+        if not _is_small(as_json(values[name])):
+            why = f"a value of more than {LONGEST_VALUE} characters or {MOST_ITEMS} items"
+            raise declared.fault(name, f"{why}; give it a name, and look it up by that in the function")
+    label = ",".join(shown)
+    if len(label) > LONGEST_ID:
+        raise declared.fault(
+            "cases", f"the parameters make an id of more than {LONGEST_ID} characters; put some into one mapping"
+        )
+    return label
+
+
+def _is_small(value: Any) -> bool:
+    """Whether documents take a value as it is."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    names = value if isinstance(value, dict) else ()
+    small = len(items) <= MOST_ITEMS and len(str(value)) <= LONGEST_VALUE and all(len(name) <= LONGEST_LABEL for name in names)
+    return small and all(map(_is_small, items))
 
 
 def _check(declared: Declaration) -> None:
     """What can be wrong besides the grid."""
-    if len(declared.function) > LONGEST_NAME:
-        raise declared.fault("name", f"more than {LONGEST_NAME} characters, the most of a case's name")
+    for name in (declared.function, *declared.parameters):
+        if not NAME.fullmatch(name):
+            raise declared.fault("name", f"{name[:MOST_SHOWN]!r} is not of up to 60 letters, digits and _, as ids are")
     threshold = declared.keywords.get("threshold")
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold < 1):
-        raise declared.fault("threshold", f"{threshold!r} is not a fraction between 0 and 1, such as 0.02")
+        raise declared.fault("threshold", f"{_told(threshold)} is not a fraction between 0 and 1, such as 0.02")
     if not isinstance(declared.keywords.get("backward", False), bool):
         raise declared.fault("backward", "True or False")
+    _check_arms(declared)
+
+
+def _told(value: Any) -> str:
+    try:
+        return repr(value)[:MOST_SHOWN]
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a very long number"
+
+
+def _check_arms(declared: Declaration) -> None:
     names = [arm.name for arm in declared.arms]
     for place, arm in enumerate(declared.arms):
         if not ARM.fullmatch(arm.name):

@@ -31,7 +31,7 @@ def read(source: str, file: str) -> tuple[Declaration, ...] | None:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise BadConfig(f"{file}:{error.lineno or 1}: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, MemoryError) as error:
         raise BadConfig(f"{file}:1: cannot be read as Python: {error}") from error
     try:
         return _Reader(file=file).read(tree)
@@ -143,7 +143,7 @@ class _Reader:
         names = self.decorators | self.packages | {*self.found}
         if isinstance(node, ast.expr) and self._is_decorator(node):
             raise _NotPlain
-        if isinstance(node, ast.Attribute) and node.attr == PROVIDER and ast.unparse(node.value) in names:
+        if isinstance(node, ast.Attribute) and node.attr == PROVIDER and getattr(node.value, "id", "") in names:
             raise _NotPlain
         if isinstance(node, ast.Name) and node.id in names and not isinstance(node.ctx, ast.Load):
             raise _NotPlain

@@ -4,6 +4,7 @@ Files are read, not run, where their decorators say everything in literals (`lit
 plan is asked for in a process of its own: `plan_by_import` is who asks.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ FORWARD, BACKWARD = "forward_time", "backward_time"
 AGREES, REFEREED = "agrees", "refereed"
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
+LONGEST_NAME, MOST_KNOWN = 80, 1000
 MOST_FILES = 1000
 MOST_BYTES = 4 << 20
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -89,7 +91,7 @@ def files_of(folder: Path, options: Mapping[str, Any]) -> list[str]:
     for path in _paths(options):
         found |= dict.fromkeys(_below(folder, path))
     if len(found) > MOST_FILES:
-        raise BadConfig(f"suites.functions: {len(found):,} files, and {MOST_FILES:,} are the most; name a smaller folder")
+        raise BadConfig(f"suites.functions: {len(found):,} files, and {MOST_FILES:,} are the most")
     return list(found)
 
 
@@ -102,10 +104,12 @@ def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tup
     wanted = [one for one in declared if _is_wanted(one.function, options)]
     if not wanted:
         where, known = " ".join(_paths(options)), ", ".join(dict.fromkeys(one.function for one in declared))
-        why = f"none of its benchmarks fits match ({known})" if known else "no function in it has @ci_bench.benchmark"
+        why = (
+            f"none of its benchmarks fits match ({known[:MOST_KNOWN]})" if known else "no function in it has @ci_bench.benchmark"
+        )
         raise BadConfig(f"suites.functions: {where}: {why}")
-    names = _names(wanted)
-    return tuple(_case(one, names[one.file, one.function], point) for one in wanted for point in points(one))
+    names, prefix = _names(wanted), f"{options['name']}." if "name" in options else ""
+    return tuple(_case(one, f"{prefix}{names[one.file, one.function]}", point) for one in wanted for point in points(one))
 
 
 def _names(declared: Sequence[Declaration]) -> dict[tuple[str, str], str]:
@@ -120,11 +124,14 @@ def _names(declared: Sequence[Declaration]) -> dict[tuple[str, str], str]:
     for file, function in lines:
         path = PurePosixPath(file)
         apart = path.stem if stems[path.stem, function] == 1 else ".".join(path.with_suffix("").parts)
-        found[file, function] = function if files[function] == 1 else f"{apart}.{function}"
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", apart)
+        found[file, function] = function if files[function] == 1 else f"{plain}.{function}"
     return found
 
 
 def _case(declared: Declaration, name: str, point: Point) -> Case:
+    if len(name) > LONGEST_NAME:
+        raise declared.fault("name", f"{name} has more than {LONGEST_NAME} characters, the most of a case's name")
     arms = declared.ordered_arms
     backward = declared.keywords.get("backward", False)
     options = {"backward": True} if backward else {}
@@ -162,11 +169,14 @@ def _below(folder: Path, path: str) -> Iterator[str]:
     if pure.is_absolute() or ".." in pure.parts:
         raise BadConfig(f"suites.functions: {path}: not inside of the tree; give a path from its root")
     place = folder / pure
-    if place.is_file():
-        yield str(pure)
-        return
-    found = place.rglob("*.py") if place.is_dir() else folder.glob(str(pure))
-    inside = sorted(one.relative_to(folder) for one in found if one.suffix == ".py" and one.is_file())
+    try:
+        if place.is_file():
+            yield str(pure)
+            return
+        found = place.rglob("*.py") if place.is_dir() else folder.glob(str(pure))
+        inside = sorted(one.relative_to(folder) for one in found if one.suffix == ".py" and one.is_file())
+    except (OSError, ValueError) as error:
+        raise BadConfig(f"suites.functions: {path}: cannot be looked for: {error}") from error
     kept = [one for one in inside if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)]
     if not kept:
         raise BadConfig(f"suites.functions: {path}: there is no Python file in {folder.resolve()}; correct the path")

@@ -7,7 +7,9 @@ replayed, is wrong.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Computed, Evidence
 from ci_bench.suites.digests import digest
 from ci_bench.suites.flops import peak_facts
@@ -35,26 +38,32 @@ WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
 """What `work` may say, and the fact that it becomes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Bench:
-    """One point of a benchmark, on a device."""
+    """One point of a benchmark, on a device. `builds` counts how often a provider was called."""
 
     benchmark: Benchmark[..., Any]
     values: Mapping[str, Any]
     device: str
     seed: int
     backward: bool = False
+    builds: int = 0
 
     def build(self, arm: str, draw: Draw) -> Built:
         """A provider, called with the point's parameters."""
         session = Drawing(draw=replace(draw, fixed=self.seed), device=self.device, backward=self.backward)
-        return build(self.benchmark, arm, self.values, session, seed=self.seed)
+        built = build(self.benchmark, arm, self.values, session, seed=self.seed)
+        self.builds += 1
+        if "torch._dynamo" in sys.modules:
+            allow_compilations(self.builds)
+        return built
 
-    def take(self, arm: str, draw: Draw) -> tuple[dict[str, Tensor], tuple[Given, ...]]:
-        """What a provider computes from these values, and which inputs it asks for."""
+    @contextmanager
+    def opened(self, arm: str, draw: Draw) -> Iterator[Built]:
+        """The same, taken down in the end."""
         built = self.build(arm, draw)
         try:
-            return built.take(), tuple(built.session.given)
+            yield built
         finally:
             built.close()
 
@@ -76,11 +85,16 @@ class Expected:
 
 def expect(bench: Bench, arm: str, seed: int) -> Expected:
     """What an arm computes when it is built on the values of a seed, exactly and with rounding."""
-    plain, given = bench.take(arm, Draw(seed=seed))
-    epsilon = epsilon_of(given)
-    noisy = [bench.take(arm, Draw(seed=seed, noise=1 + index, epsilon=epsilon))[0] for index in range(SHAKES)]
-    jolt = jolt_of(epsilon)
-    jolts = [bench.take(arm, Draw(seed=seed, noise=1 + SHAKES, epsilon=jolt))[0]] if jolt else []
+    with bench.opened(arm, Draw(seed=seed)) as built:
+        plain, given = built.take(), tuple(built.session.given)
+        epsilon = epsilon_of(given)
+
+        def off(noise: int, size: float) -> Mapping[str, Tensor]:
+            built.write(Draw(seed=seed, noise=noise, epsilon=size))
+            return built.take()
+
+        noisy = [off(1 + index, epsilon) for index in range(SHAKES)]
+        jolts = [off(1 + SHAKES, jolt_of(epsilon))] if jolt_of(epsilon) else []
     truth = _truth(bench, arm, seed, plain, epsilon)
     return Expected(runs=(plain, *noisy), jolts=tuple(jolts), truth=truth, epsilon=epsilon, given=given)
 
@@ -88,7 +102,8 @@ def expect(bench: Bench, arm: str, seed: int) -> Expected:
 def _truth(bench: Bench, arm: str, seed: int, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
     """The same in fp64; `None` where the arm does not take that, or makes something else of it."""
     try:
-        wide, _ = bench.take(arm, Draw(seed=seed, wide=True))
+        with bench.opened(arm, Draw(seed=seed, wide=True)) as built:
+            wide = built.take()
     except Exception:  # noqa: BLE001 - code under test may raise anything on inputs that it was not made for
         return None
     exact = {name: value for name, value in wide.items() if name in plain and _is_exact(value)}
@@ -140,22 +155,18 @@ def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
     """Calls that return nothing can be timed, but not compared."""
     if len(arms) > 1:
         raise BadBenchmark(f"{arms[0]} returns nothing, so that the others cannot be compared with it; return what it computed")
-    built = bench.build(arms[0], Draw(seed=bench.seed))
-    built.take()
-    built.close()
+    with bench.opened(arms[0], Draw(seed=bench.seed)) as built:
+        built.take()
     check = Check(name=AGREES, arm=arms[0], outcome=Outcome.UNKNOWN, detail="it returns nothing that could be compared")
     return Evidence(checks=(check,), metrics=metrics_of({arms[0]: built.session.records.values()}, launch))
 
 
 def _verify(bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int) -> tuple[Outcome, str, tuple[Recorded, ...]]:
-    built = bench.build(arm, Draw(seed=bench.seed))
-    try:
+    with bench.opened(arm, Draw(seed=bench.seed)) as built:
         first = built.take()
         changed = built.write(Draw(seed=seed))
         second = built.take() if changed else {}
         asked = tuple(built.session.given)
-    finally:
-        built.close()
     records = tuple(built.session.records.values())
     if asked != prepared.given:
         return Outcome.FAIL, _other_inputs(asked, prepared.given), records
