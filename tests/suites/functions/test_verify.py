@@ -147,6 +147,23 @@ def test_tuples_mappings_numbers_and_whole_numbers_are_compared_by_name(tree) ->
     assert (wrong.outcome, wrong.detail.count("output: pair/1")) == (Outcome.FAIL, 1)
 
 
+def test_a_reference_that_computes_something_else_in_fp64_is_no_truth(tree) -> None:
+    source = """
+        @ci_bench.benchmark(provider="theirs")
+        def f():
+            (x,) = ci_bench.inputs(1, (64,))
+            return lambda: x.exp() * {share}
+
+        @f.provider("torch", reference=True)
+        def _():
+            (x,) = ci_bench.inputs(1, (64,))
+            return lambda: x.exp() * (3 if x.dtype == torch.float64 else 1)
+    """
+    right, wrong = (agrees(tree, source.format(share=share))["theirs"] for share in (1, 1.01))
+    assert (right.outcome, wrong.outcome) == (Outcome.PASS, Outcome.FAIL)
+    assert "in its own precision, as it does not take fp64" in right.detail
+
+
 def test_random_numbers_are_drawn_alike(tree) -> None:
     source = """
         @ci_bench.benchmark(provider="theirs")
