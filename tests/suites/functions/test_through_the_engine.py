@@ -90,7 +90,8 @@ def test_a_provider_that_begins_to_replay_once_it_is_timed_is_refereed(tree) -> 
 
 
 def test_a_wrong_provider_fails_and_says_by_how_much(tree) -> None:
-    _, rows = measured(tree, PAIR.format(mine="y = x.exp(); y[7] *= 1.01; return y"))
+    done, rows = measured(tree, PAIR.format(mine="y = x.exp(); y[7] *= 1.01; return y"))
+    assert "agrees fails for exp: with the reference in fp64: output: off by" in done.stderr
     (row,) = rows.values()
     (check,) = [check for check in row.checks if (check.name, check.arm) == ("agrees", "exp")]
     assert check.outcome is Outcome.FAIL

@@ -125,7 +125,7 @@ class Drawing:
         asked = Given(
             shape=(shape,) if isinstance(shape, int) else tuple(shape),
             dtype=kind,
-            device=device or self.device,
+            device=str(torch.empty(0, device=device or self.device).device),
             requires_grad=real and (self.backward and not constant if requires_grad is None else requires_grad),
             constant=constant,
             high=high or 0,
