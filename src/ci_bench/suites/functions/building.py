@@ -54,14 +54,18 @@ class Built:
             tensor.grad = None
 
     def take(self) -> dict[str, Tensor]:
-        """One whole call from a seed of its own, and copies of what it left."""
+        """One whole call from a seed of its own, and copies on the host of what it left: a device may have no room for many."""
         seed_everything(step_seed(self.seed, CALL))
         with building(self.session):
             self.drop_gradients()
             self.forward()
             if self.session.backward:
                 self.backward()
-        return {name: value.detach().clone() for name, value in self.outputs().items()}
+        return self.copies()
+
+    def copies(self) -> dict[str, Tensor]:
+        """Copies on the host of what the last call left."""
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.outputs().items()}
 
     def outputs(self) -> dict[str, Tensor]:
         """What the last call left, itself and no copy."""
@@ -171,7 +175,9 @@ def _below(name: str, key: str) -> str:
 
 
 def differentiable(value: Any) -> list[Tensor]:
-    """The tensors of what a call returned that have a gradient."""
+    """The tensors of what a call returned that have a gradient. It is timed with the backward pass, so that one tensor is quick."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        return [value]
     return [one for one in named_outputs(value).values() if one.requires_grad]
 
 
