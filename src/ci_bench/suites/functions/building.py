@@ -175,7 +175,7 @@ def _below(name: str, key: str) -> str:
 
 
 def differentiable(value: Any) -> list[Tensor]:
-    """The tensors of what a call returned that have a gradient. It is timed with the backward pass, so that one tensor is quick."""
+    """The tensors of what a call returned that have a gradient: timed with the backward pass, so that one tensor is quick."""
     if isinstance(value, Tensor) and value.requires_grad:
         return [value]
     return [one for one in named_outputs(value).values() if one.requires_grad]
