@@ -240,7 +240,11 @@ class Refereed(Program, Protocol):
 
 
 class Workload(Protocol):
-    """One case in a worker process."""
+    """One case in a worker process.
+
+    One whose steps are short, and allocate, may have `keeps_freed_memory`, which is true: the host's allocator then keeps what is
+    freed while it is timed, rather than by chance.
+    """
 
     def prepare(self) -> None:
         """Fetch what is needed into caches and `Context.scratch`."""

@@ -24,6 +24,7 @@ from ci_bench.engine.timing.fence import (
     time_calls,
     warm_up,
 )
+from ci_bench.engine.timing.memory import keep_freed_memory
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
@@ -73,6 +74,8 @@ class ResidentArms:
     def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
         """Build every arm, as often as it rotates, and time its first call. Returns how many calls of the first make a sample."""
         synchronize = synchronizer(self.context.device)
+        if getattr(workload, "keeps_freed_memory", False):
+            keep_freed_memory()
         for name in arms:
             first_calls_s, copies = [], []
             for _ in range(self.options.rotate):

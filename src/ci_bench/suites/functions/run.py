@@ -54,6 +54,8 @@ def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
 class FunctionWorkload:
     """One point of one benchmark."""
 
+    keeps_freed_memory = True
+
     def __init__(self, case: Case, context: Context, benchmark: Benchmark[..., Any], values: Mapping[str, Any]) -> None:
         """Nothing is built yet."""
         self._case, self._context = case, context
