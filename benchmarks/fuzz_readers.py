@@ -5,6 +5,7 @@ refuse, a message too long to be shown.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ import msgspec
 from ci_bench import __version__
 from ci_bench.commands.trusted.machine_results import DOCUMENTS
 from ci_bench.config import load_config, named_plugins
+from ci_bench.errors import BadConfig
 from ci_bench.formats import userbenchmark
 from ci_bench.formats.catalogue import decode, read
 from ci_bench.formats.github_action_benchmark import read_action_history
@@ -28,10 +30,14 @@ from ci_bench.history.store import FolderStore
 from ci_bench.judge.calibration import fingerprint
 from ci_bench.records import documents
 from ci_bench.records.config import Policy
+from ci_bench.records.faults import schema_faults
+from ci_bench.suites.functions.plan import Functions
 
 MOST_MESSAGE = 20_000
 """Characters of a refusal."""
 _FOREIGN_SUITE = {"foreign": {"type": "object"}}
+_ROW = {"$ref": "#/$defs/case_result", "type": "object", "required": [], "properties": {}, "additionalProperties": True}
+"""In place of the whole document: one row of it."""
 
 
 class Harmful(Exception):  # noqa: N818 - it names what was found
@@ -73,6 +79,19 @@ def config(path: Path) -> None:
 def config_of_plugins(path: Path) -> None:
     """A configuration with a suite of a plugin."""
     load_config(path, more_suites=_FOREIGN_SUITE)
+
+
+def benchmarks(content: bytes) -> bool:
+    """A file of functions that are benchmarks; the cases that are made of it have to be such as results can hold."""
+    return through_a_file(content, ".py", _cases, BadConfig)
+
+
+def _cases(path: Path) -> None:
+    for case in Functions(folder=path.parent).plan({"path": path.name}):
+        row = json.loads(documents.one_line({"case": msgspec.to_builtins(case), "status": "ok", "reproduce": ""}))
+        faults = schema_faults(row, {**documents.schema(documents.Kind.RESULTS), **_ROW})
+        if fault := next(iter(faults), None):
+            raise Harmful(f"a case that no document can hold: {fault}")
 
 
 def foreign(content: bytes, name: str) -> bool:

@@ -88,6 +88,11 @@ _READERS = (
     _document("calibration", documents.read_calibration, "calibration.json"),
     _document("history", documents.read_history, "history.json"),
     _document("kind of a document", documents.document_kind, "results.json", "calibration.json"),
+    Target(
+        name="benchmarks",
+        feed=readers.benchmarks,
+        seeds=lambda: seeds.files(*sorted(ROOT.glob("examples/*/benchmarks/*.py"))),
+    ),
     Target(name="store of histories", feed=readers.store, seeds=seeds.histories),
     Target(
         name="history of github-action-benchmark",

@@ -34,6 +34,7 @@ CONTENTS = {
         "torchbench": "docs/suites/torchbench",
         "transformers": "docs/suites/transformers",
         "fastrnns": "docs/suites/fastrnns",
+        "functions": "docs/suites/functions",
         "command": "docs/suites/command",
         "Your own": "docs/plugins",
     },

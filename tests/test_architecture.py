@@ -75,7 +75,7 @@ PROCESSES = {
     "ci_bench.suites.training_loss.planted",
 }
 """What runs in processes of its own: their environment is what the parent made of the settings."""
-TORCH_FREE_OF_A_SUITE = {"plan", "options"}
+TORCH_FREE_OF_A_SUITE = {"plan", "options", "declaring", "grids", "importing", "literal", "recording"}
 SHARED_BY_WORKERS = {
     "ci_bench.suites.fp32_precision",
     "ci_bench.suites.numerics",

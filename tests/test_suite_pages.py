@@ -35,7 +35,7 @@ def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_is_a_page_of_each_suite() -> None:
-    assert [page.stem for page in PAGES] == ["command", "fastrnns", "torchbench", "training_loss", "transformers"]
+    assert [page.stem for page in PAGES] == ["command", "fastrnns", "functions", "torchbench", "training_loss", "transformers"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

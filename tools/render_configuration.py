@@ -36,6 +36,7 @@ SECTIONS = {
     "transformers": "`suites.transformers`: a list of entries, each with",
     "transformers_model": "`model` of an entry of `transformers`, where it is a mapping",
     "transformers_candidate": "`candidate` of an entry of `transformers`, or an item of its `arms`, where it is a mapping",
+    "functions": "`suites.functions`: a list of entries, each with",
     "command": "`suites.command`: a list of entries, each with",
     "command_metric": "`metrics` of an entry of `command`: a list of rules, each with",
     "policy": "`policy`: what makes the job fail",

@@ -1,3 +1,22 @@
-"""ci-bench: gate pull requests on GPU performance and loss parity."""
+"""ci-bench: gate pull requests on GPU performance and loss parity.
+
+`benchmark`, `inputs` and `record` are what benchmarks of one's own are written with (docs/suites/functions.md).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ci_bench.suites.functions.declaring import benchmark, inputs, record
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "benchmark", "inputs", "record"]
+
+
+def __getattr__(name: str) -> object:
+    """Only who writes benchmarks pays for what they are written with."""
+    if name not in __all__:
+        message = f"module 'ci_bench' has no attribute {name!r}"
+        raise AttributeError(message)
+    from ci_bench.suites.functions import declaring
+
+    return getattr(declaring, name)

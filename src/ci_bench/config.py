@@ -11,7 +11,7 @@ as long as what they unfold to stays small.
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -191,8 +191,11 @@ def load_config(
     *,
     more_suites: Mapping[str, Mapping[str, Any]] | None = None,
     tree: Sequence[Path] = (),
+    benchmarks: Sequence[str] = (),
 ) -> Config:
     """Read, check and apply flags. `None` reads the built-in configuration.
+
+    Paths of `benchmarks` are measured in place of what the file has measured: its run and its policy count.
 
     `more_suites` maps the name of a plugin's suite to the JSON Schema of one of its entries; what the file itself names under
     `plugins` needs none, and any mapping is an entry of it then. With `tree`, the folders that the measured code lies in, what is
@@ -201,7 +204,7 @@ def load_config(
     """
     given = {name: value for name, value in asdict(overrides or Overrides()).items() if value is not None}
     name = BUILT_IN if path is None else str(path)
-    parsed = parse(_read(path))
+    parsed = _with_benchmarks(parse(_read(path)), benchmarks)
     more = {**dict.fromkeys(_plugins(parsed.value), ANY_ENTRY), **(more_suites or {})}
     form = _with_suites(schema(Kind.CONFIG), more)
     metrics = {} if more else find_metrics()
@@ -220,6 +223,30 @@ def named_plugins(path: Path | None) -> dict[str, str]:
     Raises `BadConfig` where the file cannot be read.
     """
     return _plugins(parse(_read(path)).value)
+
+
+def function_entries(path: Path | None, benchmarks: Sequence[str]) -> tuple[Mapping[str, Any], ...]:
+    """The entries of the suite `functions`, as they stand; what is wrong with one is left out.
+
+    Raises `BadConfig` where the file cannot be read.
+    """
+    listed = _mapping(_mapping(_with_benchmarks(parse(_read(path)), benchmarks).value).get("suites")).get("functions")
+    entries = [_mapping(entry) for entry in (listed if isinstance(listed, list) else ())]
+    return tuple(entry for entry in entries if isinstance(entry.get("path"), str | list))
+
+
+def _with_benchmarks(parsed: Parsed, benchmarks: Sequence[str]) -> Parsed:
+    """The document with paths of benchmarks in place of its suites, and without what it says of suites that are gone."""
+    if not benchmarks or not isinstance(parsed.value, Mapping):
+        return parsed
+    kept = {name: value for name, value in parsed.value.items() if name not in {"suites", "plugins"}}
+    policy = _mapping(kept.get("policy"))
+    own = {name: value for name, value in _mapping(policy.get("suites")).items() if name == "functions"}
+    policy = {**policy, **({"suites": own} if "suites" in policy else {})}
+    gone = ("$.suites", "$.plugins", "$.policy.suites")
+    faults = tuple(fault for fault in parsed.faults if not fault.path.startswith(gone))
+    value = {**kept, **({"policy": policy} if policy else {}), "suites": {"functions": [{"path": list(benchmarks)}]}}
+    return replace(parsed, value=value, faults=faults)
 
 
 def _plugins(raw: Any) -> dict[str, str]:

@@ -33,6 +33,7 @@ def make_parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
     _measuring(parser)
     parser.add_argument("--report", action="store_true", help="also write report.html: what was measured, with charts")
     _resume(parser)
@@ -50,6 +51,7 @@ def _resume(parser: argparse.ArgumentParser) -> None:
 
 
 def _gate(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
     _measuring(parser)
     _resume(parser)
     _save_outputs(parser)
@@ -120,6 +122,7 @@ def _validate(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
     _config(parser)
     _filter(parser)
     declare = "print what the configuration has to declare of cases that this tree alone can plan, as YAML"
@@ -353,6 +356,11 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "doctor": ("say what this machine has and lacks for measuring", _doctor),
     "gpu-check": ("say whether this GPU can be measured on, in up to ten minutes, and what it tells", _gpu_check),
 }
+
+
+def _benchmarks(parser: argparse.ArgumentParser) -> None:
+    named = "files or folders of functions under @ci_bench.benchmark, in place of the configuration's suites"
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=named)
 
 
 def _config(parser: argparse.ArgumentParser) -> None:

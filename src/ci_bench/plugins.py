@@ -1,5 +1,7 @@
 """Suites that the measured tree brings along (`plugins:` of the configuration): planned in a process of their own.
 
+So are benchmarks of the suite `functions` whose decorators say something that only importing them can tell.
+
 Their code is code under test. So it is never imported here: `suites.planner` runs it with the tree in front of its path, without
 anything secret in its environment and with a time limit, and what it answers is read as data. A plugin that is installed beside
 ci-bench (an entry point) was chosen by whoever installed it, and is imported; see `suites.base`.
@@ -21,10 +23,12 @@ from ci_bench.engine.trees.sides import caller_environment
 from ci_bench.errors import BadConfig, UnknownSuite
 from ci_bench.records.results import Case
 from ci_bench.suites.base import Stage, Suite, find_suite
+from ci_bench.suites.functions.plan import Functions
 from ci_bench.suites.planner import Answer, PlannedCase, Request
 
 TIMEOUT_S = 120.0
 MOST_BYTES = 16 << 20
+BY_IMPORT = "ci_bench.suites.functions.importing:SUITE"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -45,7 +49,7 @@ class TreeSuite:
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` where it breaks down."""
-        found = _ask(self.name, Request(target=self.target, entry=options), self.folder, self.environ)
+        found = _ask(f"plugins.{self.name}", Request(target=self.target, entry=options), self.folder, self.environ)
         if found.fault is not None:
             raise BadConfig(found.fault)
         cases = tuple(one.case for one in found.cases)
@@ -75,13 +79,25 @@ def open_suites(plugins: Mapping[str, str], folder: Path, environ: Mapping[str, 
     return {name: _open(name, target, folder, environ) for name, target in plugins.items()}
 
 
+def open_functions(folder: Path, environ: Mapping[str, str]) -> Functions:
+    """The built-in suite of decorated functions, for the tree at `folder`; what has to be imported is, in another process."""
+
+    def plan_by_import(options: Mapping[str, Any]) -> tuple[Case, ...]:
+        found = _ask("suites.functions", Request(target=BY_IMPORT, entry=options), folder, environ)
+        if found.fault is not None:
+            raise BadConfig(found.fault)
+        return tuple(one.case for one in found.cases)
+
+    return Functions(folder=folder, plan_by_import=plan_by_import)
+
+
 def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
     """Finds a suite by name: one of `suites`, a built-in one, or one that is installed."""
     return lambda name: suites[name] if name in suites else find_suite(name)
 
 
 def _open(name: str, target: str, folder: Path, environ: Mapping[str, str]) -> TreeSuite:
-    about = _ask(name, Request(target=target), folder, environ)
+    about = _ask(f"plugins.{name}", Request(target=target), folder, environ)
     fault = _fault_of_form(about.options_schema)
     if fault is not None:
         raise UnknownSuite(f"plugins.{name}: options_schema of {target} is no JSON Schema that can be used: {fault}")
@@ -124,7 +140,8 @@ def _references(value: Any) -> Iterator[str]:
         yield from (found for inner in value for found in _references(inner))
 
 
-def _ask(name: str, request: Request, folder: Path, environ: Mapping[str, str]) -> Answer:
+def _ask(place: str, request: Request, folder: Path, environ: Mapping[str, str]) -> Answer:
+    """Plan in a process of its own. `place` is the field of the configuration that errors name."""
     users = users_of(environ)
     user = users.head if users else None
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
@@ -135,12 +152,12 @@ def _ask(name: str, request: Request, folder: Path, environ: Mapping[str, str]) 
         command = shlex.join([sys.executable, "-P", "-m", "ci_bench.suites.planner", str(asked), str(answered)])
         ended = run_command(command, folder=folder, environ=visible, timeout_s=TIMEOUT_S, log=log, user=user)
         if ended.timed_out:
-            raise UnknownSuite(f"plugins.{name}: {request.target} did not plan within {TIMEOUT_S:g} s")
+            raise UnknownSuite(f"{place}: {request.target} did not plan within {TIMEOUT_S:g} s")
         if ended.code or answered.is_symlink() or not answered.is_file():
             what = f"{request.target} cannot be imported and asked for a plan"
-            raise UnknownSuite(f"plugins.{name}: {what}, from {folder} or its src: {_reason(ended.tail)}")
+            raise UnknownSuite(f"{place}: {what}, from {folder} or its src: {_reason(ended.tail)}")
         try:
             with answered.open("rb") as stream:
                 return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
-            raise UnknownSuite(f"plugins.{name}: {request.target} is no suite as docs/plugins.md has it: {error}") from error
+            raise UnknownSuite(f"{place}: {request.target} is no suite as docs/plugins.md has it: {error}") from error

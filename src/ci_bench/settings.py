@@ -34,9 +34,10 @@ def _frozen(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configured(Settings):
-    """Of commands that read a configuration: the file that is named, if any."""
+    """Of commands that read a configuration: the file that is named, if any, and paths of benchmarks in place of its suites."""
 
     config: Path | None = None
+    paths: tuple[Path, ...] = ()
 
     @property
     def overrides(self) -> "Overrides":

@@ -71,13 +71,21 @@ def test_outputs_and_compiled_modules_in_its_own_tree_are_no_offence(gated, tmp_
     assert {row.status for row in documents.read_results(tmp_path / "out" / "results.json").cases} == {Status.OK}
 
 
+A_PLUGIN = {"ci-bench.yml": "schema_version: 1\nplugins: {mine: my_suite:SUITE}\nsuites: {mine: [{}]}\n"}
+A_FUNCTION = {
+    "ci-bench.yml": "schema_version: 1\nsuites: {functions: [{path: bench.py}]}\n",
+    "bench.py": "import ci_bench\n@ci_bench.benchmark(n=[2**3])\ndef f(n): ...\n",
+}
+
+
+@pytest.mark.parametrize("files", [A_PLUGIN, A_FUNCTION], ids=["a plugin", "a function that has to be imported"])
 @pytest.mark.parametrize(
     ("path", "said"), [("paired/base/r/mark.py", "base's tree was changed: mark.py was written"), (None, "")]
 )
-def test_planning_that_reaches_for_base_is_refused(tmp_path, monkeypatch, path, said) -> None:
+def test_planning_that_reaches_for_base_is_refused(tmp_path, monkeypatch, path, said, files) -> None:
     """The tree's own suites are planned by head's code, when base may be prepared."""
     repository, _, _ = topic_repository(tmp_path / "r")
-    repository.write({"ci-bench.yml": "schema_version: 1\nplugins: {mine: my_suite:SUITE}\nsuites: {mine: [{}]}\n"})
+    repository.write(files)
     place = Place(repository=repository.top, scratch=tmp_path / "s", logs=tmp_path / "s" / "logs", environ=environ())
     prepare_sides(place, base=None, setup=Setup())
     monkeypatch.chdir(repository.top)

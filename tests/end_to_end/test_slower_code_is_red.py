@@ -38,6 +38,7 @@ ENTRIES = {
     "command": {"name": "it", "command": "true"},
     "fastrnns": {"variants": ["jit"]},
     "torchbench": {"model": "mlp"},
+    "functions": {"path": "examples/kernels/benchmarks/activations.py"},
     "training_loss": {"name": "it"},
     "transformers": {"model": "bert", "batch_size": 2, "sequence_length": 8, "candidate": "aot_eager"},
 }

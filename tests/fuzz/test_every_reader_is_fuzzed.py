@@ -42,6 +42,7 @@ FED = {
     "github/http.py": "GitHub's answer",
     "records/documents.py": "results",
     "resuming.py": "run to resume",
+    "suites/functions/literal.py": "benchmarks",
 }
 """Modules that parse, and a target that feeds them."""
 

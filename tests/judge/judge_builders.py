@@ -70,11 +70,14 @@ def result(
     due=Due(),  # noqa: B008 - frozen
     details=(),
     outputs=None,
+    threshold=None,
 ):
     suite, name = id.split("/", 1)
     failure = None if status is Status.OK else Failure(stage="train", arms=("inductor",), reason=reason, log_tail="the end")
     return CaseResult(
-        case=Case(id=id, suite=suite, name=name, params={}, arms=arms, reference="eager", due=due, details=details),
+        case=Case(
+            id=id, suite=suite, name=name, params={}, arms=arms, reference="eager", due=due, details=details, threshold=threshold
+        ),
         status=status,
         reproduce=f"ci-bench run --filter {id}",
         failure=failure,

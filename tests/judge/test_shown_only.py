@@ -5,7 +5,7 @@ from judge_builders import count, judged, result, results
 
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import Rule
-from ci_bench.records.metrics import ENGINE
+from ci_bench.records.metrics import ENGINE, RECORDED
 
 SHOWN_ONLY = sorted(kind.name for kind in ENGINE.values() if not kind.gates)
 
@@ -23,6 +23,24 @@ def test_more_or_fewer_is_neither_better_nor_worse(name, before, after):
     pair, rules = compared(name, before, after)
     assert pair.detail
     assert Rule.REGRESSED not in rules
+
+
+@pytest.mark.parametrize(("before", "after"), [(100, 10), (10, 100)])
+def test_what_a_benchmark_recorded_fails_nothing_unless_it_gates(before, after):
+    pair, rules = compared(f"{RECORDED}tokens", before, after)
+    assert pair.detail
+    assert Rule.REGRESSED not in rules
+    gating, _ = compared("tokens", before, after)
+    assert not gating.detail
+
+
+def test_a_number_that_head_no_longer_lets_gate_is_missed():
+    base, head = (
+        results(result(count(10, name="tokens", arm="eager"))),
+        results(result(count(10, name=f"{RECORDED}tokens", arm="eager"))),
+    )
+    comparison = judged(head, base=base, mode=BaselineMode.FILE)
+    assert Rule.METRIC_REMOVED in [finding.rule for finding in comparison.judgement.findings]
 
 
 def test_another_count_that_grows_still_fails():

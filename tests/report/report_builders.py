@@ -74,7 +74,7 @@ def pair(metric: str = "step_time", arm: str = "inductor", verdict: Verdict = Ve
         head=None if head is None else Summary(median=head, samples=24, launches=3),
         speedup=speedup,
         interval=bounds,
-        items=16 if metric == "step_time" else None,
+        items=fields.pop("items", 16 if metric == "step_time" else None),
         title=title_of(metric),
     )
 

@@ -31,3 +31,11 @@ def test_what_is_not_known_is_not_told(facts):
 
 def test_parts_of_a_step_have_no_utilisation():
     assert "of peak" not in told(FACTS, metric="forward_time")
+
+
+def test_what_a_call_of_no_counted_items_moves_and_does_is_told_per_second():
+    shown = told({**FACTS, "bytes_per_step": 2e11}, items=None)
+    assert "100 ms (2.00 TB/s, 30.0 TFLOP/s, 10 % of peak)" in shown
+    assert "160 /s" in told({**FACTS, "bytes_per_step": 2e11})
+    assert "TB/s" not in told({**FACTS, "bytes_per_step": 2e11})
+    assert "B/s" not in told({"bytes_per_step": "many"}, items=None)

@@ -1,6 +1,7 @@
 """From flags to values: the configuration, a baseline's document, how to reproduce a run."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -8,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.errors import BadConfig, BadDocument
+from ci_bench.errors import BadConfig, BadDocument, BadInput
 from ci_bench.settings import Comparing, Configured, Measuring
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ def load(settings: Configured, forms: "Mapping[str, Mapping[str, Any]] | None" =
     from ci_bench.config import load_config
     from ci_bench.suites.base import plugin_forms
 
-    return load_config(config_path(settings), settings.overrides, more_suites={**plugin_forms(), **(forms or {})})
+    return load_config(
+        config_path(settings),
+        settings.overrides,
+        more_suites={**plugin_forms(), **(forms or {})},
+        benchmarks=benchmark_paths(settings),
+    )
 
 
 def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Suite]]":
@@ -42,11 +48,34 @@ def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Sui
     Raises `BadConfig` and `UnknownSuite`. For commands that go on to measure, or show what would be measured: code of the tree is
     run, in processes of its own.
     """
-    from ci_bench.config import named_plugins
-    from ci_bench.plugins import finder, open_suites
+    from ci_bench.plugins import finder, open_functions, open_suites
 
-    own = open_suites(named_plugins(config_path(settings)), settings.here, settings.environ)
-    return load(settings, {name: suite.options_schema for name, suite in own.items()}), finder(own)
+    own = open_suites(plugins_of(settings), settings.here, settings.environ)
+    config = load(settings, {name: suite.options_schema for name, suite in own.items()})
+    return config, finder({**own, "functions": open_functions(settings.here, settings.environ)})
+
+
+def plugins_of(settings: Configured) -> dict[str, str]:
+    """The suites of the tree that are planned: none where paths of benchmarks take the place of the file's suites."""
+    from ci_bench.config import named_plugins
+
+    return {} if settings.paths else named_plugins(config_path(settings))
+
+
+def benchmark_paths(settings: Configured) -> tuple[str, ...]:
+    """The paths of benchmarks that the command line names, relative to the folder that it was given in.
+
+    Raises:
+        BadInput: one lies outside of it.
+    """
+    found = []
+    for path in settings.paths:
+        whole = Path(os.path.normpath(settings.here / path))
+        if not whole.is_relative_to(settings.here):
+            message = f"{path}: not inside of {settings.here}, and each side has a tree of its own; go to the root of that tree"
+            raise BadInput(message)
+        found.append(whole.relative_to(settings.here).as_posix())
+    return tuple(dict.fromkeys(found))
 
 
 def asked(settings: Measuring, config: "Config") -> dict[str, tuple[str, ...]]:
@@ -162,4 +191,4 @@ def command_again(command: str, settings: Measuring, *, base: str | None = None)
         "--budget": settings.budget_s,
     }
     given = {flag: f"{value:g}" if isinstance(value, float) else str(value) for flag, value in flags.items() if value is not None}
-    return ("ci-bench", command, *(part for flag in given.items() for part in flag))
+    return ("ci-bench", command, *map(str, settings.paths), *(part for flag in given.items() for part in flag))

@@ -41,17 +41,22 @@ if TYPE_CHECKING:
 
 PAIRED, NONE, ARTIFACT = "paired", "none", "artifact"
 CALIBRATION_LAUNCHES = 8
+MOST_TOLD = 300
+"""Characters of what a failed check says."""
 
 
 def run(settings: Measuring) -> int:
     """Measure this tree."""
-    from ci_bench.records.results import SideName
+    from ci_bench.records.results import Outcome, SideName
 
     bench = _bench("run", settings, *load_with_suites(settings))
     results = bench.measure([_here(settings, SideName.HEAD)])[SideName.HEAD]
     for row in results.cases:
         reason = f": {row.failure.reason}" if row.failure else ""
         tell(f"{row.status:<14}{row.case.id}{reason}")
+        for check in row.checks:
+            if check.outcome is Outcome.FAIL and not check.informative:
+                tell(f"{'':<14}{check.name} fails for {check.arm}: {check.detail[:MOST_TOLD]}")
     tell(f"wrote {settings.output / 'results.json'}")
     tell_attachments(settings.output)
     if settings.report:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.inputs import config_path, load
+from ci_bench.commands.inputs import benchmark_paths, config_path, load, plugins_of
 from ci_bench.commands.output import tell
 from ci_bench.errors import ExitCode, OutOfReach
 from ci_bench.flags import DEFAULT_OUTPUT
@@ -77,11 +77,10 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
         OutOfReach: it changed something of that.
         NotPrepared: nothing was prepared.
     """
-    from ci_bench.config import named_plugins
     from ci_bench.engine.trees.paired import seal_prepared
     from ci_bench.engine.trees.seals import engine_grounds, seal
 
-    if not named_plugins(config_path(settings)):
+    if not plugins_of(settings) and not _imports_benchmarks(settings):
         yield
         return
     here, prepared = settings.here, settings.prepared
@@ -90,6 +89,15 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
     if breaks := sealed.breaks():
         message = f"while the tree's own suites were planned, {'; '.join(breaks)}"
         raise OutOfReach(message)
+
+
+def _imports_benchmarks(settings: Measuring) -> bool:
+    """Whether a file of benchmarks has to be imported to be planned."""
+    from ci_bench.config import function_entries
+    from ci_bench.suites.functions.plan import must_be_imported
+
+    entries = function_entries(config_path(settings), benchmark_paths(settings))
+    return any(must_be_imported(settings.here, entry) for entry in entries)
 
 
 def _outputs(cases: "Sequence[Case]") -> tuple[str, ...]:

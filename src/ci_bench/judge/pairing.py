@@ -15,7 +15,7 @@ from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.metrics import LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
-from ci_bench.records.results import GRAPHED, Better, CaseResult, Lane, Metric, Outcome, Results, Status, Unit
+from ci_bench.records.results import GRAPHED, Better, Case, CaseResult, Lane, Metric, Outcome, Results, Status, Unit
 from ci_bench.records.units import TIMES
 
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
@@ -110,13 +110,19 @@ def lines_of(
             metric=metric,
             base=base_side,
             head=head_side,
-            threshold=rule.threshold,
+            threshold=_threshold(rule, metric, cases),
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
             or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side)))),
             title=_title(rule, metric),
             least=rule.least,
         )
+
+
+def _threshold(rule: MetricPolicy, metric: Metric, cases: Iterable[Case]) -> float:
+    """The policy's, or for times less where a side's case asks for less: head cannot loosen what base's holds it to."""
+    asked = [case.threshold for case in cases if case.threshold is not None]
+    return min(rule.threshold, *asked) if asked and metric.unit in TIMES else rule.threshold
 
 
 def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.records.metrics import COMPILATION, ENGINE, LEAST_BYTES, MetricKind, title_of
+from ci_bench.records.metrics import COMPILATION, ENGINE, LEAST_BYTES, RECORDED, MetricKind, title_of
 
 
 class Severity(StrEnum):
@@ -185,7 +185,7 @@ class Policy:
         kind = self.metrics.get(metric)
         return MetricPolicy(
             threshold=self.threshold(suite=suite, metric=metric, paired=paired),
-            gates=kind is None or kind.gates,
+            gates=not metric.startswith(RECORDED) if kind is None else kind.gates,
             title=self.title(metric),
             least=LEAST_BYTES if kind is None else kind.least,
         )

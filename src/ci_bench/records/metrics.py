@@ -14,6 +14,8 @@ from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
 COMPILATION = "compile_"
 """What the names of latencies of compilation begin with."""
 
+RECORDED = "recorded_"
+"""What the names of numbers begin with that a benchmark of the user's reports to be shown, and that never gate."""
 
 LEAST_BYTES = 1024**2
 """Of memory a difference up to one MiB is never flagged: the allocators' own granularity (measurement of peaks)."""

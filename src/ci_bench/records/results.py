@@ -79,7 +79,8 @@ class Case:
     `id` is stable text such as ``training_loss/reviews[backend=inductor,precision=fp32]``: a case of another run is the same
     case when its id is the same. `arms` are the ways of running it; `reference` is one of them. `details` names metrics that
     are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say. `title` is what people
-    call it; empty where that is its id.
+    call it; empty where that is its id. `threshold` is the smallest relative change of its times that counts, where that is less
+    than the policy's: a case is planned by code under test, which may ask for more and not for less.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Case:
     due: Due = Due()
     details: tuple[str, ...] = ()
     title: str = ""
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ The renderers draw a column each in their own way: Markdown (`markdown`), HTML (
 column is a line here. What comes out of a document is a `NAME` or `PROSE`, which renderers escape; words and figures are ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -18,7 +18,20 @@ from ci_bench.report import words
 from ci_bench.report.averages import Averages, Mean
 from ci_bench.report.modes import ModeRow
 from ci_bench.report.rows import Row
-from ci_bench.report.text import UNKNOWN, bytes_, count, interval, joined, percent, quantity, rate, ratio, seconds
+from ci_bench.report.text import (
+    UNKNOWN,
+    bandwidth,
+    bytes_,
+    count,
+    interval,
+    joined,
+    operations,
+    percent,
+    quantity,
+    rate,
+    ratio,
+    seconds,
+)
 from ci_bench.report.words import Mood
 
 T = TypeVar("T")
@@ -79,6 +92,8 @@ OfFact = tuple[CaseComparison, str, Fact]
 
 _UTILISED = ("model_flops_per_step", "peak_flops_per_s")
 """Facts of a case: what one step computes, and what its device does in a second at best."""
+_MOVED, _MOST_WORK = "bytes_per_step", 1e30
+"""What a step reads and writes, and more than any can say of itself."""
 _MOST_OF_PEAK = 10.0
 """A greater share is none: the facts are wrong."""
 
@@ -198,20 +213,30 @@ def _throughput(side: Summary | None, pair: Pair) -> str:
 
 
 def _of_head(item: OfPair) -> str:
-    """Head's throughput, and how much of the device's peak that is."""
+    """Head's throughput, in what a call is said to process, and how much of the device's peak that is."""
     case, pair = item
     share = _utilisation(case, pair)
-    parts = (_throughput(pair.head, pair), "" if share is None else f"{percent(share)} of peak")
+    parts = (_throughput(pair.head, pair), *_work_rates(case, pair), "" if share is None else f"{percent(share)} of peak")
     return ", ".join(part for part in parts if part)
+
+
+def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
+    """Bytes and operations per second of head's step, where a call of no counted items is said to move and to do so many."""
+    if pair.metric != STEP_TIME.name or pair.items is not None or pair.head is None or pair.head.figure <= 0:
+        return
+    for name, told in ((_MOVED, bandwidth), (_UTILISED[0], operations)):
+        amount = case.facts.get(name)
+        if isinstance(amount, int | float) and not isinstance(amount, bool) and 0 < amount < _MOST_WORK:
+            yield told(amount / pair.head.figure)
 
 
 def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
     """The model's operations per second of head's step, as a share of the device's peak; `None` where any of it is not known."""
-    operations, peak = (case.facts.get(name) for name in _UTILISED)
-    known = isinstance(operations, int | float) and isinstance(peak, int | float) and peak > 0
-    if pair.metric != STEP_TIME.name or pair.items is None or not known or pair.head is None or pair.head.figure <= 0:
+    done, peak = (case.facts.get(name) for name in _UTILISED)
+    known = isinstance(done, int | float) and isinstance(peak, int | float) and peak > 0
+    if pair.metric != STEP_TIME.name or not known or pair.head is None or pair.head.figure <= 0:
         return None
-    share = float(operations) / pair.head.figure / float(peak)  # type: ignore[arg-type] # both are numbers here
+    share = float(done) / pair.head.figure / float(peak)  # type: ignore[arg-type] # both are numbers here
     return share if share <= _MOST_OF_PEAK else None
 
 

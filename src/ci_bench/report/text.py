@@ -103,6 +103,16 @@ def rate(value: float | None) -> str:
     return UNKNOWN if not _known(value) else f"{_digits(value)} /s"
 
 
+def bandwidth(value: float | None) -> str:
+    """Bytes per second, in powers of 1000 as data sheets have them."""
+    return _scaled(value, ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")), step=1000)
+
+
+def operations(value: float | None) -> str:
+    """Floating-point operations per second."""
+    return _scaled(value, ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")), step=1000)
+
+
 def quantity(value: float | None, unit: Unit) -> str:
     """A value in its unit."""
     forms = {Unit.SECONDS: seconds, Unit.BYTES: bytes_, Unit.COUNT: count, Unit.PER_SECOND: rate}

@@ -21,6 +21,7 @@ from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, 
 BUILT_IN = {
     "command": "ci_bench.suites.command.plan:SUITE",
     "fastrnns": "ci_bench.suites.fastrnns.plan:SUITE",
+    "functions": "ci_bench.suites.functions.plan:SUITE",
     "torchbench": "ci_bench.suites.torchbench.plan:SUITE",
     "training_loss": "ci_bench.suites.training_loss.plan:SUITE",
     "transformers": "ci_bench.suites.transformers.plan:SUITE",
@@ -186,6 +187,8 @@ def no_mark() -> None:
 class Program(Protocol):
     """One arm, built and ready. `items` is how many rows, images or tokens a step processes, `None` where that means nothing.
 
+    One that has something to take down may have `close`, which is called once nobody calls it any more.
+
     `parts` may be empty; what comes after the last mark belongs to the step, but to no part.
     """
 
@@ -237,7 +240,11 @@ class Refereed(Program, Protocol):
 
 
 class Workload(Protocol):
-    """One case in a worker process."""
+    """One case in a worker process.
+
+    One whose steps are short, and allocate, may have `keeps_freed_memory`, which is true: the host's allocator then keeps what is
+    freed while it is timed, rather than by chance.
+    """
 
     def prepare(self) -> None:
         """Fetch what is needed into caches and `Context.scratch`."""

@@ -171,3 +171,25 @@ def test_what_compiling_left_cached_is_not_in_a_peak(monkeypatch):
 def test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free(monkeypatch):
     found = peaks_on(FakeAllocator(graph_pool=700, allocated_in_pool=100), monkeypatch)
     assert (found["peak_allocated"], found["peak_reserved"]) == (1200 + 600, 1200 + 700)
+
+
+FAULTS = """
+import ctypes, resource, sys
+from ci_bench.engine.timing.memory import keep_freed_memory
+ctypes.CDLL(None).prctl(41, *map(ctypes.c_ulong, (1, 0, 0, 0)))  # no huge pages, of which there are few
+if sys.argv[1:]:
+    keep_freed_memory()
+bytearray(64 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    bytearray(64 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_freed_memory_that_is_kept_costs_no_page_faults():
+    faults = [
+        int(subprocess.run([sys.executable, "-c", FAULTS, *arguments], capture_output=True, text=True, check=True).stdout)
+        for arguments in ((), ("keep",))
+    ]
+    assert faults[1] < 1000 < faults[0]

@@ -108,6 +108,13 @@ def copies_of(program: Program) -> tuple[Program, ...]:
     return program.copies if isinstance(program, Rotation) else (program,)
 
 
+def close(program: Program) -> None:
+    """Once nobody calls a program any more: each copy of one that has something to take down does."""
+    for copy in copies_of(program):
+        if (take_down := getattr(copy, "close", None)) is not None:
+            take_down()
+
+
 def in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
     """One call that makes the next of these each time."""
     if len(calls) == 1:

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
-from ci_bench.engine.timing.fence import synchronizer, time_calls, torch_is_loaded
+from ci_bench.engine.timing.fence import close, synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.memory import memory_of, watch
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import compile_latency
@@ -44,23 +44,27 @@ def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Co
     program, first_call_s, steady_s = _settle(workload, arm, context, stopwatch)
     cold = compile_latency(COMPILE_COLD, arm, first_call_s=first_call_s, steady_s=steady_s, launch=launch)
     if counter is None or program.compiler is not Compiler.DYNAMO:
-        return Evidence(metrics=cold, checks=program.finish())
+        checks = program.finish()
+        close(program)
+        return Evidence(metrics=cold, checks=checks)
     counts = counter.read()
     phases = tuple(_phase(name, arm, seconds, launch) for name, seconds in counter.phases_s().items())
-    return Evidence(
-        metrics=(*cold, *phases, *_counts(arm, counts, launch)), checks=(_really_compiled(arm, counts), *program.finish())
-    )
+    checks = (_really_compiled(arm, counts), *program.finish())
+    close(program)
+    return Evidence(metrics=(*cold, *phases, *_counts(arm, counts, launch)), checks=checks)
 
 
 def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
     synchronize = synchronizer(context.device)
     memory = memory_of(context.device)
     with stopwatch.phase(Phase.BUILD, arm):
-        step = _step(workload.open(arm))
+        program = workload.open(arm)
+    step = _step(program)
     _warm_up(step, arm, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
         found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
     context.progress(arm, 1, 1)
+    close(program)
     return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()))
 
 

@@ -24,7 +24,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 _ROLLUP = Path("/proc/self/smaps_rollup")
 _STATUS = Path("/proc/self/status")
 _PR_SET_THP_DISABLE = 41
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 _OWN_PAGES = 64 * 1024
 COMMON_POOL = (0, 0)
 """What torch calls the pool that all but captured allocations come from."""
@@ -67,6 +67,17 @@ def make_repeatable() -> None:
     if mallopt := getattr(library, "mallopt", None):
         for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, _OWN_PAGES), (_M_TRIM_THRESHOLD, _OWN_PAGES)):
             mallopt(parameter, value)
+
+
+def keep_freed_memory() -> None:
+    """From now on glibc's malloc keeps what is freed, and takes no pages of their own for large blocks (mallopt(3)).
+
+    By default it returns them or not by where a block happens to lie, for as long as the process lives: a call that allocates its
+    output took 180 us in some processes and 2,000 us in others, nine tenths of it page faults.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 class HostMemory:

@@ -16,6 +16,7 @@ from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series,
 from ci_bench.engine.timing.fence import (
     WINDOW_SAMPLES,
     Rotation,
+    close,
     copies_of,
     find_calls,
     hold_garbage_collector,
@@ -23,6 +24,7 @@ from ci_bench.engine.timing.fence import (
     time_calls,
     warm_up,
 )
+from ci_bench.engine.timing.memory import keep_freed_memory
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
@@ -72,6 +74,8 @@ class ResidentArms:
     def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
         """Build every arm, as often as it rotates, and time its first call. Returns how many calls of the first make a sample."""
         synchronize = synchronizer(self.context.device)
+        if getattr(workload, "keeps_freed_memory", False):
+            keep_freed_memory()
         for name in arms:
             first_calls_s, copies = [], []
             for _ in range(self.options.rotate):
@@ -174,6 +178,8 @@ class ResidentArms:
             checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
         checks += self._refereed()
         checks += self._short_of_memory()
+        for arm in self.arms:
+            close(arm.program)
         return Evidence(metrics=tuple(metrics), checks=tuple(checks))
 
     def _short_of_memory(self) -> Iterator[Check]:

@@ -1,0 +1,187 @@
+"""Builds a case: the call that its provider returns, and how other values get into what it was given. Imports torch.
+
+Every global generator is seeded before a provider builds and before each call that is looked at.
+
+Other values are written into the memory of the tensors that were given, and nothing is built anew: a call that does not compute
+from its inputs as they are when it is called is wrong then. What is `constant` stays as it is.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import GeneratorType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ci_bench.suites.functions.declaring import Benchmark, building
+from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
+from ci_bench.suites.randomness import seed_everything, step_seed
+
+CALL = 1
+"""The place of a call's seed, behind that of building."""
+GRADIENT = 1_000_000
+"""From this number on tensors are gradients of what a call returned."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Built:
+    """One provider at one point, ready to be called; `left` is what the last call returned."""
+
+    session: Drawing
+    call: Callable[[], Any]
+    seed: int
+    generator: Generator[Any, None, None] | None = None
+    left: Any = None
+    gradients: list[Tensor] = field(default_factory=list)
+    prepared: list[Tensor] = field(default_factory=list)
+
+    def forward(self) -> None:
+        """Call it, once nothing of the call before is left."""
+        self.left = None
+        self.left = self.call()
+
+    def backward(self) -> None:
+        """From what the call returned to what it was given."""
+        outputs = differentiable(self.left)
+        if not self.gradients:
+            self._draw_gradients(outputs)
+        torch.autograd.backward(outputs, self.gradients)
+
+    def drop_gradients(self) -> None:
+        """Those of the step before, so that none adds up."""
+        for tensor in self.session.tensors:
+            tensor.grad = None
+
+    def take(self) -> dict[str, Tensor]:
+        """One whole call from a seed of its own, and copies on the host of what it left: a device may have no room for many."""
+        seed_everything(step_seed(self.seed, CALL))
+        with building(self.session):
+            self.drop_gradients()
+            self.forward()
+            if self.session.backward:
+                self.backward()
+        return self.copies()
+
+    def copies(self) -> dict[str, Tensor]:
+        """Copies on the host of what the last call left."""
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.outputs().items()}
+
+    def outputs(self) -> dict[str, Tensor]:
+        """What the last call left, itself and no copy."""
+        found = named_outputs(self.left)
+        for place, tensor in enumerate(self.session.tensors):
+            if tensor.grad is not None:
+                found[f"gradient: {place}"] = tensor.grad
+        return found
+
+    def remember(self) -> None:
+        """Keep the values of now, to go back to."""
+        self.prepared = [tensor.detach().to("cpu", copy=True) for tensor in self._changing()]
+
+    def write(self, draw: Draw) -> bool:
+        """Write other values into the memory of what was given. Returns whether there is anything that can have others."""
+        changing = [place for place, given in enumerate(self.session.given) if not given.constant]
+        with torch.no_grad():
+            for place in changing:
+                self.session.tensors[place].data.copy_(draw.tensor(place, self.session.given[place]))
+            for place, gradient in enumerate(self.gradients):
+                gradient.copy_(_gradient(draw, place, gradient))
+        return bool(changing)
+
+    def restore(self) -> None:
+        """Write the values back that were kept."""
+        with torch.no_grad():
+            for tensor, kept in zip(self._changing(), self.prepared, strict=True):
+                tensor.data.copy_(kept)
+            for place, gradient in enumerate(self.gradients):
+                gradient.copy_(_gradient(self.session.draw, place, gradient))
+
+    def close(self) -> None:
+        """Run what stands behind the provider's `yield`."""
+        if self.generator is None:
+            return
+        generator, self.generator = self.generator, None
+        with building(self.session):
+            try:
+                next(generator)
+            except StopIteration:
+                return
+        raise BadBenchmark("it yields twice; what is behind the first `yield` takes down, and yields nothing")
+
+    def _changing(self) -> list[Tensor]:
+        drawn = zip(self.session.tensors, self.session.given, strict=True)
+        return [tensor for tensor, given in drawn if not given.constant]
+
+    def _draw_gradients(self, outputs: Sequence[Tensor]) -> None:
+        if not outputs:
+            raise BadBenchmark(
+                "backward=True, and nothing that it returns has a gradient; return the output, of inputs that need one"
+            )
+        for place, output in enumerate(outputs):
+            self.gradients.append(_gradient(self.session.draw, place, output))
+
+
+def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], session: Drawing, *, seed: int) -> Built:
+    """Call a provider with the parameters of a point. `seed` is that of the global generators, whatever values are drawn.
+
+    Raises:
+        BadBenchmark: it gives nothing that can be called.
+    """
+    function = next(one.function for one in benchmark.providers if one.arm.name == arm)
+    seed_everything(seed)
+    with building(session):
+        made: Any = function(**values)
+        generator = made if isinstance(made, GeneratorType) else None
+        if generator is not None:
+            made = next(generator, None)
+    session.closed = True
+    if not callable(made):
+        kind = type(made).__name__
+        raise BadBenchmark(f"{arm} gives a {kind}, and what is timed is a function: `return lambda: kernel(x)`")
+    return Built(session=session, call=made, seed=seed, generator=generator)
+
+
+def named_outputs(value: Any) -> dict[str, Tensor]:
+    """The tensors of what a call returned, by names that the rule of numbers knows: ``output: 0``.
+
+    Raises:
+        BadBenchmark: something in it is neither a tensor nor a number.
+    """
+    return dict(_named(value, "output"))
+
+
+def _named(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    match value:
+        case None:
+            return
+        case Tensor():
+            yield name, value
+        case bool() | int() | float() | complex():
+            yield name, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+        case Mapping():
+            for key, item in value.items():
+                yield from _named(item, _below(name, str(key)))
+        case list() | tuple():
+            for place, item in enumerate(value):
+                yield from _named(item, _below(name, str(place)))
+        case _:
+            kind = type(value).__name__
+            raise BadBenchmark(f"it returns a {kind}; return tensors, or a list or mapping of tensors, to be compared")
+
+
+def _below(name: str, key: str) -> str:
+    return f"{name}/{key}" if ":" in name else f"{name}: {key}"
+
+
+def differentiable(value: Any) -> list[Tensor]:
+    """The tensors of what a call returned that have a gradient: timed with the backward pass, so that one tensor is quick."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        return [value]
+    return [one for one in named_outputs(value).values() if one.requires_grad]
+
+
+def _gradient(draw: Draw, place: int, output: Tensor) -> Tensor:
+    """That of one output: of few digits, so that it has the same values in every type, and never shaken."""
+    form = Given(shape=tuple(output.shape), dtype=torch.bfloat16, device=str(output.device))
+    return Draw(seed=draw.seed).tensor(GRADIENT + place, form).to(output.dtype)

@@ -1,0 +1,148 @@
+"""What a case is given: tensors of the values of a seed, and the session that hands them out. Imports torch.
+
+The values of a tensor hang on the case's seed and on how many were drawn before it, so that all providers and both sides draw the
+same. They are drawn on the host in fp32 (fp64 where that is asked for, whole numbers in int64), rounded to their type, and moved
+to their device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.functions.recording import Recorded, recorded
+from ci_bench.suites.numerics import shaken
+from ci_bench.suites.randomness import step_seed
+
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
+_WIDE = {torch.complex64: torch.complex128}
+
+
+class BadBenchmark(NotMeasured):
+    """A benchmark cannot be measured as it is written. The message says what to change."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draw:
+    """Which values a case is given: those of a `seed`, off by `epsilon` where `noise` is the seed of that, in fp64 if `wide`.
+
+    What is constant has the values of the seed `fixed`, where there is one.
+    """
+
+    seed: int
+    fixed: int | None = None
+    noise: int = 0
+    epsilon: float = 0.0
+    wide: bool = False
+
+    def tensor(self, place: int, given: "Given") -> Tensor:
+        """The values of one tensor, on its device."""
+        seed = self.fixed if given.constant and self.fixed is not None else self.seed
+        generator = torch.Generator().manual_seed(step_seed(seed, place))
+        if given.dtype.is_floating_point or given.dtype.is_complex:
+            drawn = torch.randn(given.shape, generator=generator, dtype=given.drawn_in).to(given.dtype)
+            if self.noise:
+                noise = torch.Generator().manual_seed(step_seed(self.noise, place))
+                drawn = shaken({"": drawn}, self.epsilon, noise)[""]
+            wide = _WIDE.get(given.dtype, torch.float64)
+            return drawn.to(given.device, wide if self.wide else given.dtype)
+        high = 2 if given.dtype is torch.bool else given.high
+        return torch.randint(high, given.shape, generator=generator).to(given.device, given.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """What a provider asked for, or the form of a gradient of what it returned."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    requires_grad: bool = False
+    constant: bool = False
+    high: int = 0
+
+    @property
+    def drawn_in(self) -> torch.dtype:
+        """The type that is drawn, before it is rounded."""
+        if self.dtype.is_complex:
+            return torch.complex64
+        return torch.float64 if self.dtype is torch.float64 else torch.float32
+
+
+def dtype_of(named: Any) -> torch.dtype:
+    """Torch's type behind ``bf16``, ``bfloat16`` or itself. Raises `ValueError`."""
+    found = named if isinstance(named, torch.dtype) else DTYPES.get(str(named)) or getattr(torch, str(named), None)
+    if isinstance(found, torch.dtype):
+        return found
+    raise ValueError(f"dtype {named!r} is none of {', '.join(DTYPES)}, nor a type of torch")
+
+
+@dataclass(kw_only=True, slots=True)
+class Drawing:
+    """A `Session`: draws what one provider asks for, and keeps what it records."""
+
+    draw: Draw
+    device: str
+    backward: bool = False
+    given: list[Given] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    records: dict[str, Recorded] = field(default_factory=dict)
+    closed: bool = False
+    """Whether the provider has built: what a call draws itself would be timed, and nobody could give it other values."""
+
+    def inputs(
+        self,
+        number: int,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        device: str | None,
+        requires_grad: bool | None,
+        constant: bool,
+        high: int | None,
+    ) -> tuple[Tensor, ...]:
+        """Draw tensors; see `declaring.inputs`."""
+        if self.closed:
+            raise BadBenchmark("ci_bench.inputs is called in what is timed; draw inputs before, where the function is made")
+        kind = dtype_of(dtype)
+        real = kind.is_floating_point or kind.is_complex
+        if not real and kind is not torch.bool and not high:
+            raise ValueError(f"inputs of {dtype}: whole numbers need `high`, which they stay below")
+        asked = Given(
+            shape=(shape,) if isinstance(shape, int) else tuple(shape),
+            dtype=kind,
+            device=str(torch.empty(0, device=device or self.device).device),
+            requires_grad=real and (self.backward and not constant if requires_grad is None else requires_grad),
+            constant=constant,
+            high=high or 0,
+        )
+        return tuple(self._next(asked) for _ in range(number))
+
+    def record(self, name: str, value: float, *, unit: str, better: str | None, gate: bool) -> None:
+        """Keep a number; see `declaring.record`."""
+        self.records[name] = recorded(name, value, unit=unit, better=better, gate=gate)
+
+    def _next(self, asked: Given) -> Tensor:
+        drawn = self.draw.tensor(len(self.given), asked).requires_grad_(asked.requires_grad)
+        self.given.append(asked)
+        self.tensors.append(drawn)
+        return drawn
+
+
+def by_hand() -> Drawing:
+    """A session for a benchmark that is called outside of a run."""
+    return Drawing(draw=Draw(seed=0), device="cuda" if torch.cuda.is_available() else "cpu")

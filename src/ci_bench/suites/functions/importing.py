@@ -1,0 +1,84 @@
+"""Imports the user's files, and asks them what they declare. In workers, and in the process that plans; nowhere else.
+
+A file of a package is imported by its name in the package, any other by its path, with its own folder behind everything else on
+the path, so that it finds its neighbours.
+"""
+
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.results import Case
+from ci_bench.suites.functions.declaring import Benchmark, forget, registered
+from ci_bench.suites.functions.grids import Declaration
+from ci_bench.suites.functions.plan import Functions, cases_of, files_of
+
+
+class ByImport(Functions):
+    """The suite where its files are imported: a process of its own, as code of the tree is run (`suites.planner`)."""
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """The cases of one entry, as the imported files declare them. Raises `BadConfig`."""
+        return cases_of([one for file in files_of(self.folder, options) for one in declarations(file)], options)
+
+
+SUITE = ByImport()
+
+
+def declarations(file: str) -> tuple[Declaration, ...]:
+    """What a file of the working folder declares once it is imported. Raises `BadConfig`."""
+    return tuple(one.declaration(file) for one in benchmarks(file))
+
+
+def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
+    """The benchmarks of a file of the working folder, which is imported where that is yet to be done.
+
+    Raises:
+        BadConfig: it is not there, or raises something.
+    """
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise BadConfig(f"{file}: there is no such file in {Path.cwd()}")
+    name, in_package = _module_name(Path(file))
+    if getattr(sys.modules.get(name), "__file__", None) != str(path):
+        forget(str(path))
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
+        try:
+            _import(name, path, in_package=in_package)
+        except BadConfig as error:
+            raise BadConfig(str(error).replace(str(path), file)) from error
+        except Exception as error:
+            sys.modules.pop(name, None)
+            line = next(
+                (frame.lineno for frame in reversed(traceback.extract_tb(error.__traceback__)) if frame.filename == str(path)), 1
+            )
+            raise BadConfig(f"{file}:{line}: cannot be imported: {type(error).__name__}: {error}") from error
+    return registered(str(path))
+
+
+def _import(name: str, path: Path, *, in_package: bool) -> None:
+    if in_package:
+        importlib.import_module(name)
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a file that ends in .py has a loader"  # noqa: S101, PT018 - our own bug if not
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # as for any import: dynamo looks functions' modules up there
+    spec.loader.exec_module(module)
+
+
+def _module_name(file: Path) -> tuple[str, bool]:
+    """The name of a file's module, and whether a package has it."""
+    root = Path("src") if file.parts[0] == "src" and not Path("src", "__init__.py").exists() else Path()
+    inside = file.relative_to(root)
+    packages = inside.parents[:-1]
+    if packages and all((root / package / "__init__.py").is_file() for package in packages):
+        return ".".join(inside.with_suffix("").parts), True
+    return f"ci_bench_own_{re.sub('[^A-Za-z0-9]', '_', str(file.with_suffix('')))}", False

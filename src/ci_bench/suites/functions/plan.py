@@ -1,0 +1,195 @@
+"""The half of `functions` that needs no torch: files to benchmarks, each point of a grid to a case, and a case to stages.
+
+Files are read, not run, where their decorators say everything in literals (`literal`). Where one of them has to be imported, a
+plan is asked for in a process of its own: `plan_by_import` is who asks.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.results import Case, Due
+from ci_bench.suites.base import Stage, StageKind
+from ci_bench.suites.functions import literal
+from ci_bench.suites.functions.grids import Declaration, Point, as_json, points
+
+FORWARD, BACKWARD = "forward_time", "backward_time"
+AGREES, REFEREED = "agrees", "refereed"
+MEMORY_LAUNCHES = (0, 1)
+"""Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
+LONGEST_NAME, MOST_KNOWN = 80, 1000
+MOST_FILES = 1000
+MOST_BYTES = 4 << 20
+_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+@dataclass(kw_only=True, slots=True)
+class Functions:
+    """Every decorated function of some files, at every point of its grid. Paths are relative to `folder`, the tree's root."""
+
+    name: str = "functions"
+    worker: str = "ci_bench.suites.functions.run"
+    preload: tuple[str, ...] = ("torch",)
+    folder: Path = field(default_factory=Path)
+    plan_by_import: Callable[[Mapping[str, Any]], tuple[Case, ...]] | None = None
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """The cases of one entry.
+
+        Raises:
+            BadConfig: a path leads nowhere, there is no benchmark, or one contradicts itself.
+        """
+        files = files_of(self.folder, options)
+        read = [literal.read(_source(self.folder, file), file) for file in files]
+        plain = [one for one in read if one is not None]
+        if len(plain) == len(read):
+            return cases_of([one for declared in plain for one in declared], options)
+        if self.plan_by_import is None:
+            dynamic = files[read.index(None)]
+            raise BadConfig(f"{dynamic}: has to be imported to be planned, which only commands that measure or list do")
+        return self.plan_by_import(options)
+
+    def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The files themselves."""
+        return tuple(_paths(options))
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Verify before anything is timed, then memory and time."""
+        memory = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        verify = Stage(kind=StageKind.VERIFY, arms=case.arms)
+        return (verify, *memory, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
+
+    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Never."""
+        return False
+
+
+SUITE = Functions()
+
+
+def must_be_imported(folder: Path, options: Mapping[str, Any]) -> bool:
+    """Whether planning an entry runs code of the tree. What is wrong with the entry is not said here."""
+    try:
+        return any(literal.read(_source(folder, file), file) is None for file in files_of(folder, options))
+    except BadConfig:
+        return False
+
+
+def files_of(folder: Path, options: Mapping[str, Any]) -> list[str]:
+    """The Python files that an entry names, relative to the tree, each once.
+
+    Raises:
+        BadConfig: a path leads nowhere, or out of the tree.
+    """
+    found: dict[str, None] = {}
+    for path in _paths(options):
+        found |= dict.fromkeys(_below(folder, path))
+    if len(found) > MOST_FILES:
+        raise BadConfig(f"suites.functions: {len(found):,} files, and {MOST_FILES:,} are the most")
+    return list(found)
+
+
+def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tuple[Case, ...]:
+    """The cases of benchmarks that were read or imported, in their order.
+
+    Raises:
+        BadConfig: there is none, two cannot be told apart, or one contradicts itself.
+    """
+    wanted = [one for one in declared if _is_wanted(one.function, options)]
+    if not wanted:
+        where, known = " ".join(_paths(options)), ", ".join(dict.fromkeys(one.function for one in declared))
+        why = (
+            f"none of its benchmarks fits match ({known[:MOST_KNOWN]})" if known else "no function in it has @ci_bench.benchmark"
+        )
+        raise BadConfig(f"suites.functions: {where}: {why}")
+    names, prefix = _names(wanted), f"{options['name']}." if "name" in options else ""
+    return tuple(_case(one, f"{prefix}{names[one.file, one.function]}", point) for one in wanted for point in points(one))
+
+
+def _names(declared: Sequence[Declaration]) -> dict[tuple[str, str], str]:
+    """What each benchmark is called: its function, with its file in front where another file has one of that name."""
+    lines: dict[tuple[str, str], int] = {}
+    for one in declared:
+        if (line := lines.setdefault((one.file, one.function), one.line)) != one.line:
+            raise one.fault("name", f"line {line} has a benchmark of this name; rename one")
+    files = Counter(function for _, function in lines)
+    stems = Counter((PurePosixPath(file).stem, function) for file, function in lines)
+    found = {}
+    for file, function in lines:
+        path = PurePosixPath(file)
+        apart = path.stem if stems[path.stem, function] == 1 else ".".join(path.with_suffix("").parts)
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", apart)
+        found[file, function] = function if files[function] == 1 else f"{plain}.{function}"
+    return found
+
+
+def _case(declared: Declaration, name: str, point: Point) -> Case:
+    if len(name) > LONGEST_NAME:
+        raise declared.fault("name", f"{name} has more than {LONGEST_NAME} characters, the most of a case's name")
+    arms = declared.ordered_arms
+    backward = declared.keywords.get("backward", False)
+    options = {"backward": True} if backward else {}
+    return Case(
+        id=f"functions/{name}[{point.label}]" if point.label else f"functions/{name}",
+        suite="functions",
+        name=name,
+        params={
+            "file": declared.file,
+            "function": declared.function,
+            "point": point.label,
+            "parameters": {parameter: as_json(value) for parameter, value in point.values.items()},
+            **options,
+        },
+        arms=arms,
+        reference=arms[0],
+        due=Due(checks=(AGREES, REFEREED), times=(STEP_TIME.name,)),
+        details=(FORWARD, BACKWARD) if backward else (),
+        threshold=declared.keywords.get("threshold"),
+    )
+
+
+def _is_wanted(function: str, options: Mapping[str, Any]) -> bool:
+    return "match" not in options or any(fnmatchcase(function, pattern) for pattern in options["match"])
+
+
+def _paths(options: Mapping[str, Any]) -> list[str]:
+    path = options["path"]
+    return [path] if isinstance(path, str) else list(path)
+
+
+def _below(folder: Path, path: str) -> Iterator[str]:
+    """The files of one path: itself, those in a folder, or those that fit a glob."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise BadConfig(f"suites.functions: {path}: not inside of the tree; give a path from its root")
+    place = folder / pure
+    try:
+        if place.is_file():
+            yield str(pure)
+            return
+        found = place.rglob("*.py") if place.is_dir() else folder.glob(str(pure))
+        inside = sorted(one.relative_to(folder) for one in found if one.suffix == ".py" and one.is_file())
+    except (OSError, ValueError) as error:
+        raise BadConfig(f"suites.functions: {path}: cannot be looked for: {error}") from error
+    kept = [one for one in inside if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)]
+    if not kept:
+        raise BadConfig(f"suites.functions: {path}: there is no Python file in {folder.resolve()}; correct the path")
+    yield from (one.as_posix() for one in kept)
+
+
+def _source(folder: Path, file: str) -> str:
+    try:
+        with (folder / file).open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{file}: cannot be read: {error}") from error
+    if len(content) > MOST_BYTES:
+        raise BadConfig(f"{file}: larger than {MOST_BYTES:,} bytes, the most that is read")
+    return text

@@ -1,0 +1,70 @@
+"""Numbers that a benchmark reports of its own: their names, units and directions. Needs no torch.
+
+What is shown only says so in its name (`records.metrics.RECORDED`), and not in a field beside it: so head cannot take a number
+out of the gate that base has in it, without its being gone.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ci_bench.formats.units import interpret
+from ci_bench.records.metrics import RECORDED
+from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
+from ci_bench.suites.base import NotMeasured
+
+NAME = re.compile(r"[a-z0-9_]{1,50}")
+_USUAL = {Unit.SECONDS: Better.LOWER, Unit.BYTES: Better.LOWER, Unit.JOULES: Better.LOWER, Unit.PER_SECOND: Better.HIGHER}
+"""Which way is better where the unit says it."""
+
+
+class BadRecord(NotMeasured, ValueError):  # noqa: N818 - it names an outcome
+    """What is recorded cannot be judged. The message says what to change."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """One number. `name` is the metric's, `title` the one that it was recorded under."""
+
+    name: str
+    title: str
+    value: float
+    unit: Unit
+    better: Better
+
+    def metric(self, arm: str, launch: int) -> Metric:
+        """As a metric of one arm."""
+        taken = Launch(launch=launch, values=(self.value,))
+        return Metric(
+            name=self.name, arm=arm, unit=self.unit, better=self.better, lane=Lane.COUNTERS, launches=(taken,), title=self.title
+        )
+
+
+def recorded(name: str, value: float, *, unit: str, better: str | None, gate: bool) -> Recorded:
+    """Check what was recorded. Raises `BadRecord`."""
+    if not NAME.fullmatch(name) or name.startswith(RECORDED):
+        raise BadRecord(
+            f"record({name!r}): a name is of up to 50 lower-case letters, digits and _, and does not start with {RECORDED}"
+        )
+    if better not in {None, *Better}:
+        raise BadRecord(f"record({name!r}): better={better!r} is neither 'lower' nor 'higher'")
+    meaning = interpret(unit)
+    number = float(value) * meaning.scale
+    if not math.isfinite(number):
+        raise BadRecord(f"record({name!r}): {value} is not a finite number")
+    direction = Better(better) if better else _USUAL.get(meaning.unit)
+    if direction is None and gate:
+        raise BadRecord(f"record({name!r}): add better='lower' or better='higher', since it gates and the unit does not say it")
+    return Recorded(
+        name=name if gate else f"{RECORDED}{name}",
+        title=name,
+        value=number,
+        unit=meaning.unit,
+        better=direction or Better.LOWER,
+    )
+
+
+def metrics_of(records: Mapping[str, Iterable[Recorded]], launch: int) -> tuple[Metric, ...]:
+    """All that the arms recorded in one launch."""
+    return tuple(one.metric(arm, launch) for arm, kept in records.items() for one in kept)

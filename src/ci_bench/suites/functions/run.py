@@ -1,0 +1,141 @@
+"""The worker's half of `functions`: one point of one benchmark as a workload. Imports torch; never imported by the parent.
+
+Seed, number format and determinism: a case's seed follows from its id, so that it is the same for all arms and both sides
+(`building`); precision and torch's other switches are as the user's code sets them. Warm-up is the engine's.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.results import Case, Check
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
+from ci_bench.suites.functions.building import Built
+from ci_bench.suites.functions.declaring import Benchmark
+from ci_bench.suites.functions.drawing import BadBenchmark, Draw
+from ci_bench.suites.functions.grids import points
+from ci_bench.suites.functions.importing import benchmarks
+from ci_bench.suites.functions.plan import BACKWARD, FORWARD
+from ci_bench.suites.functions.verify import Bench, epsilon_of, verify_arms, verify_followed
+
+
+def open_workload(case: Case, context: Context) -> "FunctionWorkload":
+    """The workload of one case. Raises `BadBenchmark` where this side's files have no such case."""
+    found = find(case)
+    return FunctionWorkload(case, context, *found)
+
+
+def find(case: Case) -> tuple[Benchmark[..., Any], Mapping[str, Any]]:
+    """The benchmark and the parameters of a case, as this side's code has them: JSON has lost what is a tuple, or an object.
+
+    Raises:
+        BadBenchmark: this side's code has another benchmark, or none.
+    """
+    file, function, label = (case.params[name] for name in ("file", "function", "point"))
+    try:
+        found = [one for one in benchmarks(file) if one.declaration(file).function == function]
+        if not found:
+            raise BadBenchmark(f"{file} has no benchmark {function} on this side")
+        declared = found[-1].declaration(file)
+        values = next((point.values for point in points(declared) if point.label == label), None)
+    except BadConfig as error:
+        raise BadBenchmark(str(error)) from error
+    if values is None:
+        raise BadBenchmark(str(declared.fault("cases", f"[{label}] is none of them on this side")))
+    if {*declared.ordered_arms} != {*case.arms}:
+        raise BadBenchmark(f"{file}: {function} has the providers {', '.join(declared.ordered_arms)} on this side")
+    return found[-1], values
+
+
+class FunctionWorkload:
+    """One point of one benchmark."""
+
+    keeps_freed_memory = True
+
+    def __init__(self, case: Case, context: Context, benchmark: Benchmark[..., Any], values: Mapping[str, Any]) -> None:
+        """Nothing is built yet."""
+        self._case, self._context = case, context
+        seed = int.from_bytes(hashlib.sha256(case.id.encode()).digest()[:4], "big")
+        self._bench = Bench(
+            benchmark=benchmark,
+            values=values,
+            device=context.device,
+            seed=seed,
+            backward=bool(case.params.get("backward", False)),
+        )
+
+    def prepare(self) -> None:
+        """Nothing to fetch."""
+
+    def open(self, arm: str) -> "TimedCall":
+        """A provider, built and ready."""
+        return TimedCall(arm, self._bench, alone=len(self._case.arms) == 1)
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Every arm against the reference in fp64; what the reference computes is kept."""
+        return verify_arms(self._bench, arms, launch=self._context.launch, keep=self._context.keep, tell=self._context.progress)
+
+
+class TimedCall:
+    """One arm for the clock: one call, and its backward pass where that is asked for."""
+
+    items: int | None = None
+    compiler = Compiler.NONE
+    learns = False
+    memory = 0.0
+
+    def __init__(self, arm: str, bench: Bench, *, alone: bool) -> None:
+        """It is built once, here. `alone` says that there is no other arm that could be asked what is right."""
+        self._arm, self._bench, self._alone = arm, bench, alone
+        self._built: Built = bench.build(arm, Draw(seed=bench.seed))
+        self.parts: tuple[Part, ...] = (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
+        self.epsilon = epsilon_of(self._built.session.given)
+        changing = any(not given.constant for given in self._built.session.given)
+        self.unrefereed = "" if changing else "none of its inputs is drawn by ci_bench.inputs, to have other values"
+        self.step = self._whole if bench.backward else self._forward
+
+    def _forward(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
+        self._built.left = None
+        self._built.left = self._built.call()
+
+    def _whole(self, mark: Mark) -> None:
+        self._built.drop_gradients()
+        self._built.forward()
+        mark()
+        self._built.backward()
+        mark()
+
+    def remember(self) -> None:
+        """Keep the prepared inputs."""
+        self._built.remember()
+
+    def state(self) -> dict[str, Tensor]:
+        """None: what outputs depend on is drawn, or a constant of the code."""
+        return {}
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Write other values into the inputs, where they lie: what a call computes from are these very tensors."""
+        return self._built.write(Draw(seed=seed, noise=shaken, epsilon=self.epsilon))
+
+    def outputs(self) -> dict[str, Tensor]:
+        """What the last call returned, and the gradients of its inputs."""
+        return self._built.outputs()
+
+    def resume(self) -> None:
+        """Back to the prepared values."""
+        self._built.restore()
+
+    def finish(self) -> tuple[Check, ...]:
+        """Of an arm that has no other beside it: what it computes follows its inputs, after all these calls as well."""
+        if not self._alone or self.unrefereed:
+            return ()
+        before, seed = self._built.copies(), secrets.randbits(31) + 1
+        return (verify_followed(self._bench, self._arm, self._built, before, seed=seed),)
+
+    def close(self) -> None:
+        """Take down what the provider set up."""
+        self._built.close()

@@ -1,0 +1,253 @@
+"""Whether each provider computes what the reference does, by the rule of all suites (`suites.numerics`), before it is timed.
+
+The truth is the reference on inputs in double precision, where it takes them; what rounding does is shown by the reference on
+inputs that are shaken by one rounding, and in fp32 by harder ones. Each arm, the reference too, is looked at twice: on the
+prepared inputs, and once other values lie in their memory, which nothing was built for. So what was computed ahead, or is
+replayed, is wrong.
+"""
+
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.suites.arms import allow_compilations
+from ci_bench.suites.base import Computed, Evidence
+from ci_bench.suites.digests import digest
+from ci_bench.suites.flops import peak_facts
+from ci_bench.suites.functions.building import Built, build
+from ci_bench.suites.functions.declaring import Benchmark
+from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
+from ci_bench.suites.functions.plan import AGREES
+from ci_bench.suites.functions.recording import Recorded, metrics_of
+from ci_bench.suites.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
+
+FRESH = "fresh"
+SHAKES = 2
+PRECISIONS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+WAY_OUT = "a call has to compute from its inputs as they are then; draw what may be prepared ahead with constant=True"
+WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
+"""What `work` may say, and the fact that it becomes."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Bench:
+    """One point of a benchmark, on a device. `builds` counts how often a provider was called."""
+
+    benchmark: Benchmark[..., Any]
+    values: Mapping[str, Any]
+    device: str
+    seed: int
+    backward: bool = False
+    builds: int = 0
+
+    def build(self, arm: str, draw: Draw) -> Built:
+        """A provider, called with the point's parameters."""
+        session = Drawing(draw=replace(draw, fixed=self.seed), device=self.device, backward=self.backward)
+        built = build(self.benchmark, arm, self.values, session, seed=self.seed)
+        self.builds += 1
+        if "torch._dynamo" in sys.modules:
+            allow_compilations(self.builds)
+        return built
+
+    @contextmanager
+    def opened(self, arm: str, draw: Draw) -> Iterator[Built]:
+        """The same, taken down in the end."""
+        built = self.build(arm, draw)
+        try:
+            yield built
+        finally:
+            built.close()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What an arm is held against, for the values of one seed."""
+
+    runs: tuple[Mapping[str, Tensor], ...]
+    jolts: tuple[Mapping[str, Tensor], ...]
+    truth: Mapping[str, Tensor] | None
+    epsilon: float
+    given: tuple[Given, ...]
+
+    def agreement(self, seen: Mapping[str, Tensor]) -> Agreement:
+        """Whether these are the values, up to rounding."""
+        return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon)
+
+
+def expect(bench: Bench, arm: str, seed: int) -> Expected:
+    """What an arm computes when it is built on the values of a seed, exactly and with rounding."""
+    with bench.opened(arm, Draw(seed=seed)) as built:
+        plain, given = built.take(), tuple(built.session.given)
+        epsilon = epsilon_of(given)
+
+        def off(noise: int, size: float) -> Mapping[str, Tensor]:
+            built.write(Draw(seed=seed, noise=noise, epsilon=size))
+            return built.take()
+
+        noisy = [off(1 + index, epsilon) for index in range(SHAKES)]
+        jolts = [off(1 + SHAKES, jolt_of(epsilon))] if jolt_of(epsilon) else []
+    truth = _truth(bench, arm, seed, plain, epsilon)
+    return Expected(runs=(plain, *noisy), jolts=tuple(jolts), truth=truth, epsilon=epsilon, given=given)
+
+
+def _truth(bench: Bench, arm: str, seed: int, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
+    """The same in fp64; `None` where the arm does not take that, or makes something else of it."""
+    try:
+        with bench.opened(arm, Draw(seed=seed, wide=True)) as built:
+            wide = built.take()
+    except Exception:  # noqa: BLE001 - code under test may raise anything on inputs that it was not made for
+        return None
+    exact = {name: value for name, value in wide.items() if name in plain and _is_exact(value)}
+    alike = {name: value.to(plain[name].dtype) for name, value in exact.items()}
+    if not exact or agree_coarsely(alike, {name: plain[name] for name in exact}, epsilon=epsilon).outcome is Outcome.FAIL:
+        return None
+    return exact
+
+
+def _is_exact(value: Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex()) or value.dtype in {torch.float64, torch.complex128}
+
+
+def epsilon_of(given: Sequence[Given]) -> float:
+    """The size of one rounding in the narrowest type of the inputs.
+
+    Products in TF32 round to fewer digits than their type: the reference's own distance from fp64 shows it.
+    """
+    kinds = {one.dtype for one in given if one.dtype.is_floating_point or one.dtype.is_complex}
+    roundings = [torch.finfo(kind).eps / 2 for kind in kinds]
+    return max(roundings, default=FP32_EPSILON)
+
+
+def verify_arms(
+    bench: Bench,
+    arms: tuple[str, ...],
+    *,
+    launch: int,
+    keep: Callable[[Computed], None],
+    tell: Callable[[str, int, int], None],
+) -> Evidence:
+    """The check `agrees` of every arm, what they recorded, and the work of a call."""
+    reference, seed = arms[0], secrets.randbits(31) + 1
+    prepared = expect(bench, reference, bench.seed)
+    if not prepared.runs[0]:
+        return _of_nothing(bench, arms, launch)
+    other = expect(bench, reference, seed)
+    keep(_computed(bench, reference, prepared))
+    checks: list[Check] = []
+    records: dict[str, tuple[Recorded, ...]] = {}
+    for place, arm in enumerate(arms):
+        outcome, detail, records[arm] = _verify(bench, arm, prepared, other, seed)
+        checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
+        tell(arm, place + 1, len(arms))
+    return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=_work(bench, prepared))
+
+
+def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
+    """Calls that return nothing can be timed, but not compared."""
+    if len(arms) > 1:
+        raise BadBenchmark(f"{arms[0]} returns nothing, so that the others cannot be compared with it; return what it computed")
+    with bench.opened(arms[0], Draw(seed=bench.seed)) as built:
+        built.take()
+    check = Check(name=AGREES, arm=arms[0], outcome=Outcome.UNKNOWN, detail="it returns nothing that could be compared")
+    return Evidence(checks=(check,), metrics=metrics_of({arms[0]: built.session.records.values()}, launch))
+
+
+def _verify(bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int) -> tuple[Outcome, str, tuple[Recorded, ...]]:
+    with bench.opened(arm, Draw(seed=bench.seed)) as built:
+        first = built.take()
+        changed = built.write(Draw(seed=seed))
+        second = built.take() if changed else {}
+        asked = tuple(built.session.given)
+    records = tuple(built.session.records.values())
+    if asked != prepared.given:
+        return Outcome.FAIL, _other_inputs(asked, prepared.given), records
+    at_once = prepared.agreement(first)
+    exact = "in fp64" if prepared.truth is not None else "in its own precision, as it does not take fp64"
+    if at_once.outcome is not Outcome.PASS or not changed:
+        return at_once.outcome, f"with the reference {exact}: {at_once.detail}", records
+    later = other.agreement(second)
+    then = f"with other values in its inputs, {_how(first, second, later)}"
+    if later.outcome is Outcome.PASS:
+        then = f"with the reference {exact}: {at_once.detail}; {then}"
+    return later.outcome, then, records
+
+
+def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:
+    if found.outcome is Outcome.FAIL and _alike(before, after):
+        return f"it returned what it had returned before; {WAY_OUT}"
+    return f"{found.detail}; {WAY_OUT}" if found.outcome is Outcome.FAIL else found.detail
+
+
+def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
+    )
+
+
+def _other_inputs(asked: Sequence[Given], owed: Sequence[Given]) -> str:
+    words = [", ".join(f"{_word(one.dtype)}{list(one.shape)}" for one in listed) or "none" for listed in (asked, owed)]
+    constant = [place for place, pair in enumerate(zip(asked, owed, strict=False)) if pair[0].constant != pair[1].constant]
+    if words[0] == words[1]:
+        what = f"input {constant[0]} is constant in one alone" if constant else "they differ in device, gradient or range"
+        return f"it asks for other inputs than the reference: {what}"
+    return f"it asks for other inputs than the reference ({words[0]} in place of {words[1]}), which would have other values"
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, Tensor], *, seed: int) -> Check:
+    """Of an arm that was timed with no other beside it: whether its calls still compute from their inputs.
+
+    `before` is what the last timed call left. Other values are written into its inputs, and what it makes of them is held against
+    the same provider, built on these values.
+    """
+    built.write(Draw(seed=seed))
+    after, own = built.take(), expect(bench, arm, seed)
+    if not after:
+        return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail="it returns nothing to look at", informative=True)
+    if _alike(before, after) and _alike(after, own.runs[0]):
+        detail = "it computes the same from any inputs, so that a replayed result would be right as well"
+        return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+    found = own.agreement(after)
+    detail = f"once it was timed, with other values in its inputs, {_how(before, after, found)}"
+    return Check(name=FRESH, arm=arm, outcome=found.outcome, detail=detail[:5000])
+
+
+def _computed(bench: Bench, arm: str, expected: Expected) -> Computed:
+    draw = Draw(seed=bench.seed)
+    return Computed(
+        arm=arm,
+        epsilon=expected.epsilon,
+        outputs=expected.runs[0],
+        inputs=[digest(draw.tensor(place, one)) for place, one in enumerate(expected.given)],
+        runs=expected.runs,
+        jolts=expected.jolts,
+        truth=expected.truth,
+    )
+
+
+def _work(bench: Bench, expected: Expected) -> dict[str, Fact]:
+    """Bytes and operations of a call, as the benchmark says, and the device's peak where there are operations."""
+    work = bench.benchmark.keywords.get("work")
+    said = work(**bench.values) if callable(work) else work
+    if said is None:
+        return {}
+    if not isinstance(said, Mapping) or not {*said} <= {*WORK} or not all(_is_amount(value) for value in said.values()):
+        raise BadBenchmark(f"work: {said!r} is no mapping of {' and '.join(map(repr, WORK))} to positive numbers")
+    kinds = [one.dtype for one in expected.given if one.dtype.is_floating_point]
+    precision = next((PRECISIONS[kind] for kind in kinds if kind in PRECISIONS), "fp32")
+    facts: dict[str, Fact] = {WORK[name]: float(value) for name, value in said.items()}
+    return facts | (peak_facts(bench.device, precision) if "flops" in said else {})
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
