@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_every_suite_is_clean_on_it(tmp_path, suite):
     assert judged.code == 0, judged.said
     assert judged.verdicts
     assert not {"regressed", "improved", "suspected"} & set(judged.verdicts.values())
-    assert (judged.doubts, judged.redone) == ([], 0)
+    assert (judged.doubts, judged.redone) == ([], [])
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
 
 
@@ -136,10 +137,8 @@ def test_a_throttled_card_is_told_and_what_it_disturbed_measured_again(tmp_path)
 
     judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=hot), tmp_path / "gate")
 
-    assert judged.code == 0, judged.said
-    assert judged.redone + len(judged.doubts) > 0
-    assert set(judged.doubts) <= {"the GPU was slowed down (hw_thermal_slowdown)"}
-    assert not {"regressed", "improved"} & set(judged.verdicts.values())
+    assert any("the GPU was slowed down (hw_thermal_slowdown)" in one for one in (*judged.redone, *judged.doubts))
+    assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
 
 
 @pytest.mark.alone
@@ -150,7 +149,7 @@ def test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt(tmp_path):
     judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=(capped,)), tmp_path / "gate")
 
     assert judged.code == 0, judged.said
-    assert (judged.doubts, judged.redone) == ([], 0)
+    assert (judged.doubts, judged.redone) == ([], [])
     assert {block["facts"]["gpu_held_back_by"] for row in judged.results["cases"] for block in row["blocks"]} == {"sw_power_cap"}
 
 
@@ -169,14 +168,13 @@ def test_a_slowdown_under_a_power_cap_is_found_all_the_same(tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_neighbour_on_the_card_is_told_and_what_it_disturbed_measured_again(tmp_path):
-    busy = waves(neighbour_pid=1, neighbour_share=0.4)
+    """Another one each time: who was there when the workers opened is none that came."""
+    busy = tuple(replace(wave, neighbour_pid=1 + place) for place, wave in enumerate(waves(neighbour_share=0.4)))
 
     judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, spells=busy), tmp_path / "gate")
 
-    assert judged.code == 0, judged.said
-    assert judged.redone + len(judged.doubts) > 0
-    assert set(judged.doubts) <= {"1 process (1) of others came onto the GPU"}
-    assert not {"regressed", "improved"} & set(judged.verdicts.values())
+    assert any("of others came onto the GPU" in one for one in (*judged.redone, *judged.doubts))
+    assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
 
 
 @pytest.mark.alone
