@@ -454,6 +454,17 @@ def test_a_merge_under_way(tmp_path: Path) -> None:
     refuse(repository.top, tmp_path / "s", BadCheckout, "a merge is under way, and mark.py has conflicts")
 
 
+@pytest.mark.parametrize("ignored", ["out\n", "/out/\n", "ou*\n", "out/*\n", "nothing\n"])
+def test_a_folder_for_documents_may_be_ignored_and_there_already(tmp_path: Path, ignored) -> None:
+    """As it is in every second run of who keeps `ci-bench-results` out of git."""
+    repository, _, _ = topic_repository(tmp_path / "r")
+    repository.write({".gitignore": ignored, "out/results.json": "{}", "new.py": "NEW = 1\n"})
+    with prepared(repository.top, tmp_path / "s", leave_out=(repository.top / "out",)) as pair:
+        head = pair.head.folder
+        assert (head / "new.py").exists()
+        assert not (head / "out").exists()
+
+
 def test_untracked_files_that_are_too_large(tmp_path: Path, monkeypatch) -> None:
     repository, _, _ = topic_repository(tmp_path / "r")
     monkeypatch.setattr(module, "MOST_UNTRACKED_BYTES", 1000)

@@ -181,7 +181,9 @@ def snapshot(checkout: Checkout, store: Store, *, leave_out: Sequence[Path] = ()
         GitFailed: a file cannot be read, or the like.
     """
     own = [path.relative_to(checkout.top).as_posix() for path in leave_out if _is_inside(path, checkout.top)]
-    files = (":/", *(f":(top,exclude,literal){path}" for path in own))
+    # Of what is ignored git adds nothing, and it fails where such a path is excluded by name.
+    excluded = [path for path in own if not checkout.git.says("-C", str(checkout.top), "check-ignore", "--quiet", "--", path)]
+    files = (":/", *(f":(top,exclude,literal){path}" for path in excluded))
     _refuse_conflicts(checkout)
     _refuse_large_files(checkout, files)
     tree = _tree_of_what_lies_here(checkout, store, files)
