@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from ci_bench.judge.noise import LEAST_SPREAD, Floats, Learned
 from ci_bench.judge.sequential import Ruling
+from ci_bench.judge.special import stdtr, stdtrit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

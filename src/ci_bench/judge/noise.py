@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import polygamma, psi
+
+from ci_bench.judge.special import polygamma, psi
 
 Floats = NDArray[np.float64]
 

@@ -12,10 +12,10 @@ from itertools import chain, pairwise
 from statistics import median
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ci_bench.judge.noise import NORMAL_MAD, Floats, nan_median
 from ci_bench.judge.sequential import Counts
+from ci_bench.judge.special import stdtrit
 from ci_bench.records.comparison import Interval, Summary
 from ci_bench.records.results import Launch
 

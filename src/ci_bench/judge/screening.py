@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from scipy.special import bdtr
-
 from ci_bench.judge import ratios, wording
 from ci_bench.judge.pairing import Judged, Line, MetricVerdict, oriented, single, undecided
 from ci_bench.judge.ratios import Known
+from ci_bench.judge.special import bdtr
 from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
 from ci_bench.records.metrics import COMPILATION

@@ -17,7 +17,6 @@ from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc, ndtri, stdtrit
 
 from ci_bench.judge.noise import (
     FAR,
@@ -30,6 +29,7 @@ from ci_bench.judge.noise import (
     moderated,
     nan_median,
 )
+from ci_bench.judge.special import bdtrc, ndtri, stdtrit
 
 Codes = NDArray[np.int8]
 Counts = NDArray[np.intp]
