@@ -16,7 +16,6 @@ import ast
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -216,4 +215,6 @@ def _is_known(word: str) -> bool:
 @cache
 def _registered() -> frozenset[str]:
     """What installed packages register."""
+    from importlib.metadata import entry_points
+
     return frozenset(entry.name for entry in entry_points(group=ENTRY_POINTS))

@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ci_bench.errors import UnknownSuite
-from ci_bench.formats.exporting import Exporter, Files
 from ci_bench.records.metrics import ENGINE, MetricKind
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Spent, Status
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+    from ci_bench.formats.exporting import Exporter, Files
 
 BUILT_IN = {
     "command": "ci_bench.suites.command.plan:SUITE",
@@ -310,9 +313,9 @@ def find_suite(name: str) -> Suite:
         module, _, attribute = BUILT_IN[name].partition(":")
         suite: Suite = getattr(import_module(module), attribute)
         return suite
-    for entry in entry_points(group=PLUGIN_GROUP, name=name):
+    for entry in _installed().select(name=name):
         return _load(entry)
-    known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=PLUGIN_GROUP))}))
+    known = ", ".join(sorted({*BUILT_IN, *(entry.name for entry in _installed())}))
     message = f"there is no suite {name!r} (known: {known}); install the plugin that provides it or correct the name"
     raise UnknownSuite(message)
 
@@ -338,19 +341,19 @@ def plans_from_tree(name: str, options: Mapping[str, Any]) -> bool:
     return reads is not None and bool(reads(options))
 
 
-def find_exporters() -> dict[str, Exporter]:
+def find_exporters() -> "dict[str, Exporter]":
     """What `convert --to` can write of results documents alone, by name: what suites declare as ``{name: "module:function"}``.
 
     Raises `UnknownSuite` where a plugin cannot be imported.
     """
-    plugins = (_load(entry) for entry in entry_points(group=PLUGIN_GROUP))
+    plugins = (_load(entry) for entry in _installed())
     suites = (*map(find_suite, BUILT_IN), *plugins)
     declared = {name: where for suite in suites for name, where in getattr(suite, "exports", {}).items()}
     return {name: _exporter(where) for name, where in sorted(declared.items())}
 
 
-def _exporter(where: str) -> Exporter:
-    def export(results: Results) -> Files:
+def _exporter(where: str) -> "Exporter":
+    def export(results: Results) -> "Files":
         module, _, attribute = where.partition(":")
         exporter: Exporter = getattr(import_module(module), attribute)
         return exporter(results)
@@ -360,11 +363,18 @@ def _exporter(where: str) -> Exporter:
 
 def plugin_forms() -> dict[str, Mapping[str, Any]]:
     """The JSON Schema of each plugin suite's entries, by suite; any mapping will do where a plugin gives none."""
-    plugins = {entry.name: _load(entry) for entry in entry_points(group=PLUGIN_GROUP)}
+    plugins = {entry.name: _load(entry) for entry in _installed()}
     return {name: getattr(suite, "options_schema", {"type": "object"}) for name, suite in plugins.items()}
 
 
-def _load(entry: EntryPoint) -> Suite:
+def _installed() -> "EntryPoints":
+    """What installed packages register; whoever uses built-in suites alone is spared the search, and its imports."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=PLUGIN_GROUP)
+
+
+def _load(entry: "EntryPoint") -> Suite:
     try:
         plugin: Suite = entry.load()
     except Exception as error:

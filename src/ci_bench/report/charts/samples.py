@@ -13,7 +13,7 @@ from ci_bench.records.comparison import CaseComparison, Interval
 from ci_bench.records.metrics import COMPILATION, STEP_TIME
 from ci_bench.records.results import CaseResult, Launch, Metric, SideName
 from ci_bench.records.units import TIMES
-from ci_bench.report.charts.values import Material, SampleChart, SampleSeries, axis, short
+from ci_bench.report.charts.values import Material, SampleChart, SampleSeries, axis, decimals, short
 from ci_bench.report.columns import title_of
 
 _FEWEST = 2
@@ -94,6 +94,8 @@ def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[in
     standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
     at, launches = _places(tuple(standing))
     values = tuple(value for launch in metric.launches for value in launch.values)
+    if not doubts:
+        return _Taken(at, launches, values, (None,) * len(values))
     doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
     return _Taken(at, launches, values, tuple(doubted))
 
@@ -122,14 +124,16 @@ def _series(label: str, colour: int, taken: _Taken, *, size: float, most: int) -
     """The values of one line. Of very many, every second, third … is drawn, and every doubtful one."""
     count = len(taken.values)
     stride = -(-count // most)
-    drawn = [place for place in range(count) if place % stride == 0 or taken.doubts[place]][: 2 * most]
+    drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][: 2 * most]
     doubts = {index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])}
+    middle = median(taken.values) / size
+    places = decimals(middle, digits=5)
     return SampleSeries(
         label=label,
         colour=colour,
         at=_drawn(taken.at, drawn),
-        values=tuple([short(value / size, digits=5) for value in _drawn(taken.values, drawn)]),
-        median=short(median(taken.values) / size),
+        values=tuple([round(value / size, places) for value in _drawn(taken.values, drawn)]),
+        median=short(middle),
         launches=_drawn(taken.launches, drawn),
         doubtful=tuple(doubts),
         doubts=tuple(doubts.values()),

@@ -26,6 +26,11 @@ def short(value: float, *, digits: int = 6) -> float:
     return float(f"{value:.{digits}g}")
 
 
+def decimals(typical: float, *, digits: int) -> int:
+    """To how many decimals values are rounded that a typical one should keep so many significant digits of: many at once."""
+    return digits - 1 - math.floor(math.log10(abs(typical))) if typical and math.isfinite(typical) else digits
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Material:
     """What a comparison was made of, as far as it is at hand: raw samples and training runs. Without it, only medians are drawn.

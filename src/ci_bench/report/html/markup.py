@@ -5,9 +5,9 @@ Owns escaping. Nothing else in the package writes an angle bracket around a valu
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from typing import NamedTuple
 
 from ci_bench.report.text import clean
 
@@ -21,8 +21,7 @@ _BARE = re.compile(r"[A-Za-z0-9.:_-]+")
 _VOID = {"input", "meta", "br"}
 
 
-@dataclass(frozen=True, slots=True)
-class Html:
+class Html(NamedTuple):
     """Markup: what may stand in a page as it is. `str(html)` is its text."""
 
     markup: str
@@ -41,9 +40,9 @@ def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
 
     Text comes out as one line of visible characters (`report.text.clean`), escaped; a space at an end stays.
     """
-    words = "".join(_attribute(key, value) for key, value in attributes.items() if value not in {None, False})
+    words = "".join([_attribute(key, value) for key, value in attributes.items() if value not in {None, False}])
     end = "" if name in _NO_END_NEEDED or name in _VOID else f"</{name}>"
-    return Html(f"<{name}{words}>{''.join(map(_child, children))}{end}")
+    return Html(f"<{name}{words}>{''.join([_child(child) for child in children])}{end}")
 
 
 def join(parts: Iterable[Child], between: str = "") -> Html:
