@@ -50,8 +50,11 @@ def test_figures_are_short() -> None:
 def test_samples_stand_where_they_were_taken() -> None:
     (chart,) = charts().samples
     for one in chart.series:
-        assert list(one.at) == sorted(one.at)
-        assert [math.floor(at) for at in one.at[:4]] == [0, 0, 1, 1]
+        where = chart.places[one.places]
+        assert list(where.at) == sorted(where.at)
+        assert [math.floor(at) for at in where.at[:4]] == [0, 0, 1, 1]
+        assert len(where.launches) == len(where.at) == len(one.values)
+    assert len(chart.places) == 1, "measured in turns"
     assert chart.starts == (4.0, 8.0, 12.0, 16.0, 20.0)
 
 
@@ -59,7 +62,7 @@ def test_samples_without_blocks_follow_one_another() -> None:
     launches = tuple(Launch(launch=number, values=(0.01, 0.02, 0.03)) for number in range(2))
     (chart,) = charts(head=with_metric(launches=launches)).samples
     head = next(one for one in chart.series if one.label.startswith("head"))
-    assert head.at == (0.5, 1.5, 2.5, 4.5, 5.5, 6.5)
+    assert chart.places[head.places].at == (0.5, 1.5, 2.5, 4.5, 5.5, 6.5)
     assert head.doubtful == ()
 
 

@@ -66,7 +66,7 @@ def test_a_case_shows_its_samples_its_curves_and_where_it_parted() -> None:
     assert [one["label"] for one in chart["series"]] == ["base · eager", "head · eager", "base · inductor", "head · inductor"]
     assert (chart["metric"], chart["unit"], len(chart["starts"])) == ("step_time", "ms", 5)
     head = chart["series"][-1]
-    assert len(head["values"]) == len(head["at"]) == 48
+    assert len(head["values"]) == len(chart["places"][head["places"]][0]) == 48
     assert head["doubtful"] == [14, 15]
     assert set(head["doubts"]) == {THROTTLED}
     low, high = head["interval"]

@@ -121,11 +121,10 @@ def _order(chart: SampleChart) -> Draw:
         for start in chart.starts:
             axes.axvline(start, color=_QUIET, linewidth=0.8, linestyle=":")
         for number, one in enumerate(chart.series):
-            axes.plot(
-                one.at, one.values, "os^D"[number % 4], color=_colour(one.colour), markersize=3.5, label=_name(one.label, _LABEL)
-            )
-            rings = [(one.at[index], one.values[index]) for index in one.doubtful]
-            axes.plot([at for at, _ in rings], [value for _, value in rings], "o", fillstyle="none", color=_BAD, markersize=9)
+            at, marker = chart.places[one.places].at, "os^D"[number % 4]
+            axes.plot(at, one.values, marker, color=_colour(one.colour), markersize=3.5, label=_name(one.label, _LABEL))
+            rings = [at[index] for index in one.doubtful], [one.values[index] for index in one.doubtful]
+            axes.plot(*rings, "o", fillstyle="none", color=_BAD, markersize=9)
         axes.set_xticks([])
         axes.set_xlabel("order taken (dotted: a new launch; ringed: throttled or disturbed)")
         axes.set_ylabel(chart.unit)

@@ -13,7 +13,7 @@ from ci_bench.records.comparison import CaseComparison, Interval
 from ci_bench.records.metrics import COMPILATION, STEP_TIME
 from ci_bench.records.results import CaseResult, Launch, Metric, SideName
 from ci_bench.records.units import TIMES
-from ci_bench.report.charts.values import Material, SampleChart, SampleSeries, axis, decimals, short
+from ci_bench.report.charts.values import Material, Places, SampleChart, SampleSeries, axis, decimals, short
 from ci_bench.report.columns import title_of
 
 _FEWEST = 2
@@ -25,8 +25,7 @@ Sides = tuple[tuple[SideName, CaseResult], ...]
 class _Taken(NamedTuple):
     """The samples of one metric in the order taken: where each was taken, and why it is doubtful."""
 
-    at: tuple[float, ...]
-    launches: tuple[int, ...]
+    places: Places
     values: tuple[float, ...]
     doubts: tuple[str | None, ...]
 
@@ -57,13 +56,13 @@ def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleCh
     size, unit = axis(typical, found[0][2].unit)
     arms = list(dict.fromkeys(metric.arm for _, _, metric in found))
     both = SideName.BASE in {side for side, _ in sides}
-    series = []
+    series, shared = [], dict[Places, int]()
     for side, row, metric in found:
         colour = (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm) if both else arms.index(metric.arm)
         taken = _taken(metric, starts, _doubts(row))
         if taken.values:
             label = f"{side} · {metric.arm}" if both else metric.arm
-            series.append(_series(label, colour, taken, size=size, most=most))
+            series.append(_series(label, colour, taken, shared, size=size, most=most))
     by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
     chart = SampleChart(
         metric=name,
@@ -71,6 +70,7 @@ def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleCh
         unit=unit,
         better=found[0][2].better,
         series=tuple(by_arm),
+        places=tuple(shared),
         starts=tuple(sorted(starts.values())[1:]),
     )
     return _with_intervals(chart, case)
@@ -92,49 +92,49 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
 
 def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]) -> _Taken:
     standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
-    at, launches = _places(tuple(standing))
+    places = _places(tuple(standing))
     values = tuple(value for launch in metric.launches for value in launch.values)
     if not doubts:
-        return _Taken(at, launches, values, (None,) * len(values))
+        return _Taken(places, values, (None,) * len(values))
     doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
-    return _Taken(at, launches, values, tuple(doubted))
+    return _Taken(places, values, tuple(doubted))
 
 
 @lru_cache(maxsize=1000)
-def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+def _places(taken: tuple[tuple[int, float, tuple[int, ...]], ...]) -> Places:
     """Where the samples of launches stand, and whose they are, by the number, the start and the blocks of each launch.
 
     Samples of one block lie within it, one after the other. Most metrics of a run were taken in the same blocks.
     """
-    places, launches = [], []
+    at, launches = [], []
     for number, start, blocks in taken:
         sizes, seen = Counter(blocks), Counter[int]()
         for block in blocks:
-            places.append(round(start + block + (seen[block] + 0.5) / sizes[block], 3))
+            at.append(round(start + block + (seen[block] + 0.5) / sizes[block], 3))
             launches.append(number)
             seen[block] += 1
-    return tuple(places), tuple(launches)
+    return Places(tuple(at), tuple(launches))
 
 
 def _doubts(row: CaseResult) -> dict[tuple[int, int | None], str]:
     return {(block.launch, block.block): block.doubt for block in row.blocks if block.doubt}
 
 
-def _series(label: str, colour: int, taken: _Taken, *, size: float, most: int) -> SampleSeries:
-    """The values of one line. Of very many, every second, third … is drawn, and every doubtful one."""
+def _series(label: str, colour: int, taken: _Taken, shared: dict[Places, int], *, size: float, most: int) -> SampleSeries:
+    """The values of one line; where they were taken joins `shared`. Of very many, a part is drawn, and every doubtful one."""
     count = len(taken.values)
     stride = -(-count // most)
     drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][: 2 * most]
     doubts = {index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])}
+    places = Places(_drawn(taken.places.at, drawn), _drawn(taken.places.launches, drawn))
     middle = median(taken.values) / size
-    places = decimals(middle, digits=5)
+    kept = decimals(middle, digits=5)
     return SampleSeries(
         label=label,
         colour=colour,
-        at=_drawn(taken.at, drawn),
-        values=tuple([round(value / size, places) for value in _drawn(taken.values, drawn)]),
+        places=shared.setdefault(places, len(shared)),
+        values=tuple([round(value / size, kept) for value in _drawn(taken.values, drawn)]),
         median=short(middle),
-        launches=_drawn(taken.launches, drawn),
         doubtful=tuple(doubts),
         doubts=tuple(doubts.values()),
         left_out=count - len(drawn),

@@ -7,6 +7,7 @@ A colour is a number: the renderer owns the palette.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ci_bench.records.comparison import Closeness
 from ci_bench.records.results import CaseResult, Unit
@@ -62,21 +63,27 @@ def density(cases: int) -> Density:
     )
 
 
+class Places(NamedTuple):
+    """Where in the run samples were taken: launch and block as one number, and the launch."""
+
+    at: tuple[float, ...]
+    launches: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSeries:
     """The samples of one arm on one side, in the order taken.
 
-    `at[i]` is where in the run `values[i]` was taken: its launch and block, as one number. `doubtful` are the indices of samples
+    `places` is which of the chart's places `values` were taken at, one by one. `doubtful` are the indices of samples
     that were taken while the machine was throttled or disturbed, `doubts` the reasons. `interval` is the judged interval of the
     change, laid around the other side's (or the reference arm's) median. `left_out` samples are not drawn.
     """
 
     label: str
     colour: int
-    at: tuple[float, ...]
+    places: int
     values: tuple[float, ...]
     median: float
-    launches: tuple[int, ...]
     doubtful: tuple[int, ...] = ()
     doubts: tuple[str, ...] = ()
     interval: tuple[float, float] | None = None
@@ -85,13 +92,17 @@ class SampleSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleChart:
-    """One metric of one case: every side and arm. `starts` is where each launch but the first begins."""
+    """One metric of one case: every side and arm. `starts` is where each launch but the first begins.
+
+    Arms and sides that are measured in turns share their `places`.
+    """
 
     metric: str
     title: str
     unit: str
     better: str
     series: tuple[SampleSeries, ...]
+    places: tuple[Places, ...]
     starts: tuple[float, ...]
 
 

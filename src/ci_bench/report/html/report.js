@@ -42,8 +42,15 @@
     return names.map((name) => (name.length <= most || front < 8 ? name : `…${name.slice(front - 4)}`));
   }
 
-  const points = (series) => series.values.map((value, i) => ({ value, at: series.at[i], launch: series.launches[i] }));
-  const doubtful = (series) => series.doubtful.map((i, n) => ({ value: series.values[i], at: series.at[i], doubt: series.doubts[n] }));
+  /* A chart's series were taken in turns, and share where. */
+  function points(chart, series) {
+    const [at, launches] = chart.places[series.places];
+    return series.values.map((value, i) => ({ value, at: at[i], launch: launches[i] }));
+  }
+  function doubtful(chart, series) {
+    const every = points(chart, series);
+    return series.doubtful.map((i, n) => ({ ...every[i], doubt: series.doubts[n] }));
+  }
   const named = (series) => series.map((one) => [one.label, `s${one.colour % 8}`]);
 
   function said(chart) {
@@ -59,17 +66,17 @@
     const rows = chart.series;
     const axis = ciBench.usual(rows.map((one) => one.values));
     const within = (all) => all.filter((point) => !ciBench.beyond(axis, point.value));
-    const far = rows.flatMap((one, row) => points(one).filter((point) => ciBench.beyond(axis, point.value)).map((point) => ({ ...point, row, label: one.label })));
+    const far = rows.flatMap((one, row) => points(chart, one).filter((point) => ciBench.beyond(axis, point.value)).map((point) => ({ ...point, row, label: one.label })));
     const options = () => ({
       height: 52 * rows.length + 72, marginLeft: 14, marginTop: 22,
       x: { label: chart.unit, nice: !axis, ...(axis && { domain: axis }) }, y: { domain: rows.map((_, i) => i), axis: null, padding: 0.45 },
       marks: [
         Plot.gridX(thin),
         ...rows.flatMap((one, i) => [
-          Plot.tickX(within(points(one)), { x: "value", y: () => i, stroke: colour(one.colour), strokeOpacity: 0.4, className: "samples" }),
+          Plot.tickX(within(points(chart, one)), { x: "value", y: () => i, stroke: colour(one.colour), strokeOpacity: 0.4, className: "samples" }),
           Plot.tickX([one.median], { x: (value) => ciBench.held(axis, value), y: () => i, stroke: colour(one.colour), strokeWidth: 3.5, className: "median" }),
           one.interval ? Plot.ruleY([one.interval], { x1: (range) => ciBench.held(axis, range[0]), x2: (range) => ciBench.held(axis, range[1]), y: () => i, dy: 19, stroke: colour(one.colour), strokeWidth: 4, className: "interval" }) : null,
-          Plot.dot(within(doubtful(one)), { x: "value", y: () => i, r: 4, stroke: "var(--bad)", strokeWidth: 1.5, className: "doubtful" }),
+          Plot.dot(within(doubtful(chart, one)), { x: "value", y: () => i, r: 4, stroke: "var(--bad)", strokeWidth: 1.5, className: "doubtful" }),
           Plot.text([one.label], { frameAnchor: "left", y: () => i, text: (label) => label, dy: -20, fill: colour(one.colour), fontWeight: 600, lineWidth: 36, textOverflow: "ellipsis-end", className: "name" }),
         ]),
         ...(far.length ? [Plot.dot(far, { x: (point) => ciBench.held(axis, point.value), y: "row", title: (point) => `${point.label}\n${past(point.value, chart.unit)}`, ...edge })] : []),
@@ -86,14 +93,14 @@
     const marks = rows.flatMap((one) => one.doubtful);
     const axis = ciBench.usual(rows.map((one) => one.values));
     const within = (all) => all.filter((point) => !ciBench.beyond(axis, point.value));
-    const far = rows.flatMap((one) => points(one).filter((point) => ciBench.beyond(axis, point.value)).map((point) => ({ ...point, label: one.label })));
+    const far = rows.flatMap((one) => points(chart, one).filter((point) => ciBench.beyond(axis, point.value)).map((point) => ({ ...point, label: one.label })));
     const options = () => ({
       height: 272, marginLeft: 52, x: { label: "order taken (launch, block)", ticks: [] }, y: { label: chart.unit, nice: !axis, ...(axis && { domain: axis }) },
       marks: [
         Plot.gridY(thin),
         Plot.ruleX(chart.starts, { stroke: "currentColor", strokeOpacity: 0.35, strokeDasharray: "3 3", className: "launch" }),
-        ...rows.map((one, i) => Plot.dot(within(points(one)), { x: "at", y: "value", r: 2.6, stroke: colour(one.colour), fill: colour(one.colour), symbol: ["circle", "square", "triangle", "diamond2"][i % 4], className: "samples", tip: true, title: (point) => `${one.label}\n${figures(point.value)} ${chart.unit}, launch ${point.launch + 1}` })),
-        ...rows.map((one) => Plot.dot(within(doubtful(one)), { x: "at", y: "value", r: 6, stroke: "var(--bad)", strokeWidth: 1.8, className: "doubtful", title: "doubt" })),
+        ...rows.map((one, i) => Plot.dot(within(points(chart, one)), { x: "at", y: "value", r: 2.6, stroke: colour(one.colour), fill: colour(one.colour), symbol: ["circle", "square", "triangle", "diamond2"][i % 4], className: "samples", tip: true, title: (point) => `${one.label}\n${figures(point.value)} ${chart.unit}, launch ${point.launch + 1}` })),
+        ...rows.map((one) => Plot.dot(within(doubtful(chart, one)), { x: "at", y: "value", r: 6, stroke: "var(--bad)", strokeWidth: 1.8, className: "doubtful", title: "doubt" })),
         ...(far.length ? [Plot.dot(far, { x: "at", y: (point) => ciBench.held(axis, point.value), title: (point) => `${point.label}\n${past(point.value, chart.unit)}, launch ${point.launch + 1}`, ...edge })] : []),
       ],
     });
