@@ -457,7 +457,7 @@ DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 COMES_WITH = {"triton"}
 PLOTS = {"matplotlib"}
 """The extra `plots`: imported where pictures are asked for."""
-ON_REQUEST = {"timm", "torchao", "torchvision"}
+ON_REQUEST = {"_pytest", "pytest", "timm", "torchao", "torchvision", "tritonbench"}
 """Used by suites where a user has installed them and asks for them, with a clear word where they are missing."""
 LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
 """Declared before the part that imports it is here."""

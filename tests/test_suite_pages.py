@@ -51,6 +51,17 @@ def test_each_page_has_an_example_that_is_planned(page, tmp_path) -> None:
 
 
 @pytest.mark.engine
+def test_the_page_of_functions_has_a_test_of_another_tool_that_is_planned_as_it_is(tmp_path) -> None:
+    (page,) = (page for page in PAGES if page.stem == "functions")
+    assert "perf/test_softmax.py" in write_files(page, tmp_path)
+    done = ci_bench(tmp_path, "list", "perf/")
+    assert [line for line in done.stdout.splitlines() if line.startswith("functions/")] == [
+        "functions/test_softmax[n=1024]",
+        "functions/test_softmax[n=4096]",
+    ], done.stderr
+
+
+@pytest.mark.engine
 @pytest.mark.slow
 def test_the_example_of_a_training_is_trained_with_its_optimizer(tmp_path) -> None:
     (page,) = (page for page in PAGES if page.stem == "training_loss")

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-NEED_NO_TORCH = {"conftest.py", "functions_builders.py", "test_plan.py", "test_literal.py", "test_command_line.py"}
+NEED_NO_TORCH = {
+    "conftest.py",
+    "functions_builders.py",
+    "test_collecting.py",
+    "test_plan.py",
+    "test_literal.py",
+    "test_command_line.py",
+}
 
 sys.path.insert(0, str(HERE))
 collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - NEED_NO_TORCH)

@@ -198,7 +198,10 @@ WRONG = {
         "bench.py:3: f: provider: two are marked as the reference; mark one",
     ),
     "no Python": ("def f(:", "bench.py:3: "),
-    "no benchmark": ("x = 1", "suites.functions: bench.py: no function in it has @ci_bench.benchmark"),
+    "no benchmark": (
+        "x = 1",
+        "suites.functions: bench.py: it has no benchmark; recognised are functions under @ci_bench.benchmark",
+    ),
 }
 
 

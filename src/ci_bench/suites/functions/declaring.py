@@ -29,7 +29,9 @@ Dtype = Any
 
 
 class Session(Protocol):
-    """Who builds a case, while it is built and called."""
+    """Who builds a case, while it is built and called; `device` is the run's."""
+
+    device: str
 
     def inputs(
         self,
@@ -64,6 +66,11 @@ def building(session: Session) -> "Iterator[None]":
         yield
     finally:
         _PRESENT.session = before
+
+
+def device_of_case() -> str:
+    """Torch's name of the device that the case is built for, outside of one the CPU."""
+    return _PRESENT.session.device if _PRESENT.session is not None else "cpu"
 
 
 def inputs(

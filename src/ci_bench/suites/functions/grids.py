@@ -30,6 +30,8 @@ LARGEST = 2.0**63
 """A number from here on has no place in JSON, as an infinity has none."""
 NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
 """A parameter's, as an id can hold it."""
+FUNCTION = re.compile(r"[A-Za-z0-9_.]{1,60}")
+"""A function's, with the class that it is in."""
 _SHOWN = re.compile(r"[A-Za-z0-9_.+:/-]+")
 _DIGEST = 6
 
@@ -49,16 +51,19 @@ class Declaration:
     """A benchmark as its decorators say it. `file` is relative to the tree, `line` that of the decorator.
 
     `optional` are parameters that have a default. `keywords` are those of the decorator without `work`, which no plan needs.
-    The first of the `arms` is the decorated function itself.
+    The first of the `arms` is the decorated function itself. `origin` is the other tool that a benchmark is of, and empty for
+    decorated functions; what is `untimed` only reports numbers.
     """
 
     file: str
     line: int
     function: str
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
     optional: frozenset[str] = frozenset()
     keywords: Mapping[str, Any] = field(default_factory=dict)
     arms: tuple[Arm, ...] = ()
+    origin: str = ""
+    untimed: bool = False
 
     def fault(self, what: str, why: str, *, line: int | None = None) -> BadConfig:
         """An error at `what` of this benchmark."""
@@ -166,7 +171,7 @@ def _label_of(declared: Declaration, values: Mapping[str, Any]) -> str:
         except ValueError as error:
             way_out = "write text or a number, and look the object up by it in the function"
             raise declared.fault(name, f"{error}; {way_out}") from None
-        if not _is_small(as_json(values[name])):
+        if not is_small(as_json(values[name])):
             why = f"a value of more than {LONGEST_VALUE} characters or {MOST_ITEMS} items"
             raise declared.fault(name, f"{why}; give it a name, and look it up by that in the function")
     label = ",".join(shown)
@@ -177,18 +182,18 @@ def _label_of(declared: Declaration, values: Mapping[str, Any]) -> str:
     return label
 
 
-def _is_small(value: Any) -> bool:
+def is_small(value: Any) -> bool:
     """Whether documents take a value as it is."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     names = value if isinstance(value, dict) else ()
     small = len(items) <= MOST_ITEMS and len(str(value)) <= LONGEST_VALUE and all(len(name) <= LONGEST_LABEL for name in names)
-    return small and all(map(_is_small, items))
+    return small and all(map(is_small, items))
 
 
 def _check(declared: Declaration) -> None:
     """What can be wrong besides the grid."""
-    for name in (declared.function, *declared.parameters):
-        if not NAME.fullmatch(name):
+    for name, form in ((declared.function, FUNCTION), *((name, NAME) for name in declared.parameters)):
+        if not form.fullmatch(name):
             raise declared.fault("name", f"{name[:MOST_SHOWN]!r} is not of up to 60 letters, digits and _, as ids are")
     threshold = declared.keywords.get("threshold")
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold < 1):

@@ -9,15 +9,29 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case
+from ci_bench.suites.functions.collecting import asv, perf_report, pytest_tests, tritonbench
+from ci_bench.suites.functions.collecting.collected import Collected
+from ci_bench.suites.functions.collecting.recognising import Format, recognise
+from ci_bench.suites.functions.collecting.stand_ins import stand_ins
 from ci_bench.suites.functions.declaring import Benchmark, forget, registered
 from ci_bench.suites.functions.grids import Declaration
-from ci_bench.suites.functions.plan import Functions, cases_of, files_of
+from ci_bench.suites.functions.literal import PACKAGE
+from ci_bench.suites.functions.plan import Functions, cases_of, files_of, source_of
+
+COLLECTORS: Mapping[Format, Callable[[str, ModuleType], tuple[Collected, ...]]] = {
+    Format.ASV: asv.collect,
+    Format.PERF_REPORT: perf_report.collect,
+    Format.TRITONBENCH: tritonbench.collect,
+}
+"""By format, who looks for its benchmarks in a module."""
 
 
 class ByImport(Functions):
@@ -45,6 +59,41 @@ def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
     path = Path(file).resolve()
     if not path.is_file():
         raise BadConfig(f"{file}: there is no such file in {Path.cwd()}")
+    source = source_of(Path(), file)
+    kept = _KEPT.get(str(path))
+    name, _ = _module_name(Path(file))
+    if kept is None or kept.source != source or (kept.module is not None and sys.modules.get(name) is not kept.module):
+        _KEPT[str(path)] = kept = _collect(file, path, source)
+    return kept.benchmarks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Imported:
+    source: str
+    module: ModuleType | None
+    benchmarks: tuple[Benchmark[..., Any], ...]
+
+
+_KEPT: dict[str, _Imported] = {}
+
+
+def _collect(file: str, path: Path, source: str) -> _Imported:
+    """What is decorated, and each other tool's. A file of pytest's alone is imported by pytest alone."""
+    formats = recognise(source, file)
+    module: ModuleType | None = None
+    found: list[Benchmark[..., Any]] = []
+    if formats != (Format.PYTEST,) or PACKAGE in source:
+        with stand_ins(formats):
+            module = _module_of(file, path)
+        found += registered(str(path))
+        found += [one for name in formats if name in COLLECTORS for one in COLLECTORS[name](file, module)]
+    if Format.PYTEST in formats:
+        found += pytest_tests.collect(file)
+    return _Imported(source=source, module=module, benchmarks=tuple(found))
+
+
+def _module_of(file: str, path: Path) -> ModuleType:
+    """The file's module, executed now unless it was before."""
     name, in_package = _module_name(Path(file))
     if getattr(sys.modules.get(name), "__file__", None) != str(path):
         forget(str(path))
@@ -60,7 +109,7 @@ def benchmarks(file: str) -> tuple[Benchmark[..., Any], ...]:
                 (frame.lineno for frame in reversed(traceback.extract_tb(error.__traceback__)) if frame.filename == str(path)), 1
             )
             raise BadConfig(f"{file}:{line}: cannot be imported: {type(error).__name__}: {error}") from error
-    return registered(str(path))
+    return sys.modules[name]
 
 
 def _import(name: str, path: Path, *, in_package: bool) -> None:

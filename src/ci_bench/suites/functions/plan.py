@@ -17,6 +17,7 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 from ci_bench.suites.functions import literal
+from ci_bench.suites.functions.collecting.recognising import RECOGNISED, recognise
 from ci_bench.suites.functions.grids import Declaration, Point, as_json, points
 
 FORWARD, BACKWARD = "forward_time", "backward_time"
@@ -31,7 +32,7 @@ _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 @dataclass(kw_only=True, slots=True)
 class Functions:
-    """Every decorated function of some files, at every point of its grid. Paths are relative to `folder`, the tree's root."""
+    """Every benchmark of some files, at every point of its grid. Paths are relative to `folder`, the tree's root."""
 
     name: str = "functions"
     worker: str = "ci_bench.suites.functions.run"
@@ -46,7 +47,7 @@ class Functions:
             BadConfig: a path leads nowhere, there is no benchmark, or one contradicts itself.
         """
         files = files_of(self.folder, options)
-        read = [literal.read(_source(self.folder, file), file) for file in files]
+        read = [_read(self.folder, file) for file in files]
         plain = [one for one in read if one is not None]
         if len(plain) == len(read):
             return cases_of([one for declared in plain for one in declared], options)
@@ -60,9 +61,11 @@ class Functions:
         return tuple(_paths(options))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Verify before anything is timed, then memory and time."""
+        """Verify before anything is timed, then memory and time. What only reports numbers is asked for them once."""
         memory = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         verify = Stage(kind=StageKind.VERIFY, arms=case.arms)
+        if case.params.get("untimed"):
+            return (verify,)
         return (verify, *memory, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
 
     def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
@@ -76,7 +79,7 @@ SUITE = Functions()
 def must_be_imported(folder: Path, options: Mapping[str, Any]) -> bool:
     """Whether planning an entry runs code of the tree. What is wrong with the entry is not said here."""
     try:
-        return any(literal.read(_source(folder, file), file) is None for file in files_of(folder, options))
+        return any(_read(folder, file) is None for file in files_of(folder, options))
     except BadConfig:
         return False
 
@@ -105,7 +108,9 @@ def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tup
     if not wanted:
         where, known = " ".join(_paths(options)), ", ".join(dict.fromkeys(one.function for one in declared))
         why = (
-            f"none of its benchmarks fits match ({known[:MOST_KNOWN]})" if known else "no function in it has @ci_bench.benchmark"
+            f"none of its benchmarks fits match ({known[:MOST_KNOWN]})"
+            if known
+            else f"it has no benchmark; recognised are {RECOGNISED}"
         )
         raise BadConfig(f"suites.functions: {where}: {why}")
     names, prefix = _names(wanted), f"{options['name']}." if "name" in options else ""
@@ -134,7 +139,9 @@ def _case(declared: Declaration, name: str, point: Point) -> Case:
         raise declared.fault("name", f"{name} has more than {LONGEST_NAME} characters, the most of a case's name")
     arms = declared.ordered_arms
     backward = declared.keywords.get("backward", False)
-    options = {"backward": True} if backward else {}
+    options: dict[str, Any] = {"backward": True} if backward else {}
+    options |= {"origin": declared.origin} if declared.origin else {}
+    options |= {"untimed": True} if declared.untimed else {}
     return Case(
         id=f"functions/{name}[{point.label}]" if point.label else f"functions/{name}",
         suite="functions",
@@ -148,7 +155,10 @@ def _case(declared: Declaration, name: str, point: Point) -> Case:
         },
         arms=arms,
         reference=arms[0],
-        due=Due(checks=(AGREES, REFEREED), times=(STEP_TIME.name,)),
+        due=Due(
+            checks=() if declared.origin else (AGREES, REFEREED),
+            times=() if declared.untimed else (STEP_TIME.name,),
+        ),
         details=(FORWARD, BACKWARD) if backward else (),
         threshold=declared.keywords.get("threshold"),
     )
@@ -183,7 +193,14 @@ def _below(folder: Path, path: str) -> Iterator[str]:
     yield from (one.as_posix() for one in kept)
 
 
-def _source(folder: Path, file: str) -> str:
+def _read(folder: Path, file: str) -> tuple[Declaration, ...] | None:
+    """What a file declares in literals; `None` where it has to be imported, as with other tools' benchmarks."""
+    source = source_of(folder, file)
+    return None if recognise(source, file) else literal.read(source, file)
+
+
+def source_of(folder: Path, file: str) -> str:
+    """The text of a file of the tree. Raises `BadConfig` where it cannot be read."""
     try:
         with (folder / file).open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)

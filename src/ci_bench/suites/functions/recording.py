@@ -15,7 +15,7 @@ from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
 from ci_bench.suites.base import NotMeasured
 
 NAME = re.compile(r"[a-z0-9_]{1,50}")
-_USUAL = {Unit.SECONDS: Better.LOWER, Unit.BYTES: Better.LOWER, Unit.JOULES: Better.LOWER, Unit.PER_SECOND: Better.HIGHER}
+USUAL = {Unit.SECONDS: Better.LOWER, Unit.BYTES: Better.LOWER, Unit.JOULES: Better.LOWER, Unit.PER_SECOND: Better.HIGHER}
 """Which way is better where the unit says it."""
 
 
@@ -53,7 +53,7 @@ def recorded(name: str, value: float, *, unit: str, better: str | None, gate: bo
     number = float(value) * meaning.scale
     if not math.isfinite(number):
         raise BadRecord(f"record({name!r}): {value} is not a finite number")
-    direction = Better(better) if better else _USUAL.get(meaning.unit)
+    direction = Better(better) if better else USUAL.get(meaning.unit)
     if direction is None and gate:
         raise BadRecord(f"record({name!r}): add better='lower' or better='higher', since it gates and the unit does not say it")
     return Recorded(

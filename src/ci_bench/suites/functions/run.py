@@ -15,6 +15,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case, Check
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
 from ci_bench.suites.functions.building import Built
+from ci_bench.suites.functions.collecting.collected import Collected
 from ci_bench.suites.functions.declaring import Benchmark
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw
 from ci_bench.suites.functions.grids import points
@@ -94,7 +95,7 @@ class TimedCall:
         self._built: Built = bench.build(arm, Draw(seed=bench.seed))
         self.parts: tuple[Part, ...] = (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
         self.epsilon = epsilon_of(self._built.session.given)
-        changing = any(not given.constant for given in self._built.session.given)
+        changing = any(not given.constant for given in self._built.session.given) and not isinstance(bench.benchmark, Collected)
         self.unrefereed = "" if changing else "none of its inputs is drawn by ci_bench.inputs, to have other values"
         self.step = self._whole if bench.backward else self._forward
 

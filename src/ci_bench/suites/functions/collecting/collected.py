@@ -1,0 +1,154 @@
+"""What every format's module makes of a benchmark that it found: one that the suite measures as it does decorated functions.
+
+Such a benchmark promises less. Nobody can write other values into inputs that it made itself, and nothing says that its providers
+compute the same, or that head computes what base does. So what they compute is compared, coarsely, and shown only (`verify`).
+"""
+
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import GeneratorType
+from typing import Any
+
+from ci_bench.suites.base import NotMeasured, Unsupported
+from ci_bench.suites.functions.declaring import Benchmark, Provider
+from ci_bench.suites.functions.grids import NAME, Arm, Declaration, as_json, is_small, label_of
+
+Values = Mapping[str, Any]
+Opener = Callable[[str, Any], Any]
+"""Given an arm and what stands behind a case, gives the call that is timed, or a generator that yields it and takes down."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Collected(Benchmark[..., Any]):
+    """A benchmark that another tool's file declares. `declared` is its declaration, whoever asks."""
+
+    declared: Declaration
+
+    def __post_init__(self) -> None:
+        """It keeps its own name."""
+
+    def declaration(self, file: str) -> Declaration:  # noqa: ARG002 - a decorated function's signature
+        """What was found."""
+        return self.declared
+
+
+def collected(
+    where: Declaration, cases: Iterable[tuple[Values, Any]], open_case: Opener, *, arms: Sequence[str] = ()
+) -> Collected:
+    """A benchmark of cases, each with its parameters as they are shown and what `open_case` is given for it.
+
+    `where` says file, line, function and format; `arms` are the providers, the reference first, by default one of the
+    function's name. A case without a parameter is the only one.
+    """
+    listed = list(cases)
+    behind = {_key(values): handle for values, handle in listed}
+    names = tuple(arms) or (where.function.rpartition(".")[2],)
+    parameters = tuple(dict.fromkeys(name for values, _ in listed for name in values))
+    made = [Arm(name=name, parameters=parameters, line=where.line) for name in names]
+    keywords: dict[str, Any] = {"cases": [dict(values) for values, _ in listed]} if parameters else {}
+    declared = Declaration(
+        file=where.file,
+        line=where.line,
+        function=where.function,
+        parameters=parameters,
+        optional=frozenset(parameters),
+        keywords=keywords,
+        arms=tuple(made),
+        origin=where.origin,
+        untimed=where.untimed,
+    )
+
+    def provide(arm: str, **values: Any) -> Generator[Callable[[], Any], None, None]:
+        with placed(where, _key(values)):
+            made = open_case(arm, behind[_key(values)])
+            inner = made if isinstance(made, GeneratorType) else None
+            call = next(inner) if inner is not None else made
+        yield call
+        if inner is not None:
+            inner.close()
+
+    providers = [Provider(arm=arm, function=partial(provide, arm.name)) for arm in made]
+    return Collected(function=providers[0].function, keywords={}, providers=providers, declared=declared)
+
+
+@contextmanager
+def placed(where: Declaration, point: object = ()) -> Iterator[None]:
+    """What the user's code raises meanwhile is said in one line, with its file and function. Raises `NotMeasured`."""
+    try:
+        yield
+    except (NotMeasured, Unsupported):
+        raise
+    except Exception as error:
+        words = ",".join(f"{name}={value}" for name, value in point) if isinstance(point, tuple) else str(point)
+        message = f"{where.file}:{where.line}: {where.function}{f'[{words}]' if words else ''}: {type(error).__name__}: {error}"
+        raise NotMeasured(message) from error
+
+
+def has_name(value: Any) -> bool:
+    """Whether an id can hold a value by a name that is the same in the next run."""
+    try:
+        label_of(value)
+    except ValueError:
+        return False
+    return is_small(as_json(value))
+
+
+def shown(values: Values, other_name: str) -> Values:
+    """The parameters of a case, or `other_name` as its `id` where one of them has no lasting short name."""
+    named = all(NAME.fullmatch(name) and has_name(value) for name, value in values.items())
+    return values if named else {"id": other_name}
+
+
+def apart(cases: Iterable[tuple[Values, str, Any]]) -> list[tuple[Values, Any]]:
+    """Cases that cannot be told apart by their parameters get their `id` besides; a case is its parameters, id and handle."""
+    listed = list(cases)
+    keys = [_key(values) for values, _, _ in listed]
+    return [
+        (values if keys.count(key) == 1 else {**values, "id": name}, handle)
+        for key, (values, name, handle) in zip(keys, listed, strict=True)
+    ]
+
+
+def as_called(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call in torch's modes of now (gradients, inference), as it may be timed once a ``with`` around it has ended."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return call
+    if torch.is_inference_mode_enabled():
+        mode: Callable[[], Any] = torch.inference_mode
+    elif not torch.is_grad_enabled():
+        mode = torch.no_grad
+    else:
+        return call
+
+    def in_its_mode() -> Any:
+        with mode():
+            return call()
+
+    return in_its_mode
+
+
+def still_callable(call: Callable[[], Any], place: str, what: str) -> None:
+    """Call it once, after what made it has returned. Raises `NotMeasured` where it needs something that is gone by then."""
+    try:
+        call()
+    except (NotMeasured, Unsupported):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        message = f"{place}: what it hands to {what} fails once the function around it has ended ({why})"
+        raise NotMeasured(f"{message}; set up outside of it what is needed") from error
+
+
+def all_of(steps: Iterable[Callable[[], object]]) -> None:
+    """Do all of these, in their order, whatever one of them raises."""
+    with ExitStack() as stack:
+        for step in reversed(list(steps)):
+            stack.callback(step)
+
+
+def _key(values: Values) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, label_of(value)) for name, value in values.items()))

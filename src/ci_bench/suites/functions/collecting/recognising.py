@@ -1,0 +1,102 @@
+"""Which tools' benchmarks a file holds, read from its source without running any of it. Pure, and needs no torch.
+
+What these tools measure is known only once a file is imported: asv looks classes through, pytest has fixtures, shapes are
+computed. So a file with any of them is planned in a process of its own (`importing`), and here it is only said that it has some.
+"""
+
+import ast
+from collections.abc import Iterator
+from enum import StrEnum
+
+from ci_bench.errors import BadConfig
+
+
+class Format(StrEnum):
+    """A tool whose benchmarks are collected as they are."""
+
+    PYTEST = "pytest-benchmark"
+    ASV = "asv"
+    PERF_REPORT = "triton.testing.perf_report"
+    TRITONBENCH = "tritonbench"
+
+
+RECOGNISED = (
+    "functions under @ci_bench.benchmark, tests with pytest-benchmark's fixture `benchmark`, asv's time_*, peakmem_* and "
+    "track_*, functions under triton.testing.perf_report, and tritonbench's operators"
+)
+"""What a file may hold, as errors say it."""
+ASV_NAMES = ("time_", "peakmem_", "track_")
+_GIVEN = {"params", "setup_cache", "parameterize"}
+"""One of these is somewhere in a file where asv's functions have parameters; else one with parameters is a helper."""
+_HINTS = ("benchmark", "perf_report", *ASV_NAMES)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def recognise(source: str, file: str) -> tuple[Format, ...]:
+    """The other tools whose benchmarks are in a file, in the order of `Format`.
+
+    Raises:
+        BadConfig: it seems to have some, and is no Python.
+    """
+    if not any(hint in source for hint in _HINTS):
+        return ()
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise BadConfig(f"{file}:{error.lineno or 1}: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BadConfig(f"{file}:1: cannot be read as Python: {error}") from error
+    found = {*_found(tree)}
+    return tuple(one for one in Format if one in found)
+
+
+def _found(tree: ast.Module) -> Iterator[Format]:
+    names = {getattr(node, "id", getattr(node, "attr", getattr(node, "name", ""))) for node in ast.walk(tree)}
+    given = bool(names & _GIVEN)
+    for owner, node in _functions(tree):
+        if node.name.startswith("test") and any(
+            argument.arg == "benchmark" for argument in (*node.args.args, *node.args.kwonlyargs)
+        ):
+            yield Format.PYTEST
+        if node.name.startswith(ASV_NAMES) and (given or _owed(node) <= bool(owner)) and not _is_ours(node):
+            yield Format.ASV
+        if owner is None and "perf_report" in names and any(map(_is_report, node.decorator_list)):
+            yield Format.PERF_REPORT
+    if "register_benchmark" in names and any(_is_operator(node) for node in tree.body):
+        yield Format.TRITONBENCH
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, _Function]]:
+    """Those of the module and of its classes, also inside of an `if` or a `try`; `None` is the class of a module's own."""
+    waiting: list[tuple[ast.ClassDef | None, ast.AST]] = [(None, node) for node in tree.body]
+    while waiting:
+        owner, node = waiting.pop(0)
+        if isinstance(node, _Function):
+            yield owner, node
+        elif isinstance(node, ast.ClassDef):
+            waiting += [(node, inner) for inner in node.body]
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.For):
+            waiting += [(owner, inner) for inner in ast.iter_child_nodes(node)]
+
+
+def _owed(node: _Function) -> int:
+    """How many arguments a call has to give."""
+    return len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
+
+
+def _is_report(decorator: ast.expr) -> bool:
+    return _called(decorator) == "perf_report"
+
+
+def _is_ours(node: _Function) -> bool:
+    return any(_called(decorator) in {"benchmark", "provider"} for decorator in node.decorator_list)
+
+
+def _called(decorator: ast.expr) -> str:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return str(getattr(target, "attr", getattr(target, "id", "")))
+
+
+def _is_operator(node: ast.stmt) -> bool:
+    bases = node.bases if isinstance(node, ast.ClassDef) else ()
+    return any(getattr(base, "attr", getattr(base, "id", "")) == "BenchmarkOperator" for base in bases)

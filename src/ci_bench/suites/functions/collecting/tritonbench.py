@@ -1,0 +1,118 @@
+"""Operators of tritonbench: each input is a case, each method under `register_benchmark` a provider, the baseline the reference.
+
+An operator is made anew for each time that a provider is opened, draws its inputs from the same seed, and what the method returns
+for the input is timed: the forward pass. To be planned, inputs are drawn on torch's device `meta`, which holds no values, and on
+the CPU only where an operator does not take that. Tritonbench and triton need not be installed (`stand_ins`).
+"""
+
+import inspect
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from itertools import islice
+from pathlib import PurePosixPath
+from types import ModuleType
+from typing import Any
+
+from ci_bench.errors import BadConfig
+from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.functions.collecting.collected import Collected, apart, collected, has_name
+from ci_bench.suites.functions.collecting.recognising import Format
+from ci_bench.suites.functions.collecting.stand_ins import ARM, TRITONBENCH, is_installed, stand_ins
+from ci_bench.suites.functions.declaring import device_of_case
+from ci_bench.suites.functions.grids import MOST_POINTS, Declaration
+
+Operator = Any
+"""An instance of the user's class; its base class is tritonbench's, or the one that stands in for it."""
+
+
+def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
+    """The operators of a module. Raises `BadConfig` where one has no provider, or no inputs can be had."""
+    kinds = [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__]
+    operators = [(kind, _arms(kind)) for kind in kinds]
+    found = [(kind, arms) for kind, arms in operators if arms]
+    return tuple(_operator(file, kind, arms, alone=len(found) == 1) for kind, arms in found)
+
+
+def _arms(kind: type) -> dict[str, str]:
+    """The providers and their methods, the baseline first."""
+    marked = ((name, getattr(getattr(kind, name), ARM, None)) for owner in reversed(kind.__mro__) for name in vars(owner))
+    arms = {mark[0]: (name, mark[1]) for name, mark in marked if isinstance(mark, tuple)}
+    return {arm: name for arm, (name, _) in sorted(arms.items(), key=lambda item: not item[1][1])}
+
+
+def _operator(file: str, kind: type, arms: Mapping[str, str], *, alone: bool) -> Collected:
+    path = PurePosixPath(file)
+    folder = path.parent.name if path.stem == "operator" and path.parent.name else path.stem
+    name = folder if alone and kind.__name__ == "Operator" else kind.__name__
+    line = inspect.getsourcelines(kind)[1]
+    where = Declaration(file=file, line=line, function=name, origin=Format.TRITONBENCH)
+
+    def open_case(arm: str, place: int) -> Callable[[], Any]:
+        with stand_ins([Format.TRITONBENCH]):
+            operator = _make(kind, name, device_of_case())
+            given = next(islice(operator.get_input_iter(), place, None), None)
+            if given is None:
+                raise NotMeasured(f"{file}:{line}: {name}: get_input_iter ends before input {place}")
+            given = _moved(given, operator.device)
+            method = getattr(operator, arms[arm])
+            call: Callable[[], Any] = method(**given) if isinstance(given, Mapping) else method(*given)
+        return call
+
+    return collected(where, apart(_cases(kind, where)), open_case, arms=tuple(arms))
+
+
+def _make(kind: type, name: str, device: str) -> Operator:
+    """An operator for a forward pass on a device."""
+    if not is_installed(TRITONBENCH):
+        return kind(Namespace(device=device, mode="fwd", precision="bypass"), [])
+    parser = import_module("tritonbench.utils.parser").get_parser()
+    tb_args, extra_args = parser.parse_known_args(["--op", name, "--device", device, "--benchmark-name", name])
+    return kind(tb_args, extra_args)
+
+
+def _cases(kind: type, where: Declaration) -> Iterator[tuple[Mapping[str, Any], str, int]]:
+    """Every input by what the operator calls it, else by the shapes of its tensors."""
+    for place, x in enumerate(_named_inputs(kind, where)):
+        yield {"x": x}, str(place), place
+
+
+def _named_inputs(kind: type, where: Declaration) -> list[Any]:
+    try:
+        return _drawn(kind, where.function, "meta")
+    except Exception:  # noqa: BLE001 - whatever does not work without values is tried with some
+        try:
+            return _drawn(kind, where.function, "cpu")
+        except Exception as error:
+            raise where.fault("get_input_iter", f"{type(error).__name__}: {error}") from error
+
+
+def _drawn(kind: type, name: str, device: str) -> list[Any]:
+    """What each input is called."""
+    with stand_ins([Format.TRITONBENCH]):
+        operator = _make(kind, name, device)
+        names = [_called(operator, given) for given in islice(operator.get_input_iter(), MOST_POINTS + 1)]
+    if not names:
+        raise BadConfig(f"{name}: it gives no input")
+    return names
+
+
+def _called(operator: Operator, given: Any) -> Any:
+    own = getattr(operator, "get_x_val", None)
+    try:
+        named = own(given) if own is not None else None
+    except NotImplementedError:
+        named = None
+    if named is not None and has_name(named):
+        return named
+    values = given.values() if isinstance(given, Mapping) else given
+    return [tuple(value.shape) if hasattr(value, "shape") else value for value in values if hasattr(value, "shape")]
+
+
+def _moved(given: Any, device: str) -> Any:
+    """Tensors on the device, as tritonbench puts them there."""
+    if isinstance(given, Mapping):
+        return {name: _moved(value, device) for name, value in given.items()}
+    if isinstance(given, list | tuple):
+        return tuple(_moved(value, device) for value in given)
+    return given.to(device) if hasattr(given, "to") and hasattr(given, "shape") else given
