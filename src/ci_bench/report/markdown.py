@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ci_bench.records.comparison import Comparison, Side
+from ci_bench.records.comparison import Comparison, Finding, Side
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Environment, Outcome
@@ -19,6 +19,7 @@ from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
 from ci_bench.report.cells import ICONS, cell, fact
 from ci_bench.report.columns import Columns
+from ci_bench.report.groups import Group, covered, groups
 from ci_bench.report.modes import Modes, modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
@@ -148,20 +149,36 @@ def _cut(block: Block, limit: int) -> Block:
     return block
 
 
-def findings(comparison: Comparison, *, shown: int | None) -> Block:
+def grouped(found: Sequence[Group]) -> Block:
+    """What cases that changed have in common."""
+    return Block(name="groups", rows=tuple(map(cells.group, found)))
+
+
+def findings(comparison: Comparison, *, shown: int | None, without: frozenset[Finding] = frozenset()) -> Block:
     """What turns the run red or yellow, the first `shown` of it; the rest is counted.
 
-    A missing baseline is told above them.
+    A missing baseline is told above them, and what groups say is left out (`without`).
     """
-    order = (Severity.FAIL, Severity.WARN)
-    loud = [f for f in comparison.judgement.findings if f.severity in order and f.rule is not Rule.BASELINE_MISSING]
-    told = sorted(loud, key=lambda f: order.index(f.severity))
+    told = [finding for finding in _loud(comparison) if finding not in without]
     short = labels(comparison)
     rows = tuple(cells.finding(finding, short) for finding in told[:shown])
     hidden = told[len(rows) :]
     failing = sum(finding.severity is Severity.FAIL for finding in hidden)
     more = f"\n- … and {len(hidden):,} more: {failing:,} failing, {len(hidden) - failing:,} warnings" if hidden else ""
     return Block(name="findings", rows=rows, tail=more)
+
+
+def _loud(comparison: Comparison) -> list[Finding]:
+    order = (Severity.FAIL, Severity.WARN)
+    loud = [f for f in comparison.judgement.findings if f.severity in order and f.rule is not Rule.BASELINE_MISSING]
+    return sorted(loud, key=lambda f: order.index(f.severity))
+
+
+def of_groups(comparison: Comparison, said: frozenset[Finding], *, room: int | None) -> Block:
+    """The findings that groups say together, one by one."""
+    found, short = [finding for finding in _loud(comparison) if finding in said], labels(comparison)
+    rows = (cells.finding(finding, short) for finding in found)
+    return _summarised(listed("findings of groups", rows, len(found), room=room), "Findings of these groups, case by case")
 
 
 def mismatches(comparison: Comparison) -> Block:
@@ -329,8 +346,12 @@ def _blocks(comparison: Comparison, *, room: int | None) -> list[Block]:
     """All parts; with `room` those of a comment, of which no more is written than fits."""
     full = room is None
     first, more = main(comparison, shown=None if full else _SHOWN_ROWS, room=room)
+    alike = groups(comparison)
+    said = covered(comparison, alike)
     blocks = [
-        findings(comparison, shown=None if full else _SHOWN_FINDINGS),
+        grouped(alike),
+        findings(comparison, shown=None if full else _SHOWN_FINDINGS, without=said),
+        of_groups(comparison, said, room=room),
         mismatches(comparison),
         together(comparison),
         first,

@@ -104,11 +104,11 @@ def labels(comparison: Comparison) -> dict[str, str]:
 
     A case that has a title goes by that. Two cases never share a label; an id that isn't of the usual form stays as it is.
     """
-    parted = {case.id: (case.title, []) if case.title else _parted(case.id) for case in comparison.cases}
+    parts = {case.id: (case.title, []) if case.title else parted(case.id) for case in comparison.cases}
     values: dict[tuple[str, str], set[str]] = {}
     numbers: Counter[tuple[str, str]] = Counter()
     cases: Counter[str] = Counter()
-    for name, parameters in parted.values():
+    for name, parameters in parts.values():
         cases[name] += 1
         for key, value in parameters:
             values.setdefault((name, key), set()).add(value)
@@ -117,13 +117,13 @@ def labels(comparison: Comparison) -> dict[str, str]:
         case: _joined(
             name, [(key, value) for key, value in parameters if len(values[name, key]) > 1 or numbers[name, key] < cases[name]]
         )
-        for case, (name, parameters) in parted.items()
+        for case, (name, parameters) in parts.items()
     }
     shared = {label for label, number in Counter(found.values()).items() if number > 1}
-    return {case: case if label in shared or label in parted else label for case, label in found.items()}
+    return {case: case if label in shared or label in parts else label for case, label in found.items()}
 
 
-def _parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
+def parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
     """The name of a case and its parameters; all of an id that isn't of that form is its name."""
     name, bracket, rest = case_id.partition("[")
     parameters = [part.partition("=") for part in rest.removesuffix("]").split(",")]

@@ -16,6 +16,7 @@ from rich.text import Text
 from ci_bench.records.comparison import Comparison, Verdict
 from ci_bench.records.config import Severity
 from ci_bench.report.columns import MAIN, Column, of_modes
+from ci_bench.report.groups import covered, groups
 from ci_bench.report.modes import modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
@@ -151,9 +152,17 @@ def _print_parity(comparison: Comparison, console: Console) -> None:
 
 
 def _print_findings(comparison: Comparison, console: Console) -> None:
-    found = [finding for finding in comparison.judgement.findings if finding.severity in _SEVERITY_MOODS]
-    if found:
+    alike = groups(comparison)
+    said = covered(comparison, alike)
+    loud = (finding for finding in comparison.judgement.findings if finding.severity in _SEVERITY_MOODS)
+    found = [finding for finding in loud if finding not in said]
+    if found or alike:
         _print_title("Findings", console)
+    for group in alike[:_SHOWN_FINDINGS]:
+        which = "".join(f", {name}={value}" for name, value in group.conditions)
+        arm = f" of {group.arm}" if group.several_arms else ""
+        text = f"{group.name}{which}: {group.title}{arm} {group.change} in {group.extent}"
+        console.print(_item(Mood.BAD if group.worse else Mood.BETTER, clean(text, cap=300)))
     short = labels(comparison)
     for finding in found[:_SHOWN_FINDINGS]:
         about = "" if finding.case is None else f"{clean(short.get(finding.case, finding.case), cap=160)}: "

@@ -13,6 +13,7 @@ from ci_bench.report.averages import averages
 from ci_bench.report.charts.overview import case_charts, change_chart
 from ci_bench.report.charts.samples import rows_of
 from ci_bench.report.charts.values import Density, Material, density
+from ci_bench.report.groups import Group, covered, groups
 from ci_bench.report.html.cases import case_fold, case_parts, case_table
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
@@ -43,6 +44,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     body = (
         tag("h1", "ci-bench report"),
         _verdict(comparison),
+        _groups(comparison),
         _findings(comparison, anchors),
         _run(comparison),
         _thresholds(comparison),
@@ -112,15 +114,33 @@ def _plural(severity: Severity, number: int) -> str:
     return one if number == 1 else f"{one}s"
 
 
+def _groups(comparison: Comparison) -> Html | None:
+    """What cases that changed have in common."""
+    headers = ("Change", "Cases of", "Where", "Metric", "Arm", "How much", "In")
+    shown = table("Groups of cases that changed together", headers, map(_group, groups(comparison)), names=3)
+    return join((tag("h2", "Groups of cases"), shown)) if shown else None
+
+
+def _group(found: Group) -> tuple[Child, ...]:
+    where = join((identifier(f"{name}={value}") for name, value in found.conditions), ", ") if found.conditions else "everywhere"
+    said, mood = ("worse", "bad") if found.worse else ("better", "better")
+    arm = identifier(found.arm) if found.several_arms else None
+    return word(said, mood), identifier(found.name), where, found.title, arm, found.change, found.extent
+
+
 def _findings(comparison: Comparison, anchors: Mapping[str, str]) -> Html | None:
-    """What the policy has a word on: what fails the run is in sight, notes are folded."""
-    loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE]
+    """What the policy has a word on: what fails the run is in sight, notes and what groups say are folded."""
+    said = covered(comparison, groups(comparison))
+    loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE and found not in said]
+    alike = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE and found in said]
     quiet = [found for found in comparison.judgement.findings if found.severity is Severity.NOTE]
     headers, short = ("Policy", "Rule", "Finding", "Case"), labels(comparison)
     shown = table("Findings", headers, (_finding(found, anchors, short) for found in loud), names=3)
+    together = table("Findings of groups", headers, (_finding(found, anchors, short) for found in alike), names=3)
     notes = table("Notes", headers, (_finding(found, anchors, short) for found in quiet), names=3)
-    title = tag("h2", "What the policy says") if shown or notes else None
-    return join((title, shown, folded(f"Notes ({len(quiet):,})", notes)))
+    title = tag("h2", "What the policy says") if shown or together or notes else None
+    of_groups = folded(f"Findings of these groups, case by case ({len(alike):,})", together)
+    return join((title, shown, of_groups, folded(f"Notes ({len(quiet):,})", notes)))
 
 
 def _finding(found: Finding, anchors: Mapping[str, str], short: Mapping[str, str]) -> tuple[Html | str | None, ...]:

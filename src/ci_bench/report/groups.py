@@ -1,0 +1,164 @@
+"""Which parameters the cases that changed have in common: ``dtype=bf16, head=128: 4.0 % slower in all 12 cases``. Pure.
+
+Among the cases of one name, sets are looked at that one value of a parameter, or two, single out. A set is a group where nearly
+all of its cases changed in the same direction, and where so many of so small a set are no chance among the sets looked at: the
+hypergeometric tail, times their number (Bonferroni). The largest group comes first, then the largest of what that leaves. Where
+nearly all cases of a name changed, the name is the group. A group says where changes are; what fails is the policy's to say.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Pair, Verdict
+from ci_bench.records.config import Rule
+from ci_bench.report import words
+from ci_bench.report.columns import title_of
+from ci_bench.report.rows import parted
+
+LEAST_CASES = 3
+"""Fewer are named themselves."""
+LEAST_SHARE = 0.9
+"""Of a group's cases, so many changed."""
+CHANCE = 0.05
+"""How likely scattered changes may be to look like a group, whichever set it is."""
+_COMPARED = {Verdict.REGRESSED, Verdict.SUSPECTED, Verdict.IMPROVED, Verdict.UNCHANGED, Verdict.INCONCLUSIVE}
+_WORSE = {Verdict.REGRESSED, Verdict.SUSPECTED}
+_BETTER = {Verdict.IMPROVED}
+
+Condition = tuple[str, str]
+"""A parameter, and its value as ids have it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Cases of one `name` that changed together in one metric of one arm.
+
+    `conditions` single them out, none or up to two; `pairs` are those that changed, by their case's id, worst first; `size` is
+    how many cases fit the conditions. `several_arms` says that the cases have other arms besides.
+    """
+
+    name: str
+    conditions: tuple[Condition, ...]
+    arm: str
+    several_arms: bool
+    pairs: tuple[tuple[str, Pair], ...]
+    size: int
+
+    @property
+    def worse(self) -> bool:
+        """Whether they are slower or larger."""
+        return self.pairs[0][1].verdict in _WORSE
+
+    @property
+    def title(self) -> str:
+        """The metric's."""
+        return title_of(self.pairs[0][1])
+
+    @property
+    def change(self) -> str:
+        """The median change, and the farthest where that is another: ``4.0 % slower, at most 5.1 %``."""
+        usual = words.change(self.pairs[len(self.pairs) // 2][1])
+        farthest = words.change(self.pairs[0][1])
+        return usual if farthest == usual else f"{usual}, at most {farthest}"
+
+    @property
+    def extent(self) -> str:
+        """In how many of the cases: ``all 12 cases``."""
+        number = len(self.pairs)
+        suspected = sum(pair.verdict is Verdict.SUSPECTED for _, pair in self.pairs)
+        share = f"all {number:,} cases" if number == self.size else f"{number:,} of {self.size:,} cases"
+        return f"{share} ({suspected:,} of them suspected)" if suspected else share
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Case:
+    id: str
+    parameters: Mapping[str, str]
+    pair: Pair
+
+
+def groups(comparison: Comparison) -> tuple[Group, ...]:
+    """All groups, the worse ones first, the largest first."""
+    sets: dict[tuple[str, str, str], list[_Case]] = {}
+    several: dict[str, bool] = {}
+    for case in comparison.cases:
+        name, parameters = parted(case.id)
+        several[name] = several.get(name, False) or len(case.arms) > 1
+        for pair in case.pairs:
+            if not pair.detail and pair.verdict in _COMPARED:
+                one = _Case(id=case.id, parameters=dict(parameters), pair=pair)
+                sets.setdefault((name, pair.metric, pair.arm), []).append(one)
+    found = [
+        Group(name=name, conditions=conditions, arm=arm, several_arms=several[name], pairs=_ordered(changed), size=size)
+        for (name, _, arm), cases in sets.items()
+        for verdicts in (_WORSE, _BETTER)
+        for conditions, changed, size in _groups(cases, verdicts)
+    ]
+    return tuple(sorted(found, key=lambda group: (not group.worse, -len(group.pairs))))
+
+
+def covered(comparison: Comparison, found: Sequence[Group]) -> frozenset[Finding]:
+    """The findings that groups say already: of cases whose every change for the worse is in a group."""
+    named = {(case, pair.metric, pair.arm) for group in found if group.worse for case, pair in group.pairs}
+    return frozenset(
+        finding
+        for finding, case in _of_changes(comparison)
+        if all((case.id, pair.metric, pair.arm) in named for pair in case.pairs if not pair.detail and pair.verdict in _WORSE)
+    )
+
+
+def _of_changes(comparison: Comparison) -> Iterator[tuple[Finding, CaseComparison]]:
+    cases = {case.id: case for case in comparison.cases}
+    for finding in comparison.judgement.findings:
+        if finding.rule in {Rule.REGRESSED, Rule.SUSPECTED} and finding.case in cases:
+            yield finding, cases[finding.case]
+
+
+def _ordered(cases: Sequence[_Case]) -> tuple[tuple[str, Pair], ...]:
+    """The farthest change first."""
+    return tuple((case.id, case.pair) for case in sorted(cases, key=lambda case: -abs(math.log(case.pair.speedup or 1.0))))
+
+
+def _groups(cases: Sequence[_Case], verdicts: set[Verdict]) -> Iterator[tuple[tuple[Condition, ...], list[_Case], int]]:
+    """Conditions, the cases that changed, and how many fit, until what is left is in no group."""
+    changed = {place for place, case in enumerate(cases) if case.pair.verdict in verdicts}
+    if len(changed) < LEAST_CASES:
+        return
+    if len(changed) >= LEAST_SHARE * len(cases):
+        yield (), [cases[place] for place in sorted(changed)], len(cases)
+        return
+    sets = _sets(cases)
+    likely = [
+        (conditions, members)
+        for conditions, members in sets.items()
+        if len(members & changed) >= max(LEAST_CASES, LEAST_SHARE * len(members))
+        and len(sets) * _tail(len(cases), len(changed), len(members), len(members & changed)) <= CHANCE
+    ]
+    left = set(changed)
+    while likely:
+        conditions, members = min(likely, key=lambda one: (-len(one[1] & left), len(one[0]), len(one[1]), one[0]))
+        if len(members & left) < max(LEAST_CASES, len(members) / 2):
+            return
+        yield conditions, [cases[place] for place in sorted(members & changed)], len(members)
+        left -= members
+
+
+def _sets(cases: Sequence[_Case]) -> dict[tuple[Condition, ...], set[int]]:
+    """The places of the cases that have a value of a parameter, or two; parameters that all share say nothing."""
+    values = Counter(condition for case in cases for condition in case.parameters.items())
+    telling = {condition for condition, number in values.items() if number < len(cases)}
+    found: dict[tuple[Condition, ...], set[int]] = {}
+    for place, case in enumerate(cases):
+        own = sorted(condition for condition in case.parameters.items() if condition in telling)
+        for conditions in (*((one,) for one in own), *combinations(own, 2)):
+            found.setdefault(conditions, set()).add(place)
+    return found
+
+
+def _tail(every: int, changed: int, size: int, hits: int) -> float:
+    """How likely so many of a set are changed where the changed ones are scattered: P(X >= hits), X hypergeometric."""
+    ways = sum(math.comb(changed, k) * math.comb(every - changed, size - k) for k in range(hits, min(size, changed) + 1))
+    return ways / math.comb(every, size)
