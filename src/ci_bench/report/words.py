@@ -88,7 +88,7 @@ def change(pair: Pair) -> str:
     """The change in words: ``8.2 % slower``. Words only where the verdict says that it changed, else ``+0.3 %``."""
     if pair.unit is Unit.COUNT and pair.base and pair.head:
         return _count_change(pair.head.figure - pair.base.figure)
-    share = _growth(pair)
+    share = growth(pair)
     if share is None:
         return UNKNOWN
     if not pair.verdict.moved:
@@ -103,8 +103,8 @@ def change_interval(pair: Pair) -> str:
     if bounds is None or bounds.low <= 0 or bounds.high <= 0:
         return UNKNOWN
     ends = (bounds.low, bounds.high) if _grows_with_speedup(pair) else (1 / bounds.high, 1 / bounds.low)
-    growth = Interval(low=ends[0] - 1, high=ends[1] - 1, level=bounds.level)
-    return interval(growth, lambda share: percent(share, signed=True))
+    shifted = Interval(low=ends[0] - 1, high=ends[1] - 1, level=bounds.level)
+    return interval(shifted, lambda share: percent(share, signed=True))
 
 
 def speedup(found: ArmSpeedup) -> str:
@@ -228,7 +228,7 @@ def _grows_with_speedup(pair: Pair) -> bool:
     return pair.better == "higher"
 
 
-def _growth(pair: Pair) -> float | None:
+def growth(pair: Pair) -> float | None:
     """Head over base, less one, from the speedup: the figure that was judged, not the quotient of the medians."""
     if pair.speedup is None or pair.speedup <= 0:
         return None

@@ -15,6 +15,7 @@ from ci_bench.report.charts.samples import rows_of
 from ci_bench.report.charts.values import Density, Material, density
 from ci_bench.report.groups import Group, covered, groups
 from ci_bench.report.html.cases import case_fold, case_parts, case_table
+from ci_bench.report.html.heat_maps import drawn_maps, heat_maps
 from ci_bench.report.html.markup import Child, Html, join, tag
 from ci_bench.report.html.page import Assets, render_page, values_of
 from ci_bench.report.html.tables import drawn, fact, folded, identifier, table, word
@@ -41,15 +42,17 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     """The whole page. Without the raw documents in `material`, charts show medians and intervals only."""
     anchors = {case.id: f"case-{number}" for number, case in enumerate(comparison.cases)}
     headline = comparison.judgement.headline
+    alike = groups(comparison)
     body = (
         tag("h1", "ci-bench report"),
         _verdict(comparison),
-        _groups(comparison),
-        _findings(comparison, anchors),
+        _groups(alike),
+        _findings(comparison, anchors, covered(comparison, alike)),
         _run(comparison),
         _thresholds(comparison),
         _mismatches(comparison),
         _changes(comparison),
+        drawn_maps(heat_maps(comparison, alike)),
         tag("h2", "Cases", id="all-cases"),
         case_table(comparison, anchors),
         _modes(comparison),
@@ -114,23 +117,23 @@ def _plural(severity: Severity, number: int) -> str:
     return one if number == 1 else f"{one}s"
 
 
-def _groups(comparison: Comparison) -> Html | None:
+def _groups(alike: Sequence[Group]) -> Html | None:
     """What cases that changed have in common."""
     headers = ("Change", "Cases of", "Where", "Metric", "Arm", "How much", "In")
-    shown = table("Groups of cases that changed together", headers, map(_group, groups(comparison)), names=3)
+    shown = table("Groups of cases that changed together", headers, map(_group, alike), names=3)
     return join((tag("h2", "Groups of cases"), shown)) if shown else None
 
 
 def _group(found: Group) -> tuple[Child, ...]:
-    where = join((identifier(f"{name}={value}") for name, value in found.conditions), ", ") if found.conditions else "everywhere"
+    named = ", ".join(f"{name}={value}" for name, value in found.conditions)
+    where = identifier(named) if named else "everywhere"
     said, mood = ("worse", "bad") if found.worse else ("better", "better")
     arm = identifier(found.arm) if found.several_arms else None
     return word(said, mood), identifier(found.name), where, found.title, arm, found.change, found.extent
 
 
-def _findings(comparison: Comparison, anchors: Mapping[str, str]) -> Html | None:
+def _findings(comparison: Comparison, anchors: Mapping[str, str], said: frozenset[Finding]) -> Html | None:
     """What the policy has a word on: what fails the run is in sight, notes and what groups say are folded."""
-    said = covered(comparison, groups(comparison))
     loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE and found not in said]
     alike = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE and found in said]
     quiet = [found for found in comparison.judgement.findings if found.severity is Severity.NOTE]

@@ -1,0 +1,147 @@
+"""How each case of a name changed, over two parameters of its grid: tables whose cells are coloured, with the figures in them.
+
+A cell is the median change of the cases that have its two values, whatever their other parameters, and says how many of them
+moved: the colour only repeats it. The parameters are those of the largest group (`report.groups`), else those with most values.
+Names with few cases, or with less than two such parameters, have no map.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_bench.records.comparison import Comparison, Pair, Verdict
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.report import words
+from ci_bench.report.groups import Group
+from ci_bench.report.html.markup import Html, join, tag
+from ci_bench.report.html.tables import identifier, scrolling
+from ci_bench.report.rows import parted
+from ci_bench.report.text import UNKNOWN, percent
+
+LEAST_CASES = 12
+"""Of fewer, the list of cases says as much."""
+MOST_VALUES = 20
+"""Of a parameter; with more, a map is no picture any more."""
+MOST_MAPS = 12
+STEPS = (0.01, 0.02, 0.05, 0.1)
+"""From these changes on a cell is coloured, and more."""
+
+Values = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatMap:
+    """The step times of one arm over the values of two parameters, `down` and `across`; cells hold the pairs of their cases."""
+
+    name: str
+    arm: str
+    several_arms: bool
+    down: str
+    across: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], tuple[Pair, ...]]
+
+
+def heat_maps(comparison: Comparison, found: Sequence[Group]) -> tuple[HeatMap, ...]:
+    """A map of every name and arm that has a grid to show, those with a group first."""
+    timed: dict[tuple[str, str], list[tuple[Values, Pair]]] = {}
+    arms: dict[str, set[str]] = {}
+    for case in comparison.cases:
+        name, parameters = parted(case.id)
+        for pair in case.pairs:
+            if pair.metric == STEP_TIME.name and words.growth(pair) is not None:
+                timed.setdefault((name, pair.arm), []).append((dict(parameters), pair))
+                arms.setdefault(name, set()).add(pair.arm)
+    ranks = {(group.name, group.arm): -place for place, group in reversed([*enumerate(found)])}
+    drawn = [
+        made
+        for (name, arm), cases in timed.items()
+        if (made := _map(name, arm, cases, found, several_arms=len(arms[name]) > 1)) is not None
+    ]
+    return tuple(sorted(drawn, key=lambda one: -ranks.get((one.name, one.arm), -len(found))))
+
+
+def _map(
+    name: str, arm: str, cases: Sequence[tuple[Values, Pair]], found: Sequence[Group], *, several_arms: bool
+) -> HeatMap | None:
+    values: dict[str, set[str]] = {}
+    for parameters, _ in cases:
+        for parameter, value in parameters.items():
+            values.setdefault(parameter, set()).add(value)
+    everywhere = [one for one in values if all(one in parameters for parameters, _ in cases)]
+    fitting = sorted(
+        (one for one in everywhere if len(values[one]) in range(2, MOST_VALUES + 1)), key=lambda one: -len(values[one])
+    )
+    group = next((group for group in found if (group.name, group.arm) == (name, arm)), None)
+    first = [parameter for parameter, _ in group.conditions if parameter in fitting] if group else []
+    match sorted([*dict.fromkeys([*first, *fitting])][:2], key=lambda one: -len(values[one])):
+        case [down, across] if len(cases) >= LEAST_CASES:
+            pass
+        case _:
+            return None
+    cells: dict[tuple[str, str], tuple[Pair, ...]] = {}
+    for parameters, pair in cases:
+        place = parameters[down], parameters[across]
+        cells[place] = (*cells.get(place, ()), pair)
+    rows, columns = (tuple(sorted(values[one], key=_natural)) for one in (down, across))
+    return HeatMap(
+        name=name, arm=arm, several_arms=several_arms, down=down, across=across, rows=rows, columns=columns, cells=cells
+    )
+
+
+def drawn_maps(maps: Sequence[HeatMap]) -> Html | None:
+    """The part of the page with all maps, the first of them open; `None` without any."""
+    if not maps:
+        return None
+    said = "Change of the step time, base to head: the median of the cases with both values, and how many of them moved."
+    hidden = len(maps) - MOST_MAPS
+    more = tag("p", f"{hidden:,} more grids are not drawn.", class_="muted") if hidden > 0 else None
+    folds = (_fold(one, opened=place == 0) for place, one in enumerate(maps[:MOST_MAPS]))
+    return join((tag("h2", "Over the grid"), tag("p", said, class_="muted"), *folds, more))
+
+
+def _fold(one: HeatMap, *, opened: bool) -> Html:
+    arm = f", {one.arm}" if one.several_arms else ""
+    title = f"{one.name}{arm}, over {one.down} and {one.across}"
+    corner = tag("th", f"{one.down} \\ {one.across}", scope="col")
+    head = tag("thead", tag("tr", corner, *(tag("th", identifier(value), scope="col") for value in one.columns)))
+    rows = (
+        tag("tr", tag("th", identifier(row), scope="row"), *(_cell(one.cells.get((row, column), ())) for column in one.columns))
+        for row in one.rows
+    )
+    table = tag("table", head, tag("tbody", *rows), class_="heat")
+    return tag("details", tag("summary", title), scrolling(title, table), open=opened)
+
+
+def _cell(pairs: Sequence[Pair]) -> Html:
+    """The median change, and how many of the cases moved."""
+    if not pairs:
+        return tag("td", UNKNOWN)
+    growths = sorted((words.growth(pair) or 0.0, pair.better) for pair in pairs)
+    share, better = growths[len(growths) // 2]
+    text = percent(share, signed=True)
+    return tag("td", text, *_moved(pairs), class_=_shade(share if better == "lower" else -share))
+
+
+def _moved(pairs: Sequence[Pair]) -> list[Html]:
+    """What became of the cases, unless all of them are unchanged."""
+    told = [verdict for verdict in words.WORST_FIRST if verdict is not Verdict.UNCHANGED]
+    counts = [(verdict, sum(pair.verdict is verdict for pair in pairs)) for verdict in told]
+    return [
+        tag("div", str(verdict) if number == len(pairs) else f"{verdict}: {number:,} of {len(pairs):,}", class_="muted")
+        for verdict, number in counts
+        if number
+    ]
+
+
+def _shade(worse_by: float) -> str | None:
+    """``w1`` to ``w4`` for worse, ``b1`` to ``b4`` for better, by size."""
+    size = sum(abs(worse_by) >= step for step in STEPS)
+    return f"{'w' if worse_by > 0 else 'b'}{size}" if size else None
+
+
+def _natural(value: str) -> tuple[tuple[int, float, str], ...]:
+    """Numbers within a text by their size."""
+    parts = re.split(r"(\d+)", value)
+    return tuple((0, float(part), "") if part.isdigit() and part.isascii() else (1, 0.0, part) for part in parts)
