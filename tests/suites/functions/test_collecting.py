@@ -23,6 +23,7 @@ SOURCES = {
     "one with parameters": ("def time_f(n): ...\ntime_f.params = [1, 2]", (ASV,)),
     "a helper that times a call": ("def time_f(call): ...", ()),
     "a method of a helper": ("class Clock:\n    def time_of(self, call): ...", ()),
+    "a method whose class may inherit its parameters": ("class Suite(Base):\n    def time_f(self, n): ...", (ASV,)),
     "inside of an if": ("if True:\n    def peakmem_f(): ...", (ASV,)),
     "one of ours by asv's name": ("import ci_bench\n@ci_bench.benchmark\ndef time_f(): ...", ()),
     "a report": ("@triton.testing.perf_report(configs)\ndef f(n, provider): ...", (REPORT,)),
@@ -170,6 +171,17 @@ def test_suites_of_asv_are_cases_by_params_and_what_is_decorated_in_the_same_fil
         "functions/track_count",
     ], said
     assert cases["functions/track_count"] == "track_count"
+
+
+def test_a_suite_in_a_package_has_the_parameters_of_its_base_and_only_what_is_its_own(tree) -> None:
+    base = "class Base:\n    params = [1, 2]\n    def time_of_base(self, n): ...\n"
+    suite = "from .common import Base\nclass Suite(Base):\n    def time_f(self, n): ...\n"
+    clock = "class Clock(dict):\n    def time_of(self, call): ...\n"
+    for file, source in {"__init__": "", "common": base, "suite": suite, "clock": clock}.items():
+        write(tree, source, file=f"benchmarks/{file}.py", head="")
+    cases, said = listed(tree, "benchmarks/")
+    names = ("Base.time_of_base", "Suite.time_of_base", "Suite.time_f")
+    assert [*cases] == [f"functions/{name}[param1={n}]" for name in names for n in (1, 2)], said
 
 
 REPORTS = """

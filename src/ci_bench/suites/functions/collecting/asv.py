@@ -44,8 +44,11 @@ class Found:
 
     @property
     def line(self) -> int:
-        """Where it is defined."""
-        return int(inspect.unwrap(self.function).__code__.co_firstlineno)
+        """Where it is defined; of what is inherited from elsewhere, where the class is."""
+        code = inspect.unwrap(self.function).__code__
+        if self.owner is not None and code.co_filename != self.module.__file__:
+            return inspect.getsourcelines(self.owner)[1]
+        return int(code.co_firstlineno)
 
     def first(self, name: str, default: Any) -> Any:
         """An attribute of the nearest that has one."""
@@ -63,7 +66,7 @@ def collect(file: str, module: ModuleType) -> tuple[Collected, ...]:
     found = [
         Found(file=file, module=module, owner=owner, function=function, caches=caches) for owner, function in _functions(module)
     ]
-    return tuple(_benchmark(one) for one in found)
+    return tuple(_benchmark(one) for one in found if _is_benchmark(one))
 
 
 def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., Any]]]:
@@ -71,7 +74,7 @@ def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., 
     for name, value in vars(module).items():
         if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
-        if inspect.isfunction(value) and name.startswith(ASV_NAMES) and _is_benchmark(module, value):
+        if inspect.isfunction(value) and name.startswith(ASV_NAMES):
             yield None, value
         elif inspect.isclass(value):
             members = {member: None for owner in reversed(value.__mro__) for member in vars(owner)}
@@ -79,11 +82,11 @@ def _functions(module: ModuleType) -> Iterator[tuple[type | None, Callable[..., 
             yield from ((value, function) for function in own if inspect.isfunction(function))
 
 
-def _is_benchmark(module: ModuleType, function: Callable[..., Any]) -> bool:
+def _is_benchmark(found: Found) -> bool:
     """A helper such as ``time_of(call)`` has parameters that nobody gives."""
-    owed = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
-    given = hasattr(function, "params") or hasattr(module, "params") or hasattr(module, "setup_cache")
-    return not owed or given or hasattr(function, "setup_cache")
+    owed = [one for one in inspect.signature(found.function).parameters.values() if one.default is one.empty]
+    given = found.first("params", None) or found.first("setup_cache", None)
+    return bool(given) or len(owed) <= bool(found.owner)
 
 
 def _benchmark(found: Found) -> Collected:

@@ -96,7 +96,7 @@ def collect(file: str) -> tuple[Collected, ...]:
     session = _open(file)
     functions: dict[str, list[Any]] = {}
     for item in session.items:
-        if FIXTURE in item.fixturenames:
+        if FIXTURE in getattr(item, "fixturenames", ()):
             owner = f"{item.cls.__qualname__}." if item.cls else ""
             functions.setdefault(f"{owner}{item.originalname}", []).append(item)
     return tuple(_function(session, file, name, items) for name, items in functions.items())

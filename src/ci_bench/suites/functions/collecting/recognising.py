@@ -27,7 +27,7 @@ RECOGNISED = (
 """What a file may hold, as errors say it."""
 ASV_NAMES = ("time_", "peakmem_", "track_")
 _GIVEN = {"params", "setup_cache", "parameterize"}
-"""One of these is somewhere in a file where asv's functions have parameters; else one with parameters is a helper."""
+"""One of these is in a file, or a base class, where asv's functions have parameters; else one with parameters is a helper."""
 _HINTS = ("benchmark", "perf_report", *ASV_NAMES)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -58,7 +58,8 @@ def _found(tree: ast.Module) -> Iterator[Format]:
             argument.arg == "benchmark" for argument in (*node.args.args, *node.args.kwonlyargs)
         ):
             yield Format.PYTEST
-        if node.name.startswith(ASV_NAMES) and (given or _owed(node) <= bool(owner)) and not _is_ours(node):
+        inherits = owner is not None and bool(owner.bases)
+        if node.name.startswith(ASV_NAMES) and (given or inherits or _owed(node) <= bool(owner)) and not _is_ours(node):
             yield Format.ASV
         if owner is None and "perf_report" in names and any(map(_is_report, node.decorator_list)):
             yield Format.PERF_REPORT
