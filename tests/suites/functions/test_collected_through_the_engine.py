@@ -114,6 +114,14 @@ SUITE = """
 
     def time_honest():
         time.sleep(0.004)
+
+    def track_size():
+        return {pace} * 1e4
+
+    def track_honest():
+        return 40
+
+    track_size.unit = track_honest.unit = "MiB"
 """
 BROKEN_SUITE = """
     class Suite:
@@ -293,7 +301,7 @@ def test_a_report_that_hands_nothing_over_twice_or_a_kernel_says_so_and_other_re
 @pytest.mark.alone
 @pytest.mark.slow
 def test_what_became_slower_is_found_in_each_format_and_its_neighbours_are_not(tree) -> None:
-    """30 % more time (asleep, which a busy machine changes little) in one case of each format; five launches."""
+    """30 % more time (asleep, which a busy machine changes little) in one case of each format, and 30 % more that asv tracks."""
     configure(tree, blocks=2, sample_s=0.005, warmup_s=0.2)
     subprocess.run(["git", "init", "--quiet"], cwd=tree, check=True)
     (tree / ".gitignore").write_text("out*\n.noise\n.locks\n__pycache__\nevents\n")
@@ -322,6 +330,8 @@ def test_what_became_slower_is_found_in_each_format_and_its_neighbours_are_not(t
         ("add[x=64]", "mine"),
     }, done.stdout + done.stderr
     assert {name for name, _ in times} == {name for name, _ in slower} | {"test_honest", "time_honest"}
+    sizes = {case.id.rpartition("/")[2]: case.verdict for case in comparison.cases if "track" in case.id}
+    assert sizes == {"track_size": Verdict.REGRESSED, "track_honest": Verdict.UNCHANGED}
     assert all(0.65 < times[name].speedup < 0.9 for name in slower)
     assert done.returncode == 1
     assert {case.head_status for case in comparison.cases} == {Status.OK}

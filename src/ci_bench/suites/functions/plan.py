@@ -7,7 +7,7 @@ plan is asked for in a process of its own: `plan_by_import` is who asks.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -61,11 +61,11 @@ class Functions:
         return tuple(_paths(options))
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Verify before anything is timed, then memory and time. What only reports numbers is asked for them once."""
+        """Verify before anything is timed, then memory and time. What only reports numbers is asked for them twice."""
         memory = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         verify = Stage(kind=StageKind.VERIFY, arms=case.arms)
         if case.params.get("untimed"):
-            return (verify,)
+            return (replace(verify, launches=MEMORY_LAUNCHES),)
         return (verify, *memory, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
 
     def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
