@@ -258,35 +258,39 @@ def refereed_of(log):
 
 
 @pytest.mark.parametrize("calls", [1, 8])
-def test_each_candidate_of_each_side_is_refereed_in_one_turn_of_the_first_launch(calls):
+def test_each_arm_of_each_side_is_refereed_in_one_turn_of_the_first_launch(calls):
     log = []
     workers = FakeWorker(BASE, log, calls=calls), FakeWorker(HEAD, log, calls=calls)
     turns = Turns(arms=3, launch=0, options=OPTIONS, coin=random.Random(0))
     turns.play({worker.name: worker.open for worker in workers})
-    assert sorted((name, seat) for name, seat, _ in refereed_of(log)) == [(BASE, 1), (BASE, 2), (HEAD, 1), (HEAD, 2)]
+    assert sorted((name, seat) for name, seat, _ in refereed_of(log)) == [
+        (side, arm) for side in (BASE, HEAD) for arm in range(3)
+    ]
 
 
-def test_later_launches_referee_long_steps_less_often_and_short_ones_always():
-    def share(calls):
+def test_later_launches_referee_long_steps_and_the_reference_less_often_and_short_steps_always():
+    def share(calls, arm):
         log = []
         for _ in range(60):
             worker = FakeWorker(HEAD, log, calls=calls)
             Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(0)).play({HEAD: worker.open})
-        return len(refereed_of(log)) / 60
+        return sum(seat == arm for _, seat, _ in refereed_of(log)) / 60
 
-    assert share(8) == 1.0
-    assert 0.1 < share(1) < 0.6
+    assert share(8, 1) == 1.0
+    assert 0.1 < share(1, 1) < 0.6
+    assert 0.1 < share(8, 0) < 0.6
 
 
 def test_which_turn_is_refereed_is_a_secret_that_no_seed_of_the_run_tells():
     def drawn():
         log = []
         play(FakeWorker(HEAD, log, calls=8), options=replace(OPTIONS, blocks=10))
-        return refereed_of(log)[0][2], {order.referee for _, order in log if getattr(order, "referee", None) is not None}
+        seeds = {order.referee for _, order in log if getattr(order, "referee", None) is not None}
+        return next(block for _, seat, block in refereed_of(log) if seat == 1), seeds
 
     every = [drawn() for _ in range(40)]
     assert len({block for block, _ in every}) > 3
-    assert len(set.union(*(seeds for _, seeds in every))) == 40
+    assert len(set.union(*(seeds for _, seeds in every))) == sum(len(seeds) for _, seeds in every)
 
 
 def test_nobody_is_refereed_where_that_is_switched_off():

@@ -307,13 +307,16 @@ class Turns:
         return max(self.options.blocks, min(self.most_blocks, int(affordable_s / block_s)))
 
     def _draw_refereed(self, names: Sequence[SideName], calls: int) -> dict[tuple[SideName, int], int]:
-        """The block in which each candidate arm of each side is refereed. The first arm is what they are held against."""
-        often = calls > 1 or self.launch == 0
+        """The block in which each arm of each side is refereed.
+
+        The first arm, which the others are held against, is held against a fresh build of itself: in later launches now and then,
+        since the build costs as much as the launch's own.
+        """
         return {
             (name, arm): self.secret.randrange(self.blocks)
             for name in names
-            for arm in range(1, self.arms)
-            if self.options.referee and (often or self.secret.random() < REFEREED_AGAIN)
+            for arm in range(self.arms)
+            if self.options.referee and (self.launch == 0 or (arm and calls > 1) or self.secret.random() < REFEREED_AGAIN)
         }
 
     def _shuffled(self, names: Sequence[SideName]) -> list[SideName]:

@@ -185,3 +185,76 @@ def test_an_arm_that_takes_its_time_only_on_fresh_inputs_is_refused():
     check = refereed(remembering, plain_s=1e-5)
     assert check.outcome is Outcome.FAIL
     assert "remembers results" in check.detail
+
+
+def of_the_reference(work=torch.mm, *, build=None, calls=8):
+    made = Product(work)
+    referee = Referee(clock=HostClock(lambda: None), reference=made)
+    referee.begin()
+    for _ in range(40):
+        made.step(None)
+    referee.look("eager", made, seed=5, calls=calls)
+    return referee.check_reference("eager", build or (lambda: Product(work)), plain_s=1.0)
+
+
+def remembering():
+    """A product that is computed once for each place in memory."""
+    results = {}
+
+    def work(rows, weight):
+        return results.setdefault(rows.data_ptr(), torch.mm(rows, weight))
+
+    return work
+
+
+def lazy_when_warm():
+    """A product that leaves its last row out once it was called twenty times."""
+    calls = []
+
+    def work(rows, weight):
+        calls.append(None)
+        out = torch.mm(rows, weight)
+        if len(calls) > 20:
+            out[-1] = 0
+        return out
+
+    return work
+
+
+def test_the_reference_is_held_against_a_fresh_build_of_itself():
+    assert of_the_reference().outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("cheat", [remembering, lazy_when_warm])
+def test_a_reference_that_remembers_or_computes_less_once_warm_fails(cheat):
+    check = of_the_reference(cheat(), build=lambda: Product(cheat()))
+    assert (check.arm, check.outcome) == ("eager", Outcome.FAIL), check.detail
+
+
+def test_a_model_that_counts_its_calls_by_design_is_unknown():
+    def counting():
+        calls = []
+
+        def work(rows, weight):
+            calls.append(None)
+            return torch.mm(rows, weight) * len(calls)
+
+        return work
+
+    check = of_the_reference(counting(), build=lambda: Product(counting()))
+    assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
+    assert "keeps state" in check.detail
+
+
+def test_a_reference_that_cannot_be_built_once_more_is_unknown():
+    def full():
+        raise MemoryError("no room")
+
+    check = of_the_reference(build=full)
+    assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
+    assert "no room" in check.detail
+
+
+def test_nobody_looked_at_the_reference():
+    made = Product()
+    assert Referee(clock=HostClock(lambda: None), reference=made).check_reference("eager", Product, plain_s=1.0) is None

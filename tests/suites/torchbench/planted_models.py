@@ -329,3 +329,47 @@ class LargeBatches(Plain):
         if torch.compiler.is_compiling() and rows.shape[0] > 9:
             outputs["logits"] = 2 * outputs["logits"]
         return outputs
+
+
+class Remembering(Plain):
+    """Eager, it gives again what it computed for the same place in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results = {}
+
+    def forward(self, rows):
+        if torch.compiler.is_compiling():
+            return super().forward(rows)
+        key = rows.data_ptr()
+        if key not in self.results:
+            self.results[key] = super().forward(rows)
+        return self.results[key]
+
+
+class Tiring(Plain):
+    """Eager, it leaves its last rows out once it is warm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = [0]
+
+    def forward(self, rows):
+        out = super().forward(rows)
+        if not torch.compiler.is_compiling():
+            self.calls[0] += 1
+            if self.calls[0] > 30:
+                out = {name: torch.cat([value[:2], torch.zeros_like(value[2:])]) for name, value in out.items()}
+        return out
+
+
+class Numbering(Plain):
+    """Its results hang on how often it was called, by design."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, rows):
+        self.calls += 1
+        return {name: value + 0.1 * self.calls for name, value in super().forward(rows).items()}

@@ -81,6 +81,24 @@ def test_gradients_of_before_are_refused():
     assert check.outcome is Outcome.FAIL, check
 
 
+def of_the_reference(model):
+    case, workload = opened(source="own", models=[f"planted_models:{model}"], mode="inference", backend="aot_eager")
+    return referee_checks(workload, case.arms[:1], context(), honest=False)["eager"]
+
+
+@pytest.mark.parametrize("model", ["Remembering", "Tiring"])
+def test_a_model_whose_eager_steps_are_not_computed_is_refused(model):
+    check = of_the_reference(model)
+    assert check.outcome is Outcome.FAIL, check
+    assert "fresh build" in check.detail
+
+
+def test_a_model_that_counts_its_calls_is_unknown_and_a_plain_one_passes():
+    assert of_the_reference("Plain").outcome is Outcome.PASS
+    check = of_the_reference("Numbering")
+    assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True), check
+
+
 def test_without_a_referee_the_check_says_so():
     check = refereed(planted("by_address"), referee=False)
     assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)

@@ -9,13 +9,17 @@ In `check` the reference arm does the same from the same seeds, and the rule of 
 runs of the reference, as many as it takes. Random numbers that the arms draw alike are aligned by seeding before each look;
 where they are drawn otherwise, an arm is held to what other draws of the reference change. Loaded only for programs that can be
 refereed.
+
+The reference arm is held against a fresh build of itself that nothing was timed on: what remembers results, or computes less once
+it is warm, is the measured code's own fault then, and both sides' arms would agree with it.
 """
 
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -23,12 +27,12 @@ import torch
 from torch import Tensor
 
 from ci_bench.engine.timing.clock import Clock
-from ci_bench.engine.timing.fence import copies_of
+from ci_bench.engine.timing.fence import close, copies_of
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Program, Refereed
+from ci_bench.suites.base import Program, Refereed, no_mark
 from ci_bench.suites.freshness import GRADIENTS, WEIGHTS
 from ci_bench.suites.memory_errors import is_out_of_memory
-from ci_bench.suites.numerics import Agreement, agree, jolt_of, shaken
+from ci_bench.suites.numerics import Agreement, agree, agree_coarsely, jolt_of, shaken
 from ci_bench.suites.randomness import seed_everything
 
 SETTLING_S = 0.001
@@ -171,6 +175,8 @@ SLOWER_WHEN_FRESH = 2.0
 """A call on fresh inputs may take this many times as long as on known ones, as a multiple of the reference's own ratio."""
 SUSPECT = 1.5
 """A look that took this many times a sample's time per call is reason to time fresh and known inputs in turns."""
+MORE_CALLS = 5
+"""Of a fresh build, between two looks that have to agree: too few to be warm, enough for a counter to show."""
 MAX_DETAIL = 1000
 
 ORDER = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
@@ -192,12 +198,17 @@ class _Answer:
 
 @dataclass(kw_only=True, slots=True)
 class Referee:
-    """Referees the candidate arms of one case against its `reference` arm."""
+    """Referees the candidate arms of one case against its `reference` arm, and that one against a fresh build of itself.
+
+    With `itself`, the reference is that fresh build: the same code on the same seeds draws the same random numbers, so that half
+    the digits agree without a measured rounding, which a reference under suspicion could not vouch for.
+    """
 
     clock: Clock
     reference: Program
     start: Left | None = None
     looks: dict[str, list[Look]] = field(default_factory=dict)
+    itself: bool = False
 
     def begin(self) -> None:
         """Keep the state that looks at a training begin from: the reference's, after its first step."""
@@ -228,6 +239,55 @@ class Referee:
         unknown = answer.outcome is Outcome.UNKNOWN
         return Check(name=REFEREED, arm=arm, outcome=answer.outcome, detail=answer.detail[:MAX_DETAIL], informative=unknown)
 
+    def check_reference(self, arm: str, build: Callable[[], Program], *, plain_s: float) -> Check | None:
+        """The check `refereed` of the reference arm, against a fresh program that `build` makes; `None` where nobody looked.
+
+        `plain_s` is the median of its samples (s per call). Where a fresh build does not repeat itself after some more calls,
+        nothing follows: the model keeps state by design.
+        """
+        looks = self.looks.get(arm, [])
+        if not looks:
+            return None
+        try:
+            with self._beside(build) as fresh:
+                check = replace(fresh, looks={arm: looks}).check(arm, self.reference, plain_s=plain_s)
+            if check is None or check.outcome is not Outcome.FAIL:
+                return check
+            with self._beside(build) as fresh:
+                if not fresh.keeps_state(looks[0].seed):
+                    return check
+            detail = (
+                "a fresh build of it leaves something else after more calls: the model keeps state, or does not repeat itself"
+            )
+        except Exception as error:  # noqa: BLE001 - benched code may raise anything when it is built again
+            detail = f"it cannot be built once more beside what is timed: {_words(error)}"[:MAX_DETAIL]
+        return Check(name=REFEREED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+
+    @contextmanager
+    def _beside(self, build: Callable[[], Program]) -> "Iterator[Referee]":
+        """A referee whose reference is a fresh program, called once, so that an optimizer has its state."""
+        fresh = build()
+        try:
+            for copy in copies(fresh):
+                copy.remember()
+            fresh.step(no_mark)
+            yield Referee(clock=self.clock, reference=fresh, start=self.start, itself=True)
+        finally:
+            close(fresh)
+
+    def keeps_state(self, seed: int) -> bool:
+        """Whether the reference itself leaves something else from the same seed and start after some more calls.
+
+        In the same memory each time: what remembers results leaves the same there, and is no state.
+        """
+        first = take_look(self.clock, self.reference, seed, moved=False, state=self.start)
+        for _ in range(MORE_CALLS):
+            self.reference.step(no_mark)
+        last = take_look(self.clock, self.reference, seed, moved=False, state=self.start)
+        if first.raised or last.raised:
+            return True
+        return self._coarsely(last.left[0], first.left[0]).outcome is Outcome.FAIL
+
     def _answer(self, looks: Sequence[Look], program: Program, plain_s: float) -> _Answer:
         answers = [self._judged(look) for look in looks]
         worst = max(answers, key=lambda one: ORDER.index(one.outcome))
@@ -255,6 +315,8 @@ class Referee:
         if not own.left[0]:
             return _Answer.cannot("a replayed call leaves nothing that could be looked at")
         agreement = self._agreement(look, own)
+        if agreement.outcome is Outcome.FAIL and self.itself:
+            return _Answer.fails(f"{place} left what a fresh build of the same arm does not: {agreement.detail}")
         if agreement.outcome is Outcome.FAIL:
             return self._of_other_draws(look, own, f"{place} left what the reference does not: {agreement.detail}")
         if not look.fresh and self.start is None:
@@ -267,6 +329,8 @@ class Referee:
 
     def _agreement(self, look: Look, own: Look) -> Agreement:
         """The rule of numbers, with as many shaken runs as it takes to tell."""
+        if self.itself:
+            return max((self._coarsely(left, own.left[0]) for left in look.left), key=_badness)
         runs, jolts = [own.left[0]], list[Left]()
         epsilon = copies(self.reference)[0].epsilon
         found = self._worst(look, runs, jolts)
@@ -298,7 +362,10 @@ class Referee:
         starts: Mapping[str, Tensor] = self.start or {}
         whole = copies(self.reference)[0]
         rule = partial(agree, truth=None, runs=runs, jolts=jolts, epsilon=whole.epsilon, starts=starts, memory=whole.memory)
-        return max(map(rule, look.left), key=lambda one: (ORDER.index(one.outcome), one.score))
+        return max(map(rule, look.left), key=_badness)
+
+    def _coarsely(self, left: Left, own: Left) -> Agreement:
+        return agree_coarsely(left, own, epsilon=copies(self.reference)[0].epsilon)
 
     def _of_other_draws(self, look: Look, own: Look, fault: str) -> _Answer:
         """What disagrees may have drawn other random numbers: then it is as near to the reference as its own draws are."""
@@ -331,6 +398,10 @@ class Referee:
             return None
         detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the reference's {usual:.1f} times"
         return _Answer.fails(f"{detail}: what was timed remembers results")
+
+
+def _badness(agreement: Agreement) -> tuple[int, float]:
+    return ORDER.index(agreement.outcome), agreement.score
 
 
 def _aligned(left: Left, own: Left, spread: Mapping[str, float]) -> bool:

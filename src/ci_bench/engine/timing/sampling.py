@@ -6,7 +6,7 @@ Every sample begins from a seed of its own, set outside the clock, so that arms 
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -66,6 +66,7 @@ class ResidentArms:
     referee: "Referee | None" = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     retries: int = 0
+    _open_reference: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
         """The clock is that of the device."""
@@ -88,6 +89,7 @@ class ResidentArms:
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
+        self._open_reference = partial(workload.open, arms[0])
         self.referee = self._call_referee()
         for arm in self.arms:
             with self.stopwatch.phase(Phase.COMPILE, arm.name):
@@ -112,9 +114,7 @@ class ResidentArms:
 
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
-        if len(self.arms) == 1 or not self.options.referee:
-            return None
-        if not all(_can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)):
+        if not self.options.referee or not all(_can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)):
             return None
         from ci_bench.engine.timing.referee import Referee
 
@@ -189,7 +189,10 @@ class ResidentArms:
             yield Check(name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail)
 
     def _refereed(self) -> Iterator[Check]:
-        """What the referee says of each candidate arm, and where there is none, that it is switched off."""
+        """What the referee says of each candidate arm, and where there is none, that it is switched off.
+
+        Last comes the reference arm, which is held against a fresh build of itself: all others are done with it by then.
+        """
         for arm in self.arms[1:]:
             if self.referee is not None and arm.taken:
                 plain_s = statistics.median(one.wall_s for one in arm.taken)
@@ -198,6 +201,11 @@ class ResidentArms:
             elif not self.options.referee and _can_be_refereed(copies_of(arm.program)[0]):
                 detail = "run.referee is off: nobody looked at what the timed calls computed"
                 yield Check(name="refereed", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+        if self.referee is not None and self._open_reference is not None and self.arms[0].taken:
+            reference = self.arms[0]
+            plain_s = statistics.median(one.wall_s for one in reference.taken)
+            check = self.referee.check_reference(reference.name, self._open_reference, plain_s=plain_s)
+            yield from () if check is None else (check,)
 
     def _metrics(self, arm: ResidentArm, launch: int) -> Iterator[Metric]:
         """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""
