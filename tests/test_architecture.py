@@ -81,7 +81,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.numerics",
     "ci_bench.suites.digests",
     "ci_bench.suites.freshness",
-    "ci_bench.suites.flops",
+    "ci_bench.suites.roofline",
 }
 """What the workers' halves of the suites have in common."""
 

@@ -53,6 +53,15 @@ def test_more_operations_than_the_device_can_do_fail(operations, fact):
         assert "times this device's peak" in findings[0].message
 
 
+@pytest.mark.parametrize("fact", ["peak_bytes_per_s", "measured_peak_bytes_per_s"])
+@pytest.mark.parametrize(("read", "wrong"), [(3e12, True), (1.1e12, True), (0.9e12, False), (1e9, False)])
+def test_more_bytes_than_the_memory_can_give_fail(read, wrong, fact):
+    findings, _ = found(Policy(), row(0.5, facts={"read_bytes_per_step": read, fact: 1e12}))
+    assert bool(findings) is wrong
+    if wrong:
+        assert f"{read:.3g} bytes to read in 0.5" in findings[0].message
+
+
 def test_facts_that_are_no_numbers_say_nothing():
     for facts in (
         {"model_flops_per_step": "many", "peak_flops_per_s": None},

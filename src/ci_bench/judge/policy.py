@@ -78,10 +78,14 @@ def metrics_of(case: CaseComparison, floor: Floor) -> list[str]:
     return [STEP_TIME.name] if STEP_TIME.name in names_of_times else names_of_times
 
 
-FLOPS, PEAK_RATES = "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")
-"""The facts of a case that make its roofline: the reference's operations per step, and the device's most per second."""
+ROOFS = (
+    ("operations", "model_flops_per_step", ("peak_flops_per_s", "measured_peak_flops_per_s")),
+    ("bytes to read", "read_bytes_per_step", ("peak_bytes_per_s", "measured_peak_bytes_per_s")),
+)
+"""What a step cannot do without: in words, as a fact of the case (the reference's), and as facts of the most per second."""
 BEYOND_PEAK = 2.0
-"""A step may do this many times the peak: counted operations may be left out by a compiler, or done in fewer (Winograd's)."""
+"""A step may do this many times the peak: a compiler may leave counted work out, do it in fewer operations (Winograd's), or keep
+weights in a narrower format."""
 
 
 def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
@@ -108,16 +112,20 @@ def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, flo
 
 
 def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
-    operations = case.facts.get(FLOPS)
-    peak = next((value for value in map(case.facts.get, PEAK_RATES) if isinstance(value, int | float) and value > 0), None)
-    if not isinstance(operations, int | float) or peak is None:
-        return
+    for words, fact, rates in ROOFS:
+        amount = case.facts.get(fact)
+        peak = next((value for value in map(case.facts.get, rates) if isinstance(value, int | float) and value > 0), None)
+        if isinstance(amount, int | float) and peak is not None:
+            yield from _beyond(case, f"{amount:.3g} {words}", amount, peak)
+
+
+def _beyond(case: CaseComparison, work: str, amount: float, peak: float) -> Iterator[tuple[str, float]]:
     for pair in case.pairs:
         if pair.metric != STEP_TIME.name or pair.unit is not Unit.SECONDS or pair.head is None or pair.head.median <= 0:
             continue
-        share = operations / pair.head.median / peak
+        share = amount / pair.head.median / peak
         if share > BEYOND_PEAK:
-            said = f"{pair.arm}: {operations:.3g} operations in {pair.head.median:.3g} s are {share:.1f} times this device's peak"
+            said = f"{pair.arm}: {work} in {pair.head.median:.3g} s are {share:.1f} times this device's peak"
             yield f"{said} of {peak:.3g} per second: not all was computed, or policy.cases explains it", math.log(share)
 
 

@@ -20,7 +20,6 @@ from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Computed, Evidence
 from ci_bench.suites.digests import digest
-from ci_bench.suites.flops import peak_facts
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed
 from ci_bench.suites.functions.declaring import Benchmark
@@ -28,6 +27,7 @@ from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.plan import AGREES
 from ci_bench.suites.functions.recording import Recorded, metrics_of
 from ci_bench.suites.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
+from ci_bench.suites.roofline import peak_facts
 
 FRESH = "fresh"
 SHAKES = 2

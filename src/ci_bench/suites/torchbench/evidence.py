@@ -21,8 +21,8 @@ from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Computed, Evidence, Unsupported, keep_nothing, no_mark
 from ci_bench.suites.digests import digest, digests
-from ci_bench.suites.flops import count_flops, peak_facts
 from ci_bench.suites.numerics import Yardstick, yardstick_of
+from ci_bench.suites.roofline import Work, count_work, work_facts
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
@@ -265,11 +265,13 @@ def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
     try:
         ready = build(candidate=None)
         samples = ready.samples if options.settings.dynamic else ready.samples[:1]
-        operations = sum(count_flops(partial(ready.step, sample, no_mark)) for sample in samples)
+        each = [count_work(partial(ready.step, sample, no_mark)) for sample in samples]
     except Exception as error:  # noqa: BLE001 - benched code may raise anything under another dispatcher; only a fact is lost
         logger.info("operations were not counted: %s", error)
         return {}
-    return {"model_flops_per_step": operations, **peak_facts(device, str(options.precision))}
+    read_bytes = 0 if options.settings.quantization else sum(work.read_bytes for work in each)
+    work = Work(operations=sum(work.operations for work in each), read_bytes=read_bytes)
+    return work_facts(work, device, str(options.precision))
 
 
 def _size_of(ready: Ready) -> dict[str, Fact]:

@@ -14,12 +14,12 @@ from torch import Tensor
 from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
-from ci_bench.suites.flops import count_flops, peak_facts
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
@@ -83,8 +83,8 @@ class TrainingWorkload:
         rows = self._rows("train")
         batch = rows.batch(torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device))
         trainee = build_trainee(self._options, self._start(), device=self._context.device, candidate=None)
-        operations = count_flops(lambda: trainee.step(batch))
-        return {"model_flops_per_step": operations, **peak_facts(self._context.device, str(self._options.precision))}
+        work = count_work(lambda: trainee.step(batch))
+        return work_facts(work, self._context.device, str(self._options.precision))
 
     def _lacking(self) -> Mapping[str, Fact]:
         """Which arms ask for CUDA graphs that the device lacks."""

@@ -19,10 +19,10 @@ from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Computed, Context, Evidence
 from ci_bench.suites.digests import digest, digests
-from ci_bench.suites.flops import count_flops, peak_facts
 from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import jolt_of
 from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.transformers import PROCESS_VRAM
 from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
@@ -207,12 +207,12 @@ class Verifier:
             "parameters": parameters,
             "trainable_parameters": trained,
             "inputs": program.inputs,
-            "model_flops_per_step": count_flops(lambda: program.step(nothing)),
+            **work_facts(count_work(lambda: program.step(nothing)), self.recipe.device, options.precision),
             "throughput_counts": "tokens" if options.mode is Mode.GENERATION else "rows",
         }
         if options.mode is Mode.TRAINING:
             facts["loss"] = "the model's own" if task_of(model) else "a fixed projection of its main output"
-        return {**facts, **peak_facts(self.recipe.device, options.precision)}
+        return facts
 
 
 def _unknown(arm: str, error: BaseException) -> Check:

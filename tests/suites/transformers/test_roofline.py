@@ -1,4 +1,4 @@
-"""Operations are counted as by hand, also in the CPU's fused attention; peaks are known for the GPUs that are listed."""
+"""Operations and reads are counted as by hand, also in the CPU's fused attention; peaks are known for the GPUs that are listed."""
 
 import time
 
@@ -6,10 +6,26 @@ import pytest
 import torch
 from transformers_builders import tiny, verified
 
-from ci_bench.suites.flops import DENSE_PEAKS, count_flops, measured_peak, peak_facts, peak_flops_per_s, peak_of
+from ci_bench.suites.roofline import (
+    DENSE_PEAKS,
+    LEAST_READ,
+    Work,
+    bandwidth_of,
+    count_work,
+    measured_bandwidth,
+    measured_peak,
+    peak_facts,
+    peak_flops_per_s,
+    peak_of,
+    work_facts,
+)
 from ci_bench.suites.transformers.options import Precision
 
 pytestmark = pytest.mark.engine
+
+
+def count_flops(step):
+    return count_work(step).operations
 
 
 def test_a_product_is_two_operations_for_each_pair():
@@ -91,3 +107,52 @@ def test_a_cpus_peak_is_measured_and_a_plain_product_does_not_exceed_it_by_far()
         one @ one
         best = max(best, 2 * side**3 / (time.perf_counter() - begun))
     assert 0 < best < 2 * peak
+
+
+def reads(step):
+    return count_work(step).read_bytes
+
+
+def test_weights_and_inputs_are_read_once_and_what_a_step_made_itself_is_not_read():
+    layer, rows = torch.nn.Linear(30, 50, bias=False), torch.ones(7, 30)
+    owed = 4 * (30 * 50 + 7 * 30)
+    assert reads(lambda: layer(rows)) == owed
+    assert reads(lambda: [layer(rows), layer(rows)]) == owed, "once, however often it is used"
+    assert reads(lambda: layer(rows).sum().backward()) == owed
+    assert reads(lambda: layer(rows * 1)) == 4 * 30 * 50, "its own product"
+
+
+def test_rows_of_a_table_that_nobody_asked_for_are_not_read():
+    table, head, ids = torch.nn.Embedding(1000, 16), torch.nn.Linear(16, 4, bias=False), torch.arange(5)
+    assert reads(lambda: head(table(ids))) == 4 * 16 * 4
+
+
+def test_what_is_expanded_is_read_as_large_as_it_is():
+    one, rows = torch.ones(1, 8, 8), torch.ones(6, 8, 8)
+    assert reads(lambda: torch.bmm(one.expand(6, 8, 8), rows)) == 4 * (64 + 6 * 64)
+
+
+@pytest.mark.parametrize(("gpu", "tera"), [
+    ("NVIDIA H100 80GB HBM3", 3.35), ("NVIDIA H100 PCIe", 2.0), ("NVIDIA H100 NVL", 3.9), ("NVIDIA H200", 4.8),
+    ("NVIDIA A100-SXM4-80GB", 2.039), ("NVIDIA A100-PCIE-40GB", 1.555), ("NVIDIA A10", 0.6), ("NVIDIA A10G", None),
+    ("NVIDIA L4", 0.3), ("NVIDIA L40S", 0.864), ("NVIDIA L40", None), ("Tesla T4", 0.32), ("Tesla V100-SXM2-16GB", 0.9),
+    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+])  # fmt: skip
+def test_the_bandwidth_of_a_gpu(gpu, tera):
+    assert bandwidth_of(gpu) == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+def test_a_cpus_bandwidth_is_measured_where_reading_may_be_the_limit():
+    few, many = (work_facts(Work(operations=1, read_bytes=size), "cpu", "fp32") for size in (LEAST_READ - 1, LEAST_READ))
+    assert "read_bytes_per_step" not in few
+    assert (many["read_bytes_per_step"], many["measured_peak_bytes_per_s"] > 0) == (LEAST_READ, True)
+
+
+def test_a_plain_product_does_not_read_faster_than_the_measured_bandwidth_by_far():
+    weights, vector = torch.ones(4096, 2048), torch.ones(2048)
+    size, best_s = reads(lambda: torch.mm(weights, vector[:, None])), 1.0
+    for _ in range(10):
+        begun = time.perf_counter()
+        torch.mv(weights, vector)
+        best_s = min(best_s, time.perf_counter() - begun)
+    assert size / best_s < 2 * measured_bandwidth(size)

@@ -1,0 +1,228 @@
+"""What a step cannot do without, and what a device can do at its best: floating-point operations, and bytes read from memory.
+
+A step's operations are counted by torch's `FlopCounterMode` from the matrix products, convolutions and attentions that the eager
+arm really calls; element-wise work counts as nothing. A multiplication and an addition are two. Utilisation is theirs per second
+of the step, divided by the peak. Its bytes are those of the weights and inputs that these operations read, each once, however
+often it is read: what was there before the step has to come from somewhere, whatever computes it. Both are lower bounds: a step
+beyond its roofline (Williams, Waterman and Patterson, Communications of the ACM 52(4), 2009) was not computed.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ci_bench.records.results import Fact
+from ci_bench.suites.fp32_precision import effective_precision
+
+TERA = 1e12
+SIDE, TRIES = 640, 12
+"""Of the products by which a CPU's peak is measured: large enough for all its units, small enough for a fraction of a second."""
+FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+DENSE_PEAKS = (
+    (r"\bH100 PCIe", {"fp32": 51.0, "tf32": 378.0, "half": 756.0}),
+    (r"\bH100 NVL", {"fp32": 60.0, "tf32": 417.5, "half": 835.5}),
+    (r"\bH[12]00\b", {"fp32": 67.0, "tf32": 494.5, "half": 989.5}),
+    (r"\bA100\b", {"fp32": 19.5, "tf32": 156.0, "half": 312.0}),
+    (r"\bA10\b", {"fp32": 31.2, "tf32": 62.5, "half": 125.0}),
+    (r"\bL40S\b", {"fp32": 91.6, "tf32": 183.0, "half": 362.0}),
+    (r"\bL4\b", {"fp32": 30.3, "tf32": 60.0, "half": 121.0}),
+    (r"\bV100-PCIE", {"fp32": 14.0, "fp16": 112.0}),
+    (r"\bV100-SXM2", {"fp32": 15.7, "fp16": 125.0}),
+    (r"\bT4\b", {"fp32": 8.1, "fp16": 65.0}),
+)
+"""Dense peaks in TFLOP/s by a pattern in the GPU's name; the first that fits counts. `half` is fp16 and bf16.
+
+From NVIDIA's data sheets, halved where they give figures with sparsity:
+https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet (H100 SXM, PCIe, NVL),
+https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446 (H200),
+https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf,
+https://www.nvidia.com/en-us/data-center/products/a10-gpu/, https://www.nvidia.com/en-us/data-center/l40s/,
+https://www.nvidia.com/en-us/data-center/l4/, https://www.nvidia.com/en-us/data-center/v100/,
+https://www.nvidia.com/en-us/data-center/tesla-t4/
+"""
+
+
+BANDWIDTHS = (
+    (r"\bH200\b", 4.8),
+    (r"\bH100 PCIe", 2.0),
+    (r"\bH100 NVL", 3.9),
+    (r"\bH100\b", 3.35),
+    (r"\bA100.*80GB", 2.039),
+    (r"\bA100\b", 1.555),
+    (r"\bA10\b", 0.6),
+    (r"\bL40S\b", 0.864),
+    (r"\bL4\b", 0.3),
+    (r"\bV100", 0.9),
+    (r"\bT4\b", 0.32),
+)
+"""What the memory of a GPU gives at most, in TB/s, by a pattern in its name; from the data sheets above."""
+LEAST_READ, MOST_READ = 1 << 24, 1 << 28
+"""Bytes. A CPU that reads less is busy with other things, and more is measured with as much, which may lie in a cache still."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What a step cannot do without: floating-point operations, and bytes of what was there before that these read."""
+
+    operations: int
+    read_bytes: int
+
+
+def count_work(step: Callable[[], object]) -> Work:
+    """The work of one call of an eager step, its backward pass included."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    reads = _Reads()
+    with reads, FlopCounterMode(display=False, custom_mapping=_on_the_cpu()) as counter:
+        step()
+    return Work(operations=int(counter.get_total_flops()), read_bytes=reads.total())
+
+
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
+    """Bytes of what counted operations read and no operation of the step has written, once for each stretch of memory."""
+
+    def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry
+
+        super().__init__()  # type: ignore[no-untyped-call] # likewise
+        self._counted = {*flop_registry, *_on_the_cpu()}
+        self._written: set[int] = set()
+        self._read: dict[int, int] = {}
+
+    def __torch_dispatch__(self, function: Any, _types: Any, arguments: Any = (), named: Any = None) -> Any:
+        """Note what one operation reads and writes; what it leaves where its arguments lie (views, updates) is not new."""
+        given = pytree.tree_leaves((arguments, named))
+        if function.overloadpacket in self._counted:
+            for value in given:
+                self._note(value)
+        left = function(*arguments, **(named or {}))
+        self._written |= {*map(_place, pytree.tree_leaves(left))} - {*map(_place, given)}
+        return left
+
+    def _note(self, value: object) -> None:
+        place = _place(value)
+        if place and place not in self._written and isinstance(value, Tensor):
+            size = min(value.numel() * value.element_size(), value.untyped_storage().nbytes())
+            self._read[place] = max(size, self._read.get(place, 0))
+
+    def total(self) -> int:
+        return sum(self._read.values())
+
+
+def _place(value: object) -> int:
+    """Where a plain tensor's memory begins; 0 for all else, of which nothing is counted."""
+    return value.untyped_storage().data_ptr() if type(value) in {Tensor, torch.nn.Parameter} else 0  # type: ignore[attr-defined] # it is one
+
+
+def work_facts(work: Work, device: str, precision: str) -> dict[str, Fact]:
+    """A step's work beside what the device does at its best in the precision: the facts of its roofline."""
+    return {"model_flops_per_step": work.operations, **peak_facts(device, precision), **_bandwidth_facts(work, device)}
+
+
+def _bandwidth_facts(work: Work, device: str) -> dict[str, Fact]:
+    """What is read beyond a GPU's L2 cache, where the step before may have left it; on a CPU all of it, at a measured rate.
+
+    Nothing where that is too little to be the limit, or where no rate is known.
+    """
+    if device == "cpu":
+        if work.read_bytes < LEAST_READ:
+            return {}
+        return {"read_bytes_per_step": work.read_bytes, "measured_peak_bytes_per_s": measured_bandwidth(work.read_bytes)}
+    beyond = work.read_bytes - torch.cuda.get_device_properties(device).L2_cache_size
+    bandwidth = bandwidth_of(torch.cuda.get_device_name(device))
+    return {"read_bytes_per_step": beyond, "peak_bytes_per_s": bandwidth} if bandwidth and beyond > 0 else {}
+
+
+def bandwidth_of(gpu: str) -> float | None:
+    """Bytes per second by a GPU's name; `None` where it is not known. A slice of one (MIG) has an unknown share."""
+    if "MIG" in gpu:
+        return None
+    return next((rate * TERA for pattern, rate in BANDWIDTHS if re.search(pattern, gpu)), None)
+
+
+def measured_bandwidth(size: int) -> float:
+    """Bytes per second that this CPU reads at its best from memory of that size, on the threads that a step has.
+
+    A copy writes as many bytes as it reads, and what only reads may be twice as fast as that.
+    """
+    source = torch.ones(min(size, MOST_READ) // 4)
+    target = torch.empty_like(source)
+    copied_s = min(_seconds(lambda: target.copy_(source)) for _ in range(TRIES))
+    summed_s = min(_seconds(source.sum) for _ in range(TRIES))
+    return 4 * source.numel() / min(copied_s / 2, summed_s)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def peak_flops_per_s(device: str, precision: str) -> float | None:
+    """The dense peak of the device in the format of the precision's matrix products; `None` where it is not known."""
+    if not device.startswith("cuda"):
+        return None
+    return peak_of(torch.cuda.get_device_name(device), precision)
+
+
+def peak_of(gpu: str, precision: str) -> float | None:
+    """The same by a GPU's name, such as ``NVIDIA H100 80GB HBM3``. A slice of one (MIG) has an unknown share of its peak."""
+    if "MIG" in gpu:
+        return None
+    peaks = next((peaks for pattern, peaks in DENSE_PEAKS if re.search(pattern, gpu)), {})
+    kind = str(precision).removeprefix("amp_")
+    found = peaks.get(kind, peaks.get("half") if kind in {"fp16", "bf16"} else None)
+    return None if found is None else found * TERA
+
+
+def peak_facts(device: str, precision: str) -> dict[str, Fact]:
+    """The device's peak as a fact: from the data sheet of a GPU, measured of a CPU; none where it is not known.
+
+    Of a GPU, with what its products of fp32 are rounded to in this process: one in TF32 has another peak.
+    """
+    if device == "cpu":
+        return {"measured_peak_flops_per_s": measured_peak(precision)}
+    peak = peak_flops_per_s(device, precision)
+    return {**effective_precision(), **({} if peak is None else {"peak_flops_per_s": peak})}
+
+
+def measured_peak(precision: str) -> float:
+    """What this CPU does in the best of some square products, on the threads that a step has, in fp32 or the precision's format.
+
+    A format that the CPU has no units for is slower than fp32: whatever a step does, it may do in the faster of the two.
+    """
+    own = FORMATS.get(precision.removeprefix("amp_"))
+    return max(_fastest_product(dtype) for dtype in {torch.float32, own or torch.float32})
+
+
+def _fastest_product(dtype: torch.dtype) -> float:
+    """Operations per second."""
+    one = torch.ones(SIDE, SIDE, dtype=dtype)
+    out = torch.empty_like(one)
+    best_s = min(_seconds(lambda: torch.mm(one, one, out=out)) for _ in range(TRIES))
+    return 2 * SIDE**3 / best_s
+
+
+def _on_the_cpu() -> dict[Any, Any]:
+    """Fused attention of the CPU, which torch's counter does not know. Shapes are [batch, heads, length, width]."""
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    aten = torch.ops.aten
+
+    def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call] # torch leaves it unannotated
+
+    def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_backward_flop_count(gradient, query, key, value))  # type: ignore[no-untyped-call] # likewise
+
+    return {
+        aten._scaled_dot_product_flash_attention_for_cpu: forward,  # noqa: SLF001 - its only name
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,  # noqa: SLF001 - likewise
+    }
