@@ -80,6 +80,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.fp32_precision",
     "ci_bench.suites.numerics",
     "ci_bench.suites.digests",
+    "ci_bench.suites.draws",
     "ci_bench.suites.freshness",
     "ci_bench.suites.roofline",
 }

@@ -36,11 +36,24 @@ def test_a_plain_backend_is_right_in_inference(backend):
     assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
 
 
-@pytest.mark.parametrize("backend", ["same_mask", "two_masks", "redrawn", "no_dropout", "half_dropout", "drawing"])
+@pytest.mark.parametrize("backend", ["same_mask", "two_masks", "redrawn", "no_dropout", "half_dropout"])
 def test_wrong_masks_fail(backend):
-    """A number drawn in the graph itself shifts all that follow: step by step, that is another computation."""
     check = accuracy(**dropping(backend))
-    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy")
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy"), check.detail
+
+
+@pytest.mark.parametrize("backend", ["drawing", "own_generator"])
+def test_a_backend_with_its_own_masks_is_right(backend):
+    check = accuracy(**dropping(backend))
+    assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
+    assert "over 32 seeds, it cannot be told from eager" in check.detail
+
+
+@pytest.mark.parametrize("backend", ["drawing_and_scaled", "drawing_and_detached"])
+def test_a_backend_with_its_own_masks_and_a_wrong_result_fails(backend):
+    check = accuracy(**dropping(backend))
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy"), check.detail
+    assert "without dropout, too" in check.detail
 
 
 def test_a_timed_program_begins_from_its_seed_whatever_was_drawn_before():

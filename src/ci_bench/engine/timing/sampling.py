@@ -188,24 +188,28 @@ class ResidentArms:
             detail = f"torch's allocator freed its cache {grown} times to find room while samples were taken"
             yield Check(name=SHORT_OF_MEMORY, arm=self.arms[0].name, outcome=Outcome.UNKNOWN, detail=detail)
 
-    def _refereed(self) -> Iterator[Check]:
-        """What the referee says of each candidate arm, and where there is none, that it is switched off.
+    def _refereed(self) -> list[Check]:
+        """What the referee says of each arm, the reference first; of candidates, where there is none, that it is switched off.
 
-        Last comes the reference arm, which is held against a fresh build of itself: all others are done with it by then.
+        The reference arm is judged last, against a fresh build of itself: all others are done with it by then.
         """
-        for arm in self.arms[1:]:
-            if self.referee is not None and arm.taken:
-                plain_s = statistics.median(one.wall_s for one in arm.taken)
-                check = self.referee.check(arm.name, arm.program, plain_s=plain_s)
-                yield from () if check is None else (check,)
-            elif not self.options.referee and _can_be_refereed(copies_of(arm.program)[0]):
-                detail = "run.referee is off: nobody looked at what the timed calls computed"
-                yield Check(name="refereed", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
-        if self.referee is not None and self._open_reference is not None and self.arms[0].taken:
-            reference = self.arms[0]
-            plain_s = statistics.median(one.wall_s for one in reference.taken)
-            check = self.referee.check_reference(reference.name, self._open_reference, plain_s=plain_s)
-            yield from () if check is None else (check,)
+        if not self.options.referee:
+            detail = "run.referee is off: nobody looked at what the timed calls computed"
+            return [
+                Check(name="refereed", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
+                for arm in self.arms[1:]
+                if _can_be_refereed(copies_of(arm.program)[0])
+            ]
+        if self.referee is None or self._open_reference is None:
+            return []
+        timed = [(arm, statistics.median(one.wall_s for one in arm.taken)) for arm in self.arms if arm.taken]
+        judged = [self.referee.check(arm.name, arm.program, plain_s=plain_s) for arm, plain_s in timed if arm is not self.arms[0]]
+        own = [
+            self.referee.check_reference(arm.name, self._open_reference, plain_s=plain_s)
+            for arm, plain_s in timed
+            if arm is self.arms[0]
+        ]
+        return [check for check in (*own, *judged) if check is not None]
 
     def _metrics(self, arm: ResidentArm, launch: int) -> Iterator[Metric]:
         """The whole step by the host's clock, by the device's where it has one, and each part (s per call)."""

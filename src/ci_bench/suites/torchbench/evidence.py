@@ -26,6 +26,7 @@ from ci_bench.suites.roofline import Work, count_work, work_facts
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
+from ci_bench.suites.torchbench.redrawn import judged_over_seeds
 from ci_bench.suites.torchbench.snapshot import Snapshot, flatten, plain_parts
 from ci_bench.suites.torchbench.sources.transforms import leaves, resized
 from ci_bench.suites.torchbench.status import Word, worded
@@ -168,6 +169,8 @@ def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, ju
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, counts = _compiled(build, options.candidates[arm])
     answer, last = judge.candidate(witness.candidate(ready, judge.reference.starts))
+    if answer.outcome is Outcome.FAIL and judge.reference.generators:
+        answer = judged_over_seeds(witness, judge, partial(_fresh, options.candidates[arm]), answer)
     checks = [
         _check(arm, answer, settled.expected),
         _runner_check(judge, last, settled, arm),
@@ -180,6 +183,11 @@ def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, ju
         check, lost = quantization_loss(arm, build, options)
         checks.append(check)
     return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost)
+
+
+def _fresh(candidate: CompiledArm, witness: Witness) -> Ready:
+    torch.compiler.reset()
+    return witness.build(candidate=candidate)
 
 
 def _compiled(build: Build, candidate: CompiledArm) -> tuple[Ready, Callable[[], dict[str, int]]]:

@@ -270,6 +270,13 @@ class Witness:
             self._set_back(ready, start)
             yield self._step(ready, index)
 
+    def draw(self, ready: Ready, start: Start, seed: int) -> Snapshot:
+        """The first step from a start, under another seed."""
+        self._set_back(ready, start)
+        seed_everything(seed)
+        loss, outputs = ready.step(ready.samples[0], no_mark)
+        return take(ready.module, outputs, loss)
+
     def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...]]:
         """Eager goes ahead and leaves the starts for the others. Where one step ends, the next begins.
 
@@ -317,7 +324,7 @@ class Witness:
     def _masks_differ(self) -> bool:
         """Whether a model that draws random numbers would draw others in fp64 on this device."""
         ready = self.build(candidate=None)
-        if not _is_random(ready):
+        if not is_random(ready):
             return False
         masks = []
         for dtype in (torch.float32, torch.float64):
@@ -429,7 +436,7 @@ def _shared(after: State, before: State) -> State:
     return {name: before[name] if torch.equal(value, before[name]) else value for name, value in after.items()}
 
 
-def _is_random(ready: Ready) -> bool:
+def is_random(ready: Ready) -> bool:
     """Whether two steps from the same state have other outputs when only the seed differs. Uses `ready` up."""
     before, buffers, attributes = parameters_of(ready.module), buffers_of(ready.module), python_state_of(ready.module)
     kept = []

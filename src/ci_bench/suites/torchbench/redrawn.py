@@ -1,0 +1,150 @@
+"""Candidates that draw other random numbers than eager: shown right without dropout, and over seeds with it.
+
+A candidate that disagrees step by step on a model that draws random numbers may be right all the same. It is, where most of what
+seeds move is not eager's own (its masks are others), where without dropout it agrees by the rule of numbers, and where over seeds
+it cannot be told from eager (`suites.draws`). What cannot be had without random numbers is unknown, never passed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ci_bench.records.results import Outcome
+from ci_bench.suites.arms import CompiledArm
+from ci_bench.suites.draws import (
+    SEEDS,
+    Draws,
+    drop_nothing,
+    moved_by_seeds,
+    off_the_slope,
+    slope_ratio,
+    told_apart,
+    without_dropout,
+)
+from ci_bench.suites.torchbench.program import Ready
+from ci_bench.suites.torchbench.snapshot import Snapshot
+from ci_bench.suites.torchbench.status import Word
+from ci_bench.suites.torchbench.verdict import Answer, Judge
+from ci_bench.suites.torchbench.verify import Build, Start, Witness, is_random
+
+OF_REFERENCE, OF_CANDIDATE, OF_SLOPES = 1_000_003, 2_000_003, 3_000_017
+"""Where the seeds of each begin."""
+SLOPES = 8
+ALIKE = 0.01
+"""What is this share of two draws' distance away from eager was computed with eager's random numbers."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Drawing:
+    """One program of the case, from the start of the first step, under seeds of our choice."""
+
+    witness: Witness
+    ready: Ready
+    start: Start
+
+    def draw(self, seed: int, start: Start | None = None) -> Snapshot:
+        """What the first step leaves from that seed."""
+        return self.witness.draw(self.ready, start or self.start, seed)
+
+    def collect(self, first_seed: int, direction: dict[str, Tensor]) -> Draws:
+        """As many draws as the test over seeds takes."""
+        draws = Draws(direction=direction)
+        for seed in range(first_seed, first_seed + SEEDS, 2):
+            draws.add(tensors_of(self.draw(seed)), tensors_of(self.draw(seed + 1)))
+        return draws
+
+    def slopes(self) -> list[float]:
+        """The ratios of slopes under some seeds; none where a step has no loss, or another one each time from the same seed."""
+        ratios = []
+        for seed in range(OF_SLOPES, OF_SLOPES + SLOPES):
+            one, again = self.draw(seed), self.draw(seed)
+            if one.loss is None or again.loss is None or not torch.equal(one.loss, again.loss):
+                return []
+            ratios.append(self._slope(seed, one))
+        return ratios
+
+    def _slope(self, seed: int, one: Snapshot) -> float:
+        names = [name for name in self.start.trained if name in one.gradients]
+        weights = [self.start.parameters[name].double() for name in names]
+        gradients = [one.gradients[name].double() for name in names]
+
+        def loss_at(step: float) -> float:
+            moved = {
+                name: (weight + step * gradient).to(self.start.parameters[name].dtype)
+                for name, weight, gradient in zip(names, weights, gradients, strict=True)
+            }
+            there = replace(self.start, parameters={**self.start.parameters, **moved})
+            loss = self.draw(seed, there).loss
+            return float(loss) if loss is not None else 0.0
+
+        square, weight = (float(sum(value.square().sum() for value in each)) for each in (gradients, weights))
+        loss = float(one.loss) if one.loss is not None else 0.0
+        return slope_ratio(loss_at, square=square, loss=loss, weight=weight**0.5)
+
+
+def tensors_of(one: Snapshot) -> dict[str, Tensor]:
+    """Outputs, loss and gradients of a step; what the optimizer makes of them was judged without dropout."""
+    loss = {} if one.loss is None else {"loss": one.loss.reshape(1)}
+    return {**one.outputs, **loss, **{f"gradients.{name}": value for name, value in one.gradients.items()}}
+
+
+def judged_over_seeds(witness: Witness, judge: Judge, build: Callable[[Witness], Ready], failed: Answer) -> Answer:
+    """What becomes of a candidate that `failed` step by step, where eager draws random numbers. `build` gives a fresh candidate.
+
+    Its own answer stands where it drew eager's numbers, since these explain nothing then.
+    """
+    start = judge.reference.starts[0]
+    eager = _Drawing(witness=witness, ready=witness.build(candidate=None), start=start)
+    candidate = _Drawing(witness=witness, ready=build(witness), start=start)
+    ours = eager.collect(OF_REFERENCE, tensors_of(eager.draw(OF_REFERENCE - 1)))
+    epsilon = witness.options.precision.epsilon
+    if _drew_alike(eager, candidate, ours, epsilon):
+        return failed
+    still = _without_dropout(witness, judge, build)
+    if still.outcome is not Outcome.PASS:
+        return still
+    wrong = told_apart(ours, candidate.collect(OF_CANDIDATE, dict(ours.direction)), epsilon)
+    slopes = (eager.slopes(), candidate.slopes())
+    wrong = wrong or (off_the_slope(*slopes) if all(slopes) else "")
+    if wrong:
+        detail = f"{Word.FAIL_ACCURACY}: it draws other random numbers than eager, and these do not explain that {wrong}"
+        return replace(failed, detail=detail)
+    detail = f"{still.detail}, without dropout; with it, over {SEEDS} seeds, it cannot be told from eager, whose masks are others"
+    return replace(still, detail=detail)
+
+
+def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: float) -> bool:
+    """Whether most of what seeds move is the same in both from one seed, or nothing is moved."""
+    moved = moved_by_seeds(draws, epsilon)
+    own, theirs = (tensors_of(each.draw(OF_SLOPES)) for each in (eager, candidate))
+
+    def is_same(name: str) -> bool:
+        if name not in theirs or theirs[name].shape != own[name].shape:
+            return False
+        distance = float(torch.linalg.vector_norm((theirs[name].double() - own[name].double()).nan_to_num()))
+        return distance <= ALIKE * max(draws.apart[name])
+
+    return 2 * sum(map(is_same, moved)) >= len(moved)
+
+
+def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], Ready]) -> Answer:
+    """The rule of numbers on the same model, with nothing dropped; unknown where it draws random numbers all the same."""
+    with without_dropout():
+        quiet = replace(witness, build=partial(_build_quiet, witness.build))
+        if is_random(quiet.build(candidate=None)):
+            detail = f"{Word.PASS}: it draws other random numbers than eager, and these cannot be turned off to compare the rest"
+            return Answer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
+        reference = quiet.reference()
+        torch.compiler.reset()
+        answer, _ = replace(judge, reference=reference).candidate(quiet.candidate(build(quiet), reference.starts))
+    torch.compiler.reset()
+    return answer if answer.outcome is Outcome.PASS else replace(answer, detail=f"{answer.detail} (without dropout, too)")
+
+
+def _build_quiet(build: Build, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
+    ready = build(candidate=candidate, exact=exact)
+    drop_nothing(ready.module)
+    return ready

@@ -1,0 +1,119 @@
+"""The test over seeds, on programs written by hand: right masks pass whatever their seeds, wrong ones fail."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 - only with torch
+from torch.nn import functional  # noqa: E402
+
+from ci_bench.suites.draws import (  # noqa: E402
+    SEEDS,
+    Draws,
+    drop_nothing,
+    moved_by_seeds,
+    off_the_slope,
+    slope_ratio,
+    told_apart,
+    without_dropout,
+)
+
+pytestmark = pytest.mark.engine
+
+EPSILON = 2.0**-24
+WEIGHTS = torch.randn(40, 12, generator=torch.Generator().manual_seed(1))
+ROWS = torch.randn(16, 40, generator=torch.Generator().manual_seed(2))
+
+
+def dropped(seed, *, share=0.1, scale=1.0, noise=0.0):
+    """Rows of which a share is dropped, times weights; what no mask touches stands beside it."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.rand(ROWS.shape, generator=generator) >= share
+    out = scale * ((ROWS * mask) @ WEIGHTS) / (1 - share)
+    return {"outputs": out + noise, "first": ROWS.sum(0), "count": mask.sum().reshape(1)}
+
+
+def drawn(first_seed, work=dropped, direction=None):
+    draws = Draws(direction=direction or dropped(999))
+    for seed in range(first_seed, first_seed + SEEDS, 2):
+        draws.add(work(seed), work(seed + 1))
+    return draws
+
+
+def test_the_same_work_under_other_seeds_is_told_apart_once_in_ten_thousand():
+    reference = [drawn(10_000 * run) for run in range(12)]
+    assert not [one for one in reference for other in reference if told_apart(one, other, EPSILON)]
+
+
+@pytest.mark.parametrize(("work", "words"), [
+    (lambda seed: dropped(7), "takes 1 values under 32 seeds, where eager's takes 32"),
+    (lambda seed: dropped(seed % 3), "takes 3 values"),
+    (lambda seed: dropped(seed, share=0.0), "takes 1 values"),
+    (lambda seed: dropped(seed, share=0.05), "outputs"),
+    (lambda seed: dropped(seed, share=0.2), "outputs"),
+    (lambda seed: dropped(seed, scale=0.9), "outputs is another on average"),
+    (lambda seed: {**dropped(seed), "first": dropped(seed)["outputs"].sum(0).repeat(4)[:40]}, "first changes with the seed"),
+])  # fmt: skip
+def test_wrong_masks_are_told_apart(work, words):
+    assert words in told_apart(drawn(0), drawn(5000, work), EPSILON)
+
+
+def test_only_what_seeds_move_is_compared():
+    assert moved_by_seeds(drawn(0), EPSILON) == ("outputs",)
+
+
+def test_few_draws_tell_nothing_and_draws_without_spread_have_to_be_equal():
+    few = [Draws(direction=dropped(999)) for _ in range(2)]
+    few[0].add(dropped(1), dropped(2))
+    few[1].add(dropped(3, scale=3.0), dropped(4, scale=3.0))
+    assert not told_apart(*few, EPSILON)
+
+
+def loss_of(weights):
+    return float((weights**2).sum() / 2)
+
+
+def test_the_slope_along_a_gradient_is_the_gradients_own():
+    weights = torch.arange(1.0, 6.0, dtype=torch.float64)
+
+    def ratio(gradient):
+        square, along = float(gradient @ gradient), lambda step: loss_of(weights + step * gradient)
+        return slope_ratio(along, square=square, loss=loss_of(weights), weight=float(weights.norm()))
+
+    assert ratio(weights) == pytest.approx(1.0)
+    masked = weights * torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0]) * 1.25
+    assert abs(ratio(masked) - 1) > 0.1
+    assert slope_ratio(lambda _: math.nan, square=0.0, loss=1.0, weight=1.0) == 1.0
+
+
+def test_slopes_may_be_as_far_off_as_the_references_are():
+    assert not off_the_slope([1.0, 1.001], [1.0, 1.01])
+    assert not off_the_slope([0.9, 1.1], [0.8, 1.2])
+    assert "gradients are not those of its loss" in off_the_slope([1.0, 1.001], [0.9, 1.1])
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.recurrent = nn.LSTM(4, 4, num_layers=2, dropout=0.5, batch_first=True)
+        self.attend = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, rows):
+        rows, _ = self.recurrent(rows)
+        rows = self.drop(rows) + functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5)
+        return functional.dropout(self.attend(rows, rows, rows)[0], 0.5)
+
+
+def test_without_dropout_nothing_is_dropped_and_afterwards_all_is_as_it_was():
+    model, rows = Dropping(), torch.randn(2, 3, 4)
+    before = {name: getattr(functional, name) for name in ("dropout", "scaled_dot_product_attention")}
+    assert not torch.equal(model(rows), model(rows))
+    with without_dropout():
+        assert not torch.equal(model(rows), model(rows)), "between the layers of the recurrent one"
+        drop_nothing(model)
+        assert torch.equal(model(rows), model(rows))
+    assert {name: getattr(functional, name) for name in before} == before
+    assert not torch.equal(model(rows), model(rows))
