@@ -14,7 +14,7 @@ WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
 	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
-	@echo "make test-all run all tests; make test-rest those that make test leaves out"
+	@echo "make test-all run all tests; make test-rest those that make test leaves out, but for tests/nightly.txt"
 	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
 	@echo "make guards   take each guard of docs/guards.md out of the code in turn: its test has to fail"
 	@echo "make lint     ruff and mypy"
@@ -30,7 +30,7 @@ bench: $(VENV)/.ready
 	    --baseline $(HOME_OF_RUNS)/baseline --save-baseline --comment
 
 test: EXTENT := -m "not thorough"
-test-rest: EXTENT := -m thorough
+test-rest: EXTENT := -m "thorough and not nightly"
 test test-all test-rest: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
 	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) tools/run_tests.py $(WORKERS) $(EXTENT) $(PYTEST_ARGS)

@@ -5,7 +5,7 @@ import importlib.util
 from collections import Counter
 from pathlib import Path
 
-from extent import entries
+from extent import entries, nightly
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = importlib.util.spec_from_file_location("choose_tests", ROOT / "tools" / "choose_tests.py")
@@ -24,6 +24,14 @@ def test_what_is_left_out_exists():
     named = {name.partition("[")[0] for name in left_out | kept}
     assert [name for name in sorted(named) if name.rpartition("::")[2] not in functions(name.partition("::")[0])] == []
     assert len(left_out) > 100
+
+
+def test_what_is_left_to_the_night_exists_and_so_does_what_runs_in_its_place():
+    late = nightly()
+    for name in (*late, *late.values()):
+        file, _, function = name.partition("::")
+        assert function.partition("[")[0] in functions(file), name
+    assert not {instead for instead in late.values() if instead in late or instead.partition("[")[0] in late}
 
 
 def test_every_folder_of_tests_has_quick_ones():
