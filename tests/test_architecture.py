@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "doctor": {*BOTTOM, "engine", "gpus", "judge"},
     "gpu_check": {*BOTTOM, "engine", "gpus", "judge", "suites"},
     "fastrnns_flags": {*BOTTOM, "formats", "suites"},
-    "flags": {"fastrnns_flags"},
+    "flags": {"fastrnns_flags", "records"},
     "settings": {"config", "fastrnns_flags"},
     "page_assets": {"report"},
     "noise_floor": {*BOTTOM, "judge", "suites"},

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ci_bench.config import MAX_BYTES, Overrides, load_config, parse
 from ci_bench.errors import BadConfig
+from ci_bench.planning import digest
 from ci_bench.records.config import Rule, RunOptions, Severity, SuiteEntry
 from ci_bench.records.metrics import MetricKind
 from ci_bench.suites.base import find_metrics
@@ -35,7 +36,7 @@ FAULTS = [
         "config_mapping_in_options.yml",
         "5: suites.training_loss[0].optimizer_options.betas: a mapping is not text or a number or true or false or null or a list",
     ),
-    ("config_merge_key.yml", "5: ['<<']: unknown field; known are schema_version, run, suites, "),
+    ("config_merge_key.yml", "5: ['<<']: unknown field; known are schema_version, run, budget, suites, "),
     ("config_metric_name.yml", "6: policy.thresholds: the name 'Step time' does not have the form"),
     ("config_nan.yml", "5: suites.training_loss[0].lr: '.nan' is not a number"),
     ("config_nested_options.yml", "5: suites.training_loss[0].optimizer_options.betas[0]: a list is not a number"),
@@ -168,6 +169,32 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     given_flags = Overrides(device="cuda:0", launches=1, budget_s=60, stage_timeout_s=30, threads=4)
     run = load(text, tmp_path, given_flags).run
     assert run == RunOptions(device="cuda:0", launches=1, budget_s=60.0, stage_timeout_s=30.0, threads=4, blocks=2)
+
+
+@pytest.mark.parametrize(("word", "budget_s"), [("5m", 300.0), ("90s", 90.0), ("1h30m", 5400.0), ("null", None)])
+def test_a_budget_can_be_said_in_words(tmp_path: Path, word, budget_s) -> None:
+    in_words = load(MINIMAL + f"budget: {word}\n", tmp_path)
+    assert in_words.run == RunOptions(budget_s=budget_s)
+    in_seconds = load(MINIMAL + f"run: {{budget_s: {'null' if budget_s is None else budget_s}}}\n", tmp_path)
+    assert digest(in_words) == digest(in_seconds)
+    flag = load(MINIMAL + f"budget: {word}\n", tmp_path, Overrides(budget_s=7))
+    assert (flag.run.budget_s, flag.written.budget_s) == (7.0, budget_s)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ("budget: 5 minutes\n", "budget: '5 minutes' does not have the form"),
+        ("budget: 5x\n", "budget: '5x' does not have the form"),
+        ("budget: 300\n", "budget: 300 is not text or null"),
+        ("budget: 0s\n", "budget: 0.0 is not more than 0"),
+        ("budget: 999h\n", "budget: 3596400.0 is more than 604800"),
+        ("budget: 5m\nrun: {budget_s: 300}\n", "budget: run.budget_s says it, too; leave out one of them"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused(tmp_path: Path, more, complaint) -> None:
+    (line,) = complaints(MINIMAL + more, tmp_path)
+    assert complaint in line
 
 
 def test_a_plugins_suite_can_be_named_wherever_a_suite_can(tmp_path: Path) -> None:

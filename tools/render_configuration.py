@@ -21,7 +21,8 @@ the nearest spelling; `ci-bench validate ci-bench.yml` checks without measuring.
 
 This page is made from [schemas/config.json](../schemas/config.json), which editors can use to complete and check while you type.
 """
-TOP, TOP_TITLE = ("baseline", "base", "plugins", "machines"), "The top level: `baseline`, `base`, `plugins`, `machines`"
+TOP = ("baseline", "base", "budget", "plugins", "machines")
+TOP_TITLE = "The top level: `baseline`, `base`, `budget`, `plugins`, `machines`"
 SECTIONS = {
     "plugin": "an entry of `plugins`, where it is a mapping",
     "machine": "an entry of `machines`",

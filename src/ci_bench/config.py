@@ -39,6 +39,7 @@ from ci_bench.records.documents import Kind, schema, validate
 from ci_bench.records.faults import Fault, capped, schema_faults, show, step
 from ci_bench.records.metrics import MetricKind
 from ci_bench.records.spelling import nearest
+from ci_bench.records.units import seconds
 from ci_bench.suites.base import find_metrics
 
 MAX_DEPTH = 30
@@ -309,7 +310,13 @@ def _file_complaints(
     refused = {fault.path for fault in parsed.faults}
     formal = () if "$" in refused else validate(parsed.value, Kind.CONFIG, form)
     known = form["$defs"]["policy"]["properties"]["suites"]["properties"]
-    own = [*_metric_faults(parsed.value, metrics), *_idle_faults(parsed.value, known), *_plugin_faults(parsed.value), *more]
+    own = [
+        *_metric_faults(parsed.value, metrics),
+        *_idle_faults(parsed.value, known),
+        *_plugin_faults(parsed.value),
+        *_budget_faults(parsed.value),
+        *more,
+    ]
     faults = [*parsed.faults, *(fault for fault in formal if fault.path not in refused), *own]
     for line, fault in sorted(((_line(parsed.lines, fault.path), fault) for fault in faults), key=lambda pair: pair[0]):
         place = fault.path.removeprefix("$").removeprefix(".")
@@ -350,6 +357,26 @@ def _plugin_faults(raw: Any) -> Iterator[Fault]:
             yield Fault(f"$.plugins.{name}", "a suite of this name ships with ci-bench; choose another one")
 
 
+def _budget_faults(raw: Any) -> Iterator[Fault]:
+    """A budget in words is one in seconds: within the same bounds, and not both."""
+    word, run = _mapping(raw).get("budget"), schema(Kind.CONFIG)["$defs"]["run"]
+    if not isinstance(word, str):
+        return
+    try:
+        given = {"budget_s": seconds(word)}
+    except ValueError:
+        return  # the form's own complaint
+    yield from (Fault("$.budget", fault.message) for fault in schema_faults(given, run))
+    if _mapping(_mapping(raw).get("run")).get("budget_s") is not None:
+        yield Fault("$.budget", "run.budget_s says it, too; leave out one of them")
+
+
+def _run_options(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `run`, with the budget in seconds."""
+    word: str | None = raw.get("budget")
+    return {**raw.get("run", {}), **({} if word is None else {"budget_s": seconds(word)})}
+
+
 def _mapping(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, Mapping) else {}
 
@@ -379,8 +406,8 @@ def _convert(raw: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
         machines={name: Machine(**(entry or {})) for name, entry in raw.get("machines", {}).items()},
         base=raw.get("base"),
         setup=msgspec.convert(raw.get("setup", {}), Setup),
-        run=msgspec.convert({**raw.get("run", {}), **given}, RunOptions),
-        written=msgspec.convert(raw.get("run", {}), RunOptions) if given else None,
+        run=msgspec.convert({**_run_options(raw), **given}, RunOptions),
+        written=msgspec.convert(_run_options(raw), RunOptions) if given else None,
         policy=_policy(raw.get("policy", {})),
     )
 

@@ -391,6 +391,15 @@ def _noise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--noise", type=Path, metavar="DIR", help=folder)
 
 
+def _duration(text: str) -> float:
+    from ci_bench.records.units import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
     _config(parser)
     _filter(parser)
@@ -401,4 +410,5 @@ def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -
     parser.add_argument(
         "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="end one worker after so many seconds"
     )
-    parser.add_argument("--budget", dest="budget_s", type=float, metavar="S", help="start no further case after so many seconds")
+    budget = "how long measuring may take (5m, 90s, 300): what does not fit any more isn't begun"
+    parser.add_argument("--budget", dest="budget_s", type=_duration, metavar="TIME", help=budget)

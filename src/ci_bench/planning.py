@@ -4,7 +4,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -15,10 +15,13 @@ from ci_bench.errors import BadConfig, BadInput
 from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity
 from ci_bench.records.declarations import Declaration
 from ci_bench.records.faults import capped
-from ci_bench.records.results import Case, Results, Run, RunState, Status, WorkflowRun
-from ci_bench.suites.base import BUILT_IN, Suite, find_suite
+from ci_bench.records.results import Case, CaseResult, Results, Run, RunState, Status, WorkflowRun
+from ci_bench.suites.base import BUILT_IN, StageKind, Suite, find_suite
 
 Plan = tuple[tuple[Suite, Case], ...]
+
+_ONCE = frozenset({StageKind.PREPARE, StageKind.VERIFY, StageKind.SEEDS})
+"""The stages that take place in one launch only."""
 
 
 def plan(
@@ -106,6 +109,22 @@ def rank(plan: Plan, policy: Policy, known: Results | None, undecided: frozenset
 
     ordered = sorted((case for _, case in plan), key=place)
     return {case.id: number for number, case in enumerate(ordered)}
+
+
+def usual_seconds(known: Results | None) -> dict[str, float]:
+    """How long the first launch of each case that ended well took in an earlier run, in seconds, by its id.
+
+    What is done once, and of the rest the average of its launches: a little less than a first launch takes, so that nothing is
+    left out that would have fitted.
+    """
+    measured = [row for row in (known.cases if known else ()) if row.status is Status.OK and row.spent]
+    return {row.case.id: round(sum(_first_launch(row)), 3) for row in measured}
+
+
+def _first_launch(row: CaseResult) -> Iterator[float]:
+    launches = max((len(metric.launches) for metric in row.metrics), default=1) or 1
+    for spent in row.spent:
+        yield spent.seconds if spent.stage in _ONCE else spent.seconds / launches
 
 
 def start(config: Config, *, workflow: WorkflowRun | None = None, asked: Mapping[str, tuple[str, ...]] | None = None) -> Run:

@@ -181,6 +181,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             f"{BUDGET}::test_with_a_budget_the_most_informative_cases_come_first",
         ),
         Row(
+            "a budget that is not enough for another launch, or for peaks of memory",
+            "the launch isn't begun, what is open stays undecided; `within_budget` says which peaks were left out",
+            "engine/test_budget.py::test_peaks_of_memory_wait_until_all_is_verified_and_timed_and_what_is_left_out_is_said",
+        ),
+        Row(
             "a case that spent its own budget",
             "gets no more launches",
             "engine/test_runner.py::test_a_case_that_spent_its_budget_gets_no_more_launches",

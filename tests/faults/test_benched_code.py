@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from fake_suite import QUICK, SUITE, FakeRun, FakeSuite, fake_environ, fake_plan
+from fake_time import StageClock
 from fault_checks import measured_truly, takes_at_least
 from processes import carrying, is_alive
 
@@ -126,8 +127,8 @@ def test_a_run_whose_private_folder_is_deleted_keeps_what_it_measured(tmp_path):
 
 def test_what_a_clock_that_jumps_does_to_a_budget(tmp_path):
     """Forwards, as after a suspended machine: the rest is not run, and says so. Backwards: nothing is lost."""
-    forwards, backwards = iter([0.0, 0.0, 0.0, 1.0]), iter(range(0, -1000, -1))
-    run = FakeRun(tmp_path / "a", replace(QUICK, budget_s=100.0), clock=lambda: next(forwards, 1e9))
+    forwards, backwards = StageClock(lambda _: 1e9), iter(range(0, -1000, -1))
+    run = FakeRun(tmp_path / "a", replace(QUICK, budget_s=100.0), events=forwards, clock=forwards)
     (tmp_path / "a").mkdir()
     rows = run.measure({"name": "first"}, {"name": "second"})
     assert [row.status for row in rows.values()] == [Status.OK, Status.NOT_RUN]

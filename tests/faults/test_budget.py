@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import pytest
 from fake_suite import QUICK, FakeRun, fake_plan
-from judge_builders import result, results
+from fake_time import StageClock
+from judge_builders import metric, result, results
 
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.runner import Engine
 from ci_bench.engine.trees.sides import Side
-from ci_bench.planning import rank
+from ci_bench.planning import rank, usual_seconds
 from ci_bench.records import documents
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
-from ci_bench.records.results import SideName, Status
+from ci_bench.records.results import Launch, Phase, SideName, Spent, Status
 
 PLAN = fake_plan({"name": "long"}, {"name": "undecided"}, {"name": "quick"}, {"name": "never"}, {"name": "failed"})
 
@@ -50,16 +51,31 @@ def test_without_anything_known_it_is_the_plans_order():
     assert order(Policy(), None, frozenset()) == [case.name for _, case in PLAN]
 
 
+def test_what_the_run_before_took_is_one_launch_and_what_is_done_once():
+    spent = (
+        Spent(stage="verify", phase=Phase.CHECKS, seconds=30.0),
+        Spent(stage="time", phase=Phase.SAMPLES, seconds=8.0),
+        Spent(stage="time", phase=Phase.COMPILE, seconds=2.0),
+        Spent(stage="alone", phase=Phase.CHECKS, seconds=4.0),
+    )
+    launches = tuple(Launch(launch=at, values=(1.0,)) for at in range(2))
+    timed = replace(row("long"), metrics=(metric(launches),), spent=spent)
+    assert usual_seconds(results(timed, row("quick"), replace(timed, status=Status.TIMEOUT, case=row("failed").case))) == {
+        "fake/long": 30.0 + 5.0 + 2.0
+    }
+    assert usual_seconds(None) == {}
+
+
 @pytest.mark.parametrize("ranked", [True, False])
 def test_with_a_budget_the_most_informative_cases_come_first(tmp_path, ranked):
     """And the document keeps the order of the plan, with a row for each of the others."""
-    ticks = iter(range(1000))
+    clock = StageClock(lambda _: 2.0)
     run = FakeRun(tmp_path)
     engine = Engine(
         options=replace(QUICK, budget_s=3.5),
         scratch=tmp_path,
-        observe=run.events.append,
-        clock=lambda: float(next(ticks)),
+        observe=clock.append,
+        clock=clock,
         rank=rank(PLAN, Policy(), KNOWN, frozenset()) if ranked else {},
     )
     ledger = Ledger.open([case for _, case in PLAN], reproduce={case.id: "" for _, case in PLAN})

@@ -7,12 +7,14 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from fake_suite import FIXTURES, QUICK, FakeRun, fake_environ
+from fake_time import StageClock
 from fault_checks import INTERRUPTED, interrupt, is_crash_of, measured_truly, takes_at_least
 from mutants import plant as plant_here
 from planted_site import before, plant
 from weighing import Limit, weigh
 
-from ci_bench.engine import runner, stages
+from ci_bench.engine import stages
+from ci_bench.engine.budget import Budget
 from ci_bench.engine.process import resident
 from ci_bench.records.results import Status
 
@@ -45,9 +47,9 @@ def test_a_clock_that_one_assignment_slows_is_seen(tmp_path):
 
 def test_a_budget_that_does_not_look_at_the_clock_is_seen(tmp_path, monkeypatch):
     """The control of what a jump forwards does to the cases that are left."""
-    monkeypatch.setattr(runner._Jobs, "_out_of_budget", lambda _: False)
-    jumps = iter([0.0, 0.0, 0.0, 1.0])
-    run = FakeRun(tmp_path, replace(QUICK, budget_s=100.0), clock=lambda: next(jumps, 1e9))
+    monkeypatch.setattr(Budget, "fits", lambda *_: True)
+    jumps = StageClock(lambda _: 1e9)
+    run = FakeRun(tmp_path, replace(QUICK, budget_s=100.0), events=jumps, clock=jumps)
     rows = run.measure({"name": "first"}, {"name": "second"})
     assert [row.status for row in rows.values()] != [Status.OK, Status.NOT_RUN]
 

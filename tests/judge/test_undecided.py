@@ -9,7 +9,7 @@ from paired_builders import calibrated, paired, pairs_of, simulate
 from ci_bench.judge.undecided import undecided
 from ci_bench.judge.wording import duration
 from ci_bench.records.comparison import BaselineMode, Pair, RunVerdict, Summary, Verdict
-from ci_bench.records.results import Better, Status, Unit
+from ci_bench.records.results import Better, Check, Outcome, Status, Unit
 
 (PLAIN,) = judged(results(result(metric(sampled(1.0)))), results(result(metric(sampled(1.0))))).cases
 SIDE = Summary(median=1.0, samples=24, launches=4)
@@ -133,6 +133,26 @@ def test_five_times_slower_is_suspected_after_few_launches_on_a_machine_that_nob
     assert found[2, "step_time", "inductor"].verdict is Verdict.SUSPECTED
     others = {pair.verdict for key, pair in found.items() if key[2] == "eager" and key[1] == "step_time"}
     assert others <= {Verdict.INCONCLUSIVE, Verdict.UNCHANGED}
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3, 4])
+@pytest.mark.parametrize("slower", [1.03, 1.05, 1.2])
+def test_a_slowdown_that_a_budget_left_undecided_is_not_passed(launches, slower):
+    """After as many launches as there was time for; the same code after five passes, so that it is not for want of those."""
+    comparison = paired(*simulate(3, cases=3, launches=launches, slower={(2, "step_time", "inductor"): slower}))
+    assert pairs_of(comparison)[2, "step_time", "inductor"].verdict in {Verdict.INCONCLUSIVE, Verdict.SUSPECTED}
+    assert comparison.judgement.verdict is not RunVerdict.PASSED
+
+
+def test_peaks_of_memory_that_a_budget_left_out_are_not_passed():
+    left_out = Check(name="within_budget", arm="eager", outcome=Outcome.UNKNOWN, detail="the budget of 60 s was spent before")
+    timed = result(metric(sampled(1.0, count=5)))
+    whole = judged(results(timed), results(timed))
+    assert whole.judgement.verdict is RunVerdict.PASSED
+    cut = results(replace(timed, checks=(left_out,)))
+    answer = judged(cut, cut)
+    assert answer.judgement.verdict is RunVerdict.UNDECIDED
+    assert any("within_budget" in finding.message for finding in answer.judgement.findings)
 
 
 def test_nobody_is_sent_for_more_launches_than_a_run_may_take():

@@ -71,7 +71,7 @@ class Bench:
 
         require_engine()
         begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked), None
-        rank = self._rank(known) if self.config.run.budget_s else {}
+        rank, first_s = ({}, {}) if self.config.run.budget_s is None else self._rank(known)
         if self.resume:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
@@ -92,6 +92,7 @@ class Bench:
                 needs_seeds=starts_differ,
                 seed=begun.id,
                 rank=rank,
+                usual_s=first_s,
                 attachments=attachments,
                 outputs=self._outputs(sides, kept or {}),
                 inspect=intact if seal is None else lambda everything: seal.breaks(shared=everything),
@@ -155,10 +156,12 @@ class Bench:
             tell(f"resuming the run of {earlier.run.started_at}: {done} of {len(self.plan)} case(s) are measured already")
         return earlier
 
-    def _rank(self, known: "Results | None") -> dict[str, int]:
+    def _rank(self, known: "Results | None") -> tuple[dict[str, int], dict[str, float]]:
+        """What a budget is planned with: the place of each case in the first launch, and how long that took before."""
         from ci_bench import planning
 
-        return planning.rank(self.plan, self.config.policy, known or self._earlier(), self._open_before())
+        before = known or self._earlier()
+        return planning.rank(self.plan, self.config.policy, before, self._open_before()), planning.usual_seconds(before)
 
     def _usual_s(self, sides: Sequence["Side"]) -> float | None:
         """How long the run before took for the same cases on as many sides; `None` where it left nothing of that."""

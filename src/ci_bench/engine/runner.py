@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
+from ci_bench.engine.budget import Budget, can_wait
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.machine.headroom import has_cores_for_two
 from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
@@ -23,8 +25,19 @@ from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
 from ci_bench.records.config import RunOptions, Sampling
 from ci_bench.records.metrics import COMPILE_WARM
-from ci_bench.records.results import Case, CaseResult, Environment, Event, Phase, SideName, Spent, Status
-from ci_bench.suites.base import Cache, Stage, StageKind, Suite, modules_of
+from ci_bench.records.results import (
+    Case,
+    CaseResult,
+    Check,
+    Environment,
+    Event,
+    Outcome,
+    Phase,
+    SideName,
+    Spent,
+    Status,
+)
+from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite, modules_of
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
@@ -38,6 +51,8 @@ NeedsSeeds = Callable[[CaseResult, CaseResult], bool]
 Inspect = Callable[[bool], tuple[str, ...]]
 """What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
 UNTIMED = frozenset({StageKind.VERIFY, StageKind.SEEDS})
+WITHIN_BUDGET = "within_budget"
+"""The check that all of a case was measured; it exists only where the budget did not suffice for that."""
 REACH = "reach"
 """The stage that cases fail in where something was changed out of a side's reach."""
 
@@ -66,8 +81,9 @@ class Engine:
     watches a machine. `still_open` is the judge's word on adaptive sampling (without it, the number of launches is fixed),
     `clock` gives seconds, `seed` orders cases and turns.
     `needs_seeds` is its word on stages of the kind `StageKind.SEEDS`; without it, none takes place.
-    `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `attachments` are where each
-    side's files are kept; a side without any keeps none. `outputs` says which tensors are saved, and what an earlier run's are
+    `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `usual_s` is what a case's first
+    launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side without
+    any keeps none. `outputs` says which tensors are saved, and what an earlier run's are
     that head's are held against. `inspect` says what was changed out of a side's reach: no figure counts then.
     """
 
@@ -82,6 +98,7 @@ class Engine:
     clock: Callable[[], float] = time.monotonic
     seed: str = ""
     rank: Mapping[str, int] = field(default_factory=dict)
+    usual_s: Mapping[str, float] = field(default_factory=dict)
     attachments: Mapping[SideName, Attachments] = field(default_factory=dict)
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
     inspect: Inspect = intact
@@ -122,7 +139,8 @@ class Engine:
         beside = OutputsBesideBase(
             folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
         )
-        jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, beside=beside, record=record)
+        budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s)
+        jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, beside=beside, record=record, budget=budget)
         jobs.run()
         return jobs.measured()
 
@@ -131,8 +149,9 @@ class Engine:
 class _Jobs:
     """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures.
 
-    `started` is when the device was held: waiting for it is not of this run's budget. `measuring_since` is the same by the real
-    clock, `None` before, and `earlier_s` for how long the run that this one resumes held it.
+    `budget` begins when the device is held: waiting for it is not of this run's. `measuring_since` is that moment by the real
+    clock, `None` before, and `earlier_s` for how long the run that this one resumes held it. `cut` are the cases of this launch
+    that the budget ended before all of their stages.
     `asked` are the open metrics of each case of this launch, where a judge was asked; `cold_s` the seconds that each cold
     stage took so far, all sides and launches together, and how often it ran.
     """
@@ -143,13 +162,14 @@ class _Jobs:
     stages: Stages
     beside: OutputsBesideBase
     record: Record
-    started: float = 0.0
+    budget: Budget
     measuring_since: float | None = None
     earlier_s: float = 0.0
     launch: int = 0
     begun: bool = False
     asked: Mapping[str, frozenset[SeriesName]] | None = None
     cold_s: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
+    cut: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
@@ -160,10 +180,10 @@ class _Jobs:
                 wanted = self._next(before)
                 if wanted:
                     held.enter_context(self.engine.hold())
-                    self.started, self.measuring_since = self.engine.clock(), time.monotonic()
+                    self.budget.since, self.measuring_since = self.engine.clock(), time.monotonic()
                     self.earlier_s = max(run.ledger.measured_s for run in self.runs)
                     self._prepare_online()
-                while wanted and not (self.launch and self._out_of_budget()):
+                while wanted := self._affordable(wanted):
                     self._look_ahead(wanted)
                     self._launch(wanted)
                     self.launch += 1
@@ -216,6 +236,10 @@ class _Jobs:
         random.Random(f"{self.engine.seed}/{self.launch}").shuffle(plan)  # noqa: S311 - the order of cases is no secret
         return tuple((suite, case) for suite, case in plan if case.id in names and not self._over_case_budget(case))
 
+    def _affordable(self, wanted: Plan) -> Plan:
+        """What of a launch fits into the budget. The first one looks before each stage, and what is left out has a row."""
+        return self.budget.affordable(wanted, partial(self._stages, launch=self.launch)) if self.launch else wanted
+
     def _has(self, case: Case, launch: int) -> bool:
         """Whether all sides have everything of a launch of a case."""
         return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs)
@@ -242,6 +266,7 @@ class _Jobs:
         self.stages.total = self.stages.done + sum(map(self.stages.weight, stages))
 
     def _launch(self, wanted: Plan) -> None:
+        begun = self.engine.clock()
         with ExitStack() as stack:
             name, preload = f"launch-{self.launch}", _preload(wanted)
             runs = [run for run in self.runs if run.side.failure is None]
@@ -257,18 +282,18 @@ class _Jobs:
             self._refuse_others(runs)
             if not self.begun and runs:
                 self._begin_to_watch(runs[0].environment or UNSEEN)
+            self.budget.start_s = max(0.0, self.engine.clock() - begun)
             if not self.begun:
                 self.begun = True
                 for run in runs:
                     self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
-            for suite, case in wanted:
-                self._measure_case(launchers, suite, case)
+            self._measure_cases(launchers, wanted)
 
     def _begin_to_watch(self, environment: Environment) -> None:
         """Where only now is known which device it is, it may have to be waited for."""
         asked = self.engine.clock()
         self.stages.watch = self.engine.watch(environment)
-        self.started += self.engine.clock() - asked
+        self.budget.since += self.engine.clock() - asked
 
     def _refuse_others(self, runs: Sequence[SideRun]) -> None:
         """Both sides alike: that they have the same wrong device makes it no better.
@@ -290,36 +315,77 @@ class _Jobs:
     def _prepare(self, run: SideRun, launcher: Launcher, pairs: Sequence[tuple[Suite, Case]]) -> None:
         for suite, case in pairs:
             for stage in suite.stages(case):
-                if stage.kind is StageKind.PREPARE and run.ledger.is_open(case) and not self._out_of_budget():
+                if stage.kind is StageKind.PREPARE and run.ledger.is_open(case) and not self.budget.is_spent:
                     self.stages.alone(Job(suite=suite, case=case, stage=stage, launch=0), run, launcher)
 
-    def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case) -> None:
-        """The case's stages of this launch, until none is open. A case begun before the budget ended is finished later."""
-        for stage in self._stages(suite, case, self.launch):
-            job = Job(suite=suite, case=case, stage=stage, launch=self.launch)
-            open_runs = [run for run in self.runs if run.side.name in launchers and run.ledger.is_open(case)]
-            if stage.kind is StageKind.SEEDS and not self._needs_seeds(case, open_runs):
-                self.stages.done += self.stages.weight(stage)
-                continue
-            if self.launch == 0 and self._out_of_budget():
-                reason = f"the budget of {self.engine.options.budget_s:g} s was spent before this stage; raise run.budget_s"
-                for run in open_runs:
+    def _measure_cases(self, launchers: Mapping[SideName, Launcher], wanted: Plan) -> None:
+        """All of a launch. With a budget, the first one takes peaks of memory once every case was verified and timed."""
+        self.cut = set()
+        waits = self.launch == 0 and self.budget.limit_s is not None
+        for suite, case in wanted:
+            stages = self._stages(suite, case, self.launch)
+            self._measure_case(launchers, suite, case, [stage for stage in stages if not (waits and can_wait(stage))])
+            if waits:
+                self._record()
+            else:
+                self._end_launch(case)
+        for suite, case in wanted if waits else ():
+            self._measure_peaks(launchers, suite, case, [stage for stage in self._stages(suite, case, 0) if can_wait(stage)])
+            self._end_launch(case)
+
+    def _measure_peaks(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
+        """Those of all arms of a case or none: one arm's alone would be compared with nothing."""
+        if not self.budget.is_spent:
+            for stage in stages:
+                self._do(launchers, suite, case, stage)
+            return
+        detail = f"the budget of {self.budget.limit_s:g} s was spent before its peaks of memory were measured; raise run.budget_s"
+        check = Check(name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail)
+        for run in self._open_runs(launchers, case) if stages and case.id not in self.cut else ():
+            run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
+
+    def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
+        """Stages of a case in this launch, until none is open. Those of a later launch fit all together, or none is begun."""
+        if self.launch and not self.budget.fits(self.budget.expected_s(case, stages)):
+            self.cut.add(case.id)
+            return
+        for number, stage in enumerate(stages):
+            reason = "" if self.launch else self.budget.refuse(0.0) if number else self.budget.refuse_first(case)
+            if reason and not self._is_idle(launchers, case, stage):
+                for run in self._open_runs(launchers, case):
                     run.fail(case, Status.NOT_RUN, stage.kind, stage.arms, reason)
-                break
-            self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
-            if stage.kind is not StageKind.TIME:
-                begun = self.engine.clock()
-                self._do_untimed(job, open_runs, launchers)
-                self._note_cold(case, stage, self.engine.clock() - begun)
-                if stage.kind is StageKind.VERIFY:
-                    self.beside.settle(case)
-            elif open_runs:
-                self.stages.in_turns(
-                    replace(job, ready_at_once=self._may_get_ready_at_once(case, open_runs)), open_runs, launchers
-                )
-        else:
-            for run in self.runs:
-                run.ledger = run.ledger.with_launch(case, self.launch)
+                self.cut.add(case.id)
+                return
+            self._do(launchers, suite, case, stage)
+
+    def _open_runs(self, launchers: Mapping[SideName, Launcher], case: Case) -> list[SideRun]:
+        return [run for run in self.runs if run.side.name in launchers and run.ledger.is_open(case)]
+
+    def _is_idle(self, launchers: Mapping[SideName, Launcher], case: Case, stage: Stage) -> bool:
+        """Whether nobody asks for a stage, so that it takes no time."""
+        return stage.kind is StageKind.SEEDS and not self._needs_seeds(case, self._open_runs(launchers, case))
+
+    def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> None:
+        """One stage of a case, on the sides that are open."""
+        job = Job(suite=suite, case=case, stage=stage, launch=self.launch)
+        open_runs = self._open_runs(launchers, case)
+        if self._is_idle(launchers, case, stage):
+            self.stages.done += self.stages.weight(stage)
+            return
+        self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
+        begun = self.engine.clock()
+        if stage.kind is not StageKind.TIME:
+            self._do_untimed(job, open_runs, launchers)
+            if stage.kind is StageKind.VERIFY:
+                self.beside.settle(case)
+        elif open_runs:
+            self.stages.in_turns(replace(job, ready_at_once=self._may_get_ready_at_once(case, open_runs)), open_runs, launchers)
+        self._note(case, stage, self.engine.clock() - begun)
+
+    def _end_launch(self, case: Case) -> None:
+        """All that a launch was to bring of a case is there, unless it was cut off."""
+        for run in self.runs if case.id not in self.cut else ():
+            run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
 
     def _do_untimed(self, job: Job, runs: list[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
@@ -377,7 +443,8 @@ class _Jobs:
         repeated_s = sum(of - of / count for (name, _), (of, count) in self.cold_s.items() if name == case.id)
         return repeated_s + spent_s / times <= self.engine.options.compile_budget_s
 
-    def _note_cold(self, case: Case, stage: Stage, took_s: float) -> None:
+    def _note(self, case: Case, stage: Stage, took_s: float) -> None:
+        self.budget.took_s[case.id, stage] = max(0.0, took_s)
         if stage.cache is Cache.COLD:
             spent_s, times = self.cold_s.get((case.id, stage), (0.0, 0))
             self.cold_s[case.id, stage] = spent_s + took_s, times + 1
@@ -385,17 +452,13 @@ class _Jobs:
     def _needs_seeds(self, case: Case, open_runs: Sequence[SideRun]) -> bool:
         """Whether the judge wants trainings over seeds of a case, both sides are there, and there is budget left."""
         ask, rows = self.engine.needs_seeds, {run.side.name: run.ledger.rows[case.id] for run in open_runs}
-        if ask is None or rows.keys() != {SideName.BASE, SideName.HEAD} or self._out_of_budget():
+        if ask is None or rows.keys() != {SideName.BASE, SideName.HEAD} or self.budget.is_spent:
             return False
         return ask(rows[SideName.BASE], rows[SideName.HEAD])
 
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
         """Base first in every second launch: being first must not always be the same side's luck."""
         return runs if self.launch % 2 == 0 else runs[::-1]
-
-    def _out_of_budget(self) -> bool:
-        budget_s = self.engine.options.budget_s
-        return budget_s is not None and self.engine.clock() - self.started > budget_s
 
     def _over_case_budget(self, case: Case) -> bool:
         budget_s = self.engine.options.case_budget_s

@@ -4,6 +4,7 @@ How numbers are written is each renderer's business (`report.text`, `judge.wordi
 `formats.units`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -46,3 +47,22 @@ def worse_and_better(unit: Unit, better: Better) -> tuple[str, str]:
     if better is Better.HIGHER:
         return "lower", "higher"
     return ("higher", "lower") if unit is Unit.PER_SECOND else (UNITS[unit].grown, UNITS[unit].shrunk)
+
+
+_DURATION = re.compile(r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+"""Hours, minutes and seconds, in this order, any of them left out."""
+
+
+def seconds(text: str) -> float:
+    """A duration as people write it, in seconds: ``5m``, ``90s``, ``1h30m``; a number without a unit is seconds.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        parts = _DURATION.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"{text!r} is no duration; write it as 300, 90s, 5m or 1h30m")
+    return sum(float(part) * size for part, size in zip(parts.groups(), (3600.0, 60.0, 1.0), strict=True) if part)

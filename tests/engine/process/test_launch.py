@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_suite import FIXTURES, QUICK, FakeRun, fake_environ
+from fake_time import StageClock
 
 from ci_bench.engine.process import launch as launch_module
 from ci_bench.engine.process.launch import Launcher
@@ -24,17 +25,6 @@ from pathlib import Path
 from fake_suite import FakeRun
 FakeRun(Path(sys.argv[1])).measure({"name": "hangs", "fault": "hang_with_child"})
 """
-
-
-class Clock:
-    """Seconds that pass only when told to, or by `tick_s` at each look."""
-
-    def __init__(self, tick_s: float) -> None:
-        self.now, self.tick_s = 0.0, tick_s
-
-    def __call__(self) -> float:
-        self.now += self.tick_s
-        return self.now
 
 
 def _probe_task(folder: Path) -> Task:
@@ -88,7 +78,8 @@ def test_preparing_is_online_only_where_a_case_needs_it_and_measuring_never_is(
 
 
 def test_a_spent_budget_leaves_rows_that_say_so(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=2.5), clock=Clock(tick_s=1.0))
+    clock = StageClock(lambda _: 3.0)
+    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=2.5), events=clock, clock=clock)
     rows = run.measure({"name": "first"}, {"name": "second"}, {"name": "third"})
     assert {name: row.status for name, row in rows.items()} == {
         "first": Status.OK, "second": Status.NOT_RUN, "third": Status.NOT_RUN,
@@ -100,7 +91,8 @@ def test_a_spent_budget_leaves_rows_that_say_so(tmp_path: Path) -> None:
 
 
 def test_a_case_measured_in_fewer_launches_than_planned_is_a_result(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=2.5), clock=Clock(tick_s=1.0))
+    clock = StageClock(lambda _: 2.0)
+    run = FakeRun(tmp_path, replace(QUICK, launches=3, budget_s=2.5), events=clock, clock=clock)
     row = run.measure({"name": "only"})["only"]
     assert (row.status, [len(metric.launches) for metric in row.metrics]) == (Status.OK, [1])
 

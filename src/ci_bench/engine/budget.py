@@ -1,0 +1,85 @@
+"""Whether what is to be measured next still fits into the time that a run has. Reads a clock, measures nothing.
+
+Nothing is begun that is expected to end after the budget: a stage is expected to take as long as it last did in this run, a case
+that nothing of was measured yet as long as in the run before, and what nobody has seen takes no time until it was seen. So a run
+ends within its budget and what its last stage takes longer than expected.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ci_bench.records.results import Case
+from ci_bench.suites.base import Stage, StageKind, Suite
+
+Plan = tuple[tuple[Suite, Case], ...]
+
+_NEEDED_FIRST = frozenset({StageKind.PREPARE, StageKind.VERIFY, StageKind.SEEDS})
+
+
+@dataclass(kw_only=True, slots=True)
+class Budget:
+    """The time of one run, in seconds; without a `limit_s` everything fits.
+
+    `usual_s` is how long the first launch of a case took in an earlier run, by its id. `since` is when the device was held, by
+    `clock`; `start_s` is what came before the first case of the latest launch; `took_s` holds the latest duration of each stage.
+    """
+
+    limit_s: float | None
+    clock: Callable[[], float]
+    usual_s: Mapping[str, float] = field(default_factory=dict)
+    since: float = 0.0
+    start_s: float = 0.0
+    took_s: dict[tuple[str, Stage], float] = field(default_factory=dict)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is no time left."""
+        return not self.fits(0.0)
+
+    def fits(self, expected_s: float) -> bool:
+        """Whether what is expected to take so long ends within the budget."""
+        return self.limit_s is None or self.clock() - self.since + expected_s <= self.limit_s
+
+    def expected_s(self, case: Case, stages: Iterable[Stage]) -> float:
+        """How long stages of a case take, as far as this run has seen them."""
+        return sum(self.took_s.get((case.id, stage), 0.0) for stage in stages)
+
+    def refuse_first(self, case: Case) -> str:
+        """Why a case of which nothing was measured yet isn't begun; empty where it may be."""
+        usual_s = self.usual_s.get(case.id, 0.0)
+        if self.is_spent or not usual_s:
+            return self.refuse(0.0)
+        return self.refuse(usual_s, f"this case took {usual_s:.3g} s in the run before")
+
+    def refuse(self, expected_s: float, takes: str = "") -> str:
+        """Why something isn't begun that is expected to take so long; empty where it may be."""
+        if self.fits(expected_s):
+            return ""
+        if not takes:
+            return f"the budget of {self.limit_s:g} s was spent before this stage; raise run.budget_s"
+        left_s = max(0.0, (self.limit_s or 0.0) - (self.clock() - self.since))
+        return f"of the budget of {self.limit_s:g} s {left_s:.3g} s were left, and {takes}; raise run.budget_s"
+
+    def affordable(self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]]) -> Plan:
+        """The cases of a further launch that fit into what is left together, in the order given; all where all do.
+
+        Where not all do, those that take least: that many more cases can be decided.
+        """
+        if self.limit_s is None:
+            return wanted
+        left_s = self.limit_s - (self.clock() - self.since) - self.start_s
+        expected = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted}
+        chosen = set()
+        for name in sorted(expected, key=expected.__getitem__):
+            if expected[name] <= left_s:
+                left_s -= expected[name]
+                chosen.add(name)
+        return tuple((suite, case) for suite, case in wanted if case.id in chosen)
+
+
+def can_wait(stage: Stage) -> bool:
+    """Whether a stage of the first launch may be done after all cases were verified and timed: a peak of memory.
+
+    A compilation from cold can't: the clock's own programs compile from what it leaves in the cache.
+    """
+    return stage.launches is not None and stage.kind not in _NEEDED_FIRST

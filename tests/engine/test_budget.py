@@ -1,0 +1,160 @@
+"""A budget is a promise: a run ends within it and what its last stage takes, and uses it while something is open that fits."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from fake_suite import QUICK, STAGES, FakeRun
+from fake_time import Ended, StageClock
+
+from ci_bench.engine import runner
+from ci_bench.engine.budget import Budget, can_wait
+from ci_bench.records.results import Outcome, Status
+
+WHOLE = ["verify", "memory", "cold", "time"]
+OPEN = frozenset({("step_time", "plain"), ("step_time", "other"), ("peak_anonymous", "plain"), ("peak_anonymous", "other")})
+
+
+def gate(folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, start_s=0.0, usual_s=None, stages=WHOLE):
+    """A paired run in simulated time: `took_s` of each event, `needs` is how many launches decide a case."""
+    clock = StageClock(took_s)
+    Ended(clock=clock, start_s=start_s).into(monkeypatch)
+
+    def still_open(launches, _):
+        return {f"fake/{name}": OPEN for name in names if launches < needs(name)}
+
+    if usual_s:
+        monkeypatch.setattr(runner, "Budget", lambda **given: Budget(**{**given, "usual_s": usual_s}))
+    options = replace(QUICK, budget_s=budget_s, max_launches=16)
+    run = FakeRun(folder, options, events=clock, clock=clock, still_open=still_open)
+    return clock, run.measure_both(*({"name": name, "arms": ["plain", "other"], "stages": stages} for name in names))
+
+
+def launches(rows, name):
+    (metric,) = [one for one in rows["head"][name].metrics if (one.name, one.arm) == ("step_time", "plain")]
+    return [one.launch for one in metric.launches]
+
+
+def test_a_further_launch_that_would_not_fit_is_not_begun(tmp_path, monkeypatch):
+    """A launch of 10 s: three of them fit into 35 s, and a fourth would end after 40."""
+    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=35.0, took_s=lambda _: 10.0, stages=["time"])
+    assert (clock.now, launches(rows, "one"), rows["head"]["one"].status) == (30.0, [0, 1, 2], Status.OK)
+
+
+def test_the_control_a_budget_that_looks_only_at_what_is_spent_is_overrun(tmp_path, monkeypatch):
+    monkeypatch.setattr(Budget, "expected_s", lambda *_: 0.0)
+    clock, _ = gate(tmp_path, monkeypatch, "one", "two", budget_s=35.0, took_s=lambda _: 10.0, stages=["time"])
+    assert clock.now > 35.0
+
+
+def test_starting_processes_is_part_of_a_launch(tmp_path, monkeypatch):
+    """Two launchers of 3 s and 10 s of turns: two launches are 32 s, where the turns alone would fit a third time."""
+    clock, rows = gate(tmp_path, monkeypatch, "one", budget_s=45.0, took_s=lambda _: 10.0, start_s=3.0, stages=["time"])
+    assert (clock.now, launches(rows, "one")) == (32.0, [0, 1])
+
+
+def test_where_not_all_fits_the_cases_that_take_least_go_on(tmp_path, monkeypatch):
+    """After the first launch (24 s) 11 s are left: the case of 16 s would take them all and more, the others fit once more."""
+    took_s = {"fake/long": 16.0, "fake/short": 3.0, "fake/middle": 5.0}
+    clock, rows = gate(
+        tmp_path,
+        monkeypatch,
+        *("long", "short", "middle"),
+        budget_s=35.0,
+        took_s=lambda event: took_s[event.case],
+        stages=["time"],
+    )
+    assert {name: launches(rows, name) for name in rows["head"]} == {"long": [0], "short": [0, 1, 2], "middle": [0, 1]}
+    assert clock.now == 35.0
+
+
+def test_peaks_of_memory_wait_until_all_is_verified_and_timed_and_what_is_left_out_is_said(tmp_path, monkeypatch):
+    clock, rows = gate(tmp_path, monkeypatch, "one", "two", budget_s=50.0, took_s=lambda event: 2.0)
+    assert [event.case for event in clock if event.stage == "time" and not event.ended and not event.launch] == [
+        "fake/one", "fake/two",
+    ]  # fmt: skip
+    first = [event.stage for event in clock if not event.ended and not event.launch]
+    assert first.index("time") < len(first) - first[::-1].index("time") < len(first)
+    assert not any(row.checks for row in rows["head"].values())
+
+    took_s = {"verify": 0.0, "alone": 2.0, "time": 2.0}
+    clock, rows = gate(tmp_path, monkeypatch, "one", "two", budget_s=11.0, took_s=lambda event: took_s[event.stage])
+    assert clock.now == 12.0
+    assert {row.status for side in rows.values() for row in side.values()} == {Status.OK}
+    (check,) = rows["head"]["two"].checks
+    assert (check.name, check.outcome, check.informative) == ("within_budget", Outcome.UNKNOWN, False)
+    assert check.detail == "the budget of 11 s was spent before its peaks of memory were measured; raise run.budget_s"
+    assert rows["base"]["two"].checks == rows["head"]["two"].checks
+    assert {len(metric.launches) for metric in rows["head"]["two"].metrics if metric.name == "step_time"} == {1}
+
+
+def test_without_a_budget_the_order_is_the_suites(tmp_path, monkeypatch):
+    clock, _ = gate(tmp_path, monkeypatch, "one", "two", budget_s=None, took_s=lambda _: 1.0, needs=lambda _: 1)
+    begun = list(dict.fromkeys((event.case, event.stage) for event in clock))
+    assert begun == [(f"fake/{name}", stage) for name in ("one", "two") for stage in ("verify", "alone", "time")]
+
+
+def test_what_the_run_before_took_is_not_begun_where_it_does_not_fit(tmp_path, monkeypatch):
+    """And what takes less still is."""
+    clock, rows = gate(
+        tmp_path,
+        monkeypatch,
+        *("huge", "small"),
+        budget_s=30.0,
+        took_s=lambda event: 100.0 if event.case == "fake/huge" else 5.0,
+        usual_s={"fake/huge": 90.0},
+        needs=lambda _: 1,
+        stages=["time"],
+    )
+    assert {name: row.status for name, row in rows["head"].items()} == {"huge": Status.NOT_RUN, "small": Status.OK}
+    assert rows["head"]["huge"].failure.reason == (
+        "of the budget of 30 s 30 s were left, and this case took 90 s in the run before; raise run.budget_s"
+    )
+    assert clock.now == 5.0
+
+
+def test_only_peaks_of_memory_wait():
+    kinds = {name: [can_wait(stage) for stage in make(("plain", "other"))] for name, make in STAGES.items()}
+    assert {name for name, waits in kinds.items() if any(waits)} == {"memory"}
+    assert all(kinds["memory"])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left_for_what_is_open(tmp_path, monkeypatch, seed):
+    draw = random.Random(seed)
+    names = [f"case{number}" for number in range(draw.randint(1, 5))]
+    stages = [name for name in WHOLE if name == "time" or draw.random() < 0.6]
+    seconds = {
+        (f"fake/{name}", kind): draw.choice([0.5, 2.0, 7.0, 20.0]) * draw.uniform(0.8, 1.2)
+        for name in names
+        for kind in ("verify", "alone", "time")
+    }
+    needs = {name: draw.randint(1, 17) for name in names}
+    budget_s, start_s = draw.choice([1.0, 20.0, 60.0, 200.0, 1000.0]), draw.uniform(0.0, 2.0)
+    clock, rows = gate(
+        tmp_path,
+        monkeypatch,
+        *names,
+        budget_s=budget_s,
+        took_s=lambda event: seconds[event.case, event.stage],
+        needs=needs.__getitem__,
+        start_s=start_s,
+        stages=stages,
+    )
+    first_s = 2 * start_s + sum(seconds[event.case, event.stage] for event in clock if event.ended and event.launch == 0)
+    peaks_s = 4 * max(took for (_, kind), took in seconds.items() if kind == "alone") if "memory" in stages else 0.0
+    assert first_s <= budget_s + max(2 * start_s, peaks_s, 2 * max(seconds.values())) + 1e-6
+    assert clock.now <= max(budget_s, first_s) + 1e-6
+
+    measured = [name for name in names if rows["head"][name].status is Status.OK]
+    done = 1 + max((event.launch for event in clock), default=0)
+    left_s = budget_s - clock.now - 2 * start_s
+    for name in measured if done < 16 else ():
+        if done < needs[name]:
+            again_s = min(
+                sum(
+                    seconds[one.case, one.stage] for one in clock if one.ended and one.case == f"fake/{name}" and one.launch == at
+                )
+                for at in {one.launch for one in clock if one.case == f"fake/{name}"}
+            )
+            assert again_s > left_s, name
