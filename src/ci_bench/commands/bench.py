@@ -75,9 +75,7 @@ class Bench:
         if self.resume:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
-        attachments = self._attachments(sides)
-        for files in () if earlier else attachments.values():
-            files.clear()
+        attachments = self._attachments(sides, clear=earlier is None)
         judge = pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise) if noise else None
         device, usual_s = self._device(noise or calibrations), None if earlier else self._usual_s(sides)
         with make_folder() as scratch, ProgressDisplay(console(stderr=True), usual_s=usual_s) as display:
@@ -123,12 +121,16 @@ class Bench:
             calibrations=calibrations,
         )
 
-    def _attachments(self, sides: Sequence["Side"]) -> "Mapping[SideName, Attachments]":
-        """Where each side's files are kept, beside its results."""
+    def _attachments(self, sides: Sequence["Side"], *, clear: bool) -> "Mapping[SideName, Attachments]":
+        """Where each side's files are kept, beside its results; `clear` removes those of an earlier run."""
         from ci_bench import pipeline
         from ci_bench.engine.attachments import FOLDER, Attachments
 
-        return {side.name: Attachments(folder=pipeline.place(self.output, side.name).with_name(FOLDER)) for side in sides}
+        places = {side.name: pipeline.place(self.output, side.name).with_name(FOLDER) for side in sides}
+        attachments = {name: Attachments(folder=folder) for name, folder in places.items()}
+        for files in attachments.values() if clear else ():
+            files.clear()
+        return attachments
 
     def _outputs(self, sides: Sequence["Side"], kept: "Mapping[str, KeptOutputs]") -> "OutputsOptions":
         """Which sides save their tensors, in place of those of the run before."""
