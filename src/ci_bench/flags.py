@@ -63,6 +63,8 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     fetched = "with --baseline artifact: what fetch-baseline left there, in a step of its own that had a token"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
+    learn = "keep what the first launches show as noise of this machine, beside calibrations; only for code that you trust"
+    parser.add_argument("--learn", action="store_true", help=learn)
     _json(parser)
     save = "keep this run at --baseline for the next one, if the policy is met"
     parser.add_argument("--save-baseline", action="store_true", help=save)

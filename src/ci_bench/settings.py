@@ -52,7 +52,8 @@ class Measuring(Configured):
     """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `calibrate`, `bisect`.
 
     `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
-    the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations.
+    the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations, which
+    a gate adds to where it is to `learn`.
     """
 
     filter: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class Measuring(Configured):
     prepared: Path | None = None
     fetched: Path | None = None
     noise: Path | None = None
+    learn: bool = False
     save_baseline: bool = False
     as_json: bool = False
     comment: bool = False

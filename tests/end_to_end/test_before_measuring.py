@@ -83,6 +83,21 @@ def test_where_a_calibration_cannot_be_kept_nothing_is_measured(idle, ci_bench, 
         ci_bench("calibrate", "--noise", tmp_path / "noise")
 
 
+@pytest.mark.parametrize("event", ["pull_request", "pull_request_target", "merge_group"])
+def test_code_that_nobody_merged_teaches_no_noise(repository, ci_bench, tmp_path, monkeypatch, event) -> None:
+    monkeypatch.setenv("GITHUB_EVENT_NAME", event)
+    paired = ("gate", "--baseline", "paired", "--base", "HEAD", "--learn", "--output", tmp_path / "out")
+    code, _, said = ci_bench(*paired)
+    assert (code, f"--learn in a run of {event}" in said) == (ExitCode.BAD_INPUT, True)
+    assert not (tmp_path / "noise").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_a_paired_gate_learns(repository, ci_bench, tmp_path) -> None:
+    code, _, said = ci_bench("gate", "--baseline", "none", "--learn", "--output", tmp_path / "out")
+    assert (code, "--learn needs --baseline paired" in said) == (ExitCode.BAD_INPUT, True)
+
+
 @pytest.mark.parametrize("command", [("gate", "--baseline", "paired", "--base", "HEAD"), ("calibrate",)])
 def test_a_broken_calibration_of_this_machine_is_told_before_a_sample_is_taken(
     repository, ci_bench, tmp_path, monkeypatch, command

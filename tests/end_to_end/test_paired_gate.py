@@ -100,6 +100,21 @@ def test_calibrating_tells_and_keeps_the_noise_of_this_machine_and_a_gate_uses_i
     assert {pair.calibrated for pair in outcome(tmp_path / "out").cases[0].pairs if pair.metric == "step_time"} == {True}
 
 
+@pytest.mark.alone
+def test_a_gate_that_learns_keeps_its_first_launches_and_is_judged_by_what_was_known_before(
+    repository, tmp_path, ci_bench, monkeypatch
+) -> None:
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "push")
+    for _ in range(2):
+        code, _, said = ci_bench("gate", "--baseline", "paired", "--base", "HEAD", "--learn", "--output", tmp_path / "out")
+        assert code == ExitCode.OK, said
+        assert f"kept the first launches of 1 time(s) in {tmp_path / 'noise'}" in said
+    (file,) = (tmp_path / "noise").iterdir()
+    kept = documents.read_calibration(file)
+    assert ([run.gate for run in kept.runs], len(kept.series[0].ratios)) == ([True, True], 2)
+    assert len(documents.read_calibration(tmp_path / "out" / "calibration.json").runs) == 1
+
+
 def test_a_broken_calibration_is_named_and_left_as_it_is(repository, tmp_path, ci_bench) -> None:
     ci_bench("calibrate", "--launches", "1", "--output", tmp_path / "calibrate")
     (file,) = (tmp_path / "noise").iterdir()

@@ -97,6 +97,8 @@ def gate(settings: Measuring) -> int:
         against = _against(settings, config)
         bench = _bench("gate", settings, config, find)
     noise = noise_folder(settings) if against.paired else None
+    if settings.learn:
+        _require_teachable(settings, noise)
     with _open(against, bench, settings) as opened:
         bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
         results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
@@ -111,6 +113,8 @@ def gate(settings: Measuring) -> int:
     )
     show(comparison, comment=settings.comment, as_json=settings.as_json)
     tell_files(settings.output, results=("results.json", "base/results.json") if against.paired else ("results.json",))
+    if settings.learn and noise is not None:
+        _learn(noise, results[SideName.BASE], head, comparison)
     if settings.save_baseline and against.path is not None:
         _save_baseline(settings, comparison, against.path)
     return comparison.judgement.exit_code
@@ -229,6 +233,34 @@ def _keep_calibration(noise: "NoiseFolder", head: "Results", folder: Path) -> "C
     else:
         kept.unlink(missing_ok=True)
     return calibration
+
+
+UNTRUSTED = ("pull_request", "pull_request_target", "pull_request_review", "merge_group")
+"""Events of GitHub whose code nobody has merged yet."""
+
+
+def _require_teachable(settings: Measuring, noise: "NoiseFolder | None") -> None:
+    """Raises `BadInput` where what this run shows is no noise, or whoever wrote its head could choose it, and `CannotWrite`."""
+    if noise is None:
+        message = "--learn needs --baseline paired: only base and head in turns show what noise is"
+        raise BadInput(message)
+    event = settings.environ.get("GITHUB_EVENT_NAME", "")
+    if event in UNTRUSTED:
+        message = f"--learn in a run of {event}: whose head is not merged chooses its noise; learn where the branch itself runs"
+        raise BadInput(message)
+    noise.require_writable()
+
+
+def _learn(noise: "NoiseFolder", base: "Results", head: "Results", comparison: "Comparison") -> None:
+    """Keep what the first launches of this gate show. What judged it is what was known before."""
+    from ci_bench.judge.calibration import collect_gate
+
+    taught = collect_gate(base, head, comparison)
+    if taught is None:
+        tell("nothing was learned of this machine's noise: no time of both sides is left that is not changed")
+        return
+    noise.keep(taught)
+    tell(f"kept the first launches of {len(taught.series)} time(s) in {noise.path}")
 
 
 def calibrate(settings: Measuring) -> int:

@@ -50,14 +50,14 @@ class Audit:
 def audit(calibration: Calibration, *, policy: Policy, rule: Rule | None = None) -> Audit:
     """Judges every past run by the history of all others, under the thresholds of `policy`, and counts false alarms.
 
-    Runs without any launch that is left are not counted.
+    Runs without any launch that is left are not counted, and neither are gates, whose code may have changed.
     """
     names = [(series.case, series.metric, series.arm) for series in calibration.series]
     thresholds = np.array([policy.threshold(suite=_suite(name), metric=name[1], paired=True) for name in names])
     own = replace(rule or Rule(), tau=np.log1p(thresholds), margin=np.log1p(margins(thresholds)), gating=len(names))
     alarms, improved, runs = [], 0, 0
     for number, run in enumerate(calibration.runs):
-        ruling = _judge(calibration, names, number, own)
+        ruling = None if run.gate else _judge(calibration, names, number, own)
         if ruling is None:
             continue
         runs += 1

@@ -23,7 +23,8 @@ from ci_bench.judge.pairing import Line, times_of_both
 from ci_bench.judge.sequential import Rule, resolvable
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.calibration import LARGEST_RATIO, Calibration, PastRun, PastSeries
-from ci_bench.records.results import Fact, Results
+from ci_bench.records.comparison import Comparison, Verdict
+from ci_bench.records.results import Fact, Metric, Results, RunState, Status
 
 MOST_LAUNCHES = 200
 """Launches kept of each metric: enough for any estimate, and a bound for the document."""
@@ -87,6 +88,39 @@ def collect(base: Results, head: Results, *, tool_version: str) -> Calibration:
         runs=(PastRun(id=head.run.id, at=head.run.started_at),),
         series=series,
     )
+
+
+def collect_gate(base: Results, head: Results, comparison: Comparison) -> Calibration | None:
+    """What a paired gate of trusted code teaches: the first launch of each time that is not certainly changed; `None`: nothing.
+
+    The first launch is taken whatever it shows; how many follow depends on that, and around their own mean those of a case that
+    ended early scatter too little. True changes that stay in make the noise look larger, once a gate and not with each launch.
+    """
+    if head.run.state is not RunState.COMPLETE or dict(base.environment.identity) != dict(head.environment.identity):
+        return None
+    changed = {
+        (case.id, pair.metric, pair.arm)
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} or case.head_status is not Status.OK
+    }
+    lines = [line for line in times_of_both(*in_turns(base, head)) if line.key not in changed]
+    pairs = [(_first_launch(line.base[0]), _first_launch(line.head[0])) for line in lines]
+    found = figures(pairs, most=1)
+    series = tuple(filter(None, (_series(line, found.d[row], found.within[row]) for row, line in enumerate(lines))))
+    if not series:
+        return None
+    return Calibration(
+        tool_version=head.tool_version,
+        fingerprint=fingerprint(head.environment.identity),
+        identity=dict(head.environment.identity),
+        runs=(PastRun(id=head.run.id, at=head.run.started_at, gate=True),),
+        series=series,
+    )
+
+
+def _first_launch(metric: Metric) -> Metric:
+    return replace(metric, launches=tuple(launch for launch in metric.launches if launch.launch == 0))
 
 
 def _series(line: Line, d: Floats, within: Floats) -> PastSeries | None:
@@ -162,7 +196,11 @@ def instant(moment: datetime | str) -> float:
 
 
 def learned(calibration: Calibration | None, names: Sequence[Name], *, now: datetime | str) -> Learned:
-    """What a calibration knows of each name, older launches counting less; unknown where it has none."""
+    """What a calibration knows of each name, older launches counting less; unknown where it has none.
+
+    Gates count less with each later one, too (`noise.fading`), and where unchanged code was run against itself they can only make
+    a machine noisier than that showed.
+    """
     if calibration is None:
         return noise.nothing_learned(len(names))
     known = {(series.case, series.metric, series.arm): series for series in calibration.series}
@@ -176,9 +214,16 @@ def learned(calibration: Calibration | None, names: Sequence[Name], *, now: date
             within[index, : len(row.within)] = np.array(row.within, dtype=np.float64)
             runs[index, : len(row.runs)] = row.runs
     ages = np.array([max(0.0, (instant(now) - _when(run)) / _DAY_S) for run in calibration.runs])
-    weights = np.where(ages <= MOST_DAYS, noise.forgetting(ages), 0.0)[runs]
+    gates = np.array([run.gate for run in calibration.runs], dtype=np.bool_)
+    later: Floats = np.cumsum(gates[::-1])[::-1] - gates.astype(np.float64)
+    faded = np.where(gates, noise.fading(later), 1.0)
+    weights = np.where(ages <= MOST_DAYS, noise.forgetting(ages) * faded, 0.0)[runs]
     past, within = (np.where(weights > 0, table, np.nan) for table in (past, within))
     answer = noise.learn(past, within, weights)
+    if gates.any():
+        itself = noise.learn(np.where(gates[runs], np.nan, past), within, weights)
+        least = np.where(itself.freedom >= noise.LEAST_HISTORY, itself.spread, 0.0)
+        answer = replace(answer, spread=np.maximum(answer.spread, least))
     return replace(answer, bound=noise.run_share(past, answer.spread, _ranks(runs)))
 
 
@@ -226,5 +271,8 @@ def describe(calibration: Calibration | None, identity: Mapping[str, Fact]) -> t
         return None, f"not used, it is of another machine: {differences(calibration.identity, identity)}"
     if not calibration.runs:
         return None, "not used, it holds no run"
-    runs, latest = count_of(len(calibration.runs), "run"), calibration.runs[-1].at[:10]
-    return calibration, f"{runs} of unchanged code against itself, the last of {latest}"
+    gates, latest = sum(run.gate for run in calibration.runs), calibration.runs[-1].at[:10]
+    runs = count_of(len(calibration.runs) - gates, "run")
+    sources = [f"{runs} of unchanged code against itself"] if gates < len(calibration.runs) else []
+    sources += [f"the first launches of {count_of(gates, 'gate')}"] if gates else []
+    return calibration, f"{' and '.join(sources)}, the last of {latest}"

@@ -177,6 +177,14 @@ def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:
     return np.asarray(np.exp2(-age_days / half_life_days), dtype=np.float64)
 
 
+def fading(later: Floats, half_life: float = 8.0) -> Floats:
+    """The weight of what a gate showed, by how many gates were `later`: ``2^(-later / half-life)``, a dozen of them at most.
+
+    A machine that became noisier has to be noticed in days on which nobody calibrates.
+    """
+    return np.asarray(np.exp2(-later / half_life), dtype=np.float64)
+
+
 def moderated(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """The prior that variances of many cases give each other: (sd, degrees of freedom), without the axis of cases.
 

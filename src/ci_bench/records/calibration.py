@@ -16,10 +16,14 @@ LARGEST_RATIO = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastRun:
-    """A run of unchanged code against itself: its id, and when it began (ISO 8601, UTC)."""
+    """A run of unchanged code against itself: its id, and when it began (ISO 8601, UTC).
+
+    Of a `gate`, base and head are other commits, and only the first launch of each metric is kept.
+    """
 
     id: str
     at: str
+    gate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +44,7 @@ class PastSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Calibration:
-    """What runs of unchanged code taught about one machine. `fingerprint` is the digest of its `identity`."""
+    """What runs of unchanged code, and gates, taught about one machine. `fingerprint` is the digest of its `identity`."""
 
     kind: Literal["calibration"] = "calibration"
     schema_version: Literal[1] = 1
