@@ -27,6 +27,7 @@ CONTENTS = {
         "By hand, in a container": "docs/docker",
         "Looking at a run": "docs/reports",
         "History": "docs/history",
+        "Several machines": "docs/fleet",
         "Troubleshooting": "docs/troubleshooting",
     },
     "Suites": {

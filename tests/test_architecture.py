@@ -53,6 +53,8 @@ MAY_IMPORT = {
     "noise_floor": {*BOTTOM, "judge", "suites"},
     "planning": {*BOTTOM, "suites"},
     "plugins": {*BOTTOM, "engine", "suites"},
+    "merging": {*BOTTOM, "engine", "judge"},
+    "fleet": {*BOTTOM, "judge", "merging", "planning", "resuming", "pipeline"},
     "resuming": {*BOTTOM, "engine", "planning"},
     "selftest": {*BOTTOM, "judge"},
 }

@@ -59,6 +59,10 @@ class CannotResume(BadInput):
     """An interrupted run cannot be resumed: its inputs changed, or cannot be verified."""
 
 
+class CannotMerge(BadInput):
+    """Runs are of different plans, code or machines, or contradict each other."""
+
+
 class NoBase(BadInput):
     """Which commit to compare with cannot be told, or that commit is not in this clone."""
 
@@ -91,6 +95,10 @@ class WrongDevice(MeasuringFailed):
 
 class ScratchFailed(MeasuringFailed):
     """The private folder of a run cannot be used: its disk is full, or something removed it."""
+
+
+class CannotPlace(MeasuringFailed):
+    """No slot of the fleet has what a lease needs, or the fleet can't be reached."""
 
 
 class GitFailed(MeasuringFailed):

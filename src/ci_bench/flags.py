@@ -100,6 +100,17 @@ def _compare(parser: argparse.ArgumentParser) -> None:
     _comment(parser)
 
 
+def _merge(parser: argparse.ArgumentParser) -> None:
+    runs = "the folders of runs of one plan, from any machines: each with results.json, and base/results.json if it was paired"
+    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help=runs)
+    written = "folder for the merged documents and the verdict; none of the runs'"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help=written)
+    _config(parser)
+    _noise(parser)
+    _json(parser)
+    _comment(parser)
+
+
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
     parser.add_argument("--full", action="store_true", help="the whole report, not cut to a comment's size")
@@ -341,6 +352,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
     "setup": ("make base and head ready, with the network where `setup.network` says so, for gate --prepared", _setup),
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
+    "merge": ("make one document pair and one verdict of several runs of one plan, from any machines", _merge),
     "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
     "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),

@@ -56,7 +56,7 @@ def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence
         faults += _differences(found[side.name], plan=plan, side=side, begun=begun)
     if faults:
         raise CannotResume(f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}")
-    counts = [_launches(path.with_name(PROGRESS)) for path in places.values()]
+    counts = [whole_launches(path) for path in places.values()]
     whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
     return Earlier(
         run=replace(next(iter(found.values())).run, workflow=begun.workflow),
@@ -110,8 +110,9 @@ def require_machine(before: Environment | None, now: Environment) -> None:
         raise CannotResume(f"the run was begun on another machine or with other software: {names}{_ANEW}")
 
 
-def _launches(path: Path) -> dict[str, int]:
-    """How many launches of each case are whole. Raises `CannotResume`."""
+def whole_launches(results: Path) -> dict[str, int]:
+    """How many launches of each case are whole, by the note beside a side's results. Raises `CannotResume`."""
+    path = results.with_name(PROGRESS)
     try:
         with path.open("rb") as stream:
             raw: Any = json.loads(stream.read(MAX_BYTES))

@@ -153,6 +153,17 @@ class Comparing(Configured):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Merging(Configured):
+    """Of `merge`: the folders of runs, and the one that takes the merged documents and the verdict."""
+
+    runs: tuple[Path, ...]
+    output: Path
+    noise: Path | None = None
+    as_json: bool = False
+    comment: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Showing(Settings):
     """Of `report` and `show`: a document or a run's folder, and the form that it takes."""
 

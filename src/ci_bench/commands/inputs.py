@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ci_bench.errors import BadConfig, BadDocument, BadInput
-from ci_bench.settings import Comparing, Configured, Measuring
+from ci_bench.settings import Comparing, Configured, Measuring, Merging
 
 if TYPE_CHECKING:
     from ci_bench.noise_floor import NoiseFolder
@@ -160,7 +160,7 @@ def config_path(settings: Configured) -> Path | None:
         raise BadConfig(f"{HERE}: cannot be looked for in this folder: {error.strerror}; {way_out}") from error
 
 
-def noise_folder(settings: Measuring | Comparing) -> "NoiseFolder":
+def noise_folder(settings: Measuring | Comparing | Merging) -> "NoiseFolder":
     """Where what is known of machines' noise lies: the flag's folder, else the caller's own."""
     from ci_bench.noise_floor import NoiseFolder, default_folder
 

@@ -12,9 +12,10 @@ from itertools import chain
 
 from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.cases import arm_speedups, missing_checks, missing_metrics, missing_parity
+from ci_bench.judge.devices import slots_of
 from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
-from ci_bench.judge.paired import judge_turns, turns_of
+from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
 from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
 from ci_bench.judge.policy import Compared, Scope
@@ -72,7 +73,7 @@ def compare(
     lines = [*chain.from_iterable(match.lines for match in matches), *chain.from_iterable(lost for _, lost in removed)]
     if paired:
         known, words = describe(calibration, head.environment.identity)
-        sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule())
+        sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule(), slots_of(head))
     else:
         sampled = partial(screen, drift=policy.drift_of(head.environment.identity.get("device")))
     facts = known_of(lines)
@@ -117,12 +118,12 @@ def _barrier(mismatches: tuple[Mismatch, ...]) -> str | None:
     return f"the runs differ in {', '.join(one.field for one in mismatches)}" if mismatches else None
 
 
-def _in_turns(calibration: Calibration | None, words: str, now: datetime | str, rule: Rule) -> SampledRule:
+def _in_turns(calibration: Calibration | None, words: str, now: datetime | str, rule: Rule, slots: SlotsOfCases) -> SampledRule:
     """The rule for a paired run: launch by launch, with the noise that was learned."""
 
     def judged(lines: Sequence[Line], _: Known) -> Judged:
         history = learned(calibration, [line.key for line in lines], now=now)
-        return judge_turns(turns_of(lines, history, rule), calibration=words)
+        return judge_turns(turns_of(lines, history, rule, slots), calibration=words)
 
     return judged
 

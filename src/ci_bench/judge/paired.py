@@ -11,10 +11,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 
 from ci_bench.judge import aggregates, noise, sequential
+from ci_bench.judge.devices import Slots
 from ci_bench.judge.noise import LEAST_HISTORY, Floats, Learned
 from ci_bench.judge.pairing import Judged, Key, Line, MetricVerdict
 from ci_bench.judge.sequential import Code, Counts, Rule, Ruling, Truths
@@ -30,6 +32,8 @@ MOST_LAUNCHES = Rule().looks[-1]
 """What a run may take at most: advice to take more of them helps nobody."""
 
 Values = tuple[float, ...]
+SlotsOfCases = Mapping[str, Mapping[int, int]]
+"""The device of each launch, by case: small numbers."""
 
 
 @dataclass(slots=True)
@@ -47,12 +51,14 @@ class Figures:
     """What the launches of each metric showed, both [metrics, launches]; NaN where a side has no such launch.
 
     `d` is the log-ratio of head over base, turned so that above zero head is worse; `within` is NaN for a single value. `base` is
-    the logarithm of base's trimmed mean.
+    the logarithm of base's trimmed mean. `slots` is the device of each launch, a small number (-1 where unknown); `None` where
+    all were taken on one.
     """
 
     d: Floats
     within: Floats
     base: Floats
+    slots: Slots | None = None
 
     @property
     def in_turns(self) -> Truths:
@@ -60,8 +66,8 @@ class Figures:
         return np.asarray(np.isfinite(self.within).any(axis=-1), dtype=np.bool_)
 
 
-def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
-    """The figures of base and head metrics with positive samples, for `most` launches at most.
+def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequence[Mapping[int, int]] | None = None) -> Figures:
+    """The figures of base and head metrics with positive samples, for `most` launches at most. `slots` has the device of each.
 
     Launches are matched by number, samples by block; what has no counterpart is left out. A launch's column is its number, so
     that one which failed everywhere leaves a hole; numbers that don't fit are replaced by their ranks.
@@ -80,6 +86,11 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
                     group.head.append(two)
     columns = _columns({number for group in groups.values() for number in group.numbers}, most)
     d, within, level = (np.full((len(pairs), most), np.nan) for _ in range(3))
+    devices = None if slots is None else np.full((len(pairs), most), -1, dtype=np.intp)
+    for row, own in enumerate(slots or ()):
+        for number in own.keys() & columns.keys():
+            if devices is not None and columns[number] < most:
+                devices[row, columns[number]] = own[number]
     for (base_size, head_size, per_block), group in groups.items():
         step = max(1, _MOST_AT_ONCE // max(base_size, head_size))
         for part in (slice(at, at + step) for at in range(0, len(group.rows), step)):
@@ -90,7 +101,7 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int) -> Figures:
             level[rows[kept], place[kept]] = base_level[kept]
     worse_is_lower = np.array([head.better is Better.HIGHER for _, head in pairs], dtype=np.bool_)
     d[worse_is_lower] *= -1
-    return Figures(d=d, within=within, base=level)
+    return Figures(d=d, within=within, base=level, slots=devices)
 
 
 def _columns(numbers: set[int], most: int) -> dict[int, int]:
@@ -245,11 +256,11 @@ class Turns:
 
     def ruling(self) -> Ruling:
         """What the rule says of every line."""
-        return sequential.replay(self.figures.d, self.figures.within, self.learned, self.rule)
+        return sequential.replay(self.figures.d, self.figures.within, self.learned, self.rule, slots=self.figures.slots)
 
 
-def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule) -> Turns:
-    """Prepares lines that have both sides, for `rule` with the thresholds of each.
+def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule, slots: SlotsOfCases = MappingProxyType({})) -> Turns:
+    """Prepares lines that have both sides, for `rule` with the thresholds of each; `slots` is what `devices.slots_of` says.
 
     The threshold is the smallest change that is flagged, and twice of it what must not be called unchanged.
     """
@@ -261,7 +272,8 @@ def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule) -> Turns:
         margin=np.log1p(margins(thresholds)),
         gating=max(1, int(gating.sum())),
     )
-    found = figures([(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1])
+    places = [slots.get(line.case, {}) for line in lines] if slots else None
+    found = figures([(line.base[0], line.head[0]) for line in lines], most=rule.looks[-1], slots=places)
     compiled = np.array([line.metric.name.startswith(COMPILATION) for line in lines], dtype=np.bool_)
     source = np.where(compiled, Source.COMPILATION, np.where(found.in_turns, Source.TURNS, Source.RUNS)).astype(np.intp)
     measured = np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
@@ -293,6 +305,7 @@ def judge_turns(turns: Turns, *, calibration: str) -> Judged:
         launches=int(ruling.launches.max(initial=0)),
         inflation=float(np.nanmax(ruling.inflation)) if np.isfinite(ruling.inflation).any() else None,
         mean=_mean(turns),
+        devices=1 if turns.figures.slots is None else max(1, len({*turns.figures.slots.ravel().tolist()} - {-1})),
     )
     return Judged(outcomes=tuple(_outcomes(turns, ruling)), pairing=pairing, changes=_changes(turns))
 
@@ -384,7 +397,8 @@ def _changes(turns: Turns) -> dict[str, dict[Key, SpeedupChange]]:
     d = turns.figures.d[arms] - turns.figures.d[references]
     nothing = np.full(d.shape, np.nan)
     rule = replace(turns.rule, gating=None, tau=_rows(turns.rule.tau, arms), margin=_rows(turns.rule.margin, arms))
-    ruling = sequential.replay(d, nothing, _of_contrasts(turns.learned, arms, references), rule)
+    slots = None if turns.figures.slots is None else turns.figures.slots[arms]
+    ruling = sequential.replay(d, nothing, _of_contrasts(turns.learned, arms, references), rule, slots=slots)
     changes: dict[str, dict[Key, SpeedupChange]] = {}
     columns = (arms.tolist(), ruling.code.tolist(), _speedups(ruling.mean), _intervals(ruling.low, ruling.high, rule.level))
     for row, code, ratio, interval in zip(*columns, strict=True):

@@ -18,6 +18,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ci_bench.judge.devices import Layout, Slots, between, layout, least_without_one
 from ci_bench.judge.noise import (
     FAR,
     FEW_EXCURSIONS,
@@ -225,6 +226,7 @@ class _State:
     freedom: Floats
     count: Counts
     bound: Floats
+    apart: Floats
     excursions: Floats
     inflation: Floats
 
@@ -233,9 +235,11 @@ class _State:
 class _Evidence:
     """The figures of cases at one look, each [cases]: mean, spread of a launch, its degrees of freedom, launches.
 
-    `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`), `excursions` the share
-    of launches that stray, the larger of what was learned and what today shows. `early` are cases of which too little is known
-    to call them changed.
+    `bound` is the share of the variance of one launch that the others of the run share (`Learned.bound`), `apart` what devices
+    add to the variance of the mean, relative to that of a launch (0 with one device), `excursions` the share of launches that
+    stray, the larger of what was learned and what today shows. `early` are cases of which too little is known to call them
+    changed. `left` is what the mean is, in its own direction, without the device that shows most of it, and `others` how many
+    launches that leaves; NaN with one device.
     """
 
     mean: Floats
@@ -243,12 +247,15 @@ class _Evidence:
     freedom: Floats
     count: Counts
     bound: Floats
+    apart: Floats
     excursions: Floats
     early: Truths
+    left: Floats
+    others: Floats
 
-    def error(self, launches: Counts | int) -> Floats:
-        """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound)``."""
-        return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound), dtype=np.float64)
+    def error(self, launches: Counts | Floats | int) -> Floats:
+        """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound + apart)``."""
+        return np.asarray(self.spread * np.sqrt((1 - self.bound) / launches + self.bound + self.apart), dtype=np.float64)
 
     def only(self, which: Truths) -> "_Evidence":
         """The figures of some of the cases."""
@@ -260,7 +267,7 @@ class _Evidence:
         return replace(self, spread=spread, freedom=freedom)
 
 
-def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
+def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Slots | None = None) -> Ruling:
     """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
 
     Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from `noise.inflation`):
@@ -271,9 +278,11 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
     ``m' > t(confirmation, nu) se'``. k is how many of r launches may have strayed to one side by chance: the least k >= 1 with
     ``P(Bin(r, pi / 2) > k) <= 1 - a``, and pi the share that strays (the larger of `Learned.excursions` and `today`).
     Unchanged: not suspicious and ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more
-    observations of the spread (Smyth 2004, https://doi.org/10.2202/1544-6115.1027); the shares of alpha are Bonferroni over looks
-    and cases, valid under any dependence between them. Ask when a look is complete, or when nothing more will run; a case without
-    a usable launch stays open, and so does one whose spread nobody knows.
+    observations of the spread (Smyth 2004, https://doi.org/10.2202/1544-6115.1027); the shares of alpha are Bonferroni over
+    looks and cases, valid under any dependence between them. Where launches were taken on several devices (`slots`, a small
+    number for each launch), the variance of the mean is larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`), and what is
+    called changed must show without any single device, at the level `confirmation`. Ask when a look is complete, or when
+    nothing more will run; a case without a usable launch stays open, and so does one whose spread nobody knows.
     """
     usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
     state = _start(usable.shape[:-1])
@@ -285,7 +294,7 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
         seen = np.arange(usable.shape[-1])[:look] < state.stop[..., None]
         masked = np.where(seen, usable[..., :look], np.nan)
         factor = inflation(masked, np.where(seen, within[..., :look], np.nan), learned)
-        evidence = _weigh(masked, going, factor, learned, rule)
+        evidence = _weigh(masked, going, factor, learned, rule, lying=_laid(masked, slots, look))
         own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
         codes = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
         state.code[going] = codes
@@ -293,6 +302,10 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule) -> Ruling:
         _record(state, going, evidence, np.broadcast_to(factor, going.shape)[going])
         state.active[going] = (state.code[going] == Code.OPEN) & _worthwhile(evidence, own, look)
     return _ruling(state, usable, learned, rule)
+
+
+def _laid(d: Floats, slots: Slots | None, look: int) -> Layout | None:
+    return None if slots is None else layout(d, slots[..., :look])
 
 
 def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
@@ -340,6 +353,7 @@ def _start(shape: tuple[int, ...]) -> _State:
         freedom=unknown(),
         count=np.zeros(shape, dtype=np.intp),
         bound=np.zeros(shape),
+        apart=np.zeros(shape),
         excursions=unknown(),
         inflation=unknown(),
     )
@@ -357,7 +371,7 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
     return np.asarray(fresh & state.active, dtype=np.bool_)
 
 
-def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule) -> _Evidence:
+def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, lying: Layout | None) -> _Evidence:
     """Mean and pooled spread of the cases that go on; cases without a history take the prior of all such cases today."""
     count, mean, squares = _moments(d)
     bound = np.broadcast_to(learned.bound, count.shape)
@@ -377,7 +391,21 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
     pooled = np.maximum(np.sqrt(energy / total), LEAST_SPREAD)
     strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
     strayed = np.broadcast_to(strayed, count.shape)
-    every = _Evidence(mean=mean, spread=pooled, freedom=total, count=count, bound=bound, excursions=strayed, early=early)
+    apart, (left, others) = np.zeros(count.shape), (np.full(count.shape, np.nan), np.zeros(count.shape))
+    if lying is not None:
+        apart, (left, others) = between(lying, pooled) * lying.concentration, least_without_one(lying)
+    every = _Evidence(
+        mean=mean,
+        spread=pooled,
+        freedom=total,
+        count=count,
+        bound=bound,
+        apart=apart,
+        excursions=strayed,
+        early=early,
+        left=left,
+        others=others,
+    )
     return every.only(going)
 
 
@@ -399,6 +427,7 @@ def _record(state: _State, going: Truths, evidence: _Evidence, factor: Floats) -
     state.freedom[going] = evidence.freedom
     state.count[going] = evidence.count
     state.bound[going] = evidence.bound
+    state.apart[going] = evidence.apart
     state.excursions[going] = evidence.excursions
     state.inflation[going] = factor
 
@@ -431,12 +460,15 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
 def _recurs(d: Floats, evidence: _Evidence, rule: Rule, chance: float) -> Truths:
     """Whether the other launches still show the change without the most extreme: a change recurs, an accident doesn't.
 
-    Without one of them, and without as many as may have strayed by chance.
+    Without one of them, without as many as may have strayed by chance, and without any single device where there are several.
     """
     ordered = np.sort(np.where(np.isfinite(d), d * np.sign(evidence.mean)[:, None], np.inf), axis=-1)
     strayed = by_chance(evidence.count, evidence.excursions, chance)
-    return _without(ordered, evidence, np.ones_like(strayed), rule.recurrence) & _without(
-        ordered, evidence, strayed, rule.confirmation
+    elsewhere = evidence.left > _quantile(rule.confirmation, evidence.freedom) * evidence.error(np.maximum(evidence.others, 1.0))
+    return (
+        _without(ordered, evidence, np.ones_like(strayed), rule.recurrence)
+        & _without(ordered, evidence, strayed, rule.confirmation)
+        & (elsewhere | np.isnan(evidence.left))
     )
 
 
@@ -457,7 +489,8 @@ def _quantile(level: float, freedom: Floats) -> Floats:
 
 
 def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
-    shrinking = (1 - state.bound) / np.maximum(state.count, 1) + state.bound
+    common = state.bound + state.apart
+    shrinking = (1 - state.bound) / np.maximum(state.count, 1) + common
     error = state.spread * np.sqrt(shrinking)
     half = _quantile((1 + rule.level) / 2, state.freedom) * error
     gating = rule.gating or d.shape[-2]
@@ -471,7 +504,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
         low=state.mean - half,
         high=state.mean + half,
         resolvable=np.maximum(reach * np.sqrt(shrinking), rule.tau),
-        needed=_needed(reach, state.bound, rule.margin, least),
+        needed=_needed(reach, state.bound, common, rule.margin, least),
         launches=state.count,
         next_look=_next_look(state, rule.looks),
         inflation=state.inflation,
@@ -479,9 +512,12 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
     )
 
 
-def _needed(reach: Floats, bound: Floats, margin: Floats | float, least: Floats) -> Floats:
-    """The least r with ``reach sqrt((1 - b) / r + b) <= margin``, `least` or more; infinite where there is none."""
-    left = (margin / reach) ** 2 - bound
+def _needed(reach: Floats, bound: Floats, common: Floats, margin: Floats | float, least: Floats) -> Floats:
+    """The least r with ``reach sqrt((1 - b) / r + c) <= margin``, `least` or more; infinite where there is none.
+
+    `common` is what more launches on the same devices don't average away: b, and what devices add.
+    """
+    left = (margin / reach) ** 2 - common
     launches = np.divide(1 - bound, left, out=np.full(left.shape, np.inf), where=left > 0)
     return np.where(np.isnan(reach), np.nan, np.maximum(np.ceil(launches), least))
 

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from ci_bench.judge.calibration import describe, learned
+from ci_bench.judge.devices import slots_of
 from ci_bench.judge.metrics import by_memory, in_turns
 from ci_bench.judge.paired import turns_of
 from ci_bench.judge.pairing import Key, Line, is_exact, known_of, lines_of_both
@@ -63,7 +64,7 @@ def still_open(
     sampled = [line for line in lines if not is_exact(line, known)]
     usable, _ = describe(calibration, head.environment.identity)
     history = learned(usable, [line.key for line in sampled], now=now or head.run.started_at)
-    turns = turns_of(sampled, history, rule)
+    turns = turns_of(sampled, history, rule, slots_of(head))
     turns.figures.d[:, looks[-1] :] = np.nan
     undecided = turns.gating & (turns.ruling().next_look > launches_done)
     return _by_case([*unrepeated, *(sampled[row] for row in np.flatnonzero(undecided).tolist())])

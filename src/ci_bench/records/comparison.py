@@ -384,7 +384,7 @@ class Pairing:
 
     `calibration` says in words where the machine's own noise is known from, or why it isn't. `gating` is how many times can fail
     the run: the chance of a false alarm is shared out among them. `inflation` is how much noisier today was than what was
-    learned.
+    learned, `devices` how many identical ones the launches were taken on.
     """
 
     calibration: str
@@ -392,6 +392,7 @@ class Pairing:
     launches: int
     inflation: float | None = None
     mean: MeanSpeedup | None = None
+    devices: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -241,6 +241,19 @@ def results_faults(results: Results) -> Iterator[Fault]:
     yield from twice("$.cases", [row.case.id for row in results.cases])
     for index, row in enumerate(results.cases):
         yield from _row_faults(f"$.cases[{index}]", row)
+        yield from _origin_faults(f"$.cases[{index}]", row, len(results.parts))
+    yield from twice("$.parts", [part.run.id for part in results.parts])
+
+
+def _origin_faults(path: str, row: CaseResult, parts: int) -> Iterator[Fault]:
+    """A merged document says of each launch where it comes from; no other does."""
+    yield from twice(f"{path}.origins", [origin.launch for origin in row.origins])
+    yield from twice(f"{path}.origins", [(origin.part, origin.number) for origin in row.origins])
+    if any(origin.part >= parts for origin in row.origins):
+        yield Fault(f"{path}.origins", f"names a part that is not one of the {parts} in $.parts")
+    taken = {launch.launch for metric in row.metrics for launch in metric.launches} if parts else set()
+    for number in sorted(taken - {origin.launch for origin in row.origins}):
+        yield Fault(f"{path}.origins", f"does not say where launch {number} comes from")
 
 
 def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:

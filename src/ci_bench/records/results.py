@@ -291,12 +291,21 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a launch of a case in a merged document is from: the place of its run in `Results.parts`, and its number there."""
+
+    launch: int
+    part: int
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CaseResult:
     """The one row of the ledger for one planned case, with all evidence that was gathered before it ended.
 
     `facts` are for the reader (parameters, operations per step); no verdict depends on them. `blocks` tell of the machine, block
     by block, in the order taken. `outputs` is what the reference arm computed, `None` where the suite keeps nothing of it.
-    `spent` is where the case's time went.
+    `spent` is where the case's time went. `origins` are of merged documents alone, one for each launch.
     """
 
     case: Case
@@ -311,6 +320,7 @@ class CaseResult:
     blocks: tuple[Block, ...] = ()
     outputs: ReferenceOutputs | None = None
     spent: tuple[Spent, ...] = ()
+    origins: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -380,12 +390,21 @@ class WorkflowRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """Which part of a larger run this one measured for it: that run's id, the lease's number in it, and which attempt at it."""
+
+    run: str
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """When and from which configuration. Times are ISO 8601 in UTC.
 
     `config_digest` is of what the configuration file has measured, before flags and without its policy. `asked` are the flags
     that narrow or move that, by name, each with its values as text (``{"filter": ("matmul",)}``). `workflow` is `None` outside
-    of one.
+    of one, and so is `lease`.
     """
 
     id: str
@@ -396,6 +415,30 @@ class Run:
     finished_at: str | None = None
     workflow: WorkflowRun | None = None
     asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One run that a merged document is made of. `slot` names the device that it measured on, in whatever words tell it apart.
+
+    `condition` is that of its machine, `measured_s` how long it held the device.
+    """
+
+    run: Run
+    slot: str
+    condition: Mapping[str, Fact]
+    measured_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """An attempt at a lease that came to nothing: what was to be measured on which slot, and why nothing came back."""
+
+    lease: int
+    attempt: int
+    slot: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -403,6 +446,7 @@ class Results:
     """Everything one run measured. `cases` is the ledger: exactly one row per planned case.
 
     `measured_s` is how long the device was held to measure, both sides together, and `spent` what of it went to no case.
+    `parts` are the runs that a merged document was made of, and `losses` what a fleet lost on the way.
     """
 
     kind: Literal["results"] = "results"
@@ -414,3 +458,5 @@ class Results:
     cases: tuple[CaseResult, ...]
     measured_s: float | None = None
     spent: tuple[Spent, ...] = ()
+    parts: tuple[Part, ...] = ()
+    losses: tuple[Loss, ...] = ()

@@ -62,7 +62,7 @@ def _decided(comparison: Comparison) -> list[str]:
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
     times = [pair for case in comparison.cases for pair in case.pairs if pair.unit in TIMES and not pair.detail]
     lines = [_mean(pairing.mean)] if pairing.mean else []
-    lines += [line for line in (_noise_floor(times, pairing), _uncalibrated(times)) if line]
+    lines += [line for line in (_devices(pairing), _noise_floor(times, pairing), _uncalibrated(times)) if line]
     return [*lines, f"Calibration: {pairing.calibration}."]
 
 
@@ -80,6 +80,13 @@ def _change(mean: MeanSpeedup) -> str:
     ends = sorted(1 / end - 1 for end in (mean.interval.low, mean.interval.high))
     low, high = (f"{'+' if end > 0 else '−' if end < 0 else ''}{fine(abs(end))}" for end in ends)
     return f"{percent(mean.interval.level)} interval {low} to {high}"
+
+
+def _devices(pairing: Pairing) -> str:
+    """``Measured on 3 identical devices, …``; of one, nothing."""
+    if pairing.devices < 2:  # noqa: PLR2004 - what differs between devices takes two
+        return ""
+    return f"Measured on {pairing.devices:,} identical devices; what they differ by is in every interval."
 
 
 def _noise_floor(times: list[Pair], pairing: Pairing) -> str:

@@ -1,0 +1,150 @@
+"""How often verdicts are right where the launches of a case were taken on several devices that differ.
+
+``python -m benchmarks.fleet_quality --runs 2000 --json fleet_quality.json``
+
+Samples are those of `noise_models` (`mix`, 50 cases, 20 launches of history from one device). Launches go around `--slots`
+devices. Each device is slower than the others by a figure of its own for each case (``N(0, 2 %)``), on both sides, since both are
+measured on it; and it does more to head than to base, by another one (*apart*), which is what does not cancel. Of unchanged code
+that is 0; the table asks what becomes of the promise where it is not. *blind* is the rule that does not know which launch was
+taken where. *False alarms* are runs of unchanged code in which a case is called regressed, with the exact 95 % interval; *found*
+is of a tenth of the cases, slowed by 2 and 5 %.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.contenders import HISTORY, SAMPLES, figures_of, learn
+from benchmarks.noise_models import MIX, Floats, draw_launches, draw_suite
+from benchmarks.tables import publish, render
+from benchmarks.verdict_quality import CASES, CHUNK, PLANTED, clopper_pearson
+from ci_bench.judge import sequential
+from ci_bench.judge.sequential import Code, Rule
+
+BETWEEN = 0.02
+"""How far devices differ on both sides alike, as a share of the time."""
+APART = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
+"""How far they differ on one side alone."""
+PLANTS = (0.02, 0.05)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """What is reported for one size of what devices do to one side alone (`apart`, a share); shares in 0..1."""
+
+    apart: float
+    told: bool
+    runs: int
+    false_alarms: int
+    false_alarm_interval: tuple[float, float]
+    found_2: float
+    found_5: float
+    settled_unchanged: float
+    launches: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """What is simulated: so many devices, cases and launches of history; `apart` as in `Figures`, `told` which rule judges."""
+
+    slots: int = 3
+    cases: int = CASES
+    history: int = HISTORY
+    apart: float = 0.0
+    told: bool = True
+
+
+def score(scene: Scene, *, runs: int, seed: int, apart: Sequence[float] = APART) -> list[Figures]:
+    """The figures for each size, told and blind."""
+    scenes = (replace(scene, apart=size, told=told) for size in apart for told in (True, False))
+    return [_figures(one, runs=runs, seed=seed) for one in scenes]
+
+
+def _figures(scene: Scene, *, runs: int, seed: int) -> Figures:
+    counts = np.zeros(7)
+    for start in range(0, runs, CHUNK):
+        counts += _chunk(scene, min(CHUNK, runs - start), np.random.Generator(np.random.PCG64([seed, start])))
+    alarms, settled, launches, found_2, found_5, planted, judged = counts
+    return Figures(
+        apart=scene.apart,
+        told=scene.told,
+        runs=runs,
+        false_alarms=int(alarms),
+        false_alarm_interval=clopper_pearson(alarms, runs),
+        found_2=found_2 / planted,
+        found_5=found_5 / planted,
+        settled_unchanged=settled / judged,
+        launches=launches / judged,
+    )
+
+
+def _chunk(scene: Scene, runs: int, rng: np.random.Generator) -> Floats:
+    suite = draw_suite(rng, MIX, runs, scene.cases)
+    planted = rng.random(suite.kind.shape).argsort(axis=-1) < max(1, scene.cases * PLANTED // CASES)
+    learned = learn(rng, suite, scene.history)
+    rule = Rule()
+    most = rule.looks[-1]
+    base, head = draw_launches(rng, suite, most, SAMPLES)
+    place = np.arange(most) % scene.slots
+    common, own = (rng.standard_normal((*suite.kind.shape, scene.slots))[..., place, None] for _ in range(2))
+    both = (100 * BETWEEN * common).astype(np.float32)
+    d, within = figures_of(base + both, head + both + (100 * scene.apart * own).astype(np.float32))
+    slots = np.broadcast_to(place, d.shape) if scene.told else None
+    judge = partial(sequential.replay, within=within, learned=learned, rule=rule, slots=slots)
+    clean = judge(d)
+    slowed = [judge(d + (planted * np.log1p(plant))[..., None]).code == Code.REGRESSED for plant in PLANTS]
+    return np.array(
+        [
+            (clean.code == Code.REGRESSED).any(axis=-1).sum(),
+            (clean.code == Code.UNCHANGED).sum(),
+            clean.launches.sum(),
+            *(hits[planted].sum() for hits in slowed),
+            planted.sum(),
+            planted.size,
+        ],
+        dtype=np.float64,
+    )
+
+
+def row(of: Figures) -> dict[str, str]:
+    """A row of the printed table."""
+    low, high = of.false_alarm_interval
+    return {
+        "apart": f"{100 * of.apart:g} %",
+        "rule": "told" if of.told else "blind",
+        "false alarms/run": f"{100 * of.false_alarms / of.runs:.2f} % [{100 * low:.2f}, {100 * high:.2f}]",
+        "+2 %": f"{100 * of.found_2:.1f}",
+        "+5 %": f"{100 * of.found_5:.1f}",
+        "unchanged": f"{100 * of.settled_unchanged:.1f}",
+        "launches": f"{of.launches:.2f}",
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_quality", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--runs", type=int, default=200, help="simulated runs for each row (2000 to publish)")
+    parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--slots", type=int, default=3, help="devices that launches go around")
+    parser.add_argument("--cases", type=int, default=CASES, help="cases of a run")
+    parser.add_argument("--history", type=int, default=HISTORY, help="launches of unchanged code that each case has behind it")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args(arguments)
+    scene = Scene(slots=options.slots, cases=options.cases, history=options.history)
+    results = score(scene, runs=options.runs, seed=options.seed)
+    title = f"{options.slots} devices: {options.runs} runs of {options.cases} cases, seed {options.seed}; shares in %"
+    document = {
+        "benchmark": "fleet_quality",
+        "seed": options.seed,
+        "slots": options.slots,
+        "results": [asdict(one) for one in results],
+    }
+    publish(render(title, [row(result) for result in results]), document, options.json)
+
+
+if __name__ == "__main__":
+    main()

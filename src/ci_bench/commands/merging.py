@@ -1,0 +1,99 @@
+"""The command that makes one run of several: `merge`. Reads documents of other machines as untrusted input."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ci_bench.commands.inputs import load, noise_folder
+from ci_bench.commands.output import show, tell, tell_files
+from ci_bench.errors import CannotMerge, CannotResume
+from ci_bench.settings import Merging
+
+if TYPE_CHECKING:
+    from ci_bench.judge.sequential import Rule
+    from ci_bench.merging import Pair
+    from ci_bench.records.config import RunOptions
+    from ci_bench.records.results import Results
+
+
+def merge(settings: Merging) -> int:
+    """Merge runs of one plan, judge them as one, and exit by the policy."""
+    from ci_bench import pipeline
+    from ci_bench.merging import merge as merge_pairs
+    from ci_bench.records import documents
+    from ci_bench.records.comparison import BaselineMode
+    from ci_bench.records.results import SideName
+
+    config = load(settings)
+    _require_apart(settings.output, settings.runs)
+    documents.require_writable(settings.output / pipeline.RESULTS)
+    merged = merge_pairs(read_pair(folder) for folder in settings.runs)
+    written = {SideName.HEAD: merged.head, **({SideName.BASE: merged.base} if merged.base is not None else {})}
+    for name, results in written.items():
+        documents.write(results, pipeline.place(settings.output, name))
+    tell(_told(merged))
+    alone = pipeline.Baseline(mode=BaselineMode.NONE, absence="none of the merged runs measured base")
+    comparison = pipeline.judge(
+        merged.head,
+        alone if merged.base is None else pipeline.paired_with(merged.base),
+        policy=config.policy,
+        folder=settings.output,
+        calibration=None if merged.base is None else noise_folder(settings).find(merged.head.environment.identity),
+        rule=None if merged.base is None else rule_of(config.run, merged.head),
+    )
+    show(comparison, comment=settings.comment, as_json=settings.as_json)
+    tell_files(settings.output, results=("results.json", "base/results.json") if merged.base is not None else ("results.json",))
+    return comparison.judgement.exit_code
+
+
+def _require_apart(output: Path, runs: Sequence[Path]) -> None:
+    """Raises `CannotMerge` where the merged documents would take the place of a run's own."""
+    if output.resolve() in {folder.resolve() for folder in runs}:
+        raise CannotMerge(f"--output {output}: it is the folder of a run that is merged; choose another one")
+
+
+def read_pair(folder: Path) -> "Pair":
+    """The documents in a run's folder.
+
+    Raises:
+        BadDocument: one of them is not sound.
+        CannotMerge: the run was cut off, and no note says how far it had come.
+    """
+    from ci_bench import pipeline
+    from ci_bench.merging import Pair
+    from ci_bench.records import documents
+    from ci_bench.records.results import RunState, SideName
+    from ci_bench.resuming import whole_launches
+
+    paths = {name: pipeline.place(folder, name) for name in (SideName.HEAD, SideName.BASE)}
+    head = documents.read_results(paths[SideName.HEAD])
+    base = documents.read_results(paths[SideName.BASE]) if paths[SideName.BASE].exists() else None
+    whole = None
+    if any(side is not None and side.run.state is not RunState.COMPLETE and not side.parts for side in (head, base)):
+        try:
+            counts = [whole_launches(path) for path in paths.values() if path.exists()]
+        except CannotResume as error:
+            way_out = "resume it, or leave it out"
+            raise CannotMerge(
+                f"{folder}: the run was cut off, and no progress.json says how far it had come; {way_out}"
+            ) from error
+        whole = {name: min(count.get(name, 0) for count in counts) for name in counts[0]}
+    return Pair(name=str(folder), head=head, base=base, whole=whole)
+
+
+def rule_of(options: "RunOptions", merged: "Results") -> "Rule":
+    """The rule for launches of several runs: with fixed sampling, one look at all of them."""
+    from ci_bench import pipeline
+    from ci_bench.judge.sequential import Rule, fixed
+    from ci_bench.records.config import Sampling
+
+    if options.sampling is not Sampling.FIXED or not merged.parts:
+        return pipeline.rule_of(options)
+    taken = max((len(metric.launches) for row in merged.cases for metric in row.metrics), default=1)
+    return fixed(min(max(options.launches, taken), Rule().looks[-1]))
+
+
+def _told(merged: "Pair") -> str:
+    slots = {part.slot for part in merged.parts}
+    devices = "1 device" if len(slots) == 1 else f"{len(slots)} identical devices"
+    return f"{len(merged.parts)} run(s) on {devices}"
