@@ -45,6 +45,10 @@ def matrices():
     return torch.randn(2048, 2048, device=DEVICE), torch.empty(2048, 2048, device=DEVICE)
 
 
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs"
+
+
 def median_s(clock: Clock, program: Steps, *, calls: int, of: str = "wall_s") -> float:
     clock.prepare(program)
     for _ in range(3):
@@ -62,7 +66,7 @@ def products(matrices, count: int):
     return work
 
 
-def test_host_and_events_agree_on_queued_work_which_takes_longer_than_queueing_it(matrices) -> None:
+def test_host_and_events_agree_on_queued_work_which_takes_longer_than_queueing_it(matrices, figure) -> None:
     clock, program = make_clock(DEVICE), Steps(products(matrices, 20))
     wall_s, device_s = median_s(clock, program, calls=5), median_s(clock, program, calls=5, of="device_s")
     torch.cuda.synchronize()
@@ -70,6 +74,7 @@ def test_host_and_events_agree_on_queued_work_which_takes_longer_than_queueing_i
     program.step(no_mark)
     queueing_s = time.perf_counter() - begun
     torch.cuda.synchronize()
+    figure("twenty products of 2,048: by the host, by events, to queue", f"{_us(wall_s)}, {_us(device_s)}, {_us(queueing_s)}")
     assert device_s == pytest.approx(wall_s, rel=0.05)
     assert queueing_s < wall_s / 2
     assert clock.checks(program, arm="eager") == ()
@@ -98,18 +103,19 @@ def test_parts_are_timed_by_events_and_leave_nothing_out(matrices) -> None:
     assert sum(taken.parts_s) == pytest.approx(taken.device_s, rel=0.05)
 
 
-def test_a_flush_makes_small_operands_cold() -> None:
+def test_a_flush_makes_small_operands_cold(figure) -> None:
     torch.cuda.set_device(DEVICE)
     small = torch.ones(torch.cuda.get_device_properties(0).L2_cache_size // 16, device=DEVICE)
     program = Steps(lambda _mark: small.add_(1.0))
     hot = median_s(make_clock(DEVICE, RunOptions(cuda_graph=True)), program, calls=1000, of="device_s")
     cold_clock = make_clock(DEVICE, RunOptions(flush_l2=True))
     cold = median_s(cold_clock, program, calls=1000, of="device_s")
+    figure("an addition in a sixteenth of the L2 cache: hot, flushed", f"{_us(hot)}, {_us(cold)}")
     assert cold > 1.1 * hot
     assert cold_clock.take(program, calls=1000).wall_s > cold
 
 
-def test_copies_in_turn_find_their_inputs_in_no_cache() -> None:
+def test_copies_in_turn_find_their_inputs_in_no_cache(figure) -> None:
     torch.cuda.set_device(DEVICE)
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
 
@@ -122,18 +128,20 @@ def test_copies_in_turn_find_their_inputs_in_no_cache() -> None:
         median_s(make_clock(DEVICE, RunOptions(cuda_graph=True)), program, calls=320, of="device_s")
         for program in (copies[0], Rotation(copies))
     )
+    figure("an addition in a quarter of the L2 cache: hot, sixteen copies in turn", f"{_us(hot)}, {_us(turned)}")
     assert turned > 1.1 * hot  # a quarter of the cache is one copy, four times the cache are all
 
 
-def test_cold_times_are_those_of_do_bench(matrices) -> None:
+def test_cold_times_are_those_of_do_bench(matrices, figure) -> None:
     testing = pytest.importorskip("triton.testing")
     program = Steps(products(matrices, 1))
     ours = median_s(make_clock(DEVICE, RunOptions(flush_l2=True)), program, calls=50, of="device_s")
     theirs = testing.do_bench(lambda: program.step(no_mark), return_mode="median") / 1e3
+    figure("a product of 2,048, flushed: ours, Triton's do_bench", f"{_us(ours)}, {_us(theirs)}")
     assert ours == pytest.approx(theirs, rel=0.1)
 
 
-def test_a_graph_takes_the_hosts_share_away() -> None:
+def test_a_graph_takes_the_hosts_share_away(figure) -> None:
     torch.cuda.set_device(DEVICE)
     tiny = torch.ones(16, device=DEVICE)
     added = []
@@ -150,7 +158,9 @@ def test_a_graph_takes_the_hosts_share_away() -> None:
     clock.take(program, calls=10)
     assert len(added) == called
     assert float(tiny[0]) == value + 10 * 200
-    assert median_s(clock, program, calls=10) < plain
+    replayed = median_s(clock, program, calls=10)
+    figure("200 tiny additions: called, replayed", f"{_us(plain)}, {_us(replayed)}")
+    assert replayed < plain
     assert [check.outcome for check in clock.checks(program, arm="eager")] == [Outcome.PASS]
 
 
@@ -200,9 +210,11 @@ def test_a_step_that_never_runs_says_so() -> None:
         make_clock(DEVICE, RunOptions(cuda_graph=True)).prepare(program)
 
 
-def test_a_fence_costs_little() -> None:
+def test_a_fence_costs_little(figure) -> None:
     torch.cuda.set_device(DEVICE)
-    assert 0 < make_clock(DEVICE).least_sample_s() < 0.2
+    least_s = make_clock(DEVICE).least_sample_s()
+    figure("least sample for a fence of a thousandth", f"{least_s * 1e3:.1f} ms")
+    assert 0 < least_s < 0.2
 
 
 def test_the_monitor_sees_this_gpu_and_finds_nothing_wrong_with_it(matrices) -> None:
