@@ -9,7 +9,7 @@ JOBS  ?= 3
 WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all test-rest gpu-tests faults guards lint format docs golden pictures data clean
+.PHONY: help bench test test-all test-rest gpu-tests faults guards lint format docs golden pictures data release-check clean
 
 help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
@@ -23,6 +23,7 @@ help:
 	@echo "make docs     build the docs as a site into site/; a broken link, or a page that is in no list, fails"
 	@echo "make golden   rewrite the golden files of the reports, on purpose"
 	@echo "make pictures measure and render the pictures of the README again, a quarter of an hour"
+	@echo "make release-check do all of a release but the publishing, against an index and a registry on the loopback"
 	@echo "make data     regenerate the embedded reviews"
 	@echo "make clean    remove environments, caches and saved runs"
 
@@ -75,6 +76,13 @@ pictures: $(VENV)/.ready
 
 data: $(VENV)/.ready
 	$(PY) -m ci_bench.suites.training_loss.data.generate
+
+# What the packages need comes from pip's own index; the image wants a Docker Engine, or root on Debian or Ubuntu.
+release-check: $(VENV)/.ready $(ACTIONS)/.ready
+	rm -rf dist
+	$(PY) tools/release_packages.py build dist
+	$(PY) tools/release_packages.py try dist
+	$(PY) tools/release_image.py
 
 # The engine and the development tools, exactly as pinned.
 $(VENV)/.ready: pyproject.toml constraints.txt tools/setup.sh

@@ -29,6 +29,7 @@ CONTENTS = {
         "History": "docs/history",
         "Several machines": "docs/fleet",
         "Troubleshooting": "docs/troubleshooting",
+        "Upgrading": "docs/upgrading",
     },
     "Suites": {
         "training_loss": "docs/suites/training_loss",
@@ -46,6 +47,7 @@ CONTENTS = {
         "Formats": "docs/formats",
     },
     "How it works": {
+        "What a time is": "docs/measuring",
         "Judging": "docs/judging",
         "Base against head": "docs/paired",
         "Talking to GitHub": "docs/github",

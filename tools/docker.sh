@@ -3,7 +3,8 @@
 #
 #   tools/docker.sh up FOLDER          finds an engine, or starts one of its own; prints NAME=VALUE lines to export
 #   tools/docker.sh build FOLDER TAG   builds the Dockerfile on it; without the CUDA base where that can't be pulled
-#   tools/docker.sh down FOLDER        stops what `up` started, and removes FOLDER
+#   tools/docker.sh registry FOLDER    starts a registry on the loopback, its images in FOLDER/registry; prints REGISTRY=ADDRESS
+#   tools/docker.sh down FOLDER        stops what `up` and `registry` started, and removes FOLDER
 #
 # An engine that answers `docker info` is used as it is. Otherwise, as root on Debian or Ubuntu, docker.io is installed and a private
 # dockerd started: its own socket and data in FOLDER, no bridge, no firewall rules. Exit code 77 means: neither is possible here; the
@@ -21,6 +22,8 @@ refuse() {
     exit "$cannot"
 }
 
+lacking() { [[ $command == registry ]] && echo "there is no registry here" || echo "no engine answers"; }
+
 # Debian's packages, if they are missing.
 need() {
     local missing=()
@@ -28,10 +31,10 @@ need() {
         dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
     done
     if ((${#missing[@]})); then
-        command -v apt-get >/dev/null || refuse "no engine answers, and there is no apt-get to install one with"
-        [[ $(id -u) == 0 ]] || refuse "no engine answers, and only root can install ${missing[*]}"
+        command -v apt-get >/dev/null || refuse "$(lacking), and there is no apt-get to install one with"
+        [[ $(id -u) == 0 ]] || refuse "$(lacking), and only root can install ${missing[*]}"
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
-            >"$folder/apt.log" 2>&1 || refuse "no engine answers, and apt-get can't install ${missing[*]}: $(tail -1 "$folder/apt.log")"
+            >"$folder/apt.log" 2>&1 || refuse "$(lacking), and apt-get can't install ${missing[*]}: $(tail -1 "$folder/apt.log")"
     fi
 }
 
@@ -58,6 +61,23 @@ start_engine() {
         sleep 0.5
     done
     printf '%s\n' "DOCKER=$client" "DOCKER_HOST=$socket" "DOCKER_BUILDKIT=1" >"$folder/environment"
+}
+
+# Debian's registry and what signs and verifies images in it, at a port that is free. The address is 127.0.0.1, which engines take
+# without TLS.
+registry() {
+    need docker-registry skopeo gpg gpg-agent
+    local port
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    printf '%s\n' 'version: 0.1' 'log: {level: warn}' "storage: {filesystem: {rootdirectory: \"$folder/registry\"}}" \
+        "http: {addr: \"127.0.0.1:$port\"}" >"$folder/registry.yml"
+    setsid docker-registry serve "$folder/registry.yml" >"$folder/registry.log" 2>&1 </dev/null &
+    echo $! >"$folder/registry.pid"
+    until (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        kill -0 "$(cat "$folder/registry.pid")" 2>/dev/null || refuse "docker-registry doesn't start: $(tail -1 "$folder/registry.log")"
+        sleep 0.1
+    done
+    echo "REGISTRY=127.0.0.1:$port"
 }
 
 # Names the base. A private engine gets a bare Debian: without Python, compiler or curl, so that what the Dockerfile forgets shows.
@@ -112,6 +132,7 @@ build() {
 version() { sed -n 's/^__version__ = "\(.*\)"/\1/p' "$here/src/ci_bench/__init__.py"; }
 
 down() {
+    [[ ! -e $folder/registry.pid ]] || kill -TERM "$(cat "$folder/registry.pid")" 2>/dev/null || true
     if [[ -e $folder/dockerd.pid ]]; then
         local engine
         engine=$(cat "$folder/dockerd.pid")
@@ -126,11 +147,11 @@ down() {
 }
 
 command=${1:-} folder=${2:-}
-[[ -n $folder ]] || { sed -n '2,7p' "$0" >&2; exit 2; }
+[[ -n $folder ]] || { sed -n '2,8p' "$0" >&2; exit 2; }
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 case $command in
-    up | down) "$command" ;;
+    up | down | registry) "$command" ;;
     build) build "${3:?build needs a tag}" ;;
     *) echo "docker: unknown command: $command" >&2; exit 2 ;;
 esac

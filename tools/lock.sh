@@ -4,9 +4,11 @@
 #
 #   tools/lock.sh [FOLDER]
 #
-#   requirements.lock         what the image installs: the base and the extra `engine`, for Linux on x86-64
+#   requirements.lock         what the image installs: the base and the extra `engine`, for Linux
 #   requirements-build.lock   what builds the wheel in the Dockerfile
 #   requirements-audit.lock   what looks at all this: the SBOM's maker (tools/sbom.py), and pip-audit (audit.yml)
+#
+# Each is made for x86-64 and for arm64, and has to be the same for both: one lock serves both images.
 #
 # uv comes into a throw-away environment. What constraints.txt does not pin (packages for a GPU, which a CPU build of torch does
 # without) is chosen by torch's own pins. report/requirements.txt is tools/lock_report.sh's.
@@ -24,9 +26,13 @@ trap 'rm -rf "$folder"' EXIT
 lock() {
     local file=$1 made_from=$2
     shift 2
-    "$folder/venv/bin/uv" pip compile --quiet --generate-hashes --no-annotate --no-header --no-emit-index-url \
-        --python-version 3.11 --python-platform x86_64-unknown-linux-gnu --constraint constraints.txt "$@" \
-        --output-file "$folder/lock" >/dev/null
+    for architecture in aarch64 x86_64; do
+        "$folder/venv/bin/uv" pip compile --quiet --generate-hashes --no-annotate --no-header --no-emit-index-url \
+            --python-version 3.11 --python-platform "$architecture-unknown-linux-gnu" --constraint constraints.txt "$@" \
+            --output-file "$folder/lock" >/dev/null
+        cp "$folder/lock" "$folder/lock-$architecture"
+    done
+    diff "$folder/lock-aarch64" "$folder/lock-x86_64" >&2 || { echo "lock: $file differs between arm64 and x86-64" >&2; exit 1; }
     {
         echo "# Made by tools/lock.sh from $made_from; do not edit."
         echo "# pip install --require-hashes --no-deps -r $file"

@@ -286,16 +286,79 @@ def test_a_release_names_its_image_by_digest(tmp_path):
     run = lambda *argv: subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: E731
     run("git", "init", "--quiet")
     run("git", "add", ".")
-    assert run("bash", "tools/release.sh", "1.2.3", "ghcr.io/x/y:latest").returncode == 2
+    assert run("bash", "tools/release.sh", "tag", "1.2.3", "ghcr.io/x/y:latest").returncode == 2
     image = f"ghcr.io/x/y@sha256:{'0' * 64}"
-    done = run("bash", "tools/release.sh", "1.2.3", image)
+    done = run("bash", "tools/release.sh", "tag", "1.2.3", image)
     assert done.returncode == 0, done.stderr
     released = yaml.safe_load(run("git", "show", "v1.2.3:action.yml").stdout)
     assert released["inputs"]["image"]["default"] == image
     if (ROOT / "docker" / "action.yml").exists():
         assert yaml.safe_load(run("git", "show", "v1.2.3:docker/action.yml").stdout)["runs"]["image"] == f"docker://{image}"
     other = image.replace("0" * 64, "1" * 64)
-    assert run("bash", "tools/release.sh", "1.2.4", other).returncode == 3, "there is nothing left to put it in"
+    assert run("bash", "tools/release.sh", "tag", "1.2.4", other).returncode == 3, "there is nothing left to put it in"
+
+
+@pytest.fixture
+def releasable(tmp_path):
+    """A commit of main that version 1.2.3 can be made of."""
+    for name, text in {
+        "src/ci_bench/__init__.py": '__version__ = "1.2.3"\n',
+        "CHANGELOG.md": "## [1.2.3] - 2026-01-01\n",
+        "tools/release.sh": (ROOT / "tools" / "release.sh").read_text(),
+        "schemas/results.json": "{}",
+        "schemas/examples/valid/results.json": "{}",
+        "tests/fixtures/releases/1.2.3/schemas/results.json": "{}",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    run = lambda *argv: subprocess.run([*git, *argv], cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: E731
+    run("init", "--quiet")
+    run("add", ".")
+    run("commit", "--quiet", "--message", "1.2.3")
+    run("update-ref", "refs/remotes/origin/main", "HEAD")
+    return tmp_path, run
+
+
+def release_check(folder, version="1.2.3"):
+    command = ["bash", "tools/release.sh", "check", version]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_release_is_made_of_a_commit_of_main_that_says_so(releasable):
+    folder, _ = releasable
+    done = release_check(folder)
+    assert (done.returncode, done.stdout) == (0, "version=1.2.3\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "spoil", "said"),
+    [
+        ("1.2", lambda *_: None, "is no version"),
+        ("1.2.3; id", lambda *_: None, "is no version"),
+        ("1.2.4", lambda *_: None, "is not what src/ci_bench/__init__.py says"),
+        ("1.2.3", lambda folder, _: (folder / "CHANGELOG.md").write_text("## [1.2.2]\n"), "no section [1.2.3]"),
+        ("1.2.3", lambda folder, _: (folder / "schemas/results.json").write_text("{ }"), "run tools/release.sh keep"),
+        ("1.2.3", lambda _, run: run("commit", "--quiet", "--allow-empty", "--message", "of a branch"), "not on main"),
+        ("1.2.3", lambda _, run: run("tag", "v1.2.3"), "released already"),
+    ],
+    ids=["no version", "more than a version", "another version", "no section", "another schema", "no commit of main", "twice"],
+)
+def test_what_cannot_be_released_is_refused(releasable, version, spoil, said):
+    spoil(*releasable)
+    done = release_check(releasable[0], version)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_what_is_kept_of_a_version_is_its_own_until_it_is_released(releasable):
+    folder, run = releasable
+    keep = ["bash", "tools/release.sh", "keep"]
+    (folder / "schemas/results.json").write_text('{"type": "object"}')
+    assert subprocess.run(keep, cwd=folder, check=False).returncode == 0
+    assert release_check(folder).returncode == 0
+    run("tag", "v1.2.3")
+    assert subprocess.run(keep, cwd=folder, capture_output=True, check=False).returncode == 2
 
 
 # The pages

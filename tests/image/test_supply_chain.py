@@ -35,7 +35,8 @@ case "$*" in
 esac
 """
 LOCKS = {*(path.name for path in ROOT.glob("requirements*.lock")), "report/requirements.txt"}
-RELEASED = ("docker build", "tools/sbom.py", "docker push", "actions/attest@", "tools/release.sh", "gh release create")
+BUILT = ("docker build", "tools/sbom.py", "anchore/scan-action@", "docker push")
+SIGNED = ("imagetools create", "cosign sign", "cosign verify", "actions/attest@")
 
 
 def test_packages_of_the_distribution_come_to_those_of_python():
@@ -82,16 +83,42 @@ def test_an_image_that_cannot_be_asked_has_no_bill(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def scripts(path, job):
-    return [step.get("run", step.get("uses", "")) for step in yaml.safe_load(path)["jobs"][job]["steps"]]
+def scripts(text, job):
+    return [step.get("run", step.get("uses", "")) for step in yaml.safe_load(text)["jobs"][job]["steps"]]
+
+
+def in_order(steps, parts):
+    """Whether each of these parts is in a step, none before the one that precedes it here."""
+    script = "\n".join(steps)
+    places = [script.find(part) for part in parts]
+    return -1 not in places and places == sorted(places)
+
+
+def complaints_of_a_release(text):
+    """What a release leaves out, does too early, or could do without anybody's leave."""
+    jobs = yaml.safe_load(text)["jobs"]
+    if not in_order(
+        scripts(text, "packages"), ("tools/release.sh check", "release_packages.py build", "release_packages.py try")
+    ):
+        yield "packages are checked, built and tried"
+    if not in_order(scripts(text, "image"), BUILT):
+        yield "an image is built, billed, scanned and pushed, in this order"
+    if {one["architecture"] for one in jobs["image"]["strategy"]["matrix"]["include"]} != {"amd64", "arm64"}:
+        yield "an architecture is missing"
+    attested = [step["with"] for step in jobs["sign"]["steps"] if "actions/attest@" in step.get("uses", "")]
+    subjects = sorted((one.get("subject-path") or one["subject-digest"], "sbom-path" in one) for one in attested)
+    if not in_order(scripts(text, "sign"), SIGNED) or [bill for _, bill in subjects] != [False, True, True, False]:
+        yield "the image is signed and verified; provenance of image and packages, and two bills, are attested"
+    if jobs["publish"]["needs"] != ["packages", "sign", "pypi"] or "sign" not in jobs["pypi"]["needs"]:
+        yield "something is published before it is signed"
+    if not in_order(scripts(text, "publish"), ("tools/release.sh tag", "gh release create")):
+        yield "the tag names the image, and the release is of that tag"
+    if any("environment" not in job for job in jobs.values() if "id-token" in job["permissions"]) or "secrets." in text:
+        yield "a job that signs is in no environment, or there is a secret"
 
 
 def complaints(image, audit):
-    """What a release or the weekly look leaves out."""
-    release = scripts(image, "release")
-    places = [next((at for at, script in enumerate(release) if words in script), None) for words in RELEASED]
-    if None in places or places != sorted(places):
-        yield "a release is built, billed, pushed, attested, tagged and published, in this order"
+    """What the check of an image or the weekly look leaves out."""
     if not any("tools/sbom.py" in script for script in scripts(image, "build")):
         yield "a pull request's image has no bill"
     workflow = yaml.safe_load(audit)
@@ -108,17 +135,17 @@ def complaints(image, audit):
 
 IMAGE = (ROOT / ".github" / "workflows" / "image.yml").read_text()
 AUDIT = (ROOT / ".github" / "workflows" / "audit.yml").read_text()
+RELEASE = (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
 def test_a_release_has_a_bill_and_every_lock_is_looked_up_each_week():
     assert list(complaints(IMAGE, AUDIT)) == []
+    assert list(complaints_of_a_release(RELEASE)) == []
 
 
 @pytest.mark.parametrize(
     ("which", "sound", "broken", "said"),
     [
-        (0, "docker push", "docker tag", "a release is built"),
-        (0, "actions/attest@", "actions/cache@", "a release is built"),
         (0, "tools/sbom.py ci-bench:here", "true", "has no bill"),
         (1, "schedule:", "push:", "on a schedule"),
         (1, "--no-deps --require-hashes", "--no-deps", "without hashes"),
@@ -131,3 +158,33 @@ def test_what_is_left_out_is_told(which, sound, broken, said):
     assert sound in texts[which]
     texts[which] = texts[which].replace(sound, broken)
     assert any(said in one for one in complaints(*texts))
+
+
+@pytest.mark.parametrize(
+    ("sound", "broken", "said"),
+    [
+        ("tools/release.sh check", "echo", "packages are checked"),
+        ("anchore/scan-action@", "actions/cache@", "scanned and pushed"),
+        ("arm64, runner", "amd64, runner", "an architecture"),
+        ("cosign verify", "echo", "signed and verified"),
+        ("sbom-path: ${{ runner.temp }}/made/sbom-arm64.cdx.json", "subject-version: x", "two bills"),
+        ("needs: [packages, sign]", "needs: [packages]", "before it is signed"),
+        ("needs: [packages, sign, pypi]", "needs: [packages, sign]", "before it is signed"),
+        ("tools/release.sh tag", "git tag", "the tag names the image"),
+        ("    environment: pypi\n", "", "in no environment"),
+        ("${{ github.token }}", "${{ secrets.TOKEN }}", "there is a secret"),
+    ],
+)
+def test_a_release_that_leaves_something_out_is_told(sound, broken, said):
+    assert sound in RELEASE
+    assert any(said in complaint for complaint in complaints_of_a_release(RELEASE.replace(sound, broken)))
+
+
+def test_a_scan_after_the_push_comes_too_late():
+    workflow = yaml.safe_load(RELEASE)
+    steps = workflow["jobs"]["image"]["steps"]
+    (scan,) = [step for step in steps if "scan-action" in step.get("uses", "")]
+    steps.remove(scan)
+    steps.append(scan)
+    workflow["on"] = workflow.pop(True)
+    assert any("scanned and pushed" in complaint for complaint in complaints_of_a_release(yaml.safe_dump(workflow)))

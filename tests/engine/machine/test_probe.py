@@ -1,5 +1,6 @@
 """What is found out about the machine, and what is unknown where it can't be."""
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -8,8 +9,11 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 
 from ci_bench.engine.machine import probe
-from ci_bench.engine.timing.fence import NoSuchDevice, select_device, synchronizer
+from ci_bench.engine.timing.fence import CONTRACT, NoSuchDevice, select_device, synchronizer
+from ci_bench.history.lines import HARDWARE
+from ci_bench.judge.compare import find_mismatches
 from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Environment
 
 
 @pytest.fixture
@@ -177,3 +181,20 @@ def test_the_real_torch_has_no_eighth_gpu_here() -> None:
         pytest.skip("this machine has eight GPUs")
     with pytest.raises(NoSuchDevice):
         select_device("cuda:7", threads=None)
+
+
+def test_times_of_two_contracts_are_not_compared(monkeypatch) -> None:
+    """The first is what results without a number are of; a second differs from them by name."""
+    first = Environment(identity=probe.probe_environment("cpu")["identity"], condition={})
+    assert "timing_contract" not in first.identity
+    monkeypatch.setattr(probe, "CONTRACT", 2)
+    second = Environment(identity=probe.probe_environment("cpu")["identity"], condition={})
+    (mismatch,) = find_mismatches(first, second)
+    assert (mismatch.field, mismatch.head) == ("timing_contract", 2)
+    assert find_mismatches(second, second) == ()
+    assert "timing_contract" in HARDWARE, "in a history it begins another line"
+
+
+def test_the_contract_that_is_written_down_is_the_one_that_is_timed_by() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "measuring.md").read_text()
+    assert {*re.findall(r"contract (\d+)", page)} == {str(CONTRACT)}

@@ -30,6 +30,10 @@ import numpy as np
 from ci_bench.records.results import Check
 from ci_bench.suites.base import Mark, Program
 
+CONTRACT = 1
+"""What a time means, as docs/measuring.md says it, by number. Whatever moves a time of unchanged code raises it: what is inside
+the fence, the caches that a call finds, the clock, the warm-up, the garbage collector. Two contracts are not compared."""
+
 
 class NoSuchDevice(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
     """The configured device is not on this machine."""

@@ -1,0 +1,139 @@
+"""What a release has written or let people write stays readable: its documents, and whatever else its schemas allowed.
+
+`tests/fixtures/releases` keeps both, by release (`tools/release.sh keep`). A schema may allow more than before under its version; what
+allows less, or asks for more, needs a new `schema_version` and a reader for the old one.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ci_bench import cli
+from ci_bench.records.documents import Kind, schema
+
+RELEASES = sorted((Path(__file__).parent / "fixtures" / "releases").iterdir())
+SCHEMAS = [path for release in RELEASES for path in sorted((release / "schemas").iterdir())]
+DOCUMENTS = [path for release in RELEASES for path in sorted((release / "documents").iterdir())]
+UPPER, LOWER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")  # fmt: skip
+SAME = ("const", "pattern", "format", "uniqueItems", "propertyNames", "if", "then", "else", "not", "oneOf", "prefixItems")
+Schema = Mapping[str, Any]
+
+
+def narrowed(before: Schema, now: Schema) -> Iterator[str]:
+    """Every place where a schema refuses something that an earlier one of the same version accepted, by its path."""
+    if before.get("properties", {}).get("schema_version") != now.get("properties", {}).get("schema_version"):
+        return  # another version, which readers tell apart by its number
+    yield from _narrowed((before, before), (now, now), "$", set())
+
+
+def _resolve(root: Schema, node: Any) -> Schema:
+    while isinstance(node, dict) and "$ref" in node:
+        node = root["$defs"][node["$ref"].removeprefix("#/$defs/")]
+    return {} if node is True else {"enum": []} if node is False else node
+
+
+def _narrowed(before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+    old, new = _resolve(*before), _resolve(*now)
+    if (id(old), id(new)) in seen:
+        return
+    seen.add((id(old), id(new)))
+    yield from (f"{path}: {complaint}" for complaint in _own(old, new))
+    inner = [("properties", name) for name in old.get("properties", {}) if name in new.get("properties", {})]
+    for word, name in inner:
+        yield from _narrowed((before[0], old[word][name]), (now[0], new[word][name]), f"{path}.{name}", seen)
+    for word in ("items", "additionalProperties"):
+        if isinstance(old.get(word), dict) and word in new:
+            yield from _narrowed((before[0], old[word]), (now[0], new[word]), f"{path}.{word}", seen)
+    if len(old.get("anyOf", ())) > len(new.get("anyOf", old.get("anyOf", ()))):
+        yield f"{path}: anyOf has fewer branches"
+    for number, (one, other) in enumerate(zip(old.get("anyOf", ()), new.get("anyOf", ()), strict=False)):
+        yield from _narrowed((before[0], one), (now[0], other), f"{path}.anyOf[{number}]", seen)
+
+
+def _own(old: Schema, new: Schema) -> Iterator[str]:
+    gone = old.get("properties", {}).keys() - new.get("properties", {}).keys()
+    if gone and new.get("additionalProperties", True) is not True:
+        yield f"{', '.join(sorted(gone))} went"
+    if more := {*new.get("required", ())} - {*old.get("required", ())}:
+        yield f"{', '.join(sorted(more))} became required"
+    if "enum" in new and (
+        lost := [value for value in old.get("enum", [old.get("const", "anything else")]) if value not in new["enum"]]
+    ):
+        yield f"{lost} went from the enum"
+    if "type" in new and (lost := _types(old) - _types(new)):
+        yield f"{', '.join(sorted(lost))} went from the type"
+    if new.get("additionalProperties") is False and old.get("additionalProperties", True) is not False:
+        yield "it became closed"
+    yield from (f"{word} fell" for word in UPPER if word in new and new[word] < old.get(word, float("inf")))
+    yield from (f"{word} rose" for word in LOWER if word in new and new[word] > old.get(word, float("-inf")))
+    yield from (f"{word} changed" for word in SAME if word in new and new[word] != old.get(word))
+
+
+def _types(node: Schema) -> set[str]:
+    named = node.get("type", ["string", "number", "integer", "boolean", "null", "object", "array"])
+    types = {named} if isinstance(named, str) else {*named}
+    return types | ({"integer"} if "number" in types else set())
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: f"{path.parents[1].name}/{path.name}")
+def test_a_document_of_an_earlier_release_is_read(path, capsys):
+    assert cli.main(["validate", str(path)]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: f"{path.parents[1].name}/{path.name}")
+def test_whatever_a_release_accepted_is_accepted(path):
+    now = Path(__file__).parents[1] / "schemas" / path.name
+    assert now.exists(), f"{path.name} went: who has such a document can no longer read it"
+    assert [*narrowed(json.loads(path.read_text()), json.loads(now.read_text()))] == []
+
+
+def change(edit):
+    text = copy.deepcopy(schema(Kind.RESULTS))
+    edit(text)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("edit", "complaint"),
+    [
+        (lambda text: text["properties"].pop("measured_s"), "$: measured_s went"),
+        (lambda text: text["required"].append("measured_s"), "$: measured_s became required"),
+        (lambda text: text["$defs"]["status"]["enum"].remove("skipped"), "['skipped'] went from the enum"),
+        (lambda text: text["properties"]["cases"].update(maxItems=2), ".cases: maxItems fell"),
+        (lambda text: text["properties"]["measured_s"].update(type="number"), "null went from the type"),
+        (lambda text: text["properties"]["tool_version"].update(pattern="^1"), ".tool_version: pattern changed"),
+        (lambda text: text["properties"]["tool_version"].update(minLength=40), ".tool_version: minLength rose"),
+    ],
+    ids=["removed", "required", "enum", "bound", "type", "pattern", "length"],
+)
+def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
+    told = [*narrowed(schema(Kind.RESULTS), change(edit))]
+    assert any(line.endswith(complaint) for line in told), told
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda _: None,
+        lambda text: text["properties"].update(more={"type": "string"}),
+        lambda text: text["$defs"]["status"]["enum"].append("paused"),
+        lambda text: text["required"].remove("cases"),
+        lambda text: text["properties"]["cases"].update(maxItems=10**9),
+        lambda text: text["properties"]["tool_version"].update(description="in other words"),
+    ],
+    ids=["nothing", "a field", "a value", "no longer required", "more", "words"],
+)
+def test_a_schema_that_accepts_more_may(edit):
+    assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []
+
+
+def test_under_a_new_version_anything_may_change():
+    def edit(text):
+        text["properties"]["schema_version"] = {"const": 2, "description": "The second."}
+        text["required"].append("measured_s")
+
+    assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []
