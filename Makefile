@@ -82,6 +82,7 @@ release-check: $(VENV)/.ready $(ACTIONS)/.ready
 	rm -rf dist
 	$(PY) tools/release_packages.py build dist
 	$(PY) tools/release_packages.py try dist
+	$(PY) tools/first_verdict.py dist
 	$(PY) tools/release_image.py
 
 # The engine and the development tools, exactly as pinned.

@@ -46,7 +46,7 @@ def changed(packages, tmp_path):
 def venv(packages, tmp_path_factory):
     """An environment with the wheel, by the README's line; what it needs is borrowed from this one, so that it takes no network."""
     folder = tmp_path_factory.mktemp("user") / "venv"
-    release_packages.install(packages, folder, behind=None, options=("--no-deps",))
+    release_packages.install(packages, folder, upstream=None, options=("--no-deps",))
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
     return folder

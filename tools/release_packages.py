@@ -149,16 +149,22 @@ class Index(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def index(folder: Path, behind: str | None) -> Iterator[tuple[str, list[str]]]:
+def index(folder: Path, upstream: str | None) -> Iterator[tuple[str, list[str]]]:
     """The address of an index over the packages of a folder, and the names of what it has handed out."""
     served: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Index, folder, behind, served))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Index, folder, upstream, served))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/simple", served
     finally:
         server.shutdown()
         server.server_close()
+
+
+def behind() -> str:
+    """The index that pip is set to."""
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or INDEX
 
 
 def install_line() -> str:
@@ -169,10 +175,10 @@ def install_line() -> str:
     return lines[0].strip('"')
 
 
-def install(packages: Path, venv: Path, *, behind: str | None, options: tuple[str, ...] = ()) -> Path:
+def install(packages: Path, venv: Path, *, upstream: str | None, options: tuple[str, ...] = ()) -> Path:
     """A fresh environment with what the README says, from an index with these packages; its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    with index(packages, behind) as (address, served):
+    with index(packages, upstream) as (address, served):
         command = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--quiet", "--index-url", address]
         subprocess.run([*command, *options, install_line()], check=True, env=plain_environment())
     check_served(served)
@@ -221,10 +227,7 @@ def main(what: str, folder: Path) -> None:
             for path in build_twice(venv / "bin" / "python", folder):
                 sys.stdout.write(f"{digest(path)}  {path.name}\n")
         else:
-            behind = subprocess.run(
-                [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
-            )
-            try_commands(install(folder, venv, behind=behind.stdout.strip() or INDEX))
+            try_commands(install(folder, venv, upstream=behind()))
             sys.stdout.write(f"release: {install_line()} was installed from an index of its own, and its commands work\n")
 
 

@@ -1,0 +1,71 @@
+"""What docs/getting-started.md promises a new user: seven lines, five minutes, and the planted slowdown named."""
+
+import importlib.util
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(name):
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+release_packages, first_verdict = load("release_packages"), load("first_verdict")
+PAGE = first_verdict.PAGE.read_text()
+Step = first_verdict.Step
+
+
+def borrow(venv):
+    """What ci-bench needs comes from this environment: no network, and no ci-bench of the checkout."""
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+
+
+@pytest.mark.engine
+@pytest.mark.alone
+def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("what is built is what git tracks, and this is no checkout")
+    packages, folder = tmp_path / "packages", tmp_path / "empty"
+    release_packages.build(Path(sys.executable), release_packages.sources(tmp_path / "tree"), packages, "wheel")
+    folder.mkdir()
+    with release_packages.index(packages, None) as (address, served):
+        environ = {**os.environ, "PIP_INDEX_URL": address, "PIP_NO_DEPS": "1", "OMP_NUM_THREADS": "1"}
+        environ.pop("PYTHONPATH", None)
+        steps = first_verdict.follow(PAGE, folder, environ, borrow)
+    release_packages.check_served(served)
+    assert first_verdict.complaint(steps) is None
+    assert sum(step.seconds for step in steps) < first_verdict.IN_FIVE_MINUTES_S
+
+
+def test_the_benchmark_of_the_page_is_under_ten_lines():
+    assert 0 < first_verdict.lines(PAGE) < first_verdict.LINES
+
+
+def steps(*, gate=1, install=0, output="✘ Failed: functions/smooth: step time 5.5 % slower (smooth)."):
+    told = [("pip install x", install, ""), ("ci-bench gate benchmarks/ --baseline paired", gate, output)]
+    return [Step(command=command, seconds=1.0, code=code, output=words) for command, code, words in told]
+
+
+@pytest.mark.parametrize(
+    ("happened", "said"),
+    [
+        (steps(gate=0, output="✔ Passed"), "exit code 0"),
+        (steps(output="broke: no such file"), "no such file"),
+        (steps(install=1), "pip install x: exit code 1"),
+        (steps()[:1], "asks for no verdict"),
+    ],
+    ids=["passed", "failed otherwise", "not installed", "no gate"],
+)
+def test_what_does_not_come_as_the_page_says_is_told(happened, said):
+    assert first_verdict.complaint(steps()) is None
+    assert said in first_verdict.complaint(happened)

@@ -1,0 +1,104 @@
+"""Does what docs/getting-started.md tells a new user to do, as it stands there, in an empty folder, and times each step.
+
+python3 tools/first_verdict.py PACKAGES    with the packages of `release_packages.py build`, installed from an index of their own
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import release_packages
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "getting-started.md"
+SECTION = re.compile(r"^## A first verdict\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:`(\S+\.py)`:\n\n)?^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_FIVE_MINUTES_S = 300.0
+LINES = 10
+"""The most lines of a user's own that a benchmark may take."""
+AUTHOR = {f"GIT_{role}_{part}": "new@localhost" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A command of the page, and what came of it."""
+
+    command: str
+    seconds: float
+    code: int
+    output: str
+
+
+def blocks(page: str) -> Iterator[tuple[str | None, str]]:
+    """Files by name with their text, and commands without a name, in the order of the page."""
+    for name, language, body in BLOCK.findall(SECTION.findall(page)[0]):
+        if language == "python":
+            yield name, body
+        else:
+            yield from ((None, line.removeprefix("$ ")) for line in body.splitlines() if line.startswith("$ "))
+
+
+def follow(page: str, folder: Path, environ: Mapping[str, str], installed: Callable[[Path], None] | None = None) -> list[Step]:
+    """Write the files and run the commands in one shell's state: a step after the environment is made has it on its path.
+
+    `installed` is called with the new environment when pip is done with it.
+    """
+    steps: list[Step] = []
+    seen = {**environ, **AUTHOR, "PATH": f"{folder / '.venv' / 'bin'}:{environ['PATH']}"}
+    for name, text in blocks(page):
+        if name is not None:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+            continue
+        start = time.monotonic()
+        done = subprocess.run(["bash", "-c", text], cwd=folder, env=seen, capture_output=True, text=True, check=False)
+        steps.append(Step(command=text, seconds=time.monotonic() - start, code=done.returncode, output=done.stdout + done.stderr))
+        if installed is not None and text.startswith("pip install"):
+            installed(folder / ".venv")
+    return steps
+
+
+def lines(page: str) -> int:
+    """How many lines of a user's own the page's benchmark takes."""
+    return sum(bool(line.strip()) for name, text in blocks(page) if name and "benchmarks" in name for line in text.splitlines())
+
+
+def complaint(steps: list[Step]) -> str | None:
+    """What did not come as the page says: every command succeeds but the gate, which fails for the planted slowdown."""
+    for step in steps:
+        if step.command.startswith("ci-bench gate"):
+            if step.code != 1 or not re.search(r"step time [\d.]+ % slower", step.output):
+                return f"{step.command}: exit code {step.code}, {step.output[-1500:]}"
+        elif step.code:
+            return f"{step.command}: exit code {step.code}, {step.output[-1500:]}"
+    return None if any(step.command.startswith("ci-bench gate") for step in steps) else "the page asks for no verdict"
+
+
+def main(packages: Path) -> None:
+    """Do it with pip as it is set here, and print what each step took."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        release_packages.index(packages, release_packages.behind()) as (address, served),
+    ):
+        environ = {**release_packages.plain_environment(), "PIP_INDEX_URL": address, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        steps = follow(PAGE.read_text(encoding="utf-8"), Path(folder), environ)
+    release_packages.check_served(served)
+    for step in steps:
+        sys.stdout.write(f"{step.seconds:6.1f} s  {step.command}\n")
+    total = sum(step.seconds for step in steps)
+    sys.stdout.write(f"{total:6.1f} s in all\n")
+    wrong = complaint(steps) or (None if total < IN_FIVE_MINUTES_S else f"it took {total:.0f} s, longer than five minutes")
+    if wrong:
+        raise release_packages.Wrong(wrong)
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]).resolve())
+    except release_packages.Wrong as wrong:
+        sys.exit(f"first verdict: {wrong}")
