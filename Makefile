@@ -77,12 +77,12 @@ pictures: $(VENV)/.ready
 data: $(VENV)/.ready
 	$(PY) -m ci_bench.suites.training_loss.data.generate
 
-# What the packages need comes from pip's own index; the image wants a Docker Engine, or root on Debian or Ubuntu.
+# What the packages need comes from pip's own index, in the versions of constraints.txt; the image wants a Docker Engine, or root on Debian or Ubuntu.
 release-check: $(VENV)/.ready $(ACTIONS)/.ready
 	rm -rf dist
 	$(PY) tools/release_packages.py build dist
-	$(PY) tools/release_packages.py try dist
-	$(PY) tools/first_verdict.py dist
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PY) tools/release_packages.py try dist
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PY) tools/first_verdict.py dist
 	$(PY) tools/release_image.py
 
 # The engine and the development tools, exactly as pinned.
