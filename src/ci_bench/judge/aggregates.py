@@ -11,7 +11,7 @@ import numpy as np
 
 from ci_bench.judge.noise import LEAST_SPREAD, Floats, Learned
 from ci_bench.judge.sequential import Ruling
-from ci_bench.judge.special import stdtr, stdtrit
+from ci_bench.special_functions import stdtr, stdtrit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,10 +13,10 @@ from ci_bench.judge.calibration import Name, instant, learned
 from ci_bench.judge.noise import Floats
 from ci_bench.judge.paired import margins
 from ci_bench.judge.sequential import Code, Rule, Ruling
-from ci_bench.judge.special import betaincinv
 from ci_bench.records.calibration import Calibration, PastSeries
 from ci_bench.records.comparison import Interval
 from ci_bench.records.config import Policy
+from ci_bench.special_functions import betaincinv
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

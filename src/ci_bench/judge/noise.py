@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ci_bench.judge.special import polygamma, psi
+from ci_bench.special_functions import polygamma, psi
 
 Floats = NDArray[np.float64]
 

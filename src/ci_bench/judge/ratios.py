@@ -15,9 +15,9 @@ import numpy as np
 
 from ci_bench.judge.noise import NORMAL_MAD, Floats, nan_median
 from ci_bench.judge.sequential import Counts
-from ci_bench.judge.special import stdtrit
 from ci_bench.records.comparison import Interval, Summary
 from ci_bench.records.results import Launch
+from ci_bench.special_functions import stdtrit
 
 LARGEST = 1e300
 """Beyond this a sample is a fault of the document, and arithmetic on it would overflow."""

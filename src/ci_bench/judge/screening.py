@@ -12,11 +12,11 @@ from statistics import median
 from ci_bench.judge import ratios, wording
 from ci_bench.judge.pairing import Judged, Line, MetricVerdict, oriented, single, undecided
 from ci_bench.judge.ratios import Known
-from ci_bench.judge.special import bdtr
 from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import Better, Unit
+from ci_bench.special_functions import bdtr
 
 LEAST_TIMES = 5
 """From fewer times of a suite nobody can tell what they have in common."""

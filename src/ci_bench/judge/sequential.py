@@ -30,7 +30,7 @@ from ci_bench.judge.noise import (
     moderated,
     nan_median,
 )
-from ci_bench.judge.special import bdtrc, ndtri, stdtrit
+from ci_bench.special_functions import bdtrc, ndtri, stdtrit
 
 Codes = NDArray[np.int8]
 Counts = NDArray[np.intp]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ci_bench.judge.noise import FEW_EXCURSIONS, Floats
 from ci_bench.judge.sequential import Code, Counts, Ruling, Truths, by_chance
-from ci_bench.judge.special import stdtrit
+from ci_bench.special_functions import stdtrit
 
 ALPHA = 0.0025
 """The chance, over all gating metrics of a run of unchanged code, that any is suspected.
