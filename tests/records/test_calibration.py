@@ -29,7 +29,8 @@ def test_the_schema_has_the_fields_of_the_dataclass(form: str | None, hint: type
     node = text if form is None else text["$defs"][form]
 
     assert [*node["properties"]] == [field.name for field in dataclasses.fields(hint)]
-    assert {*node["required"]} == {*node["properties"]}
+    newer = {"gate"}
+    assert {*node["required"]} == {*node["properties"]} - newer, "documents from before it was there are read"
 
 
 def test_machines_and_names_are_described_as_in_results() -> None:

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,23 @@ one_line = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 def many_lines(value: Any, indent: str = "") -> str:
     """One line for each field and for each list of numbers. Raises `ValueError` where a number is not finite."""
+    if type(value) in _PLAIN:
+        return _one_value(value)
     inner = indent + " "
     if isinstance(value, Mapping) and value:
-        fields = (f"{inner}{one_line(key)}: {many_lines(item, inner)}" for key, item in value.items())
+        fields = [f"{inner}{_name(key)}: {many_lines(item, inner)}" for key, item in value.items()]
         return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value):
-        return "[\n" + ",\n".join(inner + many_lines(item, inner) for item in value) + f"\n{indent}]"
+        return "[\n" + ",\n".join([inner + many_lines(item, inner) for item in value]) + f"\n{indent}]"
     return _one_value(value)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+@lru_cache(maxsize=1_000)
+def _name(key: str) -> str:
+    return one_line(key)
 
 
 def _one_value(value: Any) -> str:

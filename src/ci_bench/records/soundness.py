@@ -123,12 +123,15 @@ class _Compiler:
         fields = {name: self.check(form) for name, form in node.get("properties", {}).items()}
         form = node.get("additionalProperties", True)
         other = self.check(form) if isinstance(form, dict) else _no
-        name_of = self._name(node.get("propertyNames"))
+        name_of, field_of = self._name(node.get("propertyNames")), fields.get
 
         def check(value: Any) -> bool:
             if not least <= len(value) <= most or not required <= value.keys():
                 return False
-            return all(name_of(name) and fields.get(name, other)(item) for name, item in value.items())
+            for name, item in value.items():  # noqa: SIM110 - half the time of `all` of a generator, for every object
+                if not (name_of(name) and field_of(name, other)(item)):
+                    return False
+            return True
 
         return check
 

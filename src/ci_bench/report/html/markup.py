@@ -40,7 +40,9 @@ def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
 
     Text comes out as one line of visible characters (`report.text.clean`), escaped; a space at an end stays.
     """
-    words = "".join([_attribute(key, value) for key, value in attributes.items() if value not in {None, False}])
+    words = ""
+    if attributes:
+        words = "".join([_attribute(key, value) for key, value in attributes.items() if value not in {None, False}])
     end = "" if name in _NO_END_NEEDED or name in _VOID else f"</{name}>"
     return Html(f"<{name}{words}>{''.join([_child(child) for child in children])}{end}")
 
