@@ -60,6 +60,7 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     _base(parser)
     prepared = "measure the two sides that `ci-bench setup` made there; implies --baseline paired"
     parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
+    _fleet(parser)
     fetched = "with --baseline artifact: what fetch-baseline left there, in a step of its own that had a token"
     parser.add_argument("--fetched", type=Path, metavar="DIR", help=fetched)
     _noise(parser)
@@ -69,6 +70,23 @@ def _gate(parser: argparse.ArgumentParser) -> None:
     save = "keep this run at --baseline for the next one, if the policy is met"
     parser.add_argument("--save-baseline", action="store_true", help=save)
     _comment(parser)
+
+
+def _fleet(parser: argparse.ArgumentParser) -> None:
+    how = "measure in leases on a fleet, with --prepared: local, local:cuda:0,cuda:1, ray (a cluster of its own), ray:ADDRESS"
+    parser.add_argument("--fleet", metavar="ENGINE", help=how)
+    parser.add_argument("--attempts", type=int, default=3, metavar="N", help="how often a lease is begun before it is given up")
+    needs = "a label that a slot must have (repeatable)"
+    parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
+
+
+def _lease(parser: argparse.ArgumentParser) -> None:
+    _benchmarks(parser)
+    _measuring(parser)
+    _base(parser)
+    prepared = "the two sides that `ci-bench setup` made"
+    parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
+    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="which lease of which run it is")
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
@@ -353,6 +371,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "setup": ("make base and head ready, with the network where `setup.network` says so, for gate --prepared", _setup),
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
     "merge": ("make one document pair and one verdict of several runs of one plan, from any machines", _merge),
+    "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
     "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
     "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),

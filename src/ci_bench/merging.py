@@ -105,8 +105,8 @@ def merge(given: Iterable[Pair], *, losses: tuple[Loss, ...] = ()) -> Pair:
     pairs = sorted(map(_cut, given), key=_order)
     if not pairs:
         raise CannotMerge("nothing to merge: name the folders of at least one run")
-    faults = list(chain.from_iterable(map(_own_faults, pairs)))
-    faults += [] if faults else list(chain.from_iterable(_differences(pairs[0], other) for other in pairs[1:]))
+    faults = list(chain.from_iterable(map(own_faults, pairs)))
+    faults += [] if faults else list(chain.from_iterable(differences(pairs[0], other) for other in pairs[1:]))
     _refuse(faults)
     distinct = _distinct(_first_attempts(pairs))
     if len(distinct) == 1 and not losses:
@@ -147,7 +147,7 @@ def _cut_row(row: CaseResult, launches: int) -> CaseResult:
     )
 
 
-def _own_faults(pair: Pair) -> Iterator[str]:
+def own_faults(pair: Pair) -> Iterator[str]:
     """What keeps the two documents of one run from being of one run."""
     head, base = pair.head, pair.base
     if base is None:
@@ -160,7 +160,7 @@ def _own_faults(pair: Pair) -> Iterator[str]:
         yield f"{pair.name}: base and head were measured on different machines: {changed}"
 
 
-def _differences(first: Pair, other: Pair) -> Iterator[str]:
+def differences(first: Pair, other: Pair) -> Iterator[str]:
     """Why a run is not of the same plan, code and kind of machine as the first."""
     where = f"{other.name} and {first.name}"
     if (first.base is None) != (other.base is None):

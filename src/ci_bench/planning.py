@@ -15,7 +15,7 @@ from ci_bench.errors import BadConfig, BadInput
 from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity
 from ci_bench.records.declarations import Declaration
 from ci_bench.records.faults import capped
-from ci_bench.records.results import Case, CaseResult, Results, Run, RunState, Status, WorkflowRun
+from ci_bench.records.results import Case, CaseResult, Lease, Results, Run, RunState, Status, WorkflowRun
 from ci_bench.suites.base import BUILT_IN, StageKind, Suite, find_suite
 
 Plan = tuple[tuple[Suite, Case], ...]
@@ -127,8 +127,14 @@ def _first_launch(row: CaseResult) -> Iterator[float]:
         yield spent.seconds if spent.stage in _ONCE else spent.seconds / launches
 
 
-def start(config: Config, *, workflow: WorkflowRun | None = None, asked: Mapping[str, tuple[str, ...]] | None = None) -> Run:
-    """A new run of a configuration, beginning now, in a `workflow`, with flags that narrow or move it (`asked`)."""
+def start(
+    config: Config,
+    *,
+    workflow: WorkflowRun | None = None,
+    asked: Mapping[str, tuple[str, ...]] | None = None,
+    lease: Lease | None = None,
+) -> Run:
+    """A new run of a configuration, beginning now, in a `workflow`, for a `lease`; flags that narrow or move it are `asked`."""
     return Run(
         id=uuid.uuid4().hex,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -137,6 +143,7 @@ def start(config: Config, *, workflow: WorkflowRun | None = None, asked: Mapping
         device=config.run.device,
         workflow=workflow,
         asked=asked or {},
+        lease=lease,
     )
 
 

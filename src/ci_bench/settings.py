@@ -53,7 +53,7 @@ class Measuring(Configured):
 
     `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
     the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations, which
-    a gate adds to where it is to `learn`.
+    a gate adds to where it is to `learn`. `fleet` names who measures, `attempts` and `needs` what holds for its leases.
     """
 
     filter: tuple[str, ...] = ()
@@ -66,6 +66,9 @@ class Measuring(Configured):
     report: bool = False
     resume: bool = False
     save_outputs: bool = False
+    fleet: str | None = None
+    attempts: int = 3
+    needs: tuple[str, ...] = ()
     baseline: str | None = None
     base: str | None = None
     prepared: Path | None = None
@@ -82,6 +85,13 @@ class Measuring(Configured):
         from ci_bench.config import Overrides
 
         return Overrides(**{field.name: getattr(self, field.name) for field in fields(Overrides)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leasing(Measuring):
+    """Of `lease`, which a fleet starts: the run that it is for, the lease's number in it, and the attempt, as ``RUN/0/1``."""
+
+    lease: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.planning import Plan
     from ci_bench.records.config import Config, RunOptions
-    from ci_bench.records.results import Case, Environment, Results, Run, SideName, WorkflowRun
+    from ci_bench.records.results import Case, Environment, Lease, Results, Run, SideName, WorkflowRun
     from ci_bench.resuming import Earlier
 
 
@@ -31,7 +31,8 @@ class Bench:
     `choose` is its flag for one case; `None` where it has none. `environ` are the variables of the caller.
 
     With `save_outputs` the tensors that reference arms compute are kept beside the documents. `workflow` and `asked` are written
-    down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured.
+    down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured. So
+    is the `lease` that it is for.
     """
 
     config: "Config"
@@ -44,6 +45,7 @@ class Bench:
     save_outputs: bool = False
     workflow: "WorkflowRun | None" = None
     asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lease: "Lease | None" = None
 
     def measure(
         self,
@@ -70,7 +72,7 @@ class Bench:
         from ci_bench.report.progress import ProgressDisplay
 
         require_engine()
-        begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked), None
+        begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease), None
         rank, first_s = ({}, {}) if self.config.run.budget_s is None else self._rank(known)
         if self.resume:
             earlier = self._interrupted(sides, begun)

@@ -101,7 +101,12 @@ def gate(settings: Measuring) -> int:
         _require_teachable(settings, noise)
     with _open(against, bench, settings) as opened:
         bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
-        results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
+        if settings.fleet is not None:
+            from ci_bench.commands.fleet import measure_on_fleet
+
+            results = measure_on_fleet(bench, settings, opened.sides, noise)
+        else:
+            results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
     head = results[SideName.HEAD]
     comparison = pipeline.judge(
         head,
@@ -135,6 +140,9 @@ def _against(settings: Measuring, config: "Config") -> Against:
     Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
     named = settings.baseline or config.baseline or (PAIRED if settings.prepared else None)
+    if settings.fleet is not None and (named != PAIRED or settings.prepared is None):
+        way_out = "add --prepared DIR, after `ci-bench setup --prepared DIR`"
+        raise BadInput(f"--fleet measures both sides in turns, where they lie ready: {way_out}")
     if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
         raise BadInput(message)

@@ -1,0 +1,180 @@
+"""What coordinating a large fleet costs, and how long it waits: 100,000 cases on 1,000 slots, in virtual time.
+
+``python -m benchmarks.fleet_scale --json fleet_scale.json``
+
+Slots take the time that their leases' cases take (log-normal, median 30 s and a factor of 2 at one sd) and a start of 20 s each;
+expectations are off by a factor (log-normal, 1.2 at one sd). After each look a share of the cases stays open (`OPEN`). Documents
+are not read here: what judging them costs is in `judge_scale`. Prints the coordinator's CPU time for each launch of a case, its
+memory, and the makespan beside the ideal, which is all work shared out evenly.
+"""
+
+import argparse
+import heapq
+import random
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.tables import publish, render
+from ci_bench.fleet.coordinator import Coordinator
+from ci_bench.fleet.protocol import Ended, Order, Slot
+from ci_bench.judge.sequential import Rule
+from ci_bench.records.results import Loss
+
+LOOKS = Rule().looks
+OPEN = {1: 0.6, 2: 0.35, 3: 0.2, 4: 0.1, 6: 0.05, 8: 0.01, 12: 0.005, 16: 0.0}
+"""The share of cases that is open after so many launches; the simulated rule takes 2.6 of them on average."""
+START_S, MEDIAN_S, SPREAD, MISJUDGED = 20.0, 30.0, 0.69, 0.18
+
+
+@dataclass(kw_only=True, slots=True)
+class VirtualFleet:
+    """Slots in virtual time; `dying` are lost with the lease that they hold at that moment (s)."""
+
+    names: Sequence[str]
+    lasts_s: dict[str, float]
+    dying: dict[str, float]
+    now: float = 0.0
+    busy_s: float = 0.0
+    running: list[tuple[float, int, float, Order]] = field(default_factory=list)
+    count: int = 0
+    _there: list[Slot] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """All slots are there in the beginning."""
+        self._there = [Slot(name=name) for name in self.names]
+
+    def clock(self) -> float:
+        """Virtual seconds."""
+        return self.now
+
+    def slots(self) -> Sequence[Slot]:
+        """Those that are not lost."""
+        return self._there
+
+    def submit(self, order: Order) -> None:
+        """It will take as long as its cases do."""
+        seconds = START_S + sum(self.lasts_s[name] for name in order.lease.cases)
+        self.count += 1
+        heapq.heappush(self.running, (self.now + seconds, self.count, self.now, order))
+
+    def finished(self, _timeout_s: float) -> Sequence[Ended]:
+        """The next to end; time goes on to there."""
+        at, _, began, order = heapq.heappop(self.running)
+        self.now = at
+        death = self.dying.get(order.slot)
+        if death is not None and at >= death:
+            self._there = [slot for slot in self._there if slot.name != order.slot]
+            return []
+        self.busy_s += at - began
+        return [Ended(order=order, began_s=began, ended_s=at, folder=Path())]
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Nothing:
+    """A journal that keeps nothing."""
+
+    def begun(self, order: Order) -> None:
+        """Not kept."""
+
+    def delivered(self, ended: Ended) -> None:
+        """Not kept."""
+
+    def lost(self, loss: Loss) -> None:
+        """Not kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """What is reported; seconds, MiB."""
+
+    cases: int
+    slots: int
+    launches: int
+    leases: int
+    lost: int
+    cpu_ms_per_launch: float
+    peak_mib: float
+    makespan_s: float
+    ideal_s: float
+    ratio: float
+
+
+def simulate(*, cases: int, slots: int, lost: int, seed: int) -> Figures:
+    """One run of a fleet."""
+    rng = random.Random(seed)  # noqa: S311 - a simulation
+    names = [f"suite/case_{number}[size={number % 97},dtype=fp32]" for number in range(cases)]
+    lasts_s = {name: MEDIAN_S * rng.lognormvariate(0.0, SPREAD) for name in names}
+    expected_s = {name: seconds * rng.lognormvariate(0.0, MISJUDGED) for name, seconds in lasts_s.items()}
+    hosts = [f"node{number // 8}/gpu{number % 8}" for number in range(slots)]
+    dying = {name: rng.uniform(0.0, 3600.0) for name in rng.sample(hosts, lost)}
+    fleet = VirtualFleet(names=hosts, lasts_s=lasts_s, dying=dying)
+    counted = [0]
+
+    def accept(ended: Ended) -> None:
+        counted[0] += len(ended.order.lease.cases)
+
+    order = rng.sample(names, len(names))
+    coordinator = Coordinator(
+        engine=fleet,
+        looks=LOOKS,
+        still_open=lambda look: order[: int(OPEN[look] * len(order))],
+        accept=accept,
+        journal=Nothing(),
+        clock=fleet.clock,
+        known_s=expected_s,
+        start_s=START_S,
+    )
+    began = time.process_time()
+    outcome = coordinator.run(names)
+    spent_s = time.process_time() - began
+    ideal_s = fleet.busy_s / (slots - lost / 2)
+    return Figures(
+        cases=cases,
+        slots=slots,
+        launches=counted[0],
+        leases=len(outcome.delivered),
+        lost=len(outcome.losses),
+        cpu_ms_per_launch=1000 * spent_s / counted[0],
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        makespan_s=fleet.now,
+        ideal_s=ideal_s,
+        ratio=fleet.now / ideal_s,
+    )
+
+
+def row(of: Figures) -> dict[str, str]:
+    """A row of the printed table."""
+    return {
+        "cases x slots": f"{of.cases:,} x {of.slots:,}",
+        "launches": f"{of.launches:,}",
+        "leases (lost)": f"{of.leases:,} ({of.lost})",
+        "CPU a launch": f"{of.cpu_ms_per_launch:.3f} ms",
+        "peak": f"{of.peak_mib:.0f} MiB",
+        "makespan": f"{of.makespan_s:,.0f} s",
+        "over the ideal": f"{of.ratio:.3f}",
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_scale", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--slots", type=int, default=1_000)
+    parser.add_argument("--lost", type=int, default=0, help="slots that are lost within the first hour")
+    parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args(arguments)
+    found = simulate(cases=options.cases, slots=options.slots, lost=options.lost, seed=options.seed)
+    publish(
+        render("A fleet in virtual time", [row(found)]), {"benchmark": "fleet_scale", "results": [asdict(found)]}, options.json
+    )
+
+
+if __name__ == "__main__":
+    main()

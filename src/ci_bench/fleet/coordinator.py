@@ -1,0 +1,351 @@
+"""Hands out leases until no case is open: who measures what, what is lost and begun again, when to stop.
+
+Owns rounds (the launches up to the next look of the sequential rule; only the judge says which cases go on), attempts and their
+limit, the budget, and which slots are set aside. Starts nothing itself: that is the engine's; what is in a lease's documents, and
+whether they may count, is the caller's `accept`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ci_bench.errors import CannotPlace
+from ci_bench.fleet.packing import expectations, pack
+from ci_bench.fleet.protocol import Ended, Engine, Lease, Order, Slot
+from ci_bench.records.results import Loss
+
+WINDOW = 32
+"""Leases that are looked through for one whose cases a free slot has not measured yet."""
+POLL_S = 1.0
+MAX_REASON = 1000
+
+
+class Refused(Exception):  # noqa: N818 - it is the answer of `accept`, and no error of the run
+    """What came back is not what was leased. `at_fault` says that its slot gets no further lease."""
+
+    def __init__(self, reason: str, *, at_fault: bool = False) -> None:
+        """For this reason."""
+        super().__init__(reason)
+        self.at_fault = at_fault
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a whole run may take: attempts at each lease, seconds of wall clock, seconds of all slots together, money.
+
+    `None` bounds nothing. `price_per_hour` is that of a slot; `needs` are labels that a slot must have. An attempt that is out
+    for longer than `lease_s` is lost, and its slot set aside.
+    """
+
+    attempts: int = 3
+    wall_s: float | None = None
+    device_s: float | None = None
+    money: float | None = None
+    price_per_hour: float = 0.0
+    lease_s: float = 14_400.0
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+    def spent(self, *, wall_s: float, device_s: float) -> str:
+        """Which limit has been reached, in words; empty where none has."""
+        if self.wall_s is not None and wall_s >= self.wall_s:
+            return f"the budget of {self.wall_s:g} s has been spent"
+        if self.device_s is not None and device_s >= self.device_s:
+            return f"the budget of {self.device_s:g} device-seconds has been spent"
+        if self.money is not None and device_s / 3600 * self.price_per_hour >= self.money:
+            return f"the budget of {self.money:g} (at {self.price_per_hour:g} an hour) has been spent"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How far a run has come, for a display: slots (free or not), leases waiting, out and done, losses, open cases, time left."""
+
+    slots: int
+    waiting: int
+    out: int
+    done: int
+    lost: int
+    open_cases: int
+    left_s: float
+
+
+class Journal(Protocol):
+    """Where what happened is written down before anything follows from it, so that a run can be resumed."""
+
+    def begun(self, order: Order) -> None:
+        """An attempt was handed out."""
+
+    def delivered(self, ended: Ended) -> None:
+        """An attempt's documents count."""
+
+    def lost(self, loss: Loss) -> None:
+        """An attempt came to nothing."""
+
+
+StillOpen = Callable[[int], Collection[str]]
+"""The judge's answer to: which cases go on, after so many launches of each?"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What became of a run: attempts that count, those that came to nothing, and why cases were given up (by id)."""
+
+    delivered: tuple[Ended, ...]
+    losses: tuple[Loss, ...]
+    given_up: Mapping[str, str]
+    device_s: float
+
+
+@dataclass(kw_only=True, slots=True)
+class Coordinator:
+    """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
+
+    `accept` reads what an attempt brought and raises `Refused` where it may not count. `known_s` are the expected seconds of a
+    launch by case; `start_s` what a lease costs besides.
+    """
+
+    engine: Engine
+    looks: Sequence[int]
+    still_open: StillOpen
+    accept: Callable[[Ended], None]
+    journal: Journal
+    clock: Callable[[], float]
+    limits: Limits = field(default_factory=Limits)
+    known_s: Mapping[str, float] = field(default_factory=dict)
+    start_s: float = 0.0
+    observe: Callable[[Standing], None] = lambda _: None
+    delivered: list[Ended] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    given_up: dict[str, str] = field(default_factory=dict)
+    aside: dict[str, str] = field(default_factory=dict)
+    device_s: float = 0.0
+    _began_s: float = 0.0
+    _next: int = 0
+    _waiting: deque[Lease] = field(default_factory=deque)
+    _out: dict[int, Order] = field(default_factory=dict)
+    _since_s: dict[int, float] = field(default_factory=dict)
+    _busy: dict[str, int] = field(default_factory=dict)
+    _attempts: dict[int, int] = field(default_factory=dict)
+    _seen: dict[str, set[str]] = field(default_factory=dict)
+    _open: int = 0
+
+    def run(self, cases: Sequence[str], *, earlier: "Earlier | None" = None) -> Outcome:
+        """Measure all cases, look by look, until none is open or a limit is reached.
+
+        Raises:
+            CannotPlace: no slot has what the leases need.
+        """
+        self._began_s = self.clock()
+        self._require_places()
+        expected_s = expectations(cases, self.known_s)
+        if earlier is not None:
+            self._take_up(earlier)
+        open_cases, done = list(cases), 0
+        for look in self.looks:
+            measured = self._measured(done, look)
+            missing = {launch: [name for name in open_cases if name not in measured[launch]] for launch in measured}
+            self._round(missing, expected_s)
+            done = look
+            wanted = set(self.still_open(look)) - self.given_up.keys()
+            open_cases = [name for name in open_cases if name in wanted]
+            if not open_cases or self._over_budget():
+                break
+        return Outcome(
+            delivered=tuple(self.delivered), losses=tuple(self.losses), given_up=dict(self.given_up), device_s=self.device_s
+        )
+
+    def _require_places(self) -> None:
+        every = [slot for slot in self.engine.slots() if slot.name not in self.aside]
+        if not any(self._fits(slot) for slot in every):
+            needs = ", ".join(f"{name}={value}" for name, value in sorted(self.limits.needs.items()))
+            there = "; ".join(sorted({_labels(slot) for slot in every})) or "none at all"
+            wanted = f"no slot with {needs}" if needs else "no slot"
+            raise CannotPlace(f"the fleet has {wanted}; it has {there}")
+
+    def _fits(self, slot: Slot) -> bool:
+        return all(slot.labels.get(name) == value for name, value in self.limits.needs.items())
+
+    def _take_up(self, earlier: "Earlier") -> None:
+        """What an interrupted run has; what was still out is lost, and begun again."""
+        self.losses.extend(earlier.losses)
+        for order in earlier.out:
+            self._note(order, "the coordinator ended before it came back")
+        for ended in earlier.delivered:
+            self.delivered.append(ended)
+            self.device_s += ended.ended_s - ended.began_s
+            self._remember(ended)
+        self._next = earlier.next_number
+
+    def _measured(self, done: int, look: int) -> dict[int, set[str]]:
+        """By launch of this round, the cases that have it already."""
+        found: dict[int, set[str]] = {launch: set() for launch in range(done, look)}
+        for ended in self.delivered:
+            lease = ended.order.lease
+            for launch in range(lease.first, lease.first + lease.launches):
+                if launch in found:
+                    found[launch].update(lease.cases)
+        return found
+
+    def _round(self, missing: Mapping[int, Sequence[str]], expected_s: Mapping[str, float]) -> None:
+        """All launches up to a look, wherever there is a slot."""
+        self._open = max(map(len, missing.values()), default=0)
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for launch, names in missing.items():
+            groups.setdefault(tuple(name for name in names if name not in self.given_up), []).append(launch)
+        for names, launches in groups.items():
+            if names:
+                slots = max(1, sum(self._usable(slot) for slot in self.engine.slots()))
+                parts = (
+                    [launches] if launches == list(range(launches[0], launches[-1] + 1)) else [[launch] for launch in launches]
+                )
+                for part in parts:
+                    made = pack(
+                        names,
+                        first=part[0],
+                        launches=len(part),
+                        slots=slots,
+                        expected_s=expected_s,
+                        number=self._next,
+                        start_s=self.start_s,
+                    )
+                    self._next += len(made)
+                    self._waiting.extend(made)
+        while self._waiting or self._out:
+            self._hand_out()
+            if not self._out:
+                self._give_up_all()
+                return
+            for ended in self.engine.finished(POLL_S):
+                self._take(ended)
+            self._look_for_lost_slots()
+            self.observe(self._standing())
+
+    def _usable(self, slot: Slot) -> bool:
+        return slot.name not in self.aside and self._fits(slot)
+
+    def _over_budget(self) -> str:
+        return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s)
+
+    def _hand_out(self) -> None:
+        if not self._waiting or self._over_budget():
+            return
+        for slot in self.engine.slots():
+            if slot.name not in self._busy and self._usable(slot) and self._waiting:
+                lease = self._choose(slot.name)
+                attempt = self._attempts.get(lease.number, 0) + 1
+                order = Order(lease=lease, attempt=attempt, slot=slot.name)
+                self._attempts[lease.number] = attempt
+                self._out[lease.number], self._busy[slot.name] = order, lease.number
+                self._since_s[lease.number] = self.clock()
+                self.journal.begun(order)
+                self.engine.submit(order)
+
+    def _choose(self, slot: str) -> Lease:
+        """Of the next leases the one of which this slot has measured the fewest cases before, the longest of those."""
+        seen, least, chosen = self._seen.get(slot, set()), float("inf"), 0
+        for place, lease in zip(range(WINDOW), self._waiting, strict=False):
+            share = len(seen.intersection(lease.cases)) / len(lease.cases)
+            if share < least:
+                least, chosen = share, place
+            if not share:
+                break
+        lease = self._waiting[chosen]
+        del self._waiting[chosen]
+        return lease
+
+    def _take(self, ended: Ended) -> None:
+        """An attempt that ended; one that is not out any more comes too late, and counts for nothing."""
+        order = self._out.get(ended.order.lease.number)
+        if order is None or (order.attempt, order.slot) != (ended.order.attempt, ended.order.slot):
+            return
+        self.device_s += max(0.0, ended.ended_s - ended.began_s)
+        self._free(order)
+        if ended.folder is None:
+            self._lose(order, ended.reason or "nothing came back")
+            return
+        try:
+            self.accept(ended)
+        except Refused as refusal:
+            if refusal.at_fault:
+                self.aside[order.slot] = str(refusal)
+            self._lose(order, str(refusal))
+            return
+        self.journal.delivered(ended)
+        self.delivered.append(ended)
+        self._remember(ended)
+
+    def _remember(self, ended: Ended) -> None:
+        self._seen.setdefault(ended.order.slot, set()).update(ended.order.lease.cases)
+
+    def _free(self, order: Order) -> None:
+        del self._out[order.lease.number]
+        self._busy.pop(order.slot, None)
+
+    def _look_for_lost_slots(self) -> None:
+        """What a slot that is gone was measuring is lost, whether or not the engine noticed."""
+        there = {slot.name for slot in self.engine.slots()}
+        for order in [order for order in self._out.values() if order.slot not in there]:
+            self._free(order)
+            self._lose(order, f"slot {order.slot} is gone")
+        late = self.clock() - self.limits.lease_s
+        for order in [order for order in self._out.values() if self._since_s[order.lease.number] < late]:
+            self._free(order)
+            self.aside[order.slot] = f"no answer for {self.limits.lease_s:g} s"
+            self._lose(order, self.aside[order.slot])
+
+    def _lose(self, order: Order, reason: str) -> None:
+        """Written down, and begun again elsewhere, unless it was the last attempt."""
+        self._note(order, reason)
+        if order.attempt < self.limits.attempts:
+            self._waiting.appendleft(order.lease)
+            return
+        words = f"lost {order.attempt} time(s), at last on {order.slot}: {reason}"
+        self.given_up.update(dict.fromkeys(order.lease.cases, words[:MAX_REASON]))
+
+    def _note(self, order: Order, reason: str) -> None:
+        loss = Loss(lease=order.lease.number, attempt=order.attempt, slot=order.slot, reason=reason[:MAX_REASON])
+        self.journal.lost(loss)
+        self.losses.append(loss)
+
+    def _give_up_all(self) -> None:
+        """Nothing is out and nothing can be handed out: the budget is spent, or no slot is left."""
+        why = self._over_budget() or "no slot is left that can take it"
+        for lease in self._waiting:
+            self.given_up.update(dict.fromkeys(lease.cases, why))
+        self._waiting.clear()
+
+    def _standing(self) -> Standing:
+        slots = sum(self._usable(slot) for slot in self.engine.slots())
+        left_s = (
+            sum(lease.expected_s for lease in self._waiting) + sum(order.lease.expected_s for order in self._out.values()) / 2
+        )
+        return Standing(
+            slots=slots,
+            waiting=len(self._waiting),
+            out=len(self._out),
+            done=len(self.delivered),
+            lost=len(self.losses),
+            open_cases=self._open,
+            left_s=left_s / max(1, slots),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earlier:
+    """What a journal has of an interrupted run: what counts, what was lost, what was still out, and the next lease's number."""
+
+    delivered: Sequence[Ended]
+    losses: Sequence[Loss]
+    out: Sequence[Order]
+    next_number: int
+
+    def without(self, unsound: Iterable[Ended]) -> "Earlier":
+        """Without deliveries that can't be read any more: they are out again."""
+        gone = {ended.order for ended in unsound}
+        kept = [ended for ended in self.delivered if ended.order not in gone]
+        return replace(self, delivered=kept, out=[*self.out, *gone])
+
+
+def _labels(slot: Slot) -> str:
+    return f"{slot.name} ({', '.join(f'{name}={value}' for name, value in sorted(slot.labels.items())) or 'no labels'})"

@@ -1,0 +1,116 @@
+"""What happened to leases, a line of JSON each, on disk before anything follows from it: a killed coordinator resumes from it."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci_bench.errors import CannotResume, CannotWrite
+from ci_bench.fleet.coordinator import Earlier
+from ci_bench.fleet.protocol import Ended, Lease, Order
+from ci_bench.records.results import Loss
+
+MAX_BYTES = 500_000_000
+_ANEW = "; leave --resume out to start anew"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileJournal:
+    """A journal in a file. `leases` is the folder that lease folders lie in: a line names one by its place there."""
+
+    file: Path
+    leases: Path
+
+    def start(self, run: str, started_at: str) -> None:
+        """Begin a journal of a run, in place of any that is there. Raises `CannotWrite`."""
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text("")
+        except OSError as error:
+            raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
+        self._write({"event": "run", "id": run, "at": started_at})
+
+    def begun(self, order: Order) -> None:
+        """An attempt was handed out."""
+        self._write({"event": "begun", **_order(order)})
+
+    def delivered(self, ended: Ended) -> None:
+        """An attempt's documents count."""
+        self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
+
+    def lost(self, loss: Loss) -> None:
+        """An attempt came to nothing."""
+        self._write({"event": "lost", "lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason})
+
+    def folder(self, order: Order) -> Path:
+        """Where an attempt's documents lie."""
+        return self.leases / f"{order.lease.number}-{order.attempt}"
+
+    def _write(self, event: dict[str, Any]) -> None:
+        try:
+            with self.file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(event) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
+
+    def read(self) -> tuple[str, str, Earlier]:
+        """The run's id, when it began, and what it has. A last line that was cut off never happened.
+
+        Raises:
+            CannotResume: it is not ours, or cannot be read.
+        """
+        try:
+            with self.file.open("rb") as stream:
+                text = stream.read(MAX_BYTES).decode()
+            events = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            first = events[0]
+            return str(first["id"]), str(first["at"]), self._earlier(events[1:])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise CannotResume(f"{self.file}: cannot be read ({type(error).__name__}){_ANEW}") from error
+
+    def _earlier(self, events: list[dict[str, Any]]) -> Earlier:
+        out: dict[tuple[int, int], Order] = {}
+        delivered: list[Ended] = []
+        losses: list[Loss] = []
+        number = -1
+        for event in events:
+            key = int(event["lease"]), int(event["attempt"])
+            number = max(number, key[0])
+            match event["event"]:
+                case "begun":
+                    out[key] = _read_order(event)
+                case "delivered":
+                    order = out.pop(key)
+                    began_s, ended_s = float(event["began_s"]), float(event["ended_s"])
+                    delivered.append(Ended(order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order)))
+                case "lost":
+                    out.pop(key, None)
+                    losses.append(Loss(lease=key[0], attempt=key[1], slot=str(event["slot"]), reason=str(event["reason"])))
+        return Earlier(delivered=delivered, losses=losses, out=list(out.values()), next_number=number + 1)
+
+
+def _order(order: Order) -> dict[str, Any]:
+    lease = order.lease
+    return {
+        "lease": lease.number,
+        "attempt": order.attempt,
+        "slot": order.slot,
+        "cases": lease.cases,
+        "first": lease.first,
+        "launches": lease.launches,
+        "expected_s": lease.expected_s,
+    }
+
+
+def _read_order(event: dict[str, Any]) -> Order:
+    lease = Lease(
+        number=int(event["lease"]),
+        cases=tuple(map(str, event["cases"])),
+        first=int(event["first"]),
+        launches=int(event["launches"]),
+        expected_s=float(event["expected_s"]),
+    )
+    return Order(lease=lease, attempt=int(event["attempt"]), slot=str(event["slot"]))

@@ -1,0 +1,112 @@
+"""The engine of one machine: a process for each lease, one at a time on each device."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ci_bench.fleet.protocol import Ended, Order, Slot
+
+LOG = "lease.log"
+TAIL = 600
+_PAUSE_S = 0.05
+_GRACE_S = 10.0
+
+Command = Callable[[Order, Path], Sequence[str]]
+"""The command that measures an attempt, and leaves its documents in a folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Running:
+    order: Order
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+    began_s: float
+
+
+@dataclass(kw_only=True, slots=True)
+class LocalEngine:
+    """`devices` are the slots, as `--device` takes them; `folder` says where an attempt's documents go."""
+
+    devices: Sequence[str]
+    command: Command
+    folder: Callable[[Order], Path]
+    environ: Mapping[str, str]
+    here: Path
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _failed: list[Ended] = field(default_factory=list)
+
+    def slots(self) -> Sequence[Slot]:
+        """The devices of this machine."""
+        return [Slot(name=device) for device in self.devices]
+
+    def submit(self, order: Order) -> None:
+        """Start the process; it leads a group of its own, so that all that it starts can be ended."""
+        folder = self.folder(order)
+        began_s = time.monotonic()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / LOG).open("wb") as log:
+                process = subprocess.Popen(
+                    [*self.command(order, folder)],
+                    cwd=self.here,
+                    env=dict(self.environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._failed.append(
+                Ended(order=order, began_s=began_s, ended_s=time.monotonic(), reason=error.strerror or str(error))
+            )
+            return
+        self._running[order.slot] = _Running(order=order, process=process, folder=folder, began_s=began_s)
+
+    def finished(self, timeout_s: float) -> Sequence[Ended]:
+        """Those whose process has ended."""
+        until = time.monotonic() + timeout_s
+        while True:
+            ended, self._failed = self._failed, []
+            for running in [running for running in self._running.values() if running.process.poll() is not None]:
+                del self._running[running.order.slot]
+                ended.append(_ended(running))
+            if ended or time.monotonic() >= until:
+                return ended
+            time.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        """End what still runs: asked first, then killed."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for running in self._running.values():
+                with suppress(ProcessLookupError):
+                    os.killpg(running.process.pid, number)
+            until = time.monotonic() + _GRACE_S
+            for running in self._running.values():
+                with suppress(subprocess.TimeoutExpired):
+                    running.process.wait(max(0.0, until - time.monotonic()))
+        self._running.clear()
+
+
+def _ended(running: _Running) -> Ended:
+    """What a process left. Whether its documents may count is not said here: a case that failed is a result, too."""
+    there = (running.folder / "results.json").exists()
+    return Ended(
+        order=running.order,
+        began_s=running.began_s,
+        ended_s=time.monotonic(),
+        folder=running.folder if there else None,
+        reason="" if there else f"exit code {running.process.returncode}: {tail(running.folder / LOG)}",
+    )
+
+
+def tail(log: Path) -> str:
+    """The end of a log, on one line."""
+    with suppress(OSError), log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - TAIL))
+        return " ".join(stream.read(TAIL).decode(errors="replace").split())
+    return "it left no log"

@@ -1,0 +1,151 @@
+"""The engine of a Ray cluster: a task for each lease, bound to one node, with one GPU (or CPU) of it. Needs the extra `ray`.
+
+Ray places, and says when a node is lost; it never runs a lease twice by itself, since what is lost has to be evidence. A label
+that no node has would wait for ever in Ray, so the coordinator looks first. Exclusivity is Ray's book-keeping: the lock on the
+device (`engine.machine.lock`) holds besides. Documents come back as bytes, so that nodes need no folder in common for them, and
+are read as a stranger's.
+"""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ci_bench.errors import CannotPlace
+from ci_bench.fleet.local import LOG, Command, tail
+from ci_bench.fleet.protocol import Ended, Order, Slot
+
+DOCUMENTS = ("results.json", "base/results.json")
+MAX_BYTES = 25_000_000
+MISSING = "Ray is not installed here: pip install 'ci-bench[ray]'"
+_SHORT = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brought:
+    """What a lease left on its node: documents by name, or why there are none."""
+
+    documents: Mapping[str, bytes]
+    reason: str = ""
+
+
+def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str) -> Brought:
+    """Runs on the node: the command, in a folder of its own that is removed; ``{folder}`` in it is that folder."""
+    import os
+
+    gpus = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
+    with tempfile.TemporaryDirectory(prefix="ci-bench-lease-") as folder:
+        words = [word.replace("{folder}", folder) for word in command]
+        with (Path(folder) / LOG).open("wb") as log:
+            done = subprocess.run(
+                words,
+                cwd=here,
+                env={**environ, **gpus},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        paths = {name: Path(folder) / name for name in DOCUMENTS}
+        there = {name: path.read_bytes() for name, path in paths.items() if path.exists() and path.stat().st_size <= MAX_BYTES}
+        return Brought(
+            documents=there if len(there) == len(DOCUMENTS) else {},
+            reason="" if len(there) == len(DOCUMENTS) else f"exit code {done.returncode}: {tail(Path(folder) / LOG)}",
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class RayEngine:
+    """`address` is a cluster's (``ray://…``, ``host:6379``); empty for one on this machine. Slots are GPUs; CPU slots without.
+
+    Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot. `folder` says where an attempt's documents are
+    put here; nodes have the tree (`here`) and the prepared sides at the same paths.
+    """
+
+    address: str
+    device: str
+    command: Command
+    folder: Any
+    environ: Mapping[str, str]
+    here: Path
+    _ray: Any = None
+    _out: dict[Any, tuple[Order, float]] = field(default_factory=dict)
+    _seen_at_s: float = -1e9
+    _slots: list[Slot] = field(default_factory=list)
+
+    def open(self) -> None:
+        """Join the cluster, or start one here. Raises `CannotPlace`."""
+        try:
+            import ray
+        except ImportError as error:
+            raise CannotPlace(MISSING) from error
+        self._ray = ray
+        try:
+            ray.init(address=self.address or None, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise CannotPlace(f"the Ray cluster at {self.address or 'this machine'} can't be joined: {error}") from error
+
+    def slots(self) -> Sequence[Slot]:
+        """The GPUs of the nodes that are alive, looked up once a second at most."""
+        now = time.monotonic()
+        if now - self._seen_at_s > 1.0:
+            self._seen_at_s = now
+            self._slots = [slot for node in self._ray.nodes() if node["Alive"] for slot in self._of_node(node)]
+        return self._slots
+
+    def _of_node(self, node: Mapping[str, Any]) -> Sequence[Slot]:
+        labels = {str(name): str(value) for name, value in node.get("Labels", {}).items()}
+        labels["node"] = str(node.get("NodeName") or node["NodeManagerAddress"])
+        count = 1 if self.device == "cpu" else int(node["Resources"].get("GPU", 0))
+        return [Slot(name=f"{node['NodeID']}/{number}", labels=labels) for number in range(count)]
+
+    def submit(self, order: Order) -> None:
+        """A task on the slot's node, and nowhere else."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = order.slot.partition("/")[0]
+        wants = {"num_cpus": 1} if self.device == "cpu" else {"num_gpus": 1, "num_cpus": 0}
+        task = self._ray.remote(measure_here).options(
+            max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False), **wants
+        )
+        words = self.command(order, Path("{folder}"))
+        reference = task.remote([*words], dict(self.environ), str(self.here))
+        self._out[reference] = order, time.monotonic()
+
+    def finished(self, timeout_s: float) -> Sequence[Ended]:
+        """The tasks that are done, or lost with their node."""
+        if not self._out:
+            time.sleep(timeout_s)
+            return []
+        ready, _ = self._ray.wait([*self._out], num_returns=1, timeout=timeout_s)
+        return [self._ended(reference) for reference in ready]
+
+    def _ended(self, reference: Any) -> Ended:
+        order, began_s = self._out.pop(reference)
+        try:
+            brought: Brought = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+            return Ended(order=order, began_s=began_s, ended_s=time.monotonic(), reason=reason)
+        folder = self.folder(order)
+        for name, content in brought.documents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        return Ended(
+            order=order,
+            began_s=began_s,
+            ended_s=time.monotonic(),
+            folder=folder if brought.documents else None,
+            reason=brought.reason,
+        )
+
+    def close(self) -> None:
+        """End what still runs, and leave the cluster."""
+        for reference in self._out:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(reference, force=True)
+        self._ray.shutdown()

@@ -1,0 +1,140 @@
+"""One run over a fleet as documents: what leases bring is read as a stranger's, merged, judged for open cases, and made one run.
+
+Owns what of a lease's documents may count. The same merging as of documents made by hand (`merging`), so the same verdict.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ci_bench.errors import CiBenchError
+from ci_bench.fleet.coordinator import Outcome, Refused
+from ci_bench.fleet.protocol import Ended, Order
+from ci_bench.judge.sequential import Rule
+from ci_bench.judge.stopping import still_open
+from ci_bench.merging import Pair, differences, merge, own_faults
+from ci_bench.records.calibration import Calibration
+from ci_bench.records.config import Config, Sampling
+from ci_bench.records.results import (
+    Case,
+    CaseResult,
+    Environment,
+    Fact,
+    Failure,
+    Lease,
+    Results,
+    Run,
+    RunState,
+    SideName,
+    Source,
+    Status,
+)
+
+NOT_MEASURED = "lease"
+"""The stage that a case ends in that no lease has measured."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """A run that leases measure for. `rows` are the planned cases, not run; `read` gives the documents in a folder.
+
+    `sources` are the sides' commits: what was measured of other code does not count. `known` finds a machine's
+    calibration.
+    """
+
+    run: Run
+    config: Config
+    rule: Rule
+    rows: Sequence[CaseResult]
+    sources: Mapping[SideName, Source]
+    read: Callable[[Path], Pair]
+    known: Callable[[Mapping[str, Fact]], Calibration | None]
+    pairs: list[Pair] = field(default_factory=list)
+    planned: Mapping[str, Case] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The plan, by id."""
+        self.planned = {row.case.id: row.case for row in self.rows}
+
+    def accept(self, ended: Ended) -> None:
+        """Count what an attempt brought. Raises `Refused`."""
+        assert ended.folder is not None  # noqa: S101 - an attempt without is lost already
+        try:
+            pair = self.read(ended.folder)
+        except CiBenchError as error:
+            raise Refused(" ".join(str(error).split())) from error
+        if fault := self._fault(pair, ended.order):
+            raise Refused(fault, at_fault=True)
+        self.pairs.append(pair)
+
+    def _fault(self, pair: Pair, order: Order) -> str:
+        """Why documents may not count; empty where they may."""
+        return self._other_lease(pair, order) or next(self._other_work(pair, order), "")
+
+    def _other_lease(self, pair: Pair, order: Order) -> str:
+        told, wanted = pair.head.run.lease, Lease(run=self.run.id, number=order.lease.number, attempt=order.attempt)
+        if told != wanted or pair.head.parts:
+            return f"its documents are of {told}, and {wanted} was handed out"
+        if pair.head.run.state is not RunState.COMPLETE or pair.base is None:
+            return "its documents are not whole"
+        return ""
+
+    def _other_work(self, pair: Pair, order: Order) -> Iterator[str]:
+        if pair.head.run.config_digest != self.run.config_digest:
+            yield "it measured another configuration"
+        for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
+            if {row.case.id: row.case for row in side.cases} != {case: self.planned[case] for case in order.lease.cases}:
+                yield "it brought other cases than were leased"
+            if any({launch.launch for metric in row.metrics for launch in metric.launches} - {0} for row in side.cases):
+                yield "it brought other launches than were leased"
+            if side.source.commit != self.sources[name].commit:
+                yield f"it measured {side.source.commit} as {name}, and not {self.sources[name].commit}"
+        yield from own_faults(pair)
+        if self.pairs:
+            yield from differences(self.pairs[0], pair)
+
+    def still_open(self, look: int) -> Collection[str]:
+        """The cases that need more than so many launches, as the rule says of all that was measured so far."""
+        if not self.pairs or self.config.run.sampling is Sampling.FIXED:
+            return ()
+        merged = merge(self.pairs)
+        assert merged.base is not None  # noqa: S101 - pairs without are refused
+        calibration = self.known(merged.head.environment.identity)
+        return still_open(
+            merged.base,
+            merged.head,
+            policy=self.config.policy,
+            calibration=calibration,
+            launches_done=look,
+            rule=self.rule,
+        ).keys()
+
+    def results(self, outcome: Outcome, finished_at: str) -> Mapping[SideName, Results]:
+        """Both documents of the whole run, with a row for every planned case, and what was lost on the way."""
+        run = replace(self.run, state=RunState.COMPLETE, finished_at=finished_at)
+        if not self.pairs:
+            return {name: self._nothing(name, run, outcome) for name in self.sources}
+        merged = merge(self.pairs, losses=outcome.losses) if len(self.pairs) > 1 or outcome.losses else self.pairs[0]
+        sides = {SideName.HEAD: merged.head, SideName.BASE: merged.base or merged.head}
+        return {name: self._whole(side, run, outcome.given_up) for name, side in sides.items()}
+
+    def _whole(self, side: Results, run: Run, given_up: Mapping[str, str]) -> Results:
+        measured = {row.case.id: row for row in side.cases}
+        return replace(side, run=run, cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self.rows))
+
+    def _nothing(self, name: SideName, run: Run, outcome: Outcome) -> Results:
+        from ci_bench import __version__
+
+        return Results(
+            tool_version=__version__,
+            run=run,
+            source=self.sources[name],
+            environment=Environment(identity={}, condition={}),
+            cases=tuple(_not_measured(row, outcome.given_up) for row in self.rows),
+            losses=outcome.losses,
+        )
+
+
+def _not_measured(row: CaseResult, given_up: Mapping[str, str]) -> CaseResult:
+    reason = given_up.get(row.case.id, "no lease measured it")
+    return replace(row, status=Status.NOT_RUN, failure=Failure(stage=NOT_MEASURED, arms=(), reason=reason))

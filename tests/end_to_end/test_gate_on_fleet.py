@@ -1,0 +1,91 @@
+"""A gate whose launches are measured in leases, by real processes on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from end_to_end_builders import commit, git, outcome
+
+from ci_bench.commands.merging import read_pair
+from ci_bench.errors import ExitCode
+from ci_bench.merging import merge
+from ci_bench.records import documents
+from ci_bench.records.comparison import Verdict
+from ci_bench.records.results import RunState
+
+pytestmark = pytest.mark.usefixtures("plugin")
+
+
+@pytest.fixture
+def slower(repository, tmp_path, ci_bench):
+    """Two cases, of which head takes many times as long; both sides are ready."""
+    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
+    config["suites"]["fake"] = [{"name": "one"}, {"name": "two"}]
+    config["run"] |= {"sampling": "fixed", "launches": 3, "blocks": 3, "sample_s": 0.002}
+    (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
+    git(repository, "commit", "-a", "-m", "two cases")
+    commit(repository, "0.03")
+    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
+    assert code == ExitCode.OK, said
+    return tmp_path / "sides"
+
+
+def gate(sides, out):
+    return ("gate", "--prepared", sides, "--output", out, "--fleet", "local:cpu")
+
+
+def test_leases_are_measured_merged_and_judged(slower, tmp_path, ci_bench) -> None:
+    out = tmp_path / "out"
+    code, _, said = ci_bench(*gate(slower, out))
+    assert code == ExitCode.POLICY_NOT_MET, said
+    comparison = outcome(out)
+    assert [case.verdict for case in comparison.cases] == [Verdict.REGRESSED, Verdict.REGRESSED]
+    head = documents.read_results(out / "results.json")
+    assert head.run.state is RunState.COMPLETE
+    assert {len(row.origins) for row in head.cases} == {3}
+    leases = [(part.run.lease.number, part.run.lease.attempt) for part in head.parts]
+    assert len({*leases}) == len(leases)
+    assert {part.run.lease.run for part in head.parts} == {head.run.id}
+    by_hand = merge(read_pair(folder) for folder in (out / "fleet" / "leases").iterdir())
+    assert by_hand.head.cases == tuple(
+        next(row for row in head.cases if row.case.id == own.case.id) for own in by_hand.head.cases
+    ), "the verdict is that of the same documents merged by hand"
+    assert by_hand.head.parts == head.parts
+
+
+def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> None:
+    """Nothing is measured twice that counted, and nothing that a killed lease left behind counts."""
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "ci_bench.cli", *map(str, gate(slower, out))]
+    process = subprocess.Popen(
+        words, env=dict(os.environ), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    journal = out / "fleet" / "journal.jsonl"
+    limit = time.monotonic() + 120
+    while not (journal.exists() and '"delivered"' in journal.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = [json.loads(line) for line in journal.read_text().splitlines()]
+    counted = [(event["lease"], event["attempt"]) for event in before if event["event"] == "delivered"]
+    code, _, said = ci_bench(*gate(slower, out), "--resume")
+    assert code == ExitCode.POLICY_NOT_MET, said
+    assert f"{len(counted)} lease(s) are measured already" in said
+    head = documents.read_results(out / "results.json")
+    assert {*counted} <= {(part.run.lease.number, part.run.lease.attempt) for part in head.parts}
+    assert {len(row.origins) for row in head.cases} == {3}
+    assert head.run.id == before[0]["id"]
+
+
+def test_a_fleet_needs_sides_that_lie_ready(repository, ci_bench) -> None:
+    code, _, said = ci_bench("gate", "--fleet", "local", "--baseline", "paired")
+    assert (code, "add --prepared DIR" in said) == (ExitCode.BAD_INPUT, True)
+    code, _, said = ci_bench("gate", "--fleet", "loacl", "--prepared", repository)
+    assert code == ExitCode.BAD_INPUT
