@@ -69,6 +69,7 @@ SCRIPTS = {"ci_bench.suites.training_loss.data.generate"}
 PROCESSES = {
     "ci_bench.engine.machine.context",
     "ci_bench.engine.machine.probe",
+    "ci_bench.engine.process.ranks",
     "ci_bench.engine.process.worker",
     "ci_bench.gpu_check.probes",
     "ci_bench.gpu_check.serve",
@@ -106,6 +107,8 @@ WORDS_OF_VENDORS = {
 
 OF_THE_REFEREE = {"ci_bench.engine.timing.referee"}
 """Loaded in workers alone, and only for programs that compute with torch."""
+OF_RANKS = {"ci_bench.engine.timing.ranked"}
+"""Loaded in workers alone, and only in stages of several processes."""
 OF_GPU_CHECK = {"ci_bench.gpu_check.probes", "ci_bench.gpu_check.serve"}
 """Loaded in the process that serves probes alone."""
 
@@ -168,7 +171,7 @@ def astray(module: str, source: str) -> list[str]:
             found += [f"{module} imports {name}"] if forbidden else []
         if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS | OF_GPU_CHECK:
             found.append(f"{module} imports {top}")
-        if top in HEAVY and own in {"engine", "gpus"} and on_load and module not in OF_THE_REFEREE:
+        if top in HEAVY and own in {"engine", "gpus"} and on_load and module not in OF_THE_REFEREE | OF_RANKS:
             found.append(f"{module} imports {top} when it is loaded")
         if top == "requests" and own != "github":
             found.append(f"{module} imports {top}")
@@ -393,7 +396,7 @@ def test_what_is_allowed_is_let_be(rule, module: str, source: str) -> None:
 
 def is_torch_free(module: str) -> bool:
     inside = module.removeprefix("ci_bench.suites.").split(".")
-    if module in SHARED_BY_WORKERS | OF_THE_REFEREE | OF_GPU_CHECK:
+    if module in SHARED_BY_WORKERS | OF_THE_REFEREE | OF_RANKS | OF_GPU_CHECK:
         return False
     return not module.startswith("ci_bench.suites.") or len(inside) == 1 or inside[1] in TORCH_FREE_OF_A_SUITE
 

@@ -29,6 +29,7 @@ SECTIONS = {
     "run": "`run`: how to measure",
     "setup": "`setup`: how each side of a paired run is made ready",
     "compiled_arm": "an item of `arms` of an entry, where it is a mapping",
+    "layout_options": "an item of `layouts` of an entry of `training_loss`, where it is a mapping",
     "training_loss": "`suites.training_loss`: a list of entries, each with",
     "dataset": "`dataset` of an entry",
     "model": "`model` of an entry",

@@ -16,6 +16,7 @@ SIGNALS, BENCHED, DISK, STOP = (f"faults/test_{name}.py" for name in ("signals",
 RESUME, LEFT, LOCK, CLOSED = (f"faults/test_{name}.py" for name in ("resume", "leftovers", "lock", "fail_closed"))
 PAIRED = "faults/test_resume_paired.py"
 BUDGET, HOSTILE, FUZZ = "faults/test_budget.py", "faults/test_hostile_size.py", "fuzz/test_fuzz.py"
+LAYOUTS = "suites/training_loss/test_layouts.py"
 ENGINE, CLI = "engine/test_faults.py", "end_to_end/test_cli.py"
 CLIENT, COMMENTS, PUBLISH = "github/test_client.py", "github/test_comments.py", "github/test_commands.py"
 
@@ -48,6 +49,38 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "the process behind the workers hangs",
             "the run ends within its limits",
             f"{ENGINE}::test_a_server_that_no_longer_answers_cannot_hang_the_run",
+        ),
+    ),
+    "Ranks of a case of several processes": (
+        *(
+            Row(f"a rank {what}", expected, f"{LAYOUTS}::test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left")
+            for what, expected in (
+                ("is killed", "`crashed`: the rank and the signal, the end of each rank's log; no process is left"),
+                ("crashes in native code", "`crashed`: the rank and the signal"),
+                ("leaves with exit code 0 while the others wait", "`failed`: the rank that left early"),
+                (
+                    "calls `sys.exit`, or raises an error of its own",
+                    "`failed`: the rank and its error, not the others' broken connections",
+                ),
+                ("runs out of memory", "`out_of_memory`: the rank"),
+                ("hangs", "`timeout` after a quarter of `run.stage_timeout_s`: the rank that the others waited for"),
+                ("is killed, and has left a process of its own", "`crashed`; that process is ended, too"),
+            )
+        ),
+        Row(
+            "one rank's failure, and the cases after it",
+            "they are measured",
+            f"{LAYOUTS}::test_after_a_rank_that_failed_the_next_case_goes_on",
+        ),
+        Row(
+            "one rank diverges alone",
+            "`parity_broken`: the rank, the step and the signal",
+            f"{LAYOUTS}::test_a_planted_fault_is_found_with_rank_and_step",
+        ),
+        Row(
+            "ranks drift apart while they are timed",
+            "the check `replicas` fails: which rank, which weights",
+            f"{LAYOUTS}::test_replicas_that_drift_apart_while_timed_fail",
         ),
     ),
     "Benched code": (

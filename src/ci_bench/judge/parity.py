@@ -62,6 +62,11 @@ def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> Parit
     twins = match(evidence, run)
     if not isinstance(twins, Twins):
         return stopped(twins, run, masks=masks, tier=Tier.NUMERIC)
+    found = _of_whole_batches(evidence, run, masks, twins)
+    return found if run.ranks is None else _with_ranks(found, evidence, twins)
+
+
+def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins: Twins) -> ParityFinding:
     if twins.steps < LEAST_STEPS:
         detail = _joined(f"{twins.steps} steps are too few: parity needs {LEAST_STEPS}", twins.short, twins.note)
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
@@ -73,6 +78,78 @@ def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> Parit
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     return _finding(twins, masks, tuple(score(twins, perturbed, signal, steps) for signal in SIGNALS), steps)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankScore:
+    """A signal of one rank that left its envelope: first at `step`, by `worst` widths at most."""
+
+    rank: int
+    signal: str
+    step: int
+    worst: float
+
+
+def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) -> ParityFinding:
+    """The finding, with the ranks that left first; what one rank alone shows breaks parity as well."""
+    apart = ranks_apart(evidence, twins)
+    if not apart:
+        return found
+    step = min(score.step for score in apart)
+    at_first = [score for score in apart if score.step == step]
+    first = [score for score in at_first if score.signal == "loss"] or at_first  # all see one norm; a loss is the rank's own
+    ranks = sorted({score.rank for score in first})
+    count = len(twins.candidate.ranks.loss) if twins.candidate.ranks else 0
+    who = f"all {count} ranks" if len(ranks) == count else f"rank {', '.join(map(str, ranks))} of {count}"
+    signal = first[0].signal.replace("grad_norm", "gradient norm")
+    told = f"{who} first, by the {signal} at step {step}"
+    if not found.verdict.holds:
+        return replace(found, detail=f"{found.detail}; {told}")
+    detail = f"{told}: up to {max(score.worst for score in first):.3g} times the width of its rounding envelope (limit {LIMIT:g})"
+    return replace(found, verdict=Parity.DIFFERENT_MATH, detail=detail, first_step=step, signal=first[0].signal)
+
+
+def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]:
+    """Every signal of every rank that leaves the rounding envelope of what it should be.
+
+    That is, for the loss of a rank's own rows, what the same rows cost the reference; else what the whole batch does. The
+    envelope is measured as for the whole. Ranks that nobody can be held against are left out.
+    """
+    reference, ranks = twins.reference, twins.candidate.ranks
+    perturbed = usable(evidence, reference)
+    if ranks is None or not perturbed:
+        return ()
+    steps = min(STEPS, twins.steps, max(map(length, perturbed)))
+    found = []
+    for rank in range(len(ranks.loss)):
+        expected = [_of_rank(trace, rank, own_rows=ranks.own_rows) for trace in (reference, *perturbed)]
+        norms = ranks.grad_norm[rank] if rank < len(ranks.grad_norm) else reference.grad_norm
+        if any(trace is None for trace in expected) or min(len(ranks.loss[rank]), len(norms)) < steps:
+            continue
+        first, *others = [trace for trace in expected if trace is not None]
+        beside = replace(twins, reference=first, candidate=replace(twins.candidate, loss=ranks.loss[rank], grad_norm=norms))
+        for signal in SIGNALS:
+            if (hole := _first_hole(beside.candidate, signal, steps)) is not None:
+                found.append(RankScore(rank=rank, signal=signal, step=hole, worst=LARGEST_SCORE))
+                continue
+            scored = score(beside, tuple(others), signal, steps)
+            if scored.first_step is not None:
+                found.append(RankScore(rank=rank, signal=signal, step=scored.first_step, worst=scored.worst))
+    return tuple(found)
+
+
+def _of_rank(trace: Trace, rank: int, *, own_rows: bool) -> Trace | None:
+    """A run of one process as a rank would see it; `None` where nobody noted what its rows cost."""
+    if not own_rows:
+        return trace
+    losses = trace.ranks.loss[rank] if trace.ranks is not None and rank < len(trace.ranks.loss) else ()
+    return replace(trace, loss=losses) if len(losses) == len(trace.loss) and None not in losses else None
+
+
+def _first_hole(trace: Trace, signal: str, steps: int) -> int | None:
+    values = series(trace, signal, steps)
+    holes = np.flatnonzero(~np.isfinite(values))
+    return int(holes[0]) if holes.size else None
 
 
 def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Score:

@@ -114,6 +114,13 @@ ENERGY_PER_STEP = MetricKind(name="energy_per_step", title="energy per step", un
 ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", unit=Unit.JOULES, gates=False)
 """Of the device, by its own counter, with its share of idling."""
 
+RANK_SKEW = _time("rank_skew", "skew of ranks", None, gates=False)
+COLLECTIVE_TIME = _time("collective_time", "time in collectives", None, gates=False)
+SCALING_EFFICIENCY = MetricKind(
+    name="scaling_efficiency", title="scaling efficiency", unit=Unit.COUNT, better=Better.HIGHER, gates=False
+)
+"""Of arms that several processes run: the step time of one process, divided by theirs and by how many they are."""
+
 ENGINE: Mapping[str, MetricKind] = MappingProxyType(
     {
         kind.name: kind
@@ -137,6 +144,9 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
             SM_CLOCK,
             ENERGY_PER_STEP,
             ENERGY_PER_ITEM,
+            RANK_SKEW,
+            COLLECTIVE_TIME,
+            SCALING_EFFICIENCY,
         )
     }
 )

@@ -188,12 +188,25 @@ class NonFinite:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankSeries:
+    """What each rank saw of a training of several processes, by rank and step; `None` where that is no number, or not its to see.
+
+    `loss` is of the rank's own rows where each has some (`own_rows`), else of the whole batch; `grad_norm` the norm of all
+    gradients as this rank has them. Of a reference, which is one process, `loss` is what each rank's rows cost it.
+    """
+
+    own_rows: bool
+    loss: tuple[tuple[float | None, ...], ...]
+    grad_norm: tuple[tuple[float | None, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
     """One training run: loss and global gradient norm of every step, from step 0.
 
     `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
     seen. `accuracy` is a share in 0..1, `None` where evaluation is off. `disagreements` counts evaluation rows that the trained
-    weights get right (only in an eager forward pass, only in the arm's own).
+    weights get right (only in an eager forward pass, only in the arm's own). `ranks` is what each of several processes saw.
     """
 
     arm: str
@@ -207,6 +220,7 @@ class Trace:
     non_finite: tuple[NonFinite, ...] = ()
     accuracy: float | None = None
     disagreements: tuple[int, int] | None = None
+    ranks: RankSeries | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

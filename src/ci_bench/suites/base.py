@@ -63,6 +63,7 @@ class Stage:
     """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch).
 
     `exclusive` says that it asks for something of the device as a whole, so that the other side must not be there meanwhile.
+    `processes` are the ranks that do it together.
     """
 
     kind: StageKind
@@ -70,6 +71,7 @@ class Stage:
     launches: tuple[int, ...] | None = (0,)
     cache: Cache = Cache.SHARED
     exclusive: bool = False
+    processes: int = 1
 
     def takes_place_in(self, launch: int) -> bool:
         """Whether the stage belongs to a launch (counted from 0)."""
@@ -104,6 +106,24 @@ def keep_nothing(_: Computed) -> None:
     """For workloads that nobody compares with another side."""
 
 
+class Ranks(Protocol):
+    """The processes of a stage that has several, as one of them sees them. `rank` is its own, of `count`, from 0.
+
+    torch's process group is there; it is of gloo on the CPU and of NCCL on GPUs, with a device for each rank.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This process's own number; rank 0 is the one that answers."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Of rank 0: have the workload of every other rank `follow` an order, while this one does its own part."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
     """What the engine tells a workload. `device` is a torch device string; `scratch` is a folder shared by the case's stages."""
@@ -121,6 +141,8 @@ class Context:
     """
     cuda_graph: bool = False
     """Whether steps that are timed are captured in CUDA graphs, every arm's, so that they have to be built for that."""
+    ranks: Ranks | None = None
+    """The processes of the stage, where it has several."""
 
     @property
     def attachments(self) -> Path:
@@ -257,6 +279,16 @@ class Workload(Protocol):
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Gather evidence that the arms compute the same."""
+
+
+class Ranked(Workload, Protocol):
+    """A case in each of several processes, in stages that have them (`Stage.processes`)."""
+
+    def spans(self, arm: str) -> bool:
+        """Whether all ranks run an arm together. The others wait while rank 0 runs one that they don't."""
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In every rank but the first: do this process's part of what rank 0 ordered (`Ranks.order`)."""
 
 
 class SelfMeasuring(Protocol):

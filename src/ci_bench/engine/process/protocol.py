@@ -101,11 +101,13 @@ class Fault:
     """How a stage ended when it could say so itself: `kind` is a `Status` value.
 
     `spoilt` says that a failed capture of a CUDA graph left the process unfit: a fresh one without graphs may do better.
+    `waited` says that a rank gave up waiting for others.
     """
 
     kind: str
     message: str
     spoilt: bool = False
+    waited: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -359,7 +359,7 @@ def signal_name(ended: Ended) -> str | None:
 
 
 def _status(kind: str) -> Status:
-    known = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT}
+    known = {Status.SKIPPED, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED}
     return Status(kind) if kind in known else Status.FAILED
 
 

@@ -7,7 +7,9 @@ torch: suites that need it bring it along (see `engine.timing.device`).
 import contextlib
 import os
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -15,17 +17,19 @@ from typing import cast
 from ci_bench.engine.machine.probe import probe_environment
 from ci_bench.engine.outputs.comparing import compare
 from ci_bench.engine.outputs.keeping import Keeper
-from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Fault, Task, decode_task, encode
+from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Done, Fault, Task, decode_task, encode
+from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervise
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.phases import Stopwatch
-from ci_bench.engine.timing.sampling import ResidentArms, serve_turns
+from ci_bench.engine.timing.sampling import ResidentArms, make_clock, serve_turns
 from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.base import (
     Context,
     Evidence,
     NotMeasured,
+    Ranks,
     SelfMeasuring,
     Stage,
     StageKind,
@@ -44,17 +48,40 @@ def main(answers: int, orders: int, task_path: str) -> int:
     os.environ.update(task.environ)
     channel = Channel(answers, orders)
     try:
-        line, code = _perform(task, channel)
+        if task.stage is not None and task.stage.processes > 1:
+            return _perform_in_ranks(task, task.stage.processes, channel, (answers, orders))
+        line, fault = _perform(partial(_answer, task, channel))
     except Abandoned:
         return 1
     channel.send(line)
-    return code
+    return int(fault is not None)
 
 
-def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
-    """The last line to say, and the exit code."""
+def _perform_in_ranks(task: Task, count: int, channel: Channel, pipes: tuple[int, int]) -> int:
+    """Have several processes do the task, of which the first answers and takes orders. Returns the exit code."""
+
+    def perform(seat: Seat) -> Fault | None:
+        if seat.rank:
+            _, fault = _perform(partial(_follow, task, seat))
+            return fault
+        line, fault = _perform(partial(_answer, task, channel, seat))
+        if fault is None:
+            channel.send(line)
+        return fault
+
+    patience_s = PATIENCE * task.options.stage_timeout_s
+    fault = supervise(count, scratch=Path(task.scratch), patience_s=patience_s, perform=perform, keep=pipes)
+    if fault is None:
+        return 0
+    with contextlib.suppress(OSError):  # the parent may be gone
+        channel.say(Answer(fault=fault))
+    return 1
+
+
+def _perform(answer: Callable[[], Answer]) -> tuple[bytes, Fault | None]:
+    """The last line to say, and what went wrong, if anything."""
     try:
-        return encode(_answer(task, channel)), 0
+        return encode(answer()), None
     except Abandoned:
         raise
     except Unsupported as reason:
@@ -65,16 +92,49 @@ def _perform(task: Task, channel: Channel) -> tuple[bytes, int]:
         with contextlib.suppress(Exception):  # it may have closed stderr, too
             traceback.print_exc()
         kind = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.FAILED
-        fault = Fault(kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture))
-    return encode(Answer(fault=fault)), 1
+        fault = Fault(kind=kind, message=_describe(error), spoilt=isinstance(error, SpoiltByCapture), waited=is_of_a_peer(error))
+    return encode(Answer(fault=fault)), fault
 
 
-def _answer(task: Task, channel: Channel) -> Answer:
+def _follow(task: Task, seat: Seat) -> Answer:
+    """What a rank does that is not the first: as that one orders."""
+    assert task.case is not None, "only a stage of a case has ranks"  # noqa: S101 - our own bug if not
+    assert task.stage is not None, "only a stage has ranks"  # noqa: S101
+    from ci_bench.engine.timing.ranked import follow, join
+
+    device = join(seat, select_device(task.device, threads=task.options.threads))
+    context = Context(
+        device=device,
+        scratch=Path(task.scratch),
+        progress=lambda *_: None,
+        launch=task.launch,
+        ranks=_ranks(seat),
+    )
+    workload = import_module(str(task.worker)).open_workload(task.case, context)
+    clock = make_clock(device, replace(task.options, cuda_graph=False))
+    follow(workload, seat, context, clock, weighed=task.stage.kind is StageKind.ALONE)
+    return Answer(done=Done())
+
+
+def _ranks(seat: Seat | None) -> Ranks | None:
+    if seat is None:
+        return None
+    from ci_bench.engine.timing.ranked import OrderlyRanks
+
+    return OrderlyRanks(seat=seat)
+
+
+def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     if task.files is not None:
         return Answer(beside=compare(task.files, base=task.base_digest))
     device = select_device(task.device, threads=task.options.threads)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
+    stage = task.stage
+    if seat is not None:
+        from ci_bench.engine.timing.ranked import RankedWorkload, join
+
+        device, task = join(seat, device), replace(task, options=replace(task.options, cuda_graph=False))
 
     def tell(arm: str, done: int, total: int) -> None:
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
@@ -88,14 +148,17 @@ def _answer(task: Task, channel: Channel) -> Answer:
         launch=task.launch,
         keep=keeper.keep,
         cuda_graph=task.options.cuda_graph,
+        ranks=_ranks(seat),
     )
     with stopwatch.phase(Phase.BUILD):
-        workload = import_module(task.worker).open_workload(task.case, context)
-    evidence = _gather(task, workload, task.stage, context=context, channel=channel, stopwatch=stopwatch)
+        workload = import_module(str(task.worker)).open_workload(task.case, context)
+    if seat is not None:
+        workload = RankedWorkload(workload=workload, seat=seat)
+    evidence = _gather(task, workload, stage, context=context, channel=channel, stopwatch=stopwatch)
     if not isinstance(evidence, Evidence):
-        message = f"{task.worker} returned {type(evidence).__name__} from {task.stage.kind}, not Evidence"
+        message = f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         raise TypeError(message)
-    return Answer(evidence=replace(evidence, outputs=keeper.record, spent=stopwatch.read(task.stage.kind)))
+    return Answer(evidence=replace(evidence, outputs=keeper.record, spent=stopwatch.read(stage.kind)))
 
 
 def _gather(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
 from ci_bench.engine.timing.fence import close, synchronizer, time_calls, torch_is_loaded
-from ci_bench.engine.timing.memory import memory_of, watch
+from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, memory_of, watch
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import compile_latency
 from ci_bench.records.metrics import (
@@ -23,7 +23,7 @@ from ci_bench.records.metrics import (
     UNIQUE_GRAPH_BREAKS,
     MetricKind,
 )
-from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome, Phase
+from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 
 STEADY_CALLS = 5
@@ -62,10 +62,25 @@ def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context, 
     step = _step(program)
     _warm_up(step, arm, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
-        found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
+        if context.ranks is None:
+            found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
+            facts: dict[str, Fact] = {}
+        else:
+            found, facts = _of_every_rank(program, arm, context.device, memory)
     context.progress(arm, 1, 1)
     close(program)
-    return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()))
+    return Evidence(metrics=tuple(_counter(ENGINE[name], arm, value, launch) for name, value in found.items()), facts=facts)
+
+
+def _of_every_rank(
+    program: Program, arm: str, device: str, memory: HostMemory | DeviceMemory
+) -> tuple[dict[str, float], dict[str, Fact]]:
+    """The memory of the rank that holds most, and what each of them holds."""
+    from ci_bench.engine.timing.ranked import RankedProgram, largest, memory_fact
+
+    assert isinstance(program, RankedProgram), "a stage of several processes has an arm of them"  # noqa: S101 - our own bug if not
+    held = program.watch(device, memory, WATCHED_CALLS)
+    return largest(held), memory_fact(arm, held)
 
 
 def _settle(workload: Workload, arm: str, context: Context, stopwatch: Stopwatch) -> tuple[Program, float, float]:

@@ -28,7 +28,7 @@ from ci_bench.engine.timing.memory import keep_freed_memory
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
-from ci_bench.records.results import SHORT_OF_MEMORY, Check, Lane, Launch, Metric, Outcome, Phase
+from ci_bench.records.results import SHORT_OF_MEMORY, Check, Fact, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
 from ci_bench.suites.randomness import seed_step
 
@@ -71,6 +71,10 @@ class ResidentArms:
     def __post_init__(self) -> None:
         """The clock is that of the device."""
         self.clock = make_clock(self.context.device, self.options)
+        if self.context.ranks is not None:
+            from ci_bench.engine.timing.ranked import RankedClock
+
+            self.clock = RankedClock(self.clock)
 
     def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
         """Build every arm, as often as it rotates, and time its first call. Returns how many calls of the first make a sample."""
@@ -173,6 +177,7 @@ class ResidentArms:
     def _evidence(self, launch: int) -> Evidence:
         metrics = [metric for arm in self.arms for metric in self._metrics(arm, launch)]
         metrics += [metric for arm in self.arms for metric in _warm_compile(arm, launch=launch)]
+        ranks, facts = self._of_ranks(launch)
         checks: list[Check] = []
         for arm in self.arms:
             checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
@@ -180,7 +185,30 @@ class ResidentArms:
         checks += self._short_of_memory()
         for arm in self.arms:
             close(arm.program)
-        return Evidence(metrics=tuple(metrics), checks=tuple(checks))
+        return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts)
+
+    def _of_ranks(self, launch: int) -> tuple[list[Metric], dict[str, Fact]]:
+        """What is shown of the processes of arms that have several."""
+        metrics: list[Metric] = []
+        facts: dict[str, Fact] = {}
+        if self.context.ranks is None:
+            return metrics, facts
+        from ci_bench.engine.timing.ranked import RankedProgram, ranks_evidence
+
+        reference_s = statistics.median(one.wall_s for one in self.arms[0].taken) if self.arms[0].taken else None
+        for arm in self.arms:
+            if isinstance(arm.program, RankedProgram) and arm.taken:
+                more, told = ranks_evidence(
+                    arm.name,
+                    arm.program,
+                    taken=arm.taken,
+                    reference_s=reference_s,
+                    device=self.context.device,
+                    launch=launch,
+                )
+                metrics += more
+                facts |= told
+        return metrics, facts
 
     def _short_of_memory(self) -> Iterator[Check]:
         """That the device's memory was short while samples were taken: each time costs milliseconds, which the code doesn't."""

@@ -77,17 +77,64 @@ class Model:
         return self.path == EMBEDDED or _looks_local(self.path)
 
 
+DDP, FSDP, TENSOR, PIPELINE = "ddp", "fsdp", "tensor", "pipeline"
+LAYOUTS = (DDP, FSDP, TENSOR, PIPELINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """How several processes share a training. `layout` is one of `LAYOUTS`, or the import path of the user's own.
+
+    `accumulate` is over how many parts of a rank's rows gradients add up before they are exchanged (`no_sync`), or how many
+    micro-batches a pipeline has. `static_graph` is DDP's, `reshard` FSDP's (`reshard_after_forward`). `plan` maps patterns of
+    module names to ``colwise`` or ``rowwise``, for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its
+    stages. `backend` compiles what a rank runs.
+    """
+
+    layout: str
+    accumulate: int = 1
+    static_graph: bool = False
+    reshard: bool = True
+    plan: Mapping[str, str] = field(default_factory=dict)
+    split: str | None = None
+    backend: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the arm, with what differs from the defaults: ``ddp+accumulate-2``."""
+        marks = [
+            f"accumulate-{self.accumulate}" if self.accumulate > 1 else "",
+            "static" if self.static_graph else "",
+            "" if self.reshard else "no-reshard",
+            self.backend or "",
+        ]
+        return "+".join([self.layout, *filter(None, marks)])
+
+    @property
+    def own_rows(self) -> bool:
+        """Whether each process has rows of its own, rather than all of the batch."""
+        return self.layout not in {TENSOR, PIPELINE}
+
+
+def read_layout(word: str | Mapping[str, Any]) -> Layout:
+    """An item of `layouts`: a name, an import path, or a mapping with `layout`."""
+    return Layout(layout=word) if isinstance(word, str) else Layout(**word)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses.
 
     `loss` is the user's own function of logits and labels, by import path; `None` is the one that the model computes. `optimizer`
-    is a class of `torch.optim`, or an import path. `listed` are the arms of an entry that has `arms`, in place of `backends`.
+    is a class of `torch.optim`, or an import path. `listed` are the arms of an entry that has `arms`, in place of `backends`;
+    `layouts` those of one that has `layouts`, each of them in `processes`, which says nothing otherwise.
     """
 
     name: str = "reviews"
     backends: tuple[str, ...] = ("inductor",)
     listed: tuple[CompiledArm, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    processes: int = 2
     epochs: int = 3
     num_samples: int = 2000
     batch_size: int = 16
@@ -108,19 +155,25 @@ class Options:
 
     @property
     def candidates(self) -> tuple[CompiledArm, ...]:
-        """The arms beside the reference."""
+        """The compiled arms beside the reference; none where the arms are layouts."""
+        if self.layouts:
+            return ()
         return self.listed or tuple(CompiledArm(backend=backend) for backend in self.backends)
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The reference first, then the candidates."""
-        return (REFERENCE_ARM, *(candidate.name for candidate in self.candidates))
+        return (REFERENCE_ARM, *(candidate.name for candidate in self.layouts or self.candidates))
 
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
         backends, arms = params.pop("backends"), params.pop("listed")
-        params |= {"arms": list(arms)} if arms else {"backend": list(backends)}
+        layouts, processes = params.pop("layouts"), params.pop("processes")
+        if layouts:
+            params |= {"layouts": list(layouts), "processes": processes}
+        else:
+            params |= {"arms": list(arms)} if arms else {"backend": list(backends)}
         params["precision"] = str(self.precision)
         return params
 
@@ -128,17 +181,30 @@ class Options:
         """How an arm is compiled; `None` for the reference, which is not."""
         return next((candidate for candidate in self.candidates if candidate.name == arm), None)
 
+    def layout_of(self, arm: str) -> Layout | None:
+        """How several processes share an arm; `None` where one process runs it."""
+        return next((layout for layout in self.layouts if layout.name == arm), None)
+
 
 def parse(params: Mapping[str, Any]) -> Options:
     """Options from a case's parameters (or from one entry of the configuration, already validated by its schema)."""
     values = dict(params)
     backend = values.pop("backend", "inductor")
     listed = tuple(map(read_arm, values.pop("arms", ())))
+    layouts = tuple(map(read_layout, values.pop("layouts", ())))
     precision = values.pop("precision", Precision.FP32)
     dataset = Dataset(**values.pop("dataset", {}))
     model = Model(**values.pop("model", {}))
     backends = (backend,) if isinstance(backend, str) else tuple(backend)
-    return Options(backends=backends, listed=listed, precision=Precision(precision), dataset=dataset, model=model, **values)
+    return Options(
+        backends=backends,
+        listed=listed,
+        layouts=layouts,
+        precision=Precision(precision),
+        dataset=dataset,
+        model=model,
+        **values,
+    )
 
 
 def _looks_local(path: str) -> bool:

@@ -1,15 +1,33 @@
 """The half of `training_loss` that needs no torch: options to cases, cases to stages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
+from ci_bench.records.spelling import meant
 from ci_bench.suites.arms import listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
-from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Options, Precision, parse
+from ci_bench.suites.training_loss.options import (
+    EMBEDDED,
+    LAYOUTS,
+    PIPELINE,
+    REFERENCE_ARM,
+    Layout,
+    Options,
+    Precision,
+    parse,
+    read_layout,
+)
 
+PARALLEL = (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.pipelining",
+    "torch.nn.parallel.distributed",
+)
+"""What layouts import, whichever they are."""
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 
@@ -22,22 +40,33 @@ class TrainingLoss:
     preload: tuple[str, ...] = ("torch", *COMPILING)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per precision. Raises `BadConfig` where two arms would be the same."""
-        listed_arms(options, f"suites.training_loss.{options.get('name', Options().name)}", instead_of="backend")
-        precisions = options.get("precision", Precision.FP32)
+        """One case per precision and number of processes. Raises `BadConfig` where two arms would be the same."""
+        place = f"suites.training_loss.{options.get('name', Options().name)}"
+        listed_arms(options, place, instead_of="backend")
+        _check_layouts(options, place)
+        precisions, processes = options.get("precision", Precision.FP32), options.get("processes", 2)
         listed = [precisions] if isinstance(precisions, str) else list(precisions)
-        return tuple(_plan_case({**options, "precision": str(precision)}) for precision in listed)
+        counts = [processes] if isinstance(processes, int) else list(processes)
+        if "layouts" not in options:
+            return tuple(_plan_case({**options, "precision": str(precision)}) for precision in listed)
+        return tuple(
+            _plan_case({**options, "precision": str(precision), "processes": count}) for precision in listed for count in counts
+        )
 
     def preload_of(self, case: Case) -> tuple[str, ...]:
         """A model of one's own needs nothing of transformers."""
-        model = parse(case.params).model
-        if model.factory is not None:
-            return self.preload
-        architecture = "bert.modeling_bert" if model.path == EMBEDDED else "auto.modeling_auto"
-        return (*self.preload, f"transformers.models.{architecture}")
+        options = parse(case.params)
+        preload = (*self.preload, *(PARALLEL if options.layouts else ()))
+        if options.model.factory is not None:
+            return preload
+        architecture = "bert.modeling_bert" if options.model.path == EMBEDDED else "auto.modeling_auto"
+        return (*preload, f"transformers.models.{architecture}")
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time."""
+        options = parse(case.params)
+        if options.layouts:
+            return _stages_of_layouts(case, options.processes)
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
         cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
@@ -59,6 +88,68 @@ class TrainingLoss:
 SUITE = TrainingLoss()
 
 
+def _stages_of_layouts(case: Case, count: int) -> tuple[Stage, ...]:
+    """Nothing is compiled from cold; what concerns a layout takes place in all ranks."""
+    memory = tuple(
+        Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES, processes=1 if arm == case.reference else count)
+        for arm in case.arms
+    )
+    return (
+        Stage(kind=StageKind.PREPARE, arms=()),
+        Stage(kind=StageKind.VERIFY, arms=case.arms, processes=count),
+        Stage(kind=StageKind.SEEDS, arms=(REFERENCE_ARM,)),
+        *memory,
+        Stage(kind=StageKind.TIME, arms=case.arms, launches=None, processes=count),
+    )
+
+
+def _check_layouts(options: Mapping[str, Any], place: str) -> None:
+    """Raises `BadConfig` with all that does not fit together about `layouts` and `processes`."""
+    faults = [*_layout_faults(options)] if "layouts" in options else []
+    if "processes" in options and "layouts" not in options:
+        faults.append("processes: says how many share a layout, and no `layouts` are listed; add them, or leave it out")
+    if faults:
+        raise BadConfig("\n".join(f"{place}.{fault}" for fault in faults))
+
+
+def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
+    layouts = [read_layout(word) for word in options["layouts"]]
+    yield from (
+        f"layouts: stands in place of `{other}`; leave one of them out" for other in ("backend", "arms") if other in options
+    )
+    if Precision.AMP_FP16 in options.get("precision", ()):
+        yield f"layouts: precision {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16"
+    names = [layout.name for layout in layouts]
+    yield from (f"layouts: {name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1)
+    processes, batch = options.get("processes", 2), options.get("batch_size", Options().batch_size)
+    counts = [processes] if isinstance(processes, int) else list(processes)
+    for layout in layouts:
+        word = layout.layout
+        if word not in LAYOUTS and ":" not in word:
+            hint = meant(word, LAYOUTS)
+            yield f"layouts: {word!r} is none of {', '.join(LAYOUTS)}, and no import path{hint}"
+        if layout.own_rows and batch < max(counts):
+            yield f"layouts: {layout.name} shares the rows of a batch, and {batch} are too few for {max(counts)} processes"
+        if word == PIPELINE:
+            yield from _pipeline_faults(layout, options, counts)
+
+
+def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequence[int]) -> Iterator[str]:
+    batch = options.get("batch_size", Options().batch_size)
+    if layout.split is None:
+        yield "layouts: pipeline needs `split`, a function of the model, the stage and how many there are, that gives the stage"
+    if options.get("loss") is None:
+        yield "layouts: pipeline needs `loss`, since the last stage gives logits"
+    if options.get("evaluation", Options().evaluation):
+        yield "layouts: pipeline needs `evaluation: false`: no process has the whole model"
+    if batch % layout.accumulate or options.get("num_samples", Options().num_samples) % batch:
+        yield "layouts: pipeline needs a `batch_size` that divides `num_samples`, and `accumulate` that divides the batch"
+    if layout.backend is not None:
+        yield "layouts: pipeline is not compiled here; leave `backend` out"
+    if max(counts) < 2:  # noqa: PLR2004 - a pipeline of one stage is none
+        yield "layouts: pipeline needs two processes or more"
+
+
 def _plan_case(params: Mapping[str, Any]) -> Case:
     options = parse(params)
     if len(set(options.arms)) < len(options.arms):
@@ -74,10 +165,12 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("compiled", "refereed"), times=(STEP_TIME.name,), parity=True),
+        due=Due(checks=("replicas",) if options.layouts else ("compiled", "refereed"), times=(STEP_TIME.name,), parity=True),
     )
 
 
 def _backends(options: Options) -> str:
     """The backends; arms that are listed are no part of an id, which would be long with them."""
+    if options.layouts:
+        return f"processes={options.processes},"
     return "" if options.listed else f"backend={'+'.join(options.backends)},"

@@ -5,15 +5,16 @@ a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic m
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ci_bench.records.results import Case, Check, Fact, Outcome
+from ci_bench.records.results import Case, Check, Fact, Outcome, Role
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Unsupported
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
 from ci_bench.suites.numerics import shaken as shake
@@ -21,10 +22,11 @@ from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
+from ci_bench.suites.training_loss.layouts import differing_replicas, is_pipeline
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
-from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_trainee, check_own_code
-from ci_bench.suites.training_loss.verify import Verifier
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, Layout, Options, Precision, parse
+from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
+from ci_bench.suites.training_loss.verify import Recipe, Verifier
 from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
@@ -58,9 +60,28 @@ class TrainingWorkload:
             rows = load_rows(self._context.scratch, "train")
             check_own_code(self._options, trainee, rows.batch(torch.arange(min(2, len(rows)))))
 
+    def spans(self, arm: str) -> bool:
+        """Whether all processes share an arm: those of layouts."""
+        return self._options.layout_of(arm) is not None
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In a rank that is not the first: train along, by the recipe of `order`."""
+        self._verifier().follow(Recipe(**{**order["train"], "role": Role(order["train"]["role"])}))
+
     def open(self, arm: str) -> Program:
         """A fresh trainee of the arm, on its first epoch's batches."""
         self._opened += 1
+        layout, ranks = self._options.layout_of(arm), self._context.ranks
+        if layout is not None and ranks is not None:
+            return TimedLayout(
+                arm,
+                self._options,
+                layout=layout,
+                ranks=ranks,
+                rows=self._rows("train"),
+                start=self._start(),
+                device=self._context.device,
+            )
         allow_compilations(self._opened)
         return TimedTraining(
             arm, self._options, self._rows("train"), self._start(), self._context.device, captured=self._context.cuda_graph
@@ -68,7 +89,9 @@ class TrainingWorkload:
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
-        return Evidence(parity=self._verifier().gather(arms), facts={**self._work(), **self._lacking()})
+        verifier = self._verifier()
+        parity = verifier.gather(arms)
+        return Evidence(parity=parity, checks=tuple(verifier.checks), facts={**self._work(), **self._lacking()})
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of the reference arm, the one of `arms`, over seeds."""
@@ -189,6 +212,69 @@ class TimedTraining:
             overwritten(*self._overwritten)
         self._overwritten = None
         self._batches = cycle(self._full)
+
+
+class TimedLayout:
+    """One rank's part of training steps over the batches of one epoch, again and again, for the clock."""
+
+    def __init__(
+        self,
+        arm: str,
+        options: Options,
+        *,
+        layout: Layout,
+        ranks: Ranks,
+        rows: Rows,
+        start: dict[str, Tensor],
+        device: str,
+    ) -> None:
+        """Build the trainee and put every batch of full size on the device."""
+        self.items: int | None = min(options.batch_size, len(rows))
+        self.parts: tuple[Part, ...] = ()
+        self.compiler = Compiler.NONE if layout.backend is None else Compiler.DYNAMO
+        self._arm, self._ranks, self._device = arm, ranks, device
+        self._pipeline = is_pipeline(layout)
+        self._trainee = build_parallel(options, start, layout, ranks, device=device)
+        self._before = {name: _local(value) for name, value in self._trainee.model.state_dict().items()}
+        stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
+        self._batches = cycle([batch for indices, batch in stream if len(indices) == self.items])
+        self._loss: Tensor | None = None
+
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts: collectives overlap with them
+        """This rank's part of a training step on the next batch."""
+        self._loss = self._trainee.step(next(self._batches))
+
+    def finish(self) -> tuple[Check, ...]:
+        """The last loss is a number, the weights have moved, and what every rank has is the same in all. A collective."""
+        loss = math.nan if self._loss is None else float(self._loss)
+        finite = Outcome.PASS if math.isfinite(loss) else Outcome.FAIL
+        now = self._trainee.model.state_dict()
+        changed = sum(1 for name, value in self._before.items() if not torch.equal(value, _local(now[name])))
+        updated = Outcome.PASS if changed else Outcome.FAIL
+        return (
+            Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {loss:.6g}"),
+            Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{changed} tensors changed while timed"),
+            self._replicas(),
+        )
+
+    def _replicas(self) -> Check:
+        differing = {} if self._pipeline else differing_replicas(self._trainee.model, self._ranks, self._device)
+        if not differing:
+            return Check(name="replicas", arm=self._arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
+        told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in differing.items())
+        detail = f"after the timed steps weights are not those of rank 0: {'; '.join(told)}"
+        return Check(name="replicas", arm=self._arm, outcome=Outcome.FAIL, detail=detail[:1000])
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names)} more" if names else ""
+
+
+def _local(value: Tensor) -> Tensor:
+    """What of a tensor this rank holds, copied to the host."""
+    to_local = getattr(value, "to_local", None)
+    own: Tensor = value if to_local is None else to_local()
+    return own.detach().to("cpu", copy=True)
 
 
 def _require(precision: Precision, device: str) -> None:

@@ -7,18 +7,32 @@ are allocated before the first step, so that the first step has the same guards 
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.arms import CompiledArm, compiled
+from ci_bench.suites.base import Ranks
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import lost_by_correction
 from ci_bench.suites.training_loss.corpus import Batch
+from ci_bench.suites.training_loss.layouts import (
+    ParallelStep,
+    PipelineStep,
+    Watched,
+    Whole,
+    distributed,
+    gathered,
+    global_norm,
+    is_pipeline,
+    losses_by_rank,
+    schedule_of,
+    stage_of,
+)
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
-from ci_bench.suites.training_loss.options import Options, Precision
+from ci_bench.suites.training_loss.options import Layout, Options, Precision
 from ci_bench.suites.user_code import load_named
 
 Step = Callable[[Batch], Tensor]
@@ -40,9 +54,15 @@ class Trainee:
     compile: Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
     scaler: torch.amp.GradScaler | None = None
     """What scales the loss, where the precision needs it."""
+    norm: Callable[[], float] | None = None
+    """The norm of all gradients, where it takes several processes to know."""
+    watched: Watched | None = None
+    """What each of several processes sees, or what of this one's batch is theirs."""
 
     def gradient_norm(self) -> float:
         """The global 2-norm of all gradients, accumulated in fp64."""
+        if self.norm is not None:
+            return self.norm()
         norms = [
             torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
             for parameter in self.model.parameters()
@@ -97,6 +117,64 @@ def build_trainee(
         compile=compiler,
         scaler=scaler if options.precision is Precision.AMP_FP16 else None,
     )
+
+
+def build_parallel(
+    options: Options, state: State, layout: Layout, ranks: Ranks, *, device: str, watched: bool = False
+) -> Trainee:
+    """A fresh trainee of a layout, in this rank; `watched` where every step's loss and norm are to be known to all ranks."""
+    model = model_from(options, state, device)
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    logits = make_logits(options, model)
+    loss = make_loss(options, model, logits)
+    autocast = _autocast(options.precision, device)
+    seen = Watched(own_rows=layout.own_rows) if watched else None
+    step: Step
+    if is_pipeline(layout):
+        model = stage_of(layout, model, ranks)
+        optimizer = build_optimizer(options, model, device)
+        own: Callable[[Tensor, Tensor], Tensor] = load_named(str(options.loss), option="loss")
+        schedule = schedule_of(layout, model, ranks, device, own)
+        step = PipelineStep(schedule=schedule, optimizer=optimizer, ranks=ranks, device=device, watched=seen)
+    else:
+        whole = distributed(layout, Whole(model, loss), ranks, device)
+        optimizer = build_optimizer(options, model, device)
+        step = ParallelStep(
+            layout=layout, whole=whole, optimizer=optimizer, autocast=autocast, ranks=ranks, device=device, watched=seen
+        )
+
+    def norm() -> float:
+        own_norm = global_norm(list(model.parameters()), apart=is_pipeline(layout), device=device)
+        if seen is not None:
+            seen.norms.append([one for (one,) in gathered([own_norm], ranks.count, device)])
+        return own_norm
+
+    return Trainee(
+        model=model,
+        optimizer=optimizer,
+        step=step,
+        logits=logits,
+        loss=loss,
+        autocast=autocast,
+        compile=make_compiler(None),
+        norm=norm,
+        watched=seen,
+    )
+
+
+def watching_ranks(trainee: Trainee, count: int) -> Trainee:
+    """The same trainee of one process, which keeps what the rows of each of `count` ranks cost it."""
+    seen = Watched(own_rows=True)
+
+    def loss_of(batch: Batch) -> Tensor:
+        with trainee.autocast():
+            return trainee.loss(batch)
+
+    def step(batch: Batch) -> Tensor:
+        seen.losses.append(losses_by_rank(loss_of, trainee.model, batch, count))
+        return trainee.step(batch)
+
+    return replace(trainee, step=step, watched=seen)
 
 
 def make_compiler(candidate: CompiledArm | None) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:

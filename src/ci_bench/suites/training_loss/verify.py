@@ -18,20 +18,21 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ci_bench.records.results import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
+from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Role, Trace
 from ci_bench.suites.base import Context
 from ci_bench.suites.randomness import States, generator_states, moved, seed_step
 from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches
+from ci_bench.suites.training_loss.layouts import alike_draws, full_state
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options
-from ci_bench.suites.training_loss.training import Trainee, build_trainee, rounded_rates
+from ci_bench.suites.training_loss.training import Trainee, build_parallel, build_trainee, rounded_rates, watching_ranks
 
 
 def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
@@ -234,10 +235,14 @@ class Verifier:
     context: Context
     train: Rows
     test: Rows | None
+    checks: list[Check] = field(default_factory=list)
+    """What was checked beside the trainings."""
 
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the candidates among `arms`."""
         seed = self.options.seed
+        if self.options.layouts:
+            return self._gather_layouts(arms)
         reference, expected = self._run_and_draw(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
         traces = [reference, *self._envelope(seed)]
         masks: list[ArmMasks] = []
@@ -251,6 +256,47 @@ class Verifier:
             if masks[-1].masks is Masks.DIFFER:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
         return self._evidence(traces, masks)
+
+    def _gather_layouts(self, arms: tuple[str, ...]) -> ParityEvidence:
+        """All evidence about the layouts among `arms`: over seeds where a step draws random numbers, each rank its own."""
+        seed = self.options.seed
+        traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed)), *self._envelope(seed)]
+        drawn = self._drawn()
+        detail = f"ranks draw masks of their own ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
+        masks: list[ArmMasks] = []
+        for arm in arms:
+            if arm == REFERENCE_ARM:
+                continue
+            masks.append(_answer(arm, Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail))
+            traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
+            if drawn:
+                traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
+        return self._evidence(traces, masks)
+
+    def _drawn(self) -> tuple[str, ...]:
+        """The generators that a step of one process draws from."""
+        state = start_state(self.options, seed=self.options.seed)
+        trainee = build_trainee(self.options, state, device=self.context.device, candidate=None)
+        seed_step(MASK_SEED)
+        before = generator_states()
+        trainee.step(self._first_batch())
+        return moved(before, generator_states())
+
+    def _note_masks(self, recipe: Recipe, trainee: Trainee) -> None:
+        """Check, once for each layout whose ranks draw masks for rows of their own, that these are not the same ones."""
+        seen, layout = trainee.watched, self.options.layout_of(recipe.arm)
+        if seen is None or layout is None or not layout.own_rows or recipe.seed != self.options.seed or not self._drawn():
+            return
+        alike = alike_draws(seen.draws)
+        detail = "each rank draws masks of its own"
+        if alike:
+            detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own"
+        outcome = Outcome.FAIL if alike else Outcome.PASS
+        self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=outcome, detail=detail))
+
+    def follow(self, recipe: Recipe) -> None:
+        """In another rank: train along by a recipe."""
+        self._run(recipe)
 
     def over_seeds(self, arm: str) -> ParityEvidence:
         """Trainings that show how well the reference arm learns, and how much of that is the luck of its start.
@@ -321,13 +367,27 @@ class Verifier:
         state = start_state(self.options, seed=recipe.seed + (OTHER_START if recipe.role is Role.OTHER_START else 0))
         if recipe.role is Role.PERTURBED:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
-        candidate = self.options.candidate_of(recipe.arm)
         with self._aligned():
-            trainee = build_trainee(
-                self.options, state, device=self.context.device, candidate=candidate, captured=self.context.cuda_graph
-            )
+            trainee = self._trainee(recipe, state)
             trace = record_training(trainee, recipe, state=state, verifier=self)
+            self._note_masks(recipe, trainee)
             yield trainee, state, self._evaluated(trace, trainee, self.test) if self.test is not None else trace
+
+    def _trainee(self, recipe: Recipe, state: State) -> Trainee:
+        """The trainee of a recipe. Where several processes share its layout, the others are told to train along."""
+        layout, ranks = self.options.layout_of(recipe.arm), self.context.ranks
+        if layout is not None and ranks is not None:
+            if ranks.rank == 0:
+                ranks.order({"train": asdict(recipe)})
+            return build_parallel(self.options, state, layout, ranks, device=self.context.device, watched=True)
+        trainee = build_trainee(
+            self.options,
+            state,
+            device=self.context.device,
+            candidate=self.options.candidate_of(recipe.arm),
+            captured=self.context.cuda_graph,
+        )
+        return trainee if ranks is None else watching_ranks(trainee, ranks.count)
 
     def _first_batch(self) -> Batch:
         """The batch that every training of the first seed begins with."""
@@ -337,9 +397,12 @@ class Verifier:
     def _evaluated(self, trace: Trace, trainee: Trainee, test: Rows) -> Trace:
         """Accuracy in the arm's own forward pass, and for a candidate where an eager pass of the same weights disagrees."""
         labels, size = test.labels.cpu(), self.options.batch_size
+        if trace.role is Role.CANDIDATE and self.options.layouts:
+            trained = full_state(trainee.model)
+            trainee = build_trainee(self.options, trained, device=self.context.device, candidate=None)
         predicted = predict(trainee, test, batch_size=size)
         share = accuracy(predicted, labels, cache=self.context.scratch / "evaluate")
-        if trace.role is not Role.CANDIDATE:
+        if trace.role is not Role.CANDIDATE or self.options.layouts:
             return replace(trace, accuracy=share)
         eager = predict(trainee, test, batch_size=size, compiled=False)
         return replace(trace, accuracy=share, disagreements=disagreements(eager, predicted, labels))
@@ -383,6 +446,7 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
         non_finite=(*_non_finite("loss", losses), *_non_finite("grad_norm", norms)),
         start=state_digest(state),
         data=seen.hexdigest()[:16],
+        ranks=None if trainee.watched is None else trainee.watched.series(),
     )
 
 

@@ -1,0 +1,292 @@
+"""A program that several processes run together, as rank 0 has it and as the others do. Imports torch.
+
+Rank 0 does what any worker does, and whenever it calls such a program it tells the others to call theirs, outside the clock. A
+sample begins behind a barrier, and is the slowest rank's. What each rank waits in collectives is learned from torch's profiler in
+steps that are not timed: by the clock alone all ranks of a synchronous step take as long as the slowest.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+import torch
+import torch.distributed
+from torch._C._distributed_c10d import FileStore
+
+from ci_bench.engine.process.ranks import Seat
+from ci_bench.engine.timing.clock import Clock, Taken
+from ci_bench.engine.timing.fence import close, synchronizer, time_calls
+from ci_bench.engine.timing.memory import memory_of, watch
+from ci_bench.records.metrics import COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
+from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranked, Unsupported, no_mark
+from ci_bench.suites.randomness import seed_everything
+
+PROFILED_STEPS = 5
+BACKENDS = ("gloo:", "nccl:")
+"""What the profiler's names of collectives begin with, on the thread or stream that carries them out."""
+
+
+def join(seat: Seat, device: str) -> str:
+    """Meet the other ranks. Returns the device of this one.
+
+    Raises:
+        Unsupported: there are fewer GPUs than ranks.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        if (there := torch.cuda.device_count()) < seat.count:
+            raise Unsupported(f"{seat.count} processes need as many GPUs, and torch sees {there} here")
+        torch.cuda.set_device(seat.rank)
+        device = f"cuda:{seat.rank}"
+    torch.distributed.init_process_group(
+        "nccl" if kind == "cuda" else "gloo",
+        store=FileStore(str(seat.folder / "store"), seat.count),
+        rank=seat.rank,
+        world_size=seat.count,
+        timeout=timedelta(seconds=seat.patience_s),
+    )
+    return device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrderlyRanks:
+    """What a workload sees of the ranks."""
+
+    seat: Seat
+
+    @property
+    def rank(self) -> int:
+        """This process's own number."""
+        return self.seat.rank
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.seat.count
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Have the others' workloads follow an order. Raises `PeerLost`."""
+        self.seat.send({"do": "follow", "order": order})
+
+
+@dataclass(kw_only=True, slots=True)
+class RankedWorkload:
+    """Rank 0's workload, whose programs of several ranks are called together."""
+
+    workload: Ranked
+    seat: Seat
+    opened: int = 0
+
+    def prepare(self) -> None:
+        """Not done by several."""
+        self.workload.prepare()
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """As the workload does, which orders the others itself."""
+        return self.workload.verify(arms)
+
+    def open(self, arm: str) -> Program:
+        """The arm's program, in all ranks where it spans them."""
+        if not self.workload.spans(arm):
+            return self.workload.open(arm)
+        self.seat.send({"do": "open", "place": self.opened, "arm": arm})
+        program = RankedProgram(own=self.workload.open(arm), seat=self.seat, place=self.opened)
+        self.opened += 1
+        return program
+
+
+@dataclass(kw_only=True, slots=True)
+class RankedProgram:
+    """Rank 0's program and those of the others, called together. `taken_s` holds the seconds of each rank, sample by sample."""
+
+    own: Program
+    seat: Seat
+    place: int
+    taken_s: list[tuple[float, ...]] = field(default_factory=list)
+    items: int | None = field(init=False)
+    parts: tuple[Part, ...] = ()
+    compiler: Compiler = field(init=False)
+
+    def __post_init__(self) -> None:
+        """A step has no parts: they would be rank 0's alone."""
+        self.items, self.compiler = self.own.items, self.own.compiler
+
+    def step(self, mark: Mark) -> None:
+        """One call in every rank."""
+        self._order("step")
+        self.own.step(mark)
+
+    def finish(self) -> tuple[Check, ...]:
+        """The checks of rank 0, which are failed where another rank's are."""
+        self._order("finish")
+        checks = self.own.finish()
+        others = {rank: answer["failed"] for rank, answer in enumerate(self.seat.answers(), 1)}
+        return tuple(_with_others(check, others) for check in checks)
+
+    def close(self) -> None:
+        """Take all of them down."""
+        self._order("close")
+        close(self.own)
+
+    def take(self, clock: Clock, calls: int) -> Taken:
+        """A sample in every rank at once: the slowest's."""
+        self._order("take", calls=calls, seed=torch.initial_seed())
+        own = take_together(clock, self.own, calls)
+        seconds = (own.wall_s, *(float(answer["wall_s"]) for answer in self.seat.answers()))
+        self.taken_s.append(seconds)
+        return Taken(wall_s=max(seconds), device_s=own.device_s)
+
+    def watch(self, device: str, memory: Any, steps: int) -> list[dict[str, float]]:
+        """What each rank holds in memory over so many steps, in bytes by metric."""
+        self._order("watch", steps=steps)
+        own = _watched(self.own, memory, device, steps)
+        return [own, *(answer["memory"] for answer in self.seat.answers())]
+
+    def profile(self, device: str) -> list[dict[str, Any]]:
+        """What each rank did in steps that are not timed: `profiled`."""
+        self._order("profile")
+        own = profiled(self.own, device)
+        return [own, *self.seat.answers()]
+
+    def _order(self, do: str, **more: Any) -> None:
+        self.seat.send({"do": do, "place": self.place, **more})
+
+
+def _with_others(check: Check, others: Mapping[int, Sequence[str]]) -> Check:
+    failed = [rank for rank, names in others.items() if check.name in names]
+    if not failed:
+        return check
+    detail = f"{check.detail}; fails in rank {', '.join(map(str, failed))}"
+    return Check(name=check.name, arm=check.arm, outcome=Outcome.FAIL, detail=detail)
+
+
+def take_together(clock: Clock, program: Program, calls: int) -> Taken:
+    """One rank's part of a sample, begun by all at once."""
+    torch.distributed.barrier()
+    return clock.take(program, calls=calls)
+
+
+def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, weighed: bool) -> None:
+    """Do what rank 0 orders, until it gives no more. Where memory is `weighed`, only what came after opening counts."""
+    programs: dict[int, Program] = {}
+    memory: Any = None
+    for order in seat.orders():
+        place = order.get("place")
+        match order["do"]:
+            case "follow":
+                workload.follow(order["order"])
+            case "open":
+                memory = memory_of(context.device) if weighed else None
+                programs[cast("int", place)] = workload.open(order["arm"])
+            case "step":
+                clock.call(programs[cast("int", place)])
+            case "take":
+                seed_everything(order["seed"] + seat.rank)
+                seat.send({"wall_s": take_together(clock, programs[cast("int", place)], order["calls"]).wall_s})
+            case "watch":
+                seat.send({"memory": _watched(programs[cast("int", place)], memory, context.device, order["steps"])})
+            case "profile":
+                seat.send(profiled(programs[cast("int", place)], context.device))
+            case "finish":
+                checks = programs[cast("int", place)].finish()
+                seat.send({"failed": [check.name for check in checks if check.outcome is Outcome.FAIL]})
+            case "close":
+                close(programs.pop(cast("int", place)))
+
+
+def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str, float]:
+    synchronize = synchronizer(device)
+    return watch(lambda: time_calls(lambda: program.step(no_mark), calls=1, synchronize=synchronize), memory, steps=steps)
+
+
+def profiled(program: Program, device: str) -> dict[str, Any]:
+    """Seconds of a step and of its collectives (their union), and each kind of collective: how often, how long (s), per step.
+
+    The names are torch's own (``gloo:all_reduce``); a collective lasts from its start in this rank to its end, waiting included.
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.startswith("cuda"):
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    torch.distributed.barrier()
+    with torch.profiler.profile(activities=activities) as profile:
+        step_s = time_calls(lambda: program.step(no_mark), calls=PROFILED_STEPS, synchronize=synchronizer(device))
+    spans: list[tuple[float, float]] = []
+    kinds: dict[str, list[float]] = {}
+    for event in profile.events() or ():
+        if event.name.startswith(BACKENDS):
+            spans.append((event.time_range.start, event.time_range.end))
+            kinds.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e6)
+    listed = {name: [len(times) / PROFILED_STEPS, sum(times) / PROFILED_STEPS] for name, times in sorted(kinds.items())}
+    return {"step_s": step_s, "collective_s": union_us(spans) / 1e6 / PROFILED_STEPS, "kinds": listed}
+
+
+def union_us(spans: Sequence[tuple[float, float]]) -> float:
+    """How long at least one of the spans lasts, in their unit."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class RankedClock:
+    """A clock of the device, by which programs of several ranks are sampled together."""
+
+    clock: Clock
+
+    def take(self, program: Program, *, calls: int) -> Taken:
+        """A sample; of a program of several ranks the slowest's."""
+        return program.take(self.clock, calls) if isinstance(program, RankedProgram) else self.clock.take(program, calls=calls)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the device's."""
+        return getattr(self.clock, name)
+
+
+def ranks_evidence(
+    arm: str, program: RankedProgram, *, taken: Sequence[Taken], reference_s: float | None, device: str, launch: int
+) -> tuple[tuple[Metric, ...], dict[str, Fact]]:
+    """What is shown of the ranks of one arm, once its samples are taken: nothing of it gates.
+
+    Skew is by how much the slowest rank works longer in a step, outside of collectives, than the fastest (s). The time in
+    collectives is that of the rank that waits least (s). Efficiency is the reference's step time / (ranks x this arm's).
+    """
+    profiles = program.profile(device)
+    busy_s = [max(0.0, one["step_s"] - one["collective_s"]) for one in profiles]
+    numbers = [
+        (RANK_SKEW, max(busy_s) - min(busy_s)),
+        (COLLECTIVE_TIME, min(one["collective_s"] for one in profiles)),
+    ]
+    if reference_s is not None:
+        step_s = statistics.median(one.wall_s for one in taken)
+        numbers.append((SCALING_EFFICIENCY, reference_s / (len(profiles) * step_s)))
+    metrics = tuple(
+        kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS) for kind, value in numbers if value > 0
+    )
+    medians_s = [statistics.median(one[rank] for one in program.taken_s) for rank in range(len(profiles))]
+    ranks = [
+        f"rank {rank}: {1e3 * medians_s[rank]:.3g} ms a step, {_share(profile)} of it in collectives"
+        for rank, profile in enumerate(profiles)
+    ]
+    kinds = [f"{name} {times:g} x, {1e3 * seconds:.3g} ms" for name, (times, seconds) in profiles[0]["kinds"].items()]
+    return metrics, {f"ranks_{arm}": "; ".join(ranks), f"collectives_{arm}": "; ".join(kinds) or "none"}
+
+
+def _share(profile: Mapping[str, float]) -> str:
+    return f"{min(1.0, profile['collective_s'] / profile['step_s']):.0%}"
+
+
+def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each metric the largest of any rank; nothing where one of them does not know."""
+    names = set.intersection(*(set(one) for one in found))
+    return {name: max(one[name] for one in found) for name in sorted(names)}
+
+
+def memory_fact(arm: str, found: Sequence[Mapping[str, float]]) -> dict[str, Fact]:
+    """What each rank held at most, for the reader."""
+    peaks = [next((f"{name} {value / 2**20:.1f} MiB" for name, value in one.items()), "unknown") for one in found]
+    return {f"memory_{arm}": "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))}

@@ -1,0 +1,333 @@
+"""One training in several processes: the rows, the model and the step of one rank, in each layout.
+
+All layouts start from the same state and see the same rows by their place in the global batch. A mean over rows is what one
+process would compute, also where ranks have unequally many: each weighs its loss by its share. So a layout that is right differs
+from one process by rounding alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from ci_bench.records.results import RankSeries
+from ci_bench.suites.base import Ranks
+from ci_bench.suites.training_loss.corpus import Batch
+from ci_bench.suites.training_loss.network import BadModel, State
+from ci_bench.suites.training_loss.options import DDP, FSDP, PIPELINE, TENSOR, Layout
+from ci_bench.suites.user_code import load_named, resolve_backend
+
+USUAL_PLAN = {
+    "*.attention.output.dense": "rowwise",
+    **dict.fromkeys(("*.query", "*.key", "*.value", "*.q_proj", "*.k_proj", "*.v_proj", "*.q", "*.k", "*.v"), "colwise"),
+    **dict.fromkeys(("*.intermediate.dense", "*.up_proj", "*.gate_proj", "*.fc1", "*.c_fc"), "colwise"),
+    **dict.fromkeys(("*.output.dense", "*.o_proj", "*.out_proj", "*.down_proj", "*.fc2"), "rowwise"),
+}
+"""By the names that transformers' models and most others have; the first pattern that fits counts."""
+
+
+class Whole(nn.Module):
+    """A model together with its loss: called with a batch, it gives one number. What layouts wrap."""
+
+    def __init__(self, model: nn.Module, loss_of: Callable[[Batch], Tensor]) -> None:
+        """`loss_of` calls the model."""
+        super().__init__()
+        self.model = model
+        self._loss_of = loss_of
+
+    def forward(self, **batch: Tensor) -> Tensor:
+        """The mean loss of the rows of a batch."""
+        return self._loss_of(batch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """The rows of one rank, and the weight of their mean loss: ranks' weights average to one. 0 where it has no rows."""
+
+    batch: Batch
+    weight: float
+
+    @property
+    def rows(self) -> int:
+        """How many rows count."""
+        return len(self.batch["labels"]) if self.weight else 0
+
+
+def share_of(batch: Batch, rank: int, count: int) -> Share:
+    """The rank's rows of a global batch, in their order. A rank that would have none gets a row that counts 0."""
+    rows = len(batch["labels"])
+    bounds = [rows * place // count for place in (rank, rank + 1)]
+    own = bounds[1] - bounds[0]
+    taken = slice(*bounds) if own else slice(0, 1)
+    return Share(batch={name: values[taken] for name, values in batch.items()}, weight=own * count / rows)
+
+
+def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
+    """The model in its layout, in this rank; called as `whole` is.
+
+    Raises:
+        BadModel: the user's own function gives no module, or no module of the model fits the plan.
+    """
+    wrapped = _wrapped(layout, whole, ranks, device)
+    if layout.backend is None:
+        return wrapped
+    return cast("nn.Module", torch.compile(wrapped, backend=resolve_backend(layout.backend)))
+
+
+def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
+    if layout.layout == DDP:
+        from torch.nn.parallel import DistributedDataParallel
+
+        devices = [ranks.rank] if device.startswith("cuda") else None
+        return DistributedDataParallel(whole, device_ids=devices, static_graph=layout.static_graph)
+    if layout.layout == FSDP:
+        return _fully_sharded(whole, layout, ranks, device)
+    if layout.layout == TENSOR:
+        return _tensor_parallel(whole, layout, ranks, device)
+    own = load_named(layout.layout, option="layouts")(whole)
+    if not isinstance(own, nn.Module):
+        raise BadModel(f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module")
+    return own
+
+
+def _mesh(ranks: Ranks, device: str) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device.partition(":")[0], (ranks.count,))
+
+
+def _fully_sharded(whole: Whole, layout: Layout, ranks: Ranks, device: str) -> nn.Module:
+    """Each repeated block a group of its own, and the rest one."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = _mesh(ranks, device)
+    for module in whole.modules():
+        if isinstance(module, nn.ModuleList):
+            for block in module:
+                fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
+    fully_shard(whole, mesh=mesh, reshard_after_forward=layout.reshard)
+    return whole
+
+
+def _tensor_parallel(whole: Whole, layout: Layout, ranks: Ranks, device: str) -> nn.Module:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+    plan = dict(planned(whole.model, layout.plan or USUAL_PLAN))
+    if not plan:
+        raise BadModel("layouts: no linear module of the model fits the plan of tensor; give it a `plan` of its own")
+    parallelize_module(whole.model, _mesh(ranks, device), {name: styles[style]() for name, style in plan.items()})
+    return whole
+
+
+def planned(model: nn.Module, plan: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The linear modules that are split, by name, and how."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            style = next((style for pattern, style in plan.items() if fnmatchcase(f".{name}", pattern)), None)
+            if style is not None:
+                yield name, style
+
+
+@dataclass(kw_only=True, slots=True)
+class Watched:
+    """What each rank saw, step by step: gathered in every rank, for rank 0 to keep."""
+
+    own_rows: bool
+    losses: list[list[float]] = field(default_factory=list)
+    norms: list[list[float]] = field(default_factory=list)
+    draws: list[list[float]] = field(default_factory=list)
+    """Of each rank, where its generator stood after the first step: a fingerprint."""
+
+    def series(self) -> RankSeries:
+        """By rank and step."""
+        return RankSeries(own_rows=self.own_rows, loss=_by_rank(self.losses), grad_norm=_by_rank(self.norms))
+
+
+def _by_rank(steps: Sequence[Sequence[float]]) -> tuple[tuple[float | None, ...], ...]:
+    if not steps:
+        return ()
+    return tuple(tuple(value if abs(value) < float("inf") else None for value in rank) for rank in zip(*steps, strict=True))
+
+
+def gathered(values: Sequence[float], count: int, device: str) -> list[list[float]]:
+    """The numbers of every rank, fp64, by rank. A collective: every rank calls it."""
+    own = torch.tensor(values, dtype=torch.float64, device=device)
+    all_of = [torch.empty_like(own) for _ in range(count)]
+    torch.distributed.all_gather(all_of, own)
+    return [one.tolist() for one in all_of]
+
+
+@dataclass(kw_only=True, slots=True)
+class ParallelStep:
+    """One rank's part of a step. `watched` keeps what each rank saw, where that is asked for."""
+
+    layout: Layout
+    whole: nn.Module
+    optimizer: torch.optim.Optimizer
+    autocast: Callable[[], AbstractContextManager[object]]
+    ranks: Ranks
+    device: str
+    watched: Watched | None = None
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Train on a global batch. Returns the mean loss of this rank's rows; of all, where it is `watched`."""
+        share = Share(batch=batch, weight=1.0)
+        if self.layout.own_rows:
+            share = share_of(batch, self.ranks.rank, self.ranks.count)
+            if self.watched is not None and self.ranks.rank:
+                torch.manual_seed(torch.initial_seed() + self.ranks.rank)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._forward_and_back(share)
+        self.optimizer.step()
+        return loss if self.watched is None else self._of_all(float(loss), share)
+
+    def _forward_and_back(self, share: Share) -> Tensor:
+        parts = min(self.layout.accumulate, len(share.batch["labels"]))
+        total = torch.zeros((), device=self.device)
+        for place in range(parts):
+            part = share_of(share.batch, place, parts)
+            with self._exchanging(last=place == parts - 1), self.autocast():
+                loss = self.whole(**part.batch)
+                (loss * (share.weight * part.weight / parts)).backward()
+            total += loss.detach() * (part.weight / parts)
+        return total
+
+    @contextmanager
+    def _exchanging(self, *, last: bool) -> Iterator[None]:
+        """Gradients are exchanged with the last part alone: by `no_sync` of DDP and what is like it, or FSDP2's own switch."""
+        switch = getattr(self.whole, "set_requires_gradient_sync", None)
+        if switch is not None:
+            switch(last)
+        no_sync = getattr(self.whole, "no_sync", None)
+        with nullcontext() if last or no_sync is None else no_sync():
+            yield
+
+    def _of_all(self, loss: float, share: Share) -> Tensor:
+        assert self.watched is not None, "asked for by the caller"  # noqa: S101 - our own bug if not
+        told = gathered([loss, float(share.rows)], self.ranks.count, self.device)
+        self.watched.losses.append([one for one, _ in told])
+        if not self.watched.draws:
+            on_gpu = self.device.startswith("cuda")
+            state = torch.cuda.get_rng_state(self.device) if on_gpu else torch.get_rng_state()
+            self.watched.draws = gathered([_fingerprint(state)], self.ranks.count, self.device)
+        if not self.layout.own_rows:
+            return torch.tensor(told[0][0], dtype=torch.float64)
+        rows = sum(rows for _, rows in told)
+        return torch.tensor(sum(one * rows for one, rows in told if rows) / rows, dtype=torch.float64)
+
+
+@dataclass(kw_only=True, slots=True)
+class PipelineStep:
+    """One stage's part of a step of a pipeline, by GPipe's schedule: all forward passes, then all backward passes.
+
+    The batch's inputs go to the first stage by position, its labels to the last; each micro-batch's loss is a mean.
+    """
+
+    schedule: Any
+    optimizer: torch.optim.Optimizer
+    ranks: Ranks
+    device: str
+    watched: Watched | None = None
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Train on a global batch. Returns its mean loss in the last stage, 0 in others; in all, where it is `watched`."""
+        inputs = [values for name, values in batch.items() if name != "labels"] if self.ranks.rank == 0 else []
+        losses: list[Tensor] = []
+        self.optimizer.zero_grad(set_to_none=True)
+        last = self.ranks.rank == self.ranks.count - 1
+        self.schedule.step(*inputs, target=batch["labels"] if last else None, losses=losses if last else None)
+        self.optimizer.step()
+        loss = torch.stack(losses).mean().detach() if losses else torch.zeros((), device=self.device)
+        if self.watched is None:
+            return loss
+        told = gathered([float(loss)], self.ranks.count, self.device)
+        self.watched.losses.append([told[-1][0]] * self.ranks.count)
+        return torch.tensor(told[-1][0], dtype=torch.float64)
+
+
+def stage_of(layout: Layout, model: nn.Module, ranks: Ranks) -> nn.Module:
+    """The stage of this rank, as the user's own function cuts it out of the model. Raises `BadModel`."""
+    split = load_named(str(layout.split), option="layouts.split")
+    stage = split(model, ranks.rank, ranks.count)
+    if not isinstance(stage, nn.Module):
+        raise BadModel(f"layouts.split: {layout.split} gives {type(stage).__name__}; it has to give a torch.nn.Module")
+    return stage
+
+
+def schedule_of(layout: Layout, stage: nn.Module, ranks: Ranks, device: str, loss_of: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    """GPipe's schedule over as many micro-batches as `accumulate` says, one for each stage at least."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    placed = PipelineStage(stage, ranks.rank, ranks.count, torch.device(device))
+    return ScheduleGPipe(placed, n_microbatches=max(layout.accumulate, 1), loss_fn=loss_of)
+
+
+def global_norm(parameters: Sequence[Tensor], *, apart: bool, device: str) -> float:
+    """The 2-norm of all gradients, fp64. A collective where gradients are sharded, or the stages' own (`apart`)."""
+    squares = torch.zeros((), dtype=torch.float64, device=device)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            squares += torch.linalg.vector_norm(unsharded(parameter.grad), dtype=torch.float64) ** 2
+    if apart:
+        torch.distributed.all_reduce(squares)
+    return float(squares.sqrt())
+
+
+def unsharded(value: Tensor) -> Tensor:
+    """A tensor as one process would have it. A collective where it is sharded."""
+    full = getattr(value, "full_tensor", None)
+    whole: Tensor = value if full is None else full()
+    return whole
+
+
+def full_state(model: nn.Module) -> State:
+    """Weights and buffers as one process would have them, on the CPU. A collective."""
+    return {name: unsharded(value).detach().cpu() for name, value in model.state_dict().items()}
+
+
+def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> dict[int, list[str]]:
+    """By rank, the tensors that it should have as rank 0 has them, and has otherwise. A collective."""
+    whole = {name: value for name, value in model.state_dict().items() if not hasattr(value, "full_tensor")}
+    sums = [_fingerprint(value) for value in whole.values()]
+    if not sums:
+        return {}
+    told = gathered(sums, ranks.count, device)
+    return {
+        rank: names
+        for rank in range(1, ranks.count)
+        if (names := [name for name, own, first in zip(whole, told[rank], told[0], strict=True) if own != first])
+    }
+
+
+def _fingerprint(value: Tensor) -> float:
+    """A number that differs where bytes do, but for accidents: 48 bits of their digest, exact in fp64."""
+    import hashlib
+
+    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return float(int.from_bytes(hashlib.sha256(raw).digest()[:6], "big"))
+
+
+def alike_draws(draws: Sequence[Sequence[float]]) -> list[int]:
+    """The ranks whose generator stands where that of a rank before them does: they draw the same masks for other rows."""
+    return [rank for rank, state in enumerate(draws) if state in draws[:rank]]
+
+
+def is_pipeline(layout: Layout) -> bool:
+    """Whether the processes are stages, none of which has the whole model."""
+    return layout.layout == PIPELINE
+
+
+def losses_by_rank(loss_of: Callable[[Batch], Tensor], model: nn.Module, batch: Batch, count: int) -> list[float]:
+    """What the rows of each rank cost one process, before its step. Leaves buffers and generators as they were."""
+    buffers = [value.clone() for value in model.buffers()]
+    with torch.no_grad(), torch.random.fork_rng():
+        found = [float(loss_of(share_of(batch, rank, count).batch)) for rank in range(count)]
+        for value, before in zip(model.buffers(), buffers, strict=True):
+            value.copy_(before)
+    return found

@@ -1,0 +1,236 @@
+"""Layouts beside one process: right ones hold parity, planted faults are named with rank and step, a rank that fails is named."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.layout_gallery import Net, rows  # noqa: E402
+from benchmarks.layout_parity import ENTRY, FAULTS, GALLERY, RIGHT, Trial, evidence_of, stage_of, verify  # noqa: E402
+from processes import carrying  # noqa: E402
+
+from benchmarks import layout_parity  # noqa: E402 - after torch was found
+from ci_bench.engine.process.protocol import Order, OrderKind, Task  # noqa: E402
+from ci_bench.engine.process.resident import explain  # noqa: E402
+from ci_bench.errors import BadConfig  # noqa: E402
+from ci_bench.records.comparison import Parity  # noqa: E402
+from ci_bench.records.config import RunOptions  # noqa: E402
+from ci_bench.records.results import Outcome, Status  # noqa: E402
+from ci_bench.suites.base import StageKind  # noqa: E402
+from ci_bench.suites.training_loss.layouts import USUAL_PLAN, planned, share_of  # noqa: E402
+from ci_bench.suites.training_loss.network import build_model  # noqa: E402
+from ci_bench.suites.training_loss.options import Layout, Options, parse  # noqa: E402
+from ci_bench.suites.training_loss.plan import SUITE  # noqa: E402
+
+HUNG_S = 24.0
+"""A quarter of it is what ranks wait for each other."""
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    with layout_parity.opened(tmp_path_factory.mktemp("layouts")) as bench:
+        yield bench
+
+
+def named(name: str, **options: object) -> Trial:
+    """A trial of the benchmark, in 24 steps."""
+    trial = next(trial for trial in (*RIGHT, *FAULTS) if trial.name == name)
+    return replace(trial, options={"epochs": 3, **trial.options, **options})
+
+
+@pytest.mark.parametrize("name", ["ddp, accumulated over 2", "fsdp", "tensor", "pipeline"])
+def test_a_right_layout_trains_as_one_process_does(bench, name: str) -> None:
+    outcome = verify(named(name), bench)
+    assert not outcome.is_flagged, outcome.words
+    assert outcome.finding.steps == 24
+    assert outcome.score < 3
+
+
+def test_four_processes_hold_parity_and_what_each_saw_is_kept(bench) -> None:
+    trial = Trial(name="four", layout="fsdp", options={"processes": 4, "epochs": 2, "evaluation": True, "evaluation_rows": 40})
+    ended = bench.run(trial.case, stage_of(trial.case, StageKind.VERIFY))
+    traces = {trace.role: trace for trace in evidence_of(ended).parity.traces}
+    assert traces["candidate"].accuracy == pytest.approx(traces["reference"].accuracy, abs=0.05), "of the gathered weights"
+    candidate, reference = traces["candidate"].ranks, traces["reference"].ranks
+    assert (candidate.own_rows, len(candidate.loss), len(candidate.loss[0])) == (True, 4, 16)
+    for own, expected in zip(candidate.loss, reference.loss, strict=True):
+        assert own == pytest.approx(expected, rel=1e-4)
+    assert len({*candidate.loss}) == 4, "each rank has rows of its own"
+    assert len({*candidate.grad_norm}) == 1, "all have the same gradients"
+
+
+def test_a_right_layout_with_dropout_is_judged_over_seeds(bench) -> None:
+    outcome = verify(named("ddp, with dropout (over seeds)", seeds=3), bench)
+    assert (outcome.status, outcome.failed) == (Status.OK, ()), outcome.words
+    assert outcome.finding.tier == "statistical"
+    assert outcome.finding.verdict in {Parity.EQUIVALENT, Parity.INCONCLUSIVE}, "three seeds may be too few"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no_sync left on", "all 2 ranks first, by the gradient norm at step 0"),
+        ("same shard on all ranks", "rank 1 of 2 first, by the loss at step 0"),
+        ("gradients summed", "all 2 ranks first, by the gradient norm at step 0"),
+        ("one rank's learning rate", "rank 1 of 2 first, by the loss at step 1"),
+        ("a stale bucket", "all 2 ranks first, by the gradient norm at step 1"),
+        ("a dropped last batch", "at step 7"),
+        ("a parameter left out of FSDP", "at step 0"),
+        ("norm clipped per shard", "all 2 ranks first, by the gradient norm at step 0"),
+        ("a tensor-parallel bias added twice", "all 2 ranks first, by the loss at step 0"),
+        ("a pipeline that drops a micro-batch", "all 2 ranks first, by the loss at step 0"),
+        ("a checkpoint without the optimizer's state", "at step 8"),
+        ("dropout alike on all ranks", "rank 1 draws the masks that another rank draws, for rows of its own"),
+    ],
+)
+def test_a_planted_fault_is_found_with_rank_and_step(bench, name: str, said: str) -> None:
+    outcome = verify(named(name, epochs=3), bench)
+    assert outcome.status is Status.OK, outcome.reason
+    assert outcome.is_flagged
+    assert said in outcome.words
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("die", Status.CRASHED, "rank 1 of 2 was ended by SIGKILL"),
+        ("crash", Status.CRASHED, "rank 1 of 2 was ended by SIGSEGV"),
+        ("leave", Status.FAILED, "rank 1 of 2 left early, with exit code 0 and without a word"),
+        ("exits", Status.FAILED, "rank 1 of 2 failed: SystemExit: 3"),
+        ("memory", Status.OUT_OF_MEMORY, "rank 1 of 2 failed: RuntimeError: DefaultCPUAllocator: can't allocate memory"),
+        ("raises", Status.FAILED, "rank 1 of 2 failed: ValueError: the rows of this rank are bad"),
+        ("orphan", Status.CRASHED, "rank 1 of 2 was ended by SIGKILL"),
+        ("hang", Status.TIMEOUT, "rank 1 of 2 hangs: the others gave up waiting ("),
+    ],
+)
+def test_a_rank_that_fails_is_named_with_all_logs_and_nothing_is_left(bench, name: str, status: Status, said: str) -> None:
+    case = Trial(name=name, layout=f"{GALLERY}{name}").case
+    ended = bench.run(case, stage_of(case, StageKind.VERIFY), limit_s=HUNG_S)
+    found, reason = explain(ended, limit_s=HUNG_S)
+    assert (found, said in reason) == (status, True), reason
+    assert "--- rank 0 ---" in ended.log_tail
+    assert ended.log_tail.partition("--- rank 1 ---")[2].strip()
+    assert len(carrying(str(bench.folder), within_s=5.0)) == 1, "the launch's server alone"
+
+
+def test_after_a_rank_that_failed_the_next_case_goes_on(bench) -> None:
+    verify(Trial(name="die", layout=f"{GALLERY}die"), bench)
+    assert not verify(Trial(name="after", layout="ddp", options={"epochs": 2}), bench).is_flagged
+
+
+def timed(bench, tmp_path: Path, layouts: list[str], blocks: int = 2):
+    """A case's turns: each arm twice a block."""
+    (case,) = SUITE.plan({**ENTRY, "layouts": layouts})
+    options = RunOptions(device="cpu", threads=1, stage_timeout_s=120.0, warmup_s=0.3, sample_s=0.02)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    ended = None
+    for kind in (StageKind.PREPARE, StageKind.TIME):
+        stage = next(stage for stage in SUITE.stages(case) if stage.kind is kind)
+        task = Task(launch=0, device="cpu", options=options, scratch=str(scratch), worker=SUITE.worker, case=case, stage=stage)
+        if kind is StageKind.PREPARE:
+            bench.launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)
+            continue
+        with bench.launcher.begin(task, timeout_s=120.0, on_answer=lambda _: None) as worker:
+            calls = worker.ask(None).done.calls
+            worker.ask(Order(kind=OrderKind.WARM, calls=calls))
+            for block in range(blocks):
+                for seat in range(len(case.arms)):
+                    worker.ask(Order(kind=OrderKind.TURN, seat=seat, block=block, samples=2))
+            worker.tell(Order(kind=OrderKind.FINISH))
+            ended = worker.end()
+    assert explain(ended, limit_s=120.0)[0] is Status.OK, ended.log_tail
+    return evidence_of(ended)
+
+
+def test_a_step_is_the_slowest_ranks_and_skew_is_shown(bench, tmp_path: Path) -> None:
+    """Rank 1 works 20 ms longer: so does the step, and so much is the skew."""
+    evidence = timed(bench, tmp_path, ["ddp", f"{GALLERY}slow_rank"])
+    series = {(metric.name, metric.arm): metric.launches[0].values for metric in evidence.metrics}
+    slow = f"{GALLERY}slow_rank"
+    assert min(series["step_time", slow]) > 0.02
+    assert series["rank_skew", slow][0] > 0.01
+    assert series["collective_time", slow][0] < 0.5 * series["step_time", slow][0]
+    assert series["scaling_efficiency", "ddp"][0] > 0
+    assert evidence.facts["ranks_ddp"].count("rank ") == 2
+    assert "gloo:all_reduce" in evidence.facts["collectives_ddp"]
+    assert {check.outcome for check in evidence.checks if check.name == "replicas"} == {Outcome.PASS}
+
+
+def test_replicas_that_drift_apart_while_timed_fail(bench, tmp_path: Path) -> None:
+    evidence = timed(bench, tmp_path, [f"{GALLERY}no_sync"], blocks=1)
+    (check,) = [check for check in evidence.checks if check.name == "replicas"]
+    assert check.outcome is Outcome.FAIL
+    assert "weights are not those of rank 0: rank 1: embed.weight" in check.detail
+
+
+def test_memory_is_that_of_the_rank_that_holds_most(bench) -> None:
+    case = Trial(name="memory", layout="ddp").case
+    evidence = evidence_of(bench.run(case, stage_of(case, StageKind.ALONE)))
+    assert {"peak_anonymous", "memory_growth"} <= {metric.name for metric in evidence.metrics}
+    assert evidence.facts["memory_ddp"].startswith("rank 0: peak_anonymous ")
+    assert "; rank 1: peak_anonymous " in evidence.facts["memory_ddp"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_shares_are_all_rows_in_order_and_weigh_as_one_batch(count: int, size: int) -> None:
+    batch = {"labels": torch.arange(size), "x": torch.arange(float(size))}
+    shares = [share_of(batch, rank, count) for rank in range(count)]
+    counted = [share.batch["labels"] for share in shares if share.weight]
+    assert torch.cat(counted).tolist() == list(range(size))
+    assert sum(share.weight for share in shares) / count == pytest.approx(1.0)
+    mean = sum(share.weight * float(share.batch["x"].mean()) for share in shares) / count
+    assert mean == pytest.approx(float(batch["x"].mean()))
+
+
+def test_the_usual_plan_splits_attention_and_feed_forward_parts_and_nothing_else() -> None:
+    bert = dict(planned(build_model(Options(), seed=0), USUAL_PLAN))
+    layer = "bert.encoder.layer.0."
+    assert {name.removeprefix(layer): style for name, style in bert.items() if name.startswith(layer)} == {
+        **dict.fromkeys(("attention.self.query", "attention.self.key", "attention.self.value"), "colwise"),
+        "attention.output.dense": "rowwise",
+        "intermediate.dense": "colwise",
+        "output.dense": "rowwise",
+    }
+    assert not [name for name in bert if not name.startswith("bert.encoder.")]
+    assert len(dict(planned(Net(), USUAL_PLAN))) == 12
+    assert dict(planned(Net(), {"*.blocks.1.up_proj": "colwise"})) == {"blocks.1.up_proj": "colwise"}
+    assert rows("train", 3)["tokens"].shape == (3, 8)
+
+
+def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
+    cases = SUITE.plan({**ENTRY, "layouts": ["ddp", {"layout": "fsdp", "accumulate": 2}], "processes": [2, 4]})
+    assert [case.id for case in cases] == [f"training_loss/tiny[processes={count},precision=fp32]" for count in (2, 4)]
+    assert cases[0].arms == ("eager", "ddp", "fsdp+accumulate-2")
+    assert parse(cases[1].params).as_params() == cases[1].params
+    stages = [(stage.kind, stage.arms, stage.processes) for stage in SUITE.stages(cases[1])]
+    assert (StageKind.VERIFY, cases[1].arms, 4) in stages
+    assert (StageKind.ALONE, ("eager",), 1) in stages
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layouts": ["dpp"]}, "layouts: 'dpp' is none of ddp, fsdp, tensor, pipeline, and no import path; did you mean 'ddp'?"),
+        ({"layouts": ["ddp", "ddp"]}, "layouts: ddp is there twice"),
+        ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: stands in place of `backend`"),
+        ({"layouts": ["ddp"], "batch_size": 3, "processes": 4}, "3 are too few for 4 processes"),
+        ({"processes": 2}, "processes: says how many share a layout, and no `layouts` are listed"),
+        ({"layouts": ["pipeline"]}, "pipeline needs `split`"),
+        ({"layouts": ["ddp"], "precision": ["fp32", "amp_fp16"]}, "precision amp_fp16 needs a loss scaler"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_while_planning(options, said: str) -> None:
+    with pytest.raises(BadConfig) as refused:
+        SUITE.plan(options)
+    assert said in str(refused.value)
+
+
+def test_names_of_arms_tell_what_differs_from_the_defaults() -> None:
+    assert Layout(layout="ddp").name == "ddp"
+    assert Layout(layout="fsdp", reshard=False, backend="aot_eager").name == "fsdp+no-reshard+aot_eager"
+    assert not Layout(layout="tensor").own_rows
