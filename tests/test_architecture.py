@@ -71,6 +71,7 @@ PROCESSES = {
     "ci_bench.engine.machine.probe",
     "ci_bench.engine.process.ranks",
     "ci_bench.engine.process.worker",
+    "ci_bench.fleet.ray_core",
     "ci_bench.gpu_check.probes",
     "ci_bench.gpu_check.serve",
     "ci_bench.suites.command.meter",
