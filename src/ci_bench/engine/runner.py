@@ -351,12 +351,13 @@ class _Jobs:
             return
         for number, stage in enumerate(stages):
             reason = "" if self.launch else self.budget.refuse(0.0) if number else self.budget.refuse_first(case)
-            if reason and not self._is_idle(launchers, case, stage):
+            if not reason or self._is_idle(launchers, case, stage):
+                reason = self._do(launchers, suite, case, stage)
+            if reason:
                 for run in self._open_runs(launchers, case):
                     run.fail(case, Status.NOT_RUN, stage.kind, stage.arms, reason)
                 self.cut.add(case.id)
                 return
-            self._do(launchers, suite, case, stage)
 
     def _open_runs(self, launchers: Mapping[SideName, Launcher], case: Case) -> list[SideRun]:
         return [run for run in self.runs if run.side.name in launchers and run.ledger.is_open(case)]
@@ -365,22 +366,23 @@ class _Jobs:
         """Whether nobody asks for a stage, so that it takes no time."""
         return stage.kind is StageKind.SEEDS and not self._needs_seeds(case, self._open_runs(launchers, case))
 
-    def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> None:
-        """One stage of a case, on the sides that are open."""
+    def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
+        """One stage of a case, on the sides that are open; why not on all of them, where the budget does not allow for that."""
         job = Job(suite=suite, case=case, stage=stage, launch=self.launch)
         open_runs = self._open_runs(launchers, case)
         if self._is_idle(launchers, case, stage):
             self.stages.done += self.stages.weight(stage)
-            return
+            return ""
         self.stages.done += self.stages.weight(stage) - _jobs(stage, len(open_runs))
-        begun = self.engine.clock()
+        begun, reason = self.engine.clock(), ""
         if stage.kind is not StageKind.TIME:
-            self._do_untimed(job, open_runs, launchers)
+            reason = self._do_untimed(job, open_runs, launchers)
             if stage.kind is StageKind.VERIFY:
                 self.beside.settle(case)
         elif open_runs:
             self.stages.in_turns(replace(job, ready_at_once=self._may_get_ready_at_once(case, open_runs)), open_runs, launchers)
         self._note(case, stage, self.engine.clock() - begun)
+        return reason
 
     def _end_launch(self, case: Case) -> None:
         """All that a launch was to bring of a case is there, unless it was cut off."""
@@ -388,12 +390,23 @@ class _Jobs:
             run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
 
-    def _do_untimed(self, job: Job, runs: list[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
+    def _do_untimed(self, job: Job, runs: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
+        """The sides at once, or one after the other; why the second isn't begun, where that does not fit into the budget.
+
+        In the first launch it is expected to take as long as the first did. Of peaks of memory both are taken: one alone is a
+        metric that is gone.
+        """
         if self._may_run_at_once(job.stage, runs):
             self.stages.at_once(job, runs, launchers)
-            return
+            return ""
+        took_s = 0.0
         for run in self._in_fair_order(runs):
+            if took_s and (reason := self.budget.refuse(took_s, f"the other side took {took_s:.3g} s for this stage")):
+                return reason
+            begun = self.engine.clock()
             self.stages.alone(job, run, launchers[run.side.name])
+            took_s = 0.0 if self.launch or can_wait(job.stage) else max(0.0, self.engine.clock() - begun)
+        return ""
 
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
         """Whether both sides may do a stage at the same time: its time is nobody's figure, and the machine has room for two.
