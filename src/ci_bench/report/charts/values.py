@@ -128,7 +128,7 @@ class DotChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """One training run. `None` is a step whose value is not a number."""
+    """One training run, or one arm. `None` is a step whose value is not a number, or a place without one."""
 
     label: str
     colour: int
@@ -185,6 +185,21 @@ class ChangeChart:
 
     rows: tuple[ChangeRow, ...]
     left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepChart:
+    """Head's step time of each arm over one parameter: value `i` of a curve is at ``places[i]``, as ids have the parameter.
+
+    Where other parameters vary too, a value is the geometric mean over `cases` of them.
+    """
+
+    name: str
+    parameter: str
+    unit: str
+    places: tuple[str, ...]
+    cases: int
+    curves: tuple[Curve, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -206,6 +206,23 @@
     return figure("changes", "Judged changes, the worst first", [], note, label, options, "h3");
   }
 
+  /* What each arm takes over one parameter of a grid, at places of equal distance. */
+  function sweep(chart) {
+    const along = chart.curves.map((curve) => curve.values.map((value, i) => ({ value, place: chart.places[i], label: curve.label })));
+    const options = () => ({
+      height: 298, marginLeft: 60, marginBottom: 64, x: { type: "point", domain: chart.places, label: chart.parameter, tickRotate: chart.places.length > 6 ? -40 : 0 },
+      y: { type: "log", label: chart.unit, tickFormat: "~g", ticks: 5 },
+      marks: [
+        Plot.gridY(thin),
+        ...along.map((rows, i) => Plot.lineY(rows, { x: "place", y: "value", stroke: colour(chart.curves[i].colour), strokeWidth: 2, strokeDasharray: dashes[i % 4], className: "curve" })),
+        ...along.map((rows, i) => Plot.dot(rows, { x: "place", y: "value", r: 3, fill: colour(chart.curves[i].colour), tip: true, title: (row) => `${row.label}, ${chart.parameter}=${row.place}\n${figures(row.value)} ${chart.unit}` })),
+      ],
+    });
+    const note = chart.cases > 1 ? `Each place is the geometric mean of ${chart.cases} cases.` : "";
+    const label = chart.curves.map((curve) => `${curve.label}: ${figures(curve.values[0])} to ${figures(curve.values.at(-1))}`).join("; ");
+    return figure("sweep", `${chart.name}: step time of head over ${chart.parameter} (logarithmic)`, chart.curves.map((curve) => [curve.label, `s${curve.colour % 8}`]), note, `In ${chart.unit}. ${label}`, options, "h3");
+  }
+
   function drawCase(details, data) {
     const inside = details.querySelector(".inside");
     if (inside.dataset.built) return;
@@ -233,6 +250,8 @@
   ciBench.data.then((data) => {
     const overview = document.getElementById("changes");
     if (overview) overview.append(changes(data.changes));
+    const grids = document.getElementById("sweeps");
+    if (grids) grids.append(...data.sweeps.map(sweep));
     for (const details of document.querySelectorAll("details.case")) {
       details.addEventListener("toggle", () => { if (details.open) drawCase(details, data); });
       if (details.open) drawCase(details, data);

@@ -12,6 +12,7 @@ from ci_bench.report import columns
 from ci_bench.report.averages import averages
 from ci_bench.report.charts.overview import case_charts, change_chart
 from ci_bench.report.charts.samples import rows_of
+from ci_bench.report.charts.sweeps import sweep_charts
 from ci_bench.report.charts.values import Density, Material, density
 from ci_bench.report.groups import Group, covered, groups
 from ci_bench.report.html.cases import case_fold, case_parts, case_table
@@ -43,6 +44,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     anchors = {case.id: f"case-{number}" for number, case in enumerate(comparison.cases)}
     headline = comparison.judgement.headline
     alike = groups(comparison)
+    sweeps = sweep_charts(comparison)
     body = (
         tag("h1", "ci-bench report"),
         _verdict(comparison),
@@ -53,6 +55,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
         _mismatches(comparison),
         _changes(comparison),
         drawn_maps(heat_maps(comparison, alike)),
+        join((tag("h2", "Arm beside arm"), tag("div", id="sweeps"))) if sweeps else None,
         tag("h2", "Cases", id="all-cases"),
         case_table(comparison, anchors),
         _modes(comparison),
@@ -68,6 +71,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     drawn = density(len(comparison.cases))
     data = {
         "changes": change_chart(comparison),
+        "sweeps": sweeps,
         "cases": [_packed(case, material, anchors[case.id], drawn) for case in comparison.cases],
     }
     return render_page(title=f"ci-bench: {clean(headline, cap=120)}", body=join(body), assets=assets, data=data)
