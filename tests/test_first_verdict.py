@@ -1,4 +1,4 @@
-"""What docs/getting-started.md promises a new user: seven lines, five minutes, and the planted slowdown named."""
+"""What docs/getting-started.md promises a new user: six lines, five minutes, and the planted slowdown named."""
 
 import importlib.util
 import os
