@@ -14,6 +14,7 @@ from processes import carrying  # noqa: E402
 from benchmarks import layout_parity  # noqa: E402 - after torch was found
 from ci_bench.engine.process.protocol import Order, OrderKind, Task  # noqa: E402
 from ci_bench.engine.process.resident import explain  # noqa: E402
+from ci_bench.engine.timing.ranked import fact_of  # noqa: E402
 from ci_bench.errors import BadConfig  # noqa: E402
 from ci_bench.records.comparison import Parity  # noqa: E402
 from ci_bench.records.config import RunOptions  # noqa: E402
@@ -171,8 +172,8 @@ def test_memory_is_that_of_the_rank_that_holds_most(bench) -> None:
     case = Trial(name="memory", layout="ddp").case
     evidence = evidence_of(bench.run(case, stage_of(case, StageKind.ALONE)))
     assert {"peak_anonymous", "memory_growth"} <= {metric.name for metric in evidence.metrics}
-    assert evidence.facts["memory_ddp"].startswith("rank 0: peak_anonymous ")
-    assert "; rank 1: peak_anonymous " in evidence.facts["memory_ddp"]
+    assert evidence.facts[fact_of("memory", "ddp")].startswith("rank 0: peak_anonymous ")
+    assert "; rank 1: peak_anonymous " in evidence.facts[fact_of("memory", "ddp")]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
@@ -228,6 +229,24 @@ def test_what_does_not_fit_together_is_refused_while_planning(options, said: str
     with pytest.raises(BadConfig) as refused:
         SUITE.plan(options)
     assert said in str(refused.value)
+
+
+def test_without_dropout_no_model_draws_random_numbers() -> None:
+    """Neither a library's, which has it in its configuration and in functions, nor one of one's own."""
+    for model in ({}, {"factory": f"{GALLERY}Net", "options": {"dropout": 0.5}}):
+        for dropout in (True, False):
+            (case,) = SUITE.plan({**ENTRY, "layouts": ["ddp"], "model": model, "dropout": dropout, "loss": None})
+            net = build_model(parse(case.params), seed=0).train()
+            inputs = {"input_ids": torch.ones(2, 4, dtype=torch.long)} if not model else {"tokens": torch.ones(2, 8).long()}
+            torch.manual_seed(0)
+            before = torch.get_rng_state()
+            net(**inputs)
+            assert torch.equal(before, torch.get_rng_state()) is not dropout, (model, dropout)
+
+
+def test_facts_of_arms_have_names_that_documents_hold() -> None:
+    assert fact_of("ranks", "Mine.parallel:wrap+accumulate-2") == "ranks_mine_parallel_wrap_accumulate_2"
+    assert len(fact_of("collectives", "a" * 80)) == 60
 
 
 def test_names_of_arms_tell_what_differs_from_the_defaults() -> None:

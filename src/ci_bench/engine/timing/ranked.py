@@ -5,6 +5,7 @@ sample begins behind a barrier, and is the slowest rank's. What each rank waits 
 steps that are not timed: by the clock alone all ranks of a synchronous step take as long as the slowest.
 """
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -273,11 +274,19 @@ def ranks_evidence(
         for rank, profile in enumerate(profiles)
     ]
     kinds = [f"{name} {times:g} x, {1e3 * seconds:.3g} ms" for name, (times, seconds) in profiles[0]["kinds"].items()]
-    return metrics, {f"ranks_{arm}": "; ".join(ranks), f"collectives_{arm}": "; ".join(kinds) or "none"}
+    return metrics, {
+        fact_of("ranks", arm): "; ".join(ranks),
+        fact_of("collectives", arm): "; ".join(kinds) or "none",
+    }
 
 
 def _share(profile: Mapping[str, float]) -> str:
     return f"{min(1.0, profile['collective_s'] / profile['step_s']):.0%}"
+
+
+def fact_of(what: str, arm: str) -> str:
+    """The name of a fact about an arm: lower case, and no longer than facts' names may be."""
+    return f"{what}_{re.sub('[^a-z0-9]+', '_', arm.lower())}"[:60]
 
 
 def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -289,4 +298,4 @@ def largest(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def memory_fact(arm: str, found: Sequence[Mapping[str, float]]) -> dict[str, Fact]:
     """What each rank held at most, for the reader."""
     peaks = [next((f"{name} {value / 2**20:.1f} MiB" for name, value in one.items()), "unknown") for one in found]
-    return {f"memory_{arm}": "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))}
+    return {fact_of("memory", arm): "; ".join(f"rank {rank}: {peak}" for rank, peak in enumerate(peaks))}

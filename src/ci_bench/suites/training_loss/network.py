@@ -14,6 +14,7 @@ from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
 from ci_bench.suites.user_code import load_named
 
 State = dict[str, Tensor]
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 class BadModel(Exception):  # noqa: N818 - named like BadData and BadConfig
@@ -25,6 +26,15 @@ def build_model(options: Options, *, seed: int) -> nn.Module:
 
     `problem_type` is given, since transformers' models otherwise set it in their first forward pass and dynamo compiles twice.
     """
+    built = _built(options, seed)
+    if not options.dropout:
+        for module in built.modules():
+            if isinstance(module, DROPOUTS):
+                module.p = 0.0
+    return built
+
+
+def _built(options: Options, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     if options.model.factory is not None:
         own = load_named(options.model.factory, option="model.factory")(**options.model.options)
@@ -43,6 +53,9 @@ def _from_library(options: Options, seed: int) -> nn.Module:
     config = AutoConfig.from_pretrained(
         path, revision=revision, num_labels=options.dataset.num_labels, problem_type="single_label_classification"
     )
+    if not options.dropout:
+        for name in [name for name, value in config.to_dict().items() if "drop" in name and isinstance(value, float)]:
+            setattr(config, name, 0.0)
     torch.manual_seed(seed)
     built: nn.Module
     if options.model.pretrained and not embedded:

@@ -127,12 +127,14 @@ class Options:
 
     `loss` is the user's own function of logits and labels, by import path; `None` is the one that the model computes. `optimizer`
     is a class of `torch.optim`, or an import path. `listed` are the arms of an entry that has `arms`, in place of `backends`;
-    `layouts` those of one that has `layouts`, each of them in `processes`, which says nothing otherwise.
+    `layouts` those of one that has `layouts`, each in `processes`, which says nothing otherwise. Without `dropout` the model's
+    own is off.
     """
 
     name: str = "reviews"
     backends: tuple[str, ...] = ("inductor",)
     listed: tuple[CompiledArm, ...] = ()
+    dropout: bool = True
     layouts: tuple[Layout, ...] = ()
     processes: int = 2
     epochs: int = 3
@@ -170,6 +172,8 @@ class Options:
         params: dict[str, Any] = asdict(self)
         backends, arms = params.pop("backends"), params.pop("listed")
         layouts, processes = params.pop("layouts"), params.pop("processes")
+        if self.dropout:
+            del params["dropout"]
         if layouts:
             params |= {"layouts": list(layouts), "processes": processes}
         else:
