@@ -288,11 +288,12 @@ class Verifier:
         if seen is None or layout is None or not layout.own_rows or recipe.seed != self.options.seed or not self._drawn():
             return
         alike = alike_draws(seen.draws)
-        detail = "each rank draws masks of its own"
-        if alike:
-            detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own"
-        outcome = Outcome.FAIL if alike else Outcome.PASS
-        self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=outcome, detail=detail))
+        if not alike:
+            detail = "each rank draws masks of its own"
+            self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=Outcome.PASS, detail=detail))
+            return
+        detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own"
+        self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=Outcome.FAIL, detail=detail))
 
     def follow(self, recipe: Recipe) -> None:
         """In another rank: train along by a recipe."""
