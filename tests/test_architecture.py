@@ -87,6 +87,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.digests",
     "ci_bench.suites.draws",
     "ci_bench.suites.freshness",
+    "ci_bench.suites.experiments",
     "ci_bench.suites.roofline",
 }
 """What the workers' halves of the suites have in common."""

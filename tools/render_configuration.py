@@ -28,6 +28,7 @@ SECTIONS = {
     "machine": "an entry of `machines`",
     "run": "`run`: how to measure",
     "setup": "`setup`: how each side of a paired run is made ready",
+    "compile": "`compile` of an entry",
     "compiled_arm": "an item of `arms` of an entry, where it is a mapping",
     "layout_options": "an item of `layouts` of an entry of `training_loss`, where it is a mapping",
     "training_loss": "`suites.training_loss`: a list of entries, each with",

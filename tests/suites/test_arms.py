@@ -8,8 +8,9 @@ import pytest
 
 from ci_bench.config import load_config
 from ci_bench.errors import BadConfig
-from ci_bench.suites.arms import MODES, CompiledArm, allow_compilations, read_arm, without_cuda_graphs
+from ci_bench.suites.arms import MODES, CompiledArm, allow_compilations, compile_arguments, read_arm, without_cuda_graphs
 from ci_bench.suites.base import Cache, StageKind, find_suite
+from ci_bench.suites.inductor import MODE_OPTIONS, option_types
 
 ENTRIES = {
     "fastrnns": {"variants": ["compile"]},
@@ -119,10 +120,111 @@ def test_an_arm_may_not_be_called_as_a_reference_of_fastrnns():
         plan("fastrnns", arms=["aten"])
 
 
-@pytest.mark.parametrize("word", ["none", "torchscript", "export"])
-def test_what_torch_compile_does_not_do_stays_a_candidate(word):
-    with pytest.raises(BadConfig, match=f"arms: {word} is not compiled by torch.compile; write it as `candidate`"):
-        plan("transformers", arms=["default", word])
+def test_the_eager_arm_alone_stays_a_candidate():
+    with pytest.raises(BadConfig, match="arms: none is the eager arm alone; write it as `candidate`"):
+        plan("transformers", arms=["default", "none"])
+
+
+COMPILE = {"mode": "max-autotune-no-cudagraphs", "fullgraph": True, "dynamic": False, "options": {"freezing": False}}
+SPELT = "inductor+max-autotune-no-cudagraphs+fullgraph+static-shapes+freezing:false"
+
+
+@each_suite
+def test_arguments_of_compile_hold_for_the_arms_of_an_entry_and_an_arms_own_win(suite):
+    (case,) = plan(
+        suite, compile=COMPILE, arms=["inductor", {"mode": "default", "dynamic": True, "options": {"max_autotune": True}}]
+    )
+    assert case.arms[1] == SPELT
+    assert case.arms[2].startswith("inductor+fullgraph+dynamic-shapes+freezing:false+max_autotune:true")
+    assert json.loads(json.dumps(case.params)) == case.params
+    first, second = (
+        read_arm({name: value for name, value in arm.items() if name not in {"way", "whole"}}) for arm in case.params["arms"]
+    )
+    assert (first.name, second.name, second.dynamic) == (*case.arms[1:], True)
+    assert second.options == {"freezing": False, "max_autotune": True}
+
+
+@each_suite
+def test_arguments_of_compile_hold_where_no_arms_are_listed(suite):
+    (case,) = plan(suite, compile=COMPILE)
+    assert case.arms == (case.reference, SPELT)
+
+
+def test_a_case_of_each_backend_tells_how_it_is_compiled():
+    (case,) = plan("torchbench", backend=["inductor"], compile={"fullgraph": True})
+    assert case.id == "torchbench/mlp[backend=inductor+fullgraph,mode=inference,precision=fp32]"
+
+
+@each_suite
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"max_autotun": True}, r"options\.max_autotun: inductor has no such option; did you mean 'max_autotune'\?"),
+        ({"triton.cudagraph": True}, "did you mean 'triton.cudagraphs'"),
+        ({"max_autotune": 1}, "options.max_autotune: 1 is not true or false"),
+        ({"cpp.threads": "two"}, "options.cpp.threads: 'two' is not a whole number"),
+        ({"mode": "max-autotune"}, "options.mode: an argument of torch.compile, and no option of inductor; this mode stands for"),
+    ],
+)
+def test_an_option_that_inductor_lacks_is_refused_while_planning(suite, options, fault):
+    with pytest.raises(BadConfig, match=rf"suites\.{suite}(\.reviews)?\.arms: .*{fault}"):
+        plan(suite, arms=[{"options": options}])
+    with pytest.raises(BadConfig, match=rf"suites\.{suite}(\.reviews)?\..*{fault}"):
+        plan(suite, compile={"options": options})
+
+
+@each_suite
+@pytest.mark.parametrize(
+    ("arm", "fault"),
+    [
+        ({"backend": "aot_eager", "options": {"max_autotune": True}}, "options are inductor's, and backend aot_eager has none"),
+        ("exports", r"'exports' is no experiment; did you mean 'export'\?"),
+        ({"backend": "export", "fullgraph": True}, "fullgraph: export is one graph, or nothing"),
+        ({"backend": "torchscript", "mode": "max-autotune"}, "max-autotune is a mode of inductor"),
+    ],
+)
+def test_arguments_that_an_arm_has_no_use_for_are_refused(suite, arm, fault):
+    with pytest.raises(BadConfig, match=fault):
+        plan(suite, arms=[arm])
+
+
+@pytest.mark.parametrize("suite", ["fastrnns", "training_loss"])
+@pytest.mark.parametrize("word", ["export", "aot-inductor", "torchscript"])
+def test_what_captures_a_model_is_refused_where_something_else_is_compiled(suite, word):
+    with pytest.raises(BadConfig, match=f"arms: {word} is of a model's forward pass.*suite torchbench has it"):
+        plan(suite, arms=[word])
+
+
+@pytest.mark.engine
+def test_the_table_of_options_is_that_of_torch():
+    from torch._inductor import config
+
+    ours, theirs = option_types(), config.get_config_copy()
+    assert sorted(ours) == sorted(theirs)
+    kinds = {name: type(value).__name__ for name, value in theirs.items()}
+    assert [
+        name for name in ours if kinds[name] in {"bool", "int", "float", "str"} and ours[name] not in {"any", kinds[name]}
+    ] == []
+
+
+@pytest.mark.engine
+def test_what_a_mode_stands_for_is_what_torch_says():
+    import torch
+
+    assert {mode: dict(torch._inductor.list_mode_options(mode)) for mode in MODES if mode != "default"} == {
+        mode: options for mode, options in MODE_OPTIONS.items() if mode != "default"
+    }
+
+
+@pytest.mark.engine
+def test_a_mode_and_options_reach_the_compiler_together():
+    import torch
+
+    arm = read_arm({"mode": "max-autotune-no-cudagraphs", "options": {"bucket_all_gathers_fx": "all", "cpu_gpu_bw": 9}})
+    arguments = compile_arguments(arm)
+    assert arguments["options"]["coordinate_descent_tuning"] is True
+    assert "mode" not in arguments
+    torch.compile(lambda value: value + 1, **arguments)
 
 
 def test_arguments_of_transformers_are_in_the_names():

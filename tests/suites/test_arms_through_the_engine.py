@@ -14,8 +14,8 @@ from ci_bench.records.results import Outcome, Status
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 WRONG = "planted_backends:scaled_output"
-ARMS = ["aot_eager", {"backend": "eager"}, {"backend": WRONG}]
-NAMES = ("aot_eager", "dynamo-eager", WRONG)
+ARMS = ["aot_eager", "overhead", {"backend": WRONG}]
+NAMES = ("aot_eager", "overhead", WRONG)
 RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "sample_s": 0.002, "warmup_s": 0.2, "compile_budget_s": 0}
 SUITES = {
     "fastrnns": {"variants": ["compile"], "seq_length": 5, "batch_size": 4, "input_size": 16, "hidden_size": 16},

@@ -1,38 +1,96 @@
-"""The arms that an entry lists under `arms`: backends of `torch.compile` and modes of inductor, in one case beside one reference.
+"""The arms that an entry lists under `arms`: compiled forms of what it runs, in one case beside one reference.
 
-One spelling in all suites. Reading it needs no torch; compiling, and looking a backend up, is for workers.
+A form is a backend of `torch.compile`, a mode of inductor, or an experiment: a way of capturing or compiling that is not
+`torch.compile` as it is. One spelling in all suites: the words of `arms`, and the arguments of `compile`, which hold for all arms
+of an entry. Reading them needs no torch; compiling, and looking a backend up, is for workers.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.spelling import meant
+from ci_bench.suites.inductor import MODE_OPTIONS, option_faults, typed_options
 from ci_bench.suites.user_code import resolve_backend
 
 INDUCTOR = "inductor"
 DEFAULT_MODE = "default"
-MODES = (DEFAULT_MODE, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+MODES = tuple(MODE_OPTIONS)
 """The modes of `torch.compile`, which are inductor's alone."""
 MODES_WITH_CUDA_GRAPHS = frozenset({"reduce-overhead", "max-autotune"})
+MOST_OF_A_NAME = 80
+"""Characters of an arm's name; what is longer ends in a digest."""
+
+
+class Experiment(StrEnum):
+    """A form of a model that stands where a backend does, in `arms` and in `backend`."""
+
+    EXPORT = "export"
+    """`torch.export` by tracing Python (not strict), its graph run as it is."""
+    EXPORT_STRICT = "export-strict"
+    """`torch.export` by way of dynamo's bytecode analysis, its graph run as it is."""
+    AOT_INDUCTOR = "aot-inductor"
+    """`torch.export`, compiled by inductor into a package that other processes load."""
+    AOT_PRECOMPILE = "aot-precompile"
+    """One whole graph of `torch.compile` compiled ahead, saved, and loaded by other processes."""
+    TORCHSCRIPT = "torchscript"
+    """`torch.jit.trace`."""
+    TORCHSCRIPT_SCRIPT = "torchscript-script"
+    """`torch.jit.script`."""
+    OVERHEAD = "overhead"
+    """Capture alone: dynamo, its graphs run as they are."""
+
+    @property
+    def by_dynamo(self) -> bool:
+        """Whether it is `torch.compile` with other settings, so that it can take a whole step."""
+        return self is Experiment.OVERHEAD
+
+
+MAKE_FILES = frozenset({Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE})
+PACKAGE = "package"
+"""The check that the file of such an arm was loaded by another process than the one that made it."""
+TAKES_OPTIONS = frozenset({INDUCTOR, *MAKE_FILES})
+"""The backends that are inductor, in one form or another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledArm:
-    """An arm under `torch.compile`. `mode` is inductor's, `None` for its default."""
+    """An arm under `torch.compile`, or an experiment in its place.
+
+    `mode` is inductor's, `None` for its default; `options` are inductor's by their dotted names. `dynamic` of `None` leaves it to
+    dynamo to notice that shapes change. `compiled_autograd` has dynamo capture the backward pass as it runs, too.
+    """
 
     backend: str = INDUCTOR
     mode: str | None = None
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    compiled_autograd: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The name of the arm, which tells its mode: ``inductor+max-autotune``."""
-        return arm_name(self.backend) if self.mode is None else f"{arm_name(self.backend)}+{self.mode}"
+        """The name of the arm, which tells all that is not the default: ``inductor+max-autotune``."""
+        shapes = {None: "", True: "dynamic-shapes", False: "static-shapes"}[self.dynamic]
+        whole = "fullgraph" if self.fullgraph else ""
+        autograd = "compiled-autograd" if self.compiled_autograd else ""
+        return joined(arm_name(self.backend), self.mode, whole, shapes, autograd, *option_marks(self.options))
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """Which experiment it is; `None` for a backend of `torch.compile`."""
+        return Experiment(self.backend) if self.backend in set(Experiment) else None
 
     def as_params(self) -> dict[str, Any]:
-        """The arm as `read_arm` reads it."""
-        return asdict(self)
+        """The arm as `read_arm` reads it: backend and mode, and of the rest what is not the default."""
+        default = CompiledArm()
+        rest = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in {"backend", "mode", "options"}}
+        given = {name: value for name, value in rest.items() if value != getattr(default, name)}
+        options = {"options": dict(self.options)} if self.options else {}
+        return {"backend": self.backend, "mode": self.mode, **given, **options}
 
 
 def arm_name(backend: str) -> str:
@@ -40,51 +98,110 @@ def arm_name(backend: str) -> str:
     return "dynamo-eager" if backend == "eager" else backend
 
 
-def read_arm(word: str | Mapping[str, Any]) -> CompiledArm:
-    """An item of `arms`: a backend, a mode (of inductor then), or a mapping with `backend` and `mode`."""
+def joined(*marks: str | None) -> str:
+    """An arm's name of its marks; empty ones are left out, and what is too long ends in a digest of the whole."""
+    whole = "+".join(mark for mark in marks if mark)
+    return whole if len(whole) <= MOST_OF_A_NAME else f"{whole[: MOST_OF_A_NAME - 9]}+{sha256(whole.encode()).hexdigest()[:8]}"
+
+
+def option_marks(options: Mapping[str, Any]) -> Iterator[str]:
+    """Options as they stand in an arm's name: ``max_autotune:true``."""
+    for name, value in sorted(options.items()):
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        yield f"{name}:{''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in text)}"
+
+
+def read_arm(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> CompiledArm:
+    """An item of `arms`: a backend, a mode (of inductor then), an experiment, or a mapping; `usual` is the entry's `compile`."""
+    return CompiledArm(**arguments_of(word, usual or {}))
+
+
+def arguments_of(word: str | Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an item of `arms`, those of the entry's `compile` where the item has none; the default mode is none."""
     if isinstance(word, str):
         word = {"mode": word} if word in MODES else {"backend": word}
-    mode = word.get("mode")
-    return CompiledArm(**{**word, "mode": None if mode == DEFAULT_MODE else mode})
+    merged = {**usual, **word, "mode": word.get("mode", usual.get("mode"))}
+    merged["mode"] = None if merged["mode"] == DEFAULT_MODE else merged["mode"]
+    options = {**usual.get("options", {}), **word.get("options", {})}
+    return {**merged, **({"options": options} if options else {})}
 
 
-def listed_arms(options: Mapping[str, Any], place: str, *, instead_of: str) -> tuple[CompiledArm, ...]:
-    """The arms that an entry at `place` lists; none where it has no `arms`.
+def listed_arms(
+    options: Mapping[str, Any], place: str, *, instead_of: str, without: Iterable[Experiment] = ()
+) -> tuple[CompiledArm, ...]:
+    """The arms that an entry at `place` lists, as its `compile` has them; none where it has no `arms`.
 
     Raises:
-        BadConfig: one is there twice, has a mode that its backend lacks, or is a mode misspelt; or the entry has the option
-            that `arms` stands for, `instead_of`, as well.
+        BadConfig: an arm is there twice, has an argument that its backend lacks, or a word that is misspelt; the suite can't run
+            it (`without`); or the entry has the option that `arms` stands for, `instead_of`, as well.
     """
-    arms = tuple(map(read_arm, options.get("arms", ())))
-    check_arms(options, place, [(arm.name, arm.backend, arm.mode) for arm in arms], instead_of=instead_of)
+    arms = tuple(read_arm(word, options.get("compile")) for word in options.get("arms", ()))
+    check_arms(options, place, {arm.name: arm for arm in arms}, instead_of=instead_of, names=[arm.name for arm in arms])
+    check_suits(f"{place}.arms", arms, without)
     return arms
 
 
-def check_arms(options: Mapping[str, Any], place: str, arms: Sequence[tuple[str, str, str | None]], *, instead_of: str) -> None:
-    """The checks of `listed_arms`, of arms given by name, backend and mode. Raises `BadConfig` with all faults."""
+def compiled_backends(
+    backends: Sequence[str], options: Mapping[str, Any], place: str, *, without: Iterable[Experiment] = ()
+) -> tuple[CompiledArm, ...]:
+    """The backends of an entry as its `compile` has them. Raises `BadConfig` where one lacks an argument."""
+    arms = tuple(read_arm({"backend": backend}, options.get("compile")) for backend in backends)
+    faults = dict.fromkeys(fault for arm in arms for fault in arm_faults(arm))
+    if faults:
+        raise BadConfig("\n".join(f"{place}.compile: {fault}" for fault in faults))
+    check_suits(f"{place}.backend", arms, without)
+    return arms
+
+
+def check_suits(place: str, arms: Iterable[CompiledArm], without: Iterable[Experiment]) -> None:
+    """Refuse experiments that a suite cannot run. Raises `BadConfig`."""
+    lacking = set(without)
+    faults = [
+        f"{place}: {arm.backend} is of a model's forward pass, and this suite compiles another thing; suite torchbench has it"
+        for arm in arms
+        if arm.experiment in lacking
+    ]
+    if faults:
+        raise BadConfig("\n".join(faults))
+
+
+def check_arms(
+    options: Mapping[str, Any], place: str, arms: Mapping[str, CompiledArm], *, instead_of: str, names: Sequence[str]
+) -> None:
+    """The checks of `listed_arms`: `names` are those of the items of `arms` in their order. Raises `BadConfig`."""
     if "arms" not in options:
         return
-    faults = [*_faults(options["arms"], arms)]
+    faults = [f"{name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1]
+    faults += [fault for arm in arms.values() for fault in arm_faults(arm)]
+    for word in options["arms"]:
+        known = (*MODES, *map(str, Experiment))
+        if isinstance(word, str) and word not in known and (hint := meant(word, known)):
+            kind = "mode of torch.compile" if meant(word, MODES) else "experiment"
+            faults.append(f"{word!r} is no {kind}{hint} (a backend of that name is written {{backend: {word}}})")
     if instead_of in options:
         faults.append(f"stands in place of `{instead_of}`; leave one of them out")
     if faults:
         raise BadConfig("\n".join(f"{place}.arms: {fault}" for fault in faults))
 
 
-def _faults(words: Iterable[str | Mapping[str, Any]], arms: Sequence[tuple[str, str, str | None]]) -> Iterable[str]:
-    names = [name for name, _, _ in arms]
-    yield from (f"{name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1)
-    for word, (_, backend, mode) in zip(words, arms, strict=True):
-        if mode is not None and backend != INDUCTOR:
-            yield f"{mode} is a mode of inductor, and backend {backend} has none; leave the mode out"
-        if isinstance(word, str) and word not in MODES and (hint := meant(word, MODES)):
-            yield f"{word!r} is no mode of torch.compile{hint} (a backend of that name is written {{backend: {word}}})"
+def arm_faults(arm: CompiledArm) -> Iterator[str]:
+    """Options that inductor lacks, and arguments of `torch.compile` that a backend or an experiment has no use for."""
+    yield from (f"options.{fault}" for fault in option_faults(arm.options))
+    if arm.mode is not None and arm.backend != INDUCTOR:
+        yield f"{arm.mode} is a mode of inductor, and backend {arm.backend} has none; leave the mode out"
+    if arm.options and arm.backend not in TAKES_OPTIONS:
+        yield f"options are inductor's, and backend {arm.backend} has none; leave them out"
+    if arm.experiment is not None and not arm.experiment.by_dynamo:
+        if arm.compiled_autograd:
+            yield f"compiled_autograd is dynamo's, and {arm.backend} runs without it; leave it out"
+        if arm.fullgraph:
+            yield f"fullgraph: {arm.backend} is one graph, or nothing; leave it out"
 
 
 def compiled(
     arm: CompiledArm, function: Callable[..., Any], *, fullgraph: bool = False, dynamic: bool | None = None, whole: bool = True
 ) -> Callable[..., Any]:
-    """A function under `torch.compile` as an arm has it.
+    """A function under `torch.compile` as an arm has it; `fullgraph` and `dynamic` are what the suite asks for by itself.
 
     A call of it is a `whole` step, or one of many. Where CUDA graphs may be behind a whole one, each call begins a step: what the
     call before returned may be overwritten.
@@ -94,10 +211,12 @@ def compiled(
         Unsupported: the backend needs a package that is not installed here.
     """
     import torch
+    from torch._dynamo import config
 
-    run: Callable[..., Any] = torch.compile(
-        function, backend=resolve_backend(arm.backend), mode=arm.mode, fullgraph=fullgraph, dynamic=dynamic
-    )
+    with config.patch(compiled_autograd=arm.compiled_autograd):  # read where the compiled function is made, not where it runs
+        run: Callable[..., Any] = torch.compile(
+            function, **compile_arguments(replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic)
+        )
     if not whole or arm.mode not in MODES_WITH_CUDA_GRAPHS:
         return run
 
@@ -106,6 +225,30 @@ def compiled(
         return run(*values, **named)
 
     return begin
+
+
+def compile_arguments(arm: CompiledArm, *, dynamic: bool | None = None) -> dict[str, Any]:
+    """What `torch.compile` is called with. It takes a mode or options: with both, the mode becomes the options it stands for."""
+    options = typed_options({**(MODE_OPTIONS[arm.mode or DEFAULT_MODE] if arm.options else {}), **arm.options})
+    return {
+        "backend": backend_of(arm),
+        "fullgraph": arm.fullgraph,
+        "dynamic": dynamic if arm.dynamic is None else arm.dynamic,
+        **({"options": options} if options else {"mode": arm.mode}),
+    }
+
+
+def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
+    """The backend that dynamo is given. Raises as `user_code.resolve_backend`."""
+    if arm.experiment is Experiment.OVERHEAD:
+        return run_as_captured
+    return INDUCTOR if arm.experiment is not None else resolve_backend(arm.backend)
+
+
+def run_as_captured(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A backend that compiles nothing, as the dynamo runner's for `--overhead`."""
+    run: Callable[..., Any] = graph.forward
+    return run
 
 
 RECOMPILES = 8

@@ -16,7 +16,7 @@ FIELDS = DEFS["fastrnns"]["properties"]
 
 def test_the_schema_has_the_fields_and_defaults_of_the_dataclass():
     options = {field.name: field.default for field in dataclasses.fields(Options)}
-    assert {*FIELDS} == {*options, "name", "groups", "variants", "compile_modes", "arms"}
+    assert {*FIELDS} == {*options, "name", "groups", "variants", "compile_modes", "arms", "compile"}
     assert {name: FIELDS[name]["default"] for name in options} == options
 
 

@@ -373,3 +373,97 @@ class Numbering(Plain):
     def forward(self, rows):
         self.calls += 1
         return {name: value + 0.1 * self.calls for name, value in super().forward(rows).items()}
+
+
+class Formed(nn.Module):
+    """Right eager. `defect` is what it computes, or cannot do, where it is captured ahead of time."""
+
+    def __init__(self, defect: str = "none") -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.defect = defect
+
+    def get_example_inputs(self):
+        return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def loss(self, outputs, target):
+        return outputs.square().mean()
+
+    def forward(self, rows):
+        hidden = torch.relu(self.one(rows))
+        captured = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if self.defect == "wrong" and captured:
+            hidden = 1.01 * hidden
+        if self.defect == "impossible" and (rows.sum() > 0 or captured):
+            hidden = torch.tensor(hidden.detach().tolist(), requires_grad=False) + 0 * hidden
+        return self.two(hidden)
+
+
+class FormedScript(Formed):
+    """The same by its source, which TorchScript reads: no defect is asked for by name."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.one(rows))
+        return self.two(hidden)
+
+
+class WrongScript(FormedScript):
+    """Scaled where TorchScript runs it."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.one(rows))
+        if torch.jit.is_scripting():
+            hidden = 1.01 * hidden
+        return self.two(hidden)
+
+
+class NoScript(FormedScript):
+    """What TorchScript cannot read."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        layers = dict(vars(self)["_modules"].items())
+        return layers["two"](torch.relu(layers["one"](rows)))
+
+
+class NoTrace(Formed):
+    """What TorchScript cannot trace: an output that is no tensor."""
+
+    def forward(self, rows):
+        return {"logits": super().forward(rows), "rows": "eight"}
+
+
+class CountingCalls(Formed):
+    """Changes a buffer in inference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, rows):
+        self.calls += 1
+        return super().forward(rows)
+
+
+class WrongUnderCapture(torch.autograd.Function):
+    """The identity, whose gradient is off where compiled autograd captures it."""
+
+    @staticmethod
+    def forward(context, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        from torch._dynamo import compiled_autograd
+
+        return 1.01 * gradient if compiled_autograd.in_compiled_autograd_region else gradient
+
+
+class WrongBackward(Formed):
+    """Left to eager by dynamo in its forward pass, so that the gradient's own code runs in the backward pass."""
+
+    def forward(self, rows):
+        return self.two(self.apart(torch.relu(self.one(rows))))
+
+    @torch.compiler.disable
+    def apart(self, hidden):
+        return WrongUnderCapture.apply(hidden)

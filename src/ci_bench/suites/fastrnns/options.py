@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.suites.arms import INDUCTOR, CompiledArm, read_arm
+from ci_bench.suites.arms import CompiledArm, read_arm
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task, Variant
 
 DEFAULT_GROUPS = ("cnns", "rnns")
@@ -90,13 +90,17 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One entry of the configuration: which variants, and the options of all of them."""
+    """One entry of the configuration: which variants, and the options of all of them.
+
+    `usual` is how compiled variants are compiled where neither `arms` nor `compile_modes` say so: the entry's `compile`.
+    """
 
     name: str | None = None
     groups: tuple[str, ...] | None = None
     variants: tuple[str, ...] = ()
     compile_modes: tuple[CompileMode, ...] = ()
     arms: tuple[CompiledArm, ...] = ()
+    usual: CompiledArm | None = None
     options: Options = Options()
     given: frozenset[str] = frozenset()
     """The options that the entry names, whatever their value."""
@@ -114,20 +118,19 @@ class Job:
     """What one case runs: a variant, the mode it is compiled in (`None` where it isn't), its options.
 
     Where an entry lists `arms`, `listed` are the ways in which the variant is compiled, an arm each; the job of one of them
-    (`of_arm`) has its mode and `backend`, and is `called` as the arm is.
+    (`of_arm`) has its mode, and says `how` else it is compiled.
     """
 
     variant: Variant
     mode: CompileMode | None
     options: Options
-    backend: str = INDUCTOR
-    called: str = ""
+    how: CompiledArm | None = None
     listed: tuple[CompiledArm, ...] = ()
 
     @property
     def arm(self) -> str:
         """The name of the arm that runs it."""
-        return self.called or self.variant.name
+        return self.variant.name if self.how is None else self.how.name
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -137,16 +140,16 @@ class Job:
     @property
     def compiled(self) -> CompiledArm | None:
         """How it is compiled; `None` where it isn't."""
-        if self.mode is None:
-            return None
-        return CompiledArm(backend=self.backend, mode=None if self.mode is CompileMode.DEFAULT else str(self.mode))
+        if self.how is not None or self.mode is None:
+            return self.how
+        return CompiledArm(mode=None if self.mode is CompileMode.DEFAULT else str(self.mode))
 
     def of_arm(self, arm: str) -> "Job":
         """The job of one arm: a listed one, the case's own, or its reference's at the same options."""
         compiled = next((one for one in self.listed if one.name == arm), None)
         if compiled is not None:
             mode = CompileMode(compiled.mode or CompileMode.DEFAULT)
-            return replace(self, mode=mode, backend=compiled.backend, called=arm, listed=())
+            return replace(self, mode=mode, how=compiled, listed=())
         variant = VARIANTS[arm]
         return replace(self, variant=variant, mode=self.mode if variant.form is Form.COMPILE else None, listed=())
 
@@ -190,13 +193,15 @@ def parse_entry(raw: Mapping[str, Any]) -> Entry:
     groups = values.pop("groups", None)
     variants = tuple(values.pop("variants", ()))
     modes = tuple(CompileMode(mode) for mode in values.pop("compile_modes", ()))
-    arms = tuple(map(read_arm, values.pop("arms", ())))
+    usual = values.pop("compile", None)
+    arms = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
     return Entry(
         name=name,
         groups=None if groups is None else tuple(groups),
         variants=variants,
         compile_modes=modes,
         arms=arms,
+        usual=read_arm({}, usual) if usual and not arms else None,
         options=_options(values),
         given=frozenset(values),
     )

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import DEVICE_TIME, STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.arms import listed_arms
+from ci_bench.suites.arms import INDUCTOR, Experiment, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.fastrnns.options import CompileMode, Entry, Job, Options, honoured, parse_entry, parse_job
 from ci_bench.suites.fastrnns.variants import Form, Task, Variant, chosen, compiled_form, reference_of
@@ -37,7 +37,8 @@ class FastRnns:
         Raises:
             BadConfig: options contradict each other or the variants.
         """
-        listed_arms(options, "suites.fastrnns", instead_of="compile_modes")
+        listed_arms(options, "suites.fastrnns", instead_of="compile_modes", without=OF_A_FORWARD_PASS)
+        compiled_backends((INDUCTOR,), options, "suites.fastrnns")
         entry = parse_entry(options)
         complaints = [f"suites.fastrnns: {complaint}" for complaint in _complaints(entry)]
         if complaints:
@@ -71,6 +72,9 @@ class FastRnns:
 
 SUITE = FastRnns()
 
+OF_A_FORWARD_PASS = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
+"""The experiments that take modules or outlive a process; this suite has functions, and its own forms for TorchScript."""
+
 
 def _jobs(entry: Entry) -> Iterator[Job]:
     """The chosen variants in their order, and where modes are given the compiled form of each structure behind them."""
@@ -78,8 +82,9 @@ def _jobs(entry: Entry) -> Iterator[Job]:
     modes = entry.compile_modes or (CompileMode.DEFAULT,)
     compiled = [compiled_form(one) for one in variants] if entry.compile_modes or entry.arms else []
     for variant in dict.fromkeys([*variants, *compiled]):
-        if variant.form is Form.COMPILE and entry.arms:
-            yield Job(variant=variant, mode=None, options=entry.options, listed=entry.arms)
+        listed = entry.arms or ((entry.usual,) if entry.usual is not None else ())
+        if variant.form is Form.COMPILE and listed:
+            yield Job(variant=variant, mode=None, options=entry.options, listed=listed)
         elif variant.form is Form.COMPILE:
             yield from (Job(variant=variant, mode=mode, options=entry.options) for mode in modes)
         else:
@@ -133,6 +138,10 @@ def _complaints(entry: Entry) -> Iterator[str]:
     references = {reference_of(one).name for one in variants}
     for arm in (one.name for one in entry.arms if one.name in references):
         yield f"arms: {arm} is the name of a reference arm; a backend by that name needs another"
+    if entry.usual is not None and entry.compile_modes:
+        yield "compile: holds for `arms`; list the modes there, in place of `compile_modes`"
+    if entry.usual is not None and not any(one.form is Form.COMPILE for one in variants):
+        yield f"compile: none of the variants {names} is compiled; add one that is, or leave it out"
     if "dropout" in entry.given and "dropout" not in used:
         yield f"dropout: {names} has no dropout between layers; use a variant that has, such as jit_dropout, or leave it out"
     unused = sorted(entry.given - used - {"dropout"})

@@ -58,7 +58,7 @@ def set_inductor(wanted: Mapping[str, Any]) -> None:
     config: Any = importlib.import_module("torch._inductor.config")
     known: dict[str, Any] = config.get_config_copy()
     for name, value in wanted.items():
-        if name not in known:
+        if name not in known:  # the torch of the plan's table is not this one
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise LookupError(f"inductor.{name}: inductor of torch {torch.__version__} has no such option{hint}")

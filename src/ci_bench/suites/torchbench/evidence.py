@@ -17,12 +17,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
 from ci_bench.suites.arms import CompiledArm
-from ci_bench.suites.base import Computed, Evidence, Unsupported, keep_nothing, no_mark
+from ci_bench.suites.base import Computed, Context, Evidence, Unsupported, no_mark
 from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.experiments import Package
 from ci_bench.suites.numerics import Yardstick, yardstick_of
 from ci_bench.suites.roofline import Work, count_work, work_facts
+from ci_bench.suites.torchbench import PACKAGE_SIZE
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
@@ -95,6 +97,8 @@ def batch_invariance(arm: str, build: Callable[..., Ready], options: Options) ->
 
     candidate = options.candidates[arm]
     ready = build(candidate=candidate)
+    if ready.form is not None:
+        return answer(Outcome.UNKNOWN, "what is captured ahead has the shapes that it was captured with")
     sample = ready.samples[0]
     full = next((one.shape[0] for one in leaves(sample) if one.dim()), 0)
     if full < 2:  # noqa: PLR2004 - one row has no part
@@ -132,26 +136,30 @@ logger = logging.getLogger(__name__)
 Build = Callable[..., Ready]
 
 
-def accuracy_evidence(
-    settled: Settled, device: str, arms: Sequence[str], build: Build, keep: Callable[[Computed], None] = keep_nothing
-) -> Evidence:
-    """Verify the candidates `arms` of a case, all against one reference; `keep` is given what eager computed."""
+def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, context: Context) -> Evidence:
+    """Verify the candidates `arms` of a case, all against one reference; `context.keep` is given what eager computed."""
     if settled.skip_accuracy is not None:
         detail = f"{Word.PASS_DUE_TO_SKIP}: {settled.skip_accuracy}"
         return Evidence(checks=tuple(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms))
     options = settled.options
-    witness = Witness(options=options, device=device, build=build)
+    witness = Witness(options=options, device=context.device, build=build)
     reference = witness.reference()
-    keep(eager_computed(options, reference))
+    context.keep(eager_computed(options, reference))
     judge = Judge(options=options, reference=reference, yardstick=_yardstick(settled), unsteady=settled.non_deterministic)
     unsteady = judge.eager_repeats()
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
     found = [_of_candidate(arm, settled, build, witness, judge) for arm in arms]
+    metrics = tuple(
+        PACKAGE_SIZE.of(arm, Launch(launch=context.launch, values=(float(one.package.size_bytes),)), lane=Lane.COUNTERS)
+        for arm, one in zip(arms, found, strict=True)
+        if one.package is not None
+    )
     checks = tuple(check for one in found for check in one.checks)
     lost = {name: value for one in found for name, value in one.lost.items()}
     score = max(one.score for one in found)
-    return Evidence(checks=checks, facts={**found[0].size, **_facts(score, reference), **_work(build, options, device), **lost})
+    facts = {**found[0].size, **_facts(score, reference), **_work(build, options, context.device), **lost}
+    return Evidence(metrics=metrics, checks=checks, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +170,7 @@ class _OfCandidate:
     score: float
     size: Mapping[str, Fact]
     lost: Mapping[str, Fact]
+    package: Package | None
 
 
 def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge) -> _OfCandidate:
@@ -174,7 +183,7 @@ def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, ju
     checks = [
         _check(arm, answer, settled.expected),
         _runner_check(judge, last, settled, arm),
-        *_counted(arm, settled, counts()),
+        *(_counted(arm, settled, counts()) if ready.form is None else ()),
     ]
     if options.settings.batch_invariance:
         checks.append(batch_invariance(arm, build, options))
@@ -182,7 +191,8 @@ def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, ju
     if options.settings.compares_quantization:
         check, lost = quantization_loss(arm, build, options)
         checks.append(check)
-    return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost)
+    package = None if ready.form is None else ready.form.package
+    return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost, package=package)
 
 
 def _fresh(candidate: CompiledArm, witness: Witness) -> Ready:

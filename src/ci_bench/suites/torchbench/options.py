@@ -163,10 +163,10 @@ class Options:
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
-        arms = params.pop("listed")
-        if arms:
+        del params["listed"]
+        if self.listed:
             del params["backend"]
-            params["arms"] = arms
+            params["arms"] = [arm.as_params() for arm in self.listed]
         plain: dict[str, Any] = _plain(params)
         return plain
 

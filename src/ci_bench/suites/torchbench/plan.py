@@ -17,9 +17,10 @@ from ci_bench.records.documents import read_results
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.arms import arm_name, listed_arms
+from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, arm_name, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
-from ci_bench.suites.torchbench import catalogue
+from ci_bench.suites.inductor import option_faults
+from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
     REFERENCE_ARM,
@@ -139,15 +140,6 @@ def earlier_durations(path: Path) -> dict[str, float]:
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-COMPILE_ARGUMENTS = frozenset({"backend", "disable", "dynamic", "fullgraph", "mode", "name", "options"})
-"""Arguments of torch.compile, which inductor has no options of."""
-MODES = {
-    "default": {},
-    "reduce-overhead": {"triton.cudagraphs": True},
-    "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
-    "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
-}
-"""What the modes of torch.compile stand for (`torch._inductor.list_mode_options`)."""
 SETTINGS = frozenset(one.name for one in fields(Settings))
 
 
@@ -163,18 +155,19 @@ class TorchBench:
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case per model, mode, precision and backend; where `arms` are listed, one with all of them.
+        """One case per model, mode, precision, backend and batch size; where `arms` are listed, one with all of them.
 
         Raises:
             BadConfig: options contradict each other, or nothing is chosen.
         """
-        settings = settings_from({name: value for name, value in options.items() if name in SETTINGS})
+        sizes = _batch_sizes(options)
+        settings = settings_from({name: value for name, value in options.items() if name in SETTINGS and name != "batch_size"})
         source = Source(options.get("source", Source.ZOO))
         table = read_tables(options.get("tables", ()))
         axes = product(_models(options, source, table), _modes(options), _listed(options, "precision"), _backends(options))
         prefix, listed = _prefix(options), listed_arms(options, WHERE, instead_of="backend")
         cases = []
-        for model, mode, precision, backend in axes:
+        for (model, mode, precision, (backend, compiled)), size in product(axes, sizes):
             one = Options(
                 model=model,
                 mode=Mode(mode),
@@ -182,12 +175,14 @@ class TorchBench:
                 backend=backend,
                 source=source,
                 path=options.get("path"),
-                settings=settings,
-                listed=listed,
+                settings=replace(settings, batch_size=size),
+                listed=listed or compiled,
             )
             _check(one)
             no_skip, fast = bool(options.get("no_skip", False)), bool(options.get("fast", False))
-            cases.append(_case(replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)), prefix))
+            cases.append(
+                _case(replace(one, rules=rules_for(table, one, no_skip=no_skip, fast=fast)), prefix, sized=len(sizes) > 1)
+            )
         return tuple(cases)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -233,17 +228,25 @@ def _models(options: Mapping[str, Any], source: Source, table: Table) -> tuple[s
     return select(known, selection_from(options))
 
 
+def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | None, ...]:
+    """The batch size of each case; an id tells it where there are several."""
+    given = options.get("batch_size")
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
     return _listed(options, "mode", default=("training", "inference"))
 
 
-def _backends(options: Mapping[str, Any]) -> tuple[str, ...]:
+def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm, ...]], ...]:
+    """The backend of each case, and where the entry says how to compile the only arm of it."""
     if "arms" in options:
-        return ("",)
+        return (("", ()),)
     backends = _listed(options, "backend", default=("inductor",))
     if len({arm_name(backend) for backend in backends}) < len(backends):
         raise BadConfig(f"{WHERE}.backend: {', '.join(backends)} names one arm twice")
-    return backends
+    arms = compiled_backends(backends, options, WHERE)
+    return tuple((backend, (arm,) if "compile" in options else ()) for backend, arm in zip(backends, arms, strict=True))
 
 
 def _listed(options: Mapping[str, Any], name: str, default: tuple[str, ...] = ("fp32",)) -> tuple[str, ...]:
@@ -260,6 +263,8 @@ def _check(options: Options) -> None:
             f"{WHERE}.nopython: a whole training step breaks the graph at backward; take `scope: model`, or mode inference alone"
         )
         raise BadConfig(message)
+    if not training and any(arm.compiled_autograd for arm in options.candidates.values()):
+        raise BadConfig(f"{WHERE}.compile.compiled_autograd: inference has no backward pass; take `mode: training`")
     if settings.freezing and training:
         raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; take `mode: inference`")
     if settings.batch_invariance and training:
@@ -284,28 +289,26 @@ def _check_quantization(options: Options) -> None:
 
 
 def _check_inductor(settings: Settings) -> None:
-    """Refuse what torch.compile takes and inductor does not; what inductor of this torch has, its worker knows."""
-    for name in sorted(COMPILE_ARGUMENTS & settings.inductor.keys()):
-        hint = ""
-        if name == "mode" and (meant := MODES.get(str(settings.inductor[name]))):
-            hint = f"; this mode stands for {', '.join(f'{option}: true' for option in meant)}"
-        if name in {"dynamic", "backend"}:
-            hint = f"; `{name}` is an option of the entry"
-        if name == "fullgraph":
-            hint = "; `nopython: true` of the entry makes a graph break an error"
-        raise BadConfig(f"{WHERE}.inductor.{name}: an argument of torch.compile, and no option of inductor{hint}")
+    """Refuse what inductor has no option of, or not of that type."""
+    faults = [f"{WHERE}.inductor.{fault}" for fault in option_faults(settings.inductor)]
+    if faults:
+        raise BadConfig("\n".join(faults))
 
 
-def _case(options: Options, prefix: str) -> Case:
+def _case(options: Options, prefix: str, *, sized: bool) -> Case:
     parts = TRAINING_PARTS if options.mode is Mode.TRAINING and options.settings.scope is Scope.MODEL else ()
     lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
     accuracy = ("accuracy", *lossy) if options.settings.measure is not Measure.PERFORMANCE else ()
     timed = options.settings.measure is not Measure.ACCURACY
     times = (STEP_TIME.name,) if timed else ()
+    packaged = (PACKAGE,) if timed and any(arm.backend in MAKE_FILES for arm in options.candidates.values()) else ()
+    autograd = (COMPILED_AUTOGRAD,) if timed and any(arm.compiled_autograd for arm in options.candidates.values()) else ()
     refereed = ("refereed",) if timed and not lossy else ()  # quantised results are not the unquantised reference's
     name = prefix + NAME.sub("_", options.model)[-60:]
-    backend = "" if options.listed else f"backend={options.backend},"  # an id would be long with all arms
-    setting = f"{backend}mode={options.mode},precision={options.precision}"
+    only = options.listed[0].name if options.backend and options.listed else options.backend
+    backend = f"backend={only}," if only else ""  # an id would be long with all arms
+    batch = f",batch={options.settings.batch_size}" if sized else ""
+    setting = f"{backend}mode={options.mode},precision={options.precision}{batch}"
     return Case(
         id=f"torchbench/{name}[{setting}]",
         suite="torchbench",
@@ -313,7 +316,7 @@ def _case(options: Options, prefix: str) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("compiled", *accuracy, *refereed), times=times),
+        due=Due(checks=("compiled", *accuracy, *packaged, *autograd, *refereed), times=times),
         details=parts,
     )
 

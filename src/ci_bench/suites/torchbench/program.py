@@ -8,14 +8,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.arms import CompiledArm
+from ci_bench.suites.arms import CompiledArm, compile_arguments
 from ci_bench.suites.base import Mark, Part, Unsupported
+from ci_bench.suites.experiments import Captured, captures, require_forward
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
@@ -32,13 +34,14 @@ _AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A model that can step. `parts` are those that `step` marks."""
+    """A model that can step. `parts` are those that `step` marks; `form` is what an experiment made of the module."""
 
     module: nn.Module
     optimizer: torch.optim.Optimizer | None
     samples: tuple[Sample, ...]
     step: Callable[[Sample, Mark], Result]
     parts: tuple[Part, ...]
+    form: Captured | None = None
 
 
 def make_ready(
@@ -47,12 +50,14 @@ def make_ready(
     *,
     device: str,
     candidate: CompiledArm | None,
+    folder: Path,
     exact: bool = False,
     captured: bool = False,
 ) -> Ready:
     """Build a stepping model. `candidate` says how it is compiled; `exact` makes it the fp64 reference, without autocast.
 
-    `captured` says that its steps have to fit into a CUDA graph as they are.
+    `captured` says that its steps have to fit into a CUDA graph as they are. `folder` is for files of compiled models, which all
+    processes of the case find there.
     """
     training = options.mode is Mode.TRAINING
     set_fp32_precision(tf32=options.precision is Precision.TF32)
@@ -61,11 +66,12 @@ def make_ready(
     samples = tuple(map(cast.sample, loaded.samples))
     loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
     autocast = nullcontext if exact else _autocast(options.precision, device)
-    compiler = make_compiler(options, candidate)
+    form = _form(options, candidate, module, samples, folder)
+    compiler = make_compiler(options, candidate) if form is None else lambda _: form
     if not training:
         keeps_gradients = loaded.grad_in_inference
         step = _inference(module, autocast, compiler, grad=keeps_gradients)
-        return Ready(module=module, optimizer=None, samples=samples, step=step, parts=())
+        return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form)
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
@@ -74,9 +80,24 @@ def make_ready(
     optimizer = build_optimizer(options, trained, device, capturable=captured or compiled)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    build = _whole_step if options.settings.scope is Scope.STEP else _model_step
-    step, parts = build(_Trained(module=module, optimizer=optimizer, loss=loss, autocast=autocast), compiler)
-    return Ready(module=module, optimizer=optimizer, samples=samples, step=step, parts=parts)
+    trained_model = _Trained(module=module, optimizer=optimizer, loss=loss, autocast=autocast)
+    if options.settings.scope is Scope.STEP:
+        step, parts = _whole_step(trained_model, compiler)
+    else:
+        step, parts = _model_step(trained_model, compiler, _backward_of(candidate))
+    return Ready(module=module, optimizer=optimizer, samples=samples, step=step, parts=parts, form=form)
+
+
+def _form(
+    options: Options, candidate: CompiledArm | None, module: nn.Module, samples: Sequence[Sample], folder: Path
+) -> Captured | None:
+    """What captures the module where the candidate is such an experiment. Raises `Unsupported`."""
+    if candidate is None or not captures(candidate):
+        return None
+    training = options.mode is Mode.TRAINING
+    require_forward(candidate, training=training, whole=training and options.settings.scope is Scope.STEP)
+    calls = [(sample.args, sample.kwargs) for sample in samples]
+    return Captured(candidate, module, calls=calls, folder=folder)
 
 
 def build_optimizer(
@@ -133,7 +154,19 @@ def _whole_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample,
     return step, ()
 
 
-def _model_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
+def _backward_of(candidate: CompiledArm | None) -> Callable[[], AbstractContextManager[object]]:
+    """What a backward pass runs under: dynamo captures it as it runs, where the candidate asks for compiled autograd."""
+    if candidate is None or not candidate.compiled_autograd:
+        return nullcontext
+    from torch._dynamo import compiled_autograd
+
+    compiler = torch.compile(**compile_arguments(candidate))
+    return lambda: compiled_autograd._enable(compiler)  # noqa: SLF001 - torch has no other door for a backward pass by itself
+
+
+def _model_step(
+    trained: _Trained, compiler: Compile, backward: Callable[[], AbstractContextManager[object]]
+) -> tuple[Callable[[Sample, Mark], Result], tuple[Part, ...]]:
     """Only the model goes through the backend, so the parts of a step can be told apart."""
     compiled: nn.Module = cast("nn.Module", compiler(trained.module))
     with_model = replace(trained, module=compiled)
@@ -142,7 +175,8 @@ def _model_step(trained: _Trained, compiler: Compile) -> tuple[Callable[[Sample,
         trained.clear()
         loss, outputs = with_model.forward(sample.args, sample.kwargs, sample.target)
         mark()
-        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        with backward():
+            loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         mark()
         trained.optimizer.step()
         mark()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from ci_bench.records.results import Case
-from ci_bench.suites.arms import CompiledArm, without_cuda_graphs
+from ci_bench.suites.arms import CompiledArm, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.randomness import seed_everything
 from ci_bench.suites.torchbench.backends import set_up_torch
@@ -23,9 +23,10 @@ from ci_bench.suites.torchbench.sources.transforms import transformed
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.torchbench.tables import Settled, settle
 from ci_bench.suites.torchbench.timed import ModelProgram
-from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
+PACKAGES = "packages"
+"""The folder of compiled models in the case's scratch folder."""
 
 
 def open_workload(case: Case, context: Context) -> "ModelWorkload":
@@ -54,7 +55,7 @@ class ModelWorkload:
     def prepare(self) -> None:
         """Find out early whether backend and model exist, and whether eager runs."""
         for candidate in self._options.candidates.values():
-            resolve_backend(candidate.backend)
+            backend_of(candidate)
         ready = self._build(candidate=None)
         with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
             ready.step(ready.samples[0], no_mark)
@@ -68,7 +69,7 @@ class ModelWorkload:
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Compare the candidates among `arms` with eager, step by step."""
         candidates = tuple(arm for arm in arms if arm != REFERENCE_ARM)
-        evidence = accuracy_evidence(self._settled, self._context.device, candidates, self._build, self._context.keep)
+        evidence = accuracy_evidence(self._settled, candidates, self._build, self._context)
         modes = {arm: candidate.mode for arm, candidate in self._options.candidates.items()}
         return replace(evidence, facts={**evidence.facts, **without_cuda_graphs(modes, self._context.device)})
 
@@ -82,6 +83,7 @@ class ModelWorkload:
                 loaded,
                 device=self._context.device,
                 candidate=candidate,
+                folder=self._context.scratch / PACKAGES,
                 exact=exact,
                 captured=self._context.cuda_graph,
             )

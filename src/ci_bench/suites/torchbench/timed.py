@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Compiler, Mark, Part, no_mark
+from ci_bench.suites.base import Compiler, Mark, Part, Unsupported, no_mark
 from ci_bench.suites.freshness import (
     Fresh,
     State,
@@ -23,6 +23,7 @@ from ci_bench.suites.freshness import (
 )
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
 from ci_bench.suites.torchbench.program import Ready, Result
 from ci_bench.suites.torchbench.snapshot import buffers_of, flatten, plain_parts
@@ -40,11 +41,12 @@ class ModelProgram:
     def __init__(self, arm: str, options: Options, loaded: Loaded, ready: Ready, *, unrefereed: str = "") -> None:
         """`ready` is fresh. `unrefereed` says why what a table knows to differ is not held against the reference."""
         self.unrefereed = unrefereed
-        self.compiler = Compiler.NONE if arm == REFERENCE_ARM else Compiler.DYNAMO
+        self.compiler = _compiler_of(arm, ready)
         self._whole = options.settings.dynamic
         self.parts: tuple[Part, ...] = () if self._whole else ready.parts
         self.items: int | None = _rows(loaded, whole=self._whole)
         self._arm = arm
+        self._candidate = options.candidates.get(arm)
         self._training = options.mode is Mode.TRAINING
         self.epsilon = options.precision.epsilon
         self.memory = longest_memory(options.settings.optimizer, ready.optimizer.param_groups if ready.optimizer else ())
@@ -72,6 +74,8 @@ class ModelProgram:
             else:
                 self._last = next(self._samples)
                 self._result = self._ready.step(self._last, mark)
+        except Unsupported:
+            raise
         except Exception as error:
             eager = self._arm == REFERENCE_ARM
             words = (Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM) if eager else (Word.FAIL_TO_RUN, Word.OOM)
@@ -80,13 +84,17 @@ class ModelProgram:
     def finish(self) -> tuple[Check, ...]:
         """What was computed last is made of numbers, and training has moved the weights."""
         loss, outputs = self._result
+        captured = () if self._ready.form is None else self._ready.form.checks(self._arm)
+        candidate = self._candidate
+        captured = (*captured, captured_backward(self._arm)) if candidate and candidate.compiled_autograd else captured
         if not self._training:
-            return (self._numbers(outputs),)
+            return (*captured, self._numbers(outputs))
         value = math.nan if loss is None else float(loss)
         finite = Outcome.PASS if math.isfinite(value) else Outcome.FAIL
         moved = sum(one != other for one, other in zip(_fingerprints(self._ready.module), self._before, strict=True))
         updated = Outcome.PASS if moved else Outcome.FAIL
         return (
+            *captured,
             Check(name="finite_loss", arm=self._arm, outcome=finite, detail=f"last timed loss: {value:.6g}"),
             Check(name="updates_weights", arm=self._arm, outcome=updated, detail=f"{moved} tensors changed while timed"),
         )
@@ -155,6 +163,22 @@ class ModelProgram:
         outcome = Outcome.PASS if leaves and not holes else Outcome.FAIL
         detail = f"{len(leaves)} tensors, {holes} elements not a number"
         return Check(name="finite_outputs", arm=self._arm, outcome=outcome, detail=detail)
+
+
+def captured_backward(arm: str) -> Check:
+    """Whether dynamo captured a backward pass in this process, as compiled autograd has it."""
+    from torch._dynamo.utils import counters
+
+    captures = int(counters["compiled_autograd"]["captures"])
+    outcome = Outcome.PASS if captures else Outcome.FAIL
+    return Check(name=COMPILED_AUTOGRAD, arm=arm, outcome=outcome, detail=f"{captures} backward passes captured")
+
+
+def _compiler_of(arm: str, ready: Ready) -> Compiler:
+    """What the engine is told: of an experiment without dynamo it counts nothing."""
+    if arm == REFERENCE_ARM:
+        return Compiler.NONE
+    return Compiler.DYNAMO if ready.form is None else Compiler.OTHER
 
 
 def _rows(loaded: Loaded, *, whole: bool) -> int | None:

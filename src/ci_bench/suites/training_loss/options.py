@@ -170,14 +170,15 @@ class Options:
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
-        backends, arms = params.pop("backends"), params.pop("listed")
+        del params["backends"], params["listed"]
         layouts, processes = params.pop("layouts"), params.pop("processes")
         if self.dropout:
             del params["dropout"]
+        arms = [arm.as_params() for arm in self.listed]
         if layouts:
             params |= {"layouts": list(layouts), "processes": processes}
         else:
-            params |= {"arms": list(arms)} if arms else {"backend": list(backends)}
+            params |= {"arms": arms} if arms else {"backend": list(self.backends)}
         params["precision"] = str(self.precision)
         return params
 
@@ -193,13 +194,15 @@ class Options:
 def parse(params: Mapping[str, Any]) -> Options:
     """Options from a case's parameters (or from one entry of the configuration, already validated by its schema)."""
     values = dict(params)
-    backend = values.pop("backend", "inductor")
-    listed = tuple(map(read_arm, values.pop("arms", ())))
+    backend, usual = values.pop("backend", "inductor"), values.pop("compile", None)
+    listed = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
     precision = values.pop("precision", Precision.FP32)
     dataset = Dataset(**values.pop("dataset", {}))
     model = Model(**values.pop("model", {}))
     backends = (backend,) if isinstance(backend, str) else tuple(backend)
+    if usual and not listed:
+        listed = tuple(read_arm({"backend": name}, usual) for name in backends)
     return Options(
         backends=backends,
         listed=listed,

@@ -7,7 +7,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import meant
-from ci_bench.suites.arms import listed_arms
+from ci_bench.suites.arms import Experiment, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.training_loss.options import (
     EMBEDDED,
@@ -21,6 +21,8 @@ from ci_bench.suites.training_loss.options import (
     read_layout,
 )
 
+OF_A_FORWARD_PASS = tuple(one for one in Experiment if not one.by_dynamo)
+"""The experiments that capture a model's forward pass alone, where this suite compiles the whole step."""
 PARALLEL = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
@@ -42,7 +44,7 @@ class TrainingLoss:
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """One case per precision and number of processes. Raises `BadConfig` where two arms would be the same."""
         place = f"suites.training_loss.{options.get('name', Options().name)}"
-        listed_arms(options, place, instead_of="backend")
+        _check_compiled(options, place)
         _check_layouts(options, place)
         precisions, processes = options.get("precision", Precision.FP32), options.get("processes", 2)
         listed = [precisions] if isinstance(precisions, str) else list(precisions)
@@ -148,6 +150,17 @@ def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequenc
         yield "layouts: pipeline is not compiled here; leave `backend` out"
     if max(counts) < 2:  # noqa: PLR2004 - a pipeline of one stage is none
         yield "layouts: pipeline needs two processes or more"
+
+
+def _check_compiled(options: Mapping[str, Any], place: str) -> None:
+    """Refuse arms that clash, or cannot be had of a whole step. Raises `BadConfig`."""
+    listed_arms(options, place, instead_of="backend", without=OF_A_FORWARD_PASS)
+    if "compile" in options and "layouts" in options:
+        raise BadConfig(f"{place}.compile: layouts are compiled by their own `backend`; leave it out")
+    if "arms" not in options:
+        named = options.get("backend", "inductor")
+        backends = [named] if isinstance(named, str) else named
+        compiled_backends(backends, options, place, without=OF_A_FORWARD_PASS)
 
 
 def _plan_case(params: Mapping[str, Any]) -> Case:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Case, Check, Fact, Outcome, Role
-from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
+from ci_bench.suites.arms import allow_compilations, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
@@ -27,7 +27,6 @@ from ci_bench.suites.training_loss.network import build_optimizer, model_from, s
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Layout, Options, Precision, parse
 from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
 from ci_bench.suites.training_loss.verify import Recipe, Verifier
-from ci_bench.suites.user_code import resolve_backend
 
 AMPERE = 8
 
@@ -52,7 +51,7 @@ class TrainingWorkload:
     def prepare(self) -> None:
         """Tokenise the rows, and find out early whether model, optimizer and backends exist."""
         for candidate in self._options.candidates:
-            resolve_backend(candidate.backend)
+            backend_of(candidate)
         prepare_rows(self._options, self._context.scratch)
         build_optimizer(self._options, model_from(self._options, self._start(), "cpu"), self._context.device)
         if self._options.model.factory is not None or self._options.loss is not None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from ci_bench.suites.arms import DEFAULT_MODE, MODES, arm_name
+from ci_bench.suites.arms import CompiledArm, arguments_of
 
 REFERENCE_ARM = "eager"
 
@@ -71,6 +71,8 @@ class Way(StrEnum):
     """`torch.jit.trace`."""
     EXPORT = "export"
     """`torch.export`, its graph run as it is."""
+    EXPORT_STRICT = "export-strict"
+    """The same by way of dynamo's bytecode analysis."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,19 +88,32 @@ class Candidate:
     fullgraph: bool = False
     dynamic: bool | None = None
     whole: bool = False
+    compiled_autograd: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def arm(self) -> str:
         """Its name, which tells what goes to `torch.compile`."""
+        return f"{self.compiled.name}+whole" if self.whole else self.compiled.name
+
+    @property
+    def compiled(self) -> CompiledArm:
+        """The arm as all suites spell it."""
         if self.way is not Way.DYNAMO:
-            return str(self.way)
-        shapes = {None: "", True: "dynamic-shapes", False: "static-shapes"}[self.dynamic]
-        marks = (arm_name(self.backend), self.mode, "fullgraph" if self.fullgraph else "", shapes, "whole" if self.whole else "")
-        return "+".join(mark for mark in marks if mark)
+            return CompiledArm(backend=str(self.way), options=self.options)
+        return CompiledArm(
+            backend=self.backend,
+            mode=self.mode,
+            fullgraph=self.fullgraph,
+            dynamic=self.dynamic,
+            compiled_autograd=self.compiled_autograd,
+            options=self.options,
+        )
 
     def as_params(self) -> dict[str, Any]:
         """Its fields, as `parse` reads them."""
-        return {**asdict(self), "way": str(self.way)}
+        params = {**asdict(self), "way": str(self.way)}
+        return {name: value for name, value in params.items() if value or name not in {"options", "compiled_autograd"}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,23 +206,18 @@ def _candidate_of(params: Mapping[str, Any]) -> Candidate:
     return Candidate(**{**params, "way": Way(params["way"])})
 
 
-def candidate_from(word: str | Mapping[str, Any]) -> Candidate | None:
-    """A candidate as an entry writes it: ``none``, a way, a mode of `torch.compile`, a backend, or a mapping of its arguments."""
-    if not isinstance(word, str):
-        return compiled_from(word)
-    if word == "none":
-        return None
-    if word in {Way.TORCHSCRIPT, Way.EXPORT}:
-        return Candidate(way=Way(word))
-    return compiled_from(word)
+def candidate_from(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Candidate | None:
+    """A candidate as an entry writes it: ``none``, or an item of `arms`; `usual` is the entry's `compile`."""
+    return None if word == "none" else compiled_from(word, usual)
 
 
-def compiled_from(word: str | Mapping[str, Any]) -> Candidate:
-    """A candidate under `torch.compile`: a mode, a backend, or a mapping of arguments, where the default mode is none."""
-    if isinstance(word, str):
-        word = {"mode": word} if word in MODES else {"backend": word}
-    mode = word.get("mode")
-    return Candidate(**{**word, "mode": None if mode == DEFAULT_MODE else mode})
+def compiled_from(word: str | Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Candidate:
+    """An item of `arms`: a mode of `torch.compile`, a backend, an experiment, or a mapping of arguments."""
+    arguments = arguments_of(word, usual or {})
+    backend = arguments.get("backend")
+    if backend in set(Way) - {Way.DYNAMO}:
+        return Candidate(way=Way(backend), options=arguments.get("options", {}))
+    return Candidate(**arguments)
 
 
 def looks_local(path: str) -> bool:

@@ -4,7 +4,7 @@ Each candidate is a case of its own, with the eager arm measured again beside it
 of memory, then costs its own row and no other's. Those that are listed as `arms` share one case and one eager arm.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice, product
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.arms import check_arms
+from ci_bench.suites.arms import CompiledArm, Experiment, arguments_of, arm_faults, check_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
@@ -39,8 +39,8 @@ MEMORY_LAUNCHES = (0, 1)
 GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cache")
 """Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
 MOST_CASES = 2000
-OTHER_WORDS = ("none", *(way for way in Way if way is not Way.DYNAMO))
-"""What a candidate may be and an arm of `arms` may not."""
+LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.AOT_PRECOMPILE, Experiment.AOT_INDUCTOR})
+"""Experiments without a form here: TorchScript cannot read the source of these models; the others make files of a module."""
 
 TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
 OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
@@ -117,24 +117,48 @@ def _arms(options: Mapping[str, Any], place: str) -> list[tuple[Candidate, ...]]
     """The candidates of each case of a point."""
     if "arms" not in options:
         return [() if one is None else (one,) for one in _candidates(options, place)]
-    for word in OTHER_WORDS:
-        if word in options["arms"]:
-            raise BadConfig(
-                f"{place}.arms: {word} is not compiled by torch.compile; write it as `candidate`, in an entry of its own"
-            )
-    listed = tuple(map(compiled_from, options["arms"]))
-    check_arms(options, place, [(one.arm, one.backend, one.mode) for one in listed], instead_of="candidate")
+    if "none" in options["arms"]:
+        raise BadConfig(f"{place}.arms: none is the eager arm alone; write it as `candidate`, in an entry of its own")
+    listed = tuple(compiled_from(word, options.get("compile")) for word in options["arms"])
+    written = [_written(word, options) for word in options["arms"]]
+    names = [one.arm for one in listed]
+    check_arms(options, place, dict(zip(names, written, strict=True)), instead_of="candidate", names=names)
+    _check_words(f"{place}.arms", written, listed)
     return [listed]
 
 
 def _candidates(options: Mapping[str, Any], place: str) -> list[Candidate | None]:
     words = _listed(options.get("candidate", "inductor"))
-    candidates = [candidate_from(word) for word in words]
+    candidates = [candidate_from(word, options.get("compile")) for word in words]
+    written = [_written(word, options) for word in words if word != "none"]
+    faults = dict.fromkeys(fault for arm in written for fault in arm_faults(arm))
+    if faults:
+        raise BadConfig("\n".join(f"{place}.candidate: {fault}" for fault in faults))
+    _check_words(f"{place}.candidate", written, [one for one in candidates if one is not None])
     arms = [one.arm if one else "none" for one in candidates]
     for arm in arms:
         if arms.count(arm) > 1:
             raise BadConfig(f"{place}.candidate: {arm} is there twice; take one of them out")
     return candidates
+
+
+def _written(word: str | Mapping[str, Any], options: Mapping[str, Any]) -> CompiledArm:
+    """A candidate as all suites spell it, with all that was written of it."""
+    arguments = arguments_of(word, options.get("compile") or {})
+    return CompiledArm(**{name: value for name, value in arguments.items() if name != "whole"})
+
+
+def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequence[Candidate]) -> None:
+    """Refuse experiments that this suite lacks, and what would not act. Raises `BadConfig`."""
+    lacking = [arm.backend for arm in written if arm.experiment in LACKING]
+    faults = [f"{where}: {backend} is not for models of transformers; suite torchbench has it" for backend in lacking]
+    faults += [
+        f"{where}: compiled_autograd acts where the whole step is compiled; add `whole: true`"
+        for one in candidates
+        if one.compiled_autograd and not one.whole
+    ]
+    if faults:
+        raise BadConfig("\n".join(faults))
 
 
 def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]]) -> Iterator[Options]:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ci_bench.suites.arms import MODES_WITH_CUDA_GRAPHS
+from ci_bench.suites import arms
 from ci_bench.suites.base import Compiler, Unsupported
 from ci_bench.suites.transformers.inputs import Batch
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
 from ci_bench.suites.user_code import resolve_backend
 
-OTHER_WAYS = ("none", "torchscript", "export")
+OTHER_WAYS = ("none", "torchscript", "export", "export-strict", "overhead")
 """What a candidate may name beside dynamo's backends."""
 Forward = Callable[..., Any]
 """Takes a batch as keywords; returns what the model returns, or its tensors in their order."""
@@ -38,13 +38,7 @@ def compiled(candidate: Candidate, function: Callable[..., Any]) -> Callable[...
 
     Where CUDA graphs may be behind it, each call begins a step: what the call before returned may be overwritten.
     """
-    run: Callable[..., Any] = torch.compile(
-        function,
-        backend=_backend(candidate),
-        mode=candidate.mode,
-        fullgraph=candidate.fullgraph,
-        dynamic=candidate.dynamic,
-    )
+    run = arms.compiled(candidate.compiled, function, whole=False)
     if not has_cuda_graphs(candidate):
         return run
 
@@ -57,7 +51,7 @@ def compiled(candidate: Candidate, function: Callable[..., Any]) -> Callable[...
 
 def has_cuda_graphs(candidate: Candidate | None) -> bool:
     """Whether an arm may replay CUDA graphs, whose outputs live until the next replay."""
-    return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in MODES_WITH_CUDA_GRAPHS)
+    return candidate is not None and (candidate.backend == "cudagraphs" or candidate.mode in arms.MODES_WITH_CUDA_GRAPHS)
 
 
 def compiler_of(candidate: Candidate | None) -> Compiler:
@@ -85,6 +79,8 @@ def check_candidate(candidate: Candidate, mode: Mode) -> None:
 
 
 def _backend(candidate: Candidate) -> str | Callable[..., Any]:
+    if candidate.compiled.experiment is not None:
+        return arms.backend_of(candidate.compiled)
     return resolve_backend(candidate.backend, option="candidate", also=OTHER_WAYS)
 
 
@@ -106,8 +102,9 @@ class Translated:
         """Every input is one of the trace: an encoder-decoder model has two."""
         wrapped = _Positional(self._model, tuple(batch), self._fixed)
         example = tuple(batch.values())
-        if self._way is Way.EXPORT:
-            run: Callable[..., tuple[Tensor, ...]] = torch.export.export(wrapped, example, strict=False).module()
+        if self._way in {Way.EXPORT, Way.EXPORT_STRICT}:
+            strict = self._way is Way.EXPORT_STRICT
+            run: Callable[..., tuple[Tensor, ...]] = torch.export.export(wrapped, example, strict=strict).module()
             return run
         with warnings.catch_warnings():
             # what a trace takes for constant is so: all inputs have one shape

@@ -1,0 +1,263 @@
+"""A module's forward pass as an experiment has it: exported, compiled ahead into a file, or translated by TorchScript.
+
+Capturing happens in the first call, from that call's arguments, so that its time is the latency of that call. What cannot be
+captured is no fault of a compiler: it is a reason to skip (`Unsupported`). What was captured and then cannot be compiled fails.
+
+Experiments that make a file (`KEPT`) make it in the first process whose compiler cache is cold, which is that of the cold stage;
+every other process of the case loads it. Files lie in the case's own scratch folder, which one side alone writes, and are
+removed with the run. Imported by workers only.
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ci_bench.records.results import Check, Outcome
+from ci_bench.suites.arms import PACKAGE, CompiledArm, Experiment, compile_arguments
+from ci_bench.suites.base import Unsupported
+from ci_bench.suites.inductor import typed_options
+from ci_bench.suites.memory_errors import is_out_of_memory
+
+KEPT = {Experiment.AOT_INDUCTOR: "pt2", Experiment.AOT_PRECOMPILE: "bin"}
+"""The experiments that make a file, and how its name ends."""
+MOST_OF_A_REASON = 300
+
+Call = Callable[..., Any]
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Positional and named arguments of one call."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """A file that holds a compiled model: its size, the process that made it, how many operations its graph has."""
+
+    size_bytes: int
+    maker: str
+    operations: int
+
+
+def captures(arm: CompiledArm) -> bool:
+    """Whether an arm is captured from a module, rather than by `torch.compile` while it runs."""
+    return arm.experiment is not None and not arm.experiment.by_dynamo
+
+
+class Captured:
+    """A module under an experiment, to be called as the module is.
+
+    `calls` are the arguments of the calls to come: a dimension whose size is not the same in all of them is captured as a symbol.
+    `folder` is where a file is kept.
+    """
+
+    def __init__(self, arm: CompiledArm, module: nn.Module, *, calls: Sequence[Arguments], folder: Path) -> None:
+        """Nothing is captured yet."""
+        assert arm.experiment is not None, "torch.compile captures by itself"  # noqa: S101 - our own bug if not
+        self._arm, self._module, self._calls = arm, module, calls
+        self._experiment = arm.experiment
+        self._path = folder / f"{arm.name.replace(':', '_')}.{KEPT.get(self._experiment, '')}"
+        self._run: Call | None = None
+        self._operations = 0
+        self.package: Package | None = None
+        """The file that runs, once it is made or loaded."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's outputs. Raises `Unsupported` where it cannot be captured."""
+        if self._run is None:
+            loaded = self._loaded()
+            self._run = self._made(args, kwargs) if loaded is None else loaded
+        return self._run(*args, **kwargs)
+
+    def checks(self, name: str) -> tuple[Check, ...]:
+        """What became of capturing, of an arm called `name`: that there is a graph, and where its file came from."""
+        found = Outcome.PASS if self._operations else Outcome.FAIL
+        detail = f"one graph of {self._operations} operations" if self._operations else "no graph was captured"
+        compiled = Check(name="compiled", arm=name, outcome=found, detail=detail)
+        return (compiled,) if self.package is None else (compiled, *self._of_package(name, self.package))
+
+    def _of_package(self, name: str, package: Package) -> tuple[Check, ...]:
+        """Nothing is asked of the process that made the file: the cold stage's, which times that."""
+        if package.maker == this_process():
+            return ()
+        detail = f"{package.size_bytes} bytes, made by process {package.maker}, loaded by process {this_process()}"
+        return (Check(name=PACKAGE, arm=name, outcome=Outcome.PASS, detail=detail),)
+
+    def _loaded(self) -> Call | None:
+        """The kept file, ready to run; none where it has to be made."""
+        told = self._path.with_suffix(".json")
+        if self._experiment not in KEPT or not told.is_file() or _is_cold():
+            return None
+        self.package = Package(**json.loads(told.read_text(encoding="utf-8")))
+        self._operations = self.package.operations
+        if self._experiment is Experiment.AOT_INDUCTOR:
+            return _load_package(self._path)
+        return _load_precompiled(self._arm, self._module, self._path)
+
+    def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        match self._experiment:
+            case Experiment.EXPORT | Experiment.EXPORT_STRICT:
+                program = self._exported(args, kwargs)
+                return program.module()
+            case Experiment.AOT_INDUCTOR:
+                return self._packaged(self._exported(args, kwargs))
+            case Experiment.AOT_PRECOMPILE:
+                return self._precompiled(args, kwargs)
+            case _:
+                scripted = self._capture(lambda: _torchscript(self._experiment, self._module, args, kwargs))
+                self._operations = sum(1 for _ in scripted.inlined_graph.nodes())
+                run: Call = scripted
+                return run
+
+    def _exported(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.export.ExportedProgram:
+        strict = self._experiment is Experiment.EXPORT_STRICT
+        shapes = symbols(self._module, self._calls) if self._arm.dynamic is not False else None
+        program: torch.export.ExportedProgram = self._capture(
+            lambda: torch.export.export(self._module, args, dict(kwargs), dynamic_shapes=shapes, strict=strict)
+        )
+        self._operations = operations_of(program.graph_module)
+        return program
+
+    def _packaged(self, program: torch.export.ExportedProgram) -> Call:
+        written = self._capture(lambda: program.run_decompositions({})).graph_signature.buffers_to_mutate
+        if written:
+            changed = ", ".join(written.values())
+            raise Unsupported(f"{self._arm.name}: a package keeps its buffers to itself, and this model changes {changed}")
+        from torch._inductor import aoti_compile_and_package
+        from torch._inductor.exc import InvalidCxxCompiler
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            aoti_compile_and_package(
+                program, package_path=str(self._path), inductor_configs=typed_options(self._arm.options) or None
+            )
+        except InvalidCxxCompiler as error:
+            raise Unsupported(f"{self._arm.name}: this machine has no C++ compiler") from error
+        self._keep()
+        return _load_package(self._path)
+
+    def _precompiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        from torch._dynamo import config
+        from torch._dynamo.aot_compile import ModelInput
+
+        run = _precompilable(self._arm, self._module)
+        with config.patch(enable_aot_compile=True):
+            self._capture(lambda: run._aot_compile([ModelInput(args=args, kwargs=dict(kwargs), contexts=[])]))  # noqa: SLF001 - torch's only door
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            run._save_aot_compiled_module(str(self._path))  # noqa: SLF001 - likewise
+        self._operations = _captured_calls()
+        self._keep()
+        precompiled: Call = run
+        return precompiled
+
+    def _keep(self) -> None:
+        """Say what the file is; where that is missing, the file is not whole."""
+        self.package = Package(size_bytes=self._path.stat().st_size, maker=this_process(), operations=self._operations)
+        told = self._path.with_suffix(".json")
+        unfinished = told.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(asdict(self.package)), encoding="utf-8")
+        unfinished.rename(told)
+
+    def _capture(self, capture: Call) -> Any:
+        try:
+            return capture()
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
+            raise Unsupported(f"{self._arm.name}: the model cannot be captured: {type(error).__name__}: {reason}") from error
+
+
+def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
+    """Skip what an experiment cannot have: a whole step, or a training where no backward pass is kept. Raises `Unsupported`."""
+    if whole:
+        raise Unsupported(f"{arm.name} captures a model, and no step with backward and optimizer; take `scope: model`")
+    if training and arm.experiment in KEPT:
+        raise Unsupported(f"{arm.name} keeps a forward pass alone; take `mode: inference`")
+
+
+def symbols(module: nn.Module, calls: Sequence[Arguments]) -> dict[str, Any] | None:
+    """The `dynamic_shapes` of `torch.export`: dimensions whose size varies between calls, by argument; `None` if none does."""
+    bound = [signature(module.forward).bind(*args, **kwargs).arguments for args, kwargs in calls]
+    specs = {name: pytree.tree_map(_symbols_of, *(one[name] for one in bound)) for name in bound[0]} if bound else {}
+    return specs if any(isinstance(leaf, torch.export.dynamic_shapes._DimHint) for leaf in pytree.tree_leaves(specs)) else None  # noqa: SLF001 - the type of `Dim.AUTO`
+
+
+def _symbols_of(*values: Any) -> dict[int, Any] | None:
+    return dict.fromkeys(varying(values), torch.export.Dim.AUTO) or None
+
+
+def varying(values: Sequence[Any]) -> tuple[int, ...]:
+    """The dimensions of one argument whose size is not the same in all calls; none of what is no tensor."""
+    shapes = [value.shape for value in values if isinstance(value, Tensor)]
+    if len(shapes) < len(values) or not shapes:
+        return ()
+    return tuple(dim for dim in range(len(shapes[0])) if len({shape[dim] for shape in shapes}) > 1)
+
+
+def operations_of(graph: torch.fx.GraphModule) -> int:
+    """How many calls a graph has."""
+    return sum(node.op in {"call_function", "call_method", "call_module"} for node in graph.graph.nodes)
+
+
+def this_process() -> str:
+    """The process and when it began, in the kernel's ticks: process numbers are used again."""
+    begun = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    return f"{os.getpid()}-{begun}"
+
+
+def _is_cold() -> bool:
+    """Whether the compiler's cache is empty, as it is where compiling is timed."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return not any(Path(cache_dir()).iterdir())
+
+
+def _load_package(path: Path) -> Call:
+    from torch._inductor import aoti_load_package
+
+    package: Call = aoti_load_package(str(path))
+    return package
+
+
+def _load_precompiled(arm: CompiledArm, module: nn.Module, path: Path) -> Call:
+    from torch._dynamo import config
+
+    run = _precompilable(arm, module)
+    with config.patch(enable_aot_compile=True):
+        run._load_aot_compiled_module(path.read_bytes())  # noqa: SLF001 - torch's only door
+    loaded: Call = run
+    return loaded
+
+
+def _precompilable(arm: CompiledArm, module: nn.Module) -> Any:
+    from torch._dynamo import config
+
+    with config.patch(enable_aot_compile=True):
+        return torch.compile(module, **compile_arguments(replace(arm, fullgraph=True)))
+
+
+def _captured_calls() -> int:
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["calls_captured"])
+
+
+def _torchscript(experiment: Experiment, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    with warnings.catch_warnings():
+        # what a trace takes for constant is so: the inputs that are verified tell whether it was
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined] # torch documents it there
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if experiment is Experiment.TORCHSCRIPT_SCRIPT:
+            return torch.jit.script(module)
+        if args and kwargs:
+            raise TypeError("a trace takes positional or named arguments, and this model is called with both")
+        return torch.jit.trace(  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            module, args or None, example_kwarg_inputs=dict(kwargs) or None, check_trace=False, strict=False
+        )

@@ -1,0 +1,243 @@
+"""Each experiment: what it captures is verified as any arm is, what it cannot capture is skipped with the reason, what it spoils is red.
+
+State: models of the zoo and of `planted_models`, one thread, CPU, one process except where a process is what is tested.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import pytest
+import torch
+from planted_models import ROWS, WIDTH, Formed
+from torchbench_builders import HERE, accuracy, checks_of, context, own, verified, word
+
+from ci_bench.errors import BadConfig
+from ci_bench.records.results import Outcome
+from ci_bench.suites import experiments
+from ci_bench.suites.arms import Experiment, read_arm
+from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.experiments import Captured, symbols, varying
+from ci_bench.suites.torchbench import program
+from ci_bench.suites.torchbench.plan import SUITE
+from ci_bench.suites.torchbench.run import open_workload
+
+pytestmark = pytest.mark.engine
+
+QUICKLY = ["export", "export-strict", "torchscript", "overhead"]
+MAKERS = sorted(map(str, experiments.KEPT))
+INFERENCE = {"mode": "inference", "perturbations": 1}
+
+each_maker = pytest.mark.parametrize("arm", MAKERS)
+
+
+def formed(defect="none", name="Formed", **entry):
+    options = {"model_options": {"defect": defect}} if name == "Formed" else {}
+    return own(name, **{**INFERENCE, **options, **entry})
+
+
+@pytest.mark.parametrize("backend", QUICKLY)
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_what_is_captured_right_passes(backend, mode):
+    check = accuracy(models=["mlp"], backend=backend, mode=mode, perturbations=1)
+    assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
+
+
+@pytest.mark.parametrize("backend", QUICKLY)
+def test_what_is_captured_wrong_fails(backend):
+    check = accuracy(**formed("wrong", backend=backend))
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy"), check.detail
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "reason"),
+    [
+        ("export", "Formed", "export: the model cannot be captured: "),
+        ("export-strict", "Formed", "export-strict: the model cannot be captured: "),
+        ("aot-inductor", "Formed", "aot-inductor: the model cannot be captured: "),
+        ("aot-precompile", "Formed", "aot-precompile: the model cannot be captured: "),
+        ("torchscript", "NoTrace", "torchscript: the model cannot be captured: "),
+        ("torchscript-script", "NoScript", "torchscript-script: the model cannot be captured: "),
+        ("aot-inductor", "CountingCalls", "a package keeps its buffers to itself, and this model changes calls"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch warns of itself
+def test_what_cannot_be_captured_is_skipped_with_the_reason(backend, name, reason, tmp_path):
+    (case,) = SUITE.plan(formed("impossible", name, backend=backend))
+    with pytest.raises(Unsupported, match=reason):
+        open_workload(case, context(tmp_path)).verify(case.arms)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"backend": "aot-inductor", "mode": "training"}, "aot-inductor keeps a forward pass alone; take `mode: inference`"),
+        ({"backend": "export", "mode": "training", "scope": "step"}, "export captures a model, and no step.*take `scope: model`"),
+    ],
+)
+def test_a_mode_that_an_experiment_has_not_is_skipped(entry, reason):
+    with pytest.raises(Unsupported, match=reason):
+        verified(**formed(**entry))
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("FormedScript", Outcome.PASS), ("WrongScript", Outcome.FAIL)])
+def test_scripted_models_are_verified(name, outcome):
+    assert accuracy(**formed(name=name, backend="torchscript-script")).outcome is outcome
+
+
+def test_an_arm_that_captured_nothing_is_told():
+    class Nothing(torch.nn.Module):
+        def forward(self, rows):
+            return rows
+
+    form = Captured(read_arm("export"), Nothing(), calls=[((torch.ones(2),), {})], folder=HERE)
+    form(torch.ones(2))
+    (check,) = form.checks("export")
+    assert (check.name, check.outcome, check.detail) == ("compiled", Outcome.FAIL, "no graph was captured")
+
+
+def test_a_captured_program_says_how_many_operations_it_has():
+    (case,) = SUITE.plan(formed(backend="export"))
+    opened = open_workload(case, context()).open("export")
+    opened.step(no_mark)
+    assert "one graph of" in checks_of_program(opened)["compiled"].detail
+
+
+def checks_of_program(opened):
+    return {check.name: check for check in opened.finish()}
+
+
+def test_sizes_that_vary_are_symbols_of_an_export():
+    calls = [((torch.ones(rows, WIDTH),), {}) for rows in (4, 6)]
+    assert varying([args[0] for args, _ in calls]) == (0,)
+    assert set(symbols(Formed(), calls)) == {"rows"}
+    assert symbols(Formed(), calls[:1]) is None
+    form = Captured(read_arm("export"), Formed(), calls=calls, folder=HERE)
+    assert [len(form(torch.ones(rows, WIDTH))) for rows in (4, 6, ROWS)] == [4, 6, ROWS]
+
+
+@pytest.mark.parametrize("backend", ["export", "overhead"])
+def test_every_size_of_an_export_with_dynamic_shapes_is_verified(backend):
+    evidence = verified(**formed(backend=backend, dynamic=True))
+    assert checks_of(evidence)["accuracy"].outcome is Outcome.PASS
+    assert evidence.facts["verified_batches"] == 5
+
+
+MAKE = """
+import json, os, pathlib, sys
+import torch
+from test_experiments import formed, of_one_step
+from ci_bench.suites.torchbench.plan import SUITE
+torch.set_num_threads(1)
+for arm in sys.argv[2:]:
+    (case,) = SUITE.plan(formed(backend=arm))
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{sys.argv[1]}/cold-{arm}"
+    print(json.dumps([os.getpid(), sorted(name for name, check in of_one_step(case, pathlib.Path(sys.argv[1])).items())]))
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Files that another process has made and run: their folder, and by arm what that process said of itself."""
+    folder = tmp_path_factory.mktemp("kept")
+    command = [sys.executable, "-c", MAKE, str(folder), *MAKERS]
+    environ = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environ, check=False, timeout=240, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder, dict(zip(MAKERS, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+def of_one_step(case, folder):
+    opened = open_workload(case, context(folder)).open(case.arms[1])
+    opened.step(no_mark)
+    return checks_of_program(opened)
+
+
+@each_maker
+def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_another(kept, arm, monkeypatch):
+    (folder, made_by), (case,) = kept, SUITE.plan(formed(backend=arm))
+    maker, made = made_by[arm]
+    assert made == ["compiled", "finite_outputs"]
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    checks = of_one_step(case, folder)
+    assert checks["package"].outcome is Outcome.PASS
+    assert f"made by process {maker}-" in checks["package"].detail
+    assert f"loaded by process {os.getpid()}-" in checks["package"].detail
+    evidence = open_workload(case, context(folder)).verify(case.arms)
+    assert checks_of(evidence)["accuracy"].outcome is Outcome.PASS
+    (size,) = (metric.launches[0].values[0] for metric in evidence.metrics if metric.name == "package_size")
+    assert size == sum(path.stat().st_size for path in folder.glob(f"packages/{arm}.[pb]*"))
+
+
+@each_maker
+def test_a_file_that_computes_something_else_fails(kept, arm, monkeypatch):
+    folder, _ = kept
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    load = "_load_package" if arm == Experiment.AOT_INDUCTOR else "_load_precompiled"
+    right = getattr(experiments, load)
+
+    def spoilt(*arguments):
+        run = right(*arguments)
+        return lambda *args, **kwargs: 1.01 * run(*args, **kwargs)
+
+    monkeypatch.setattr(experiments, load, spoilt)
+    (case,) = SUITE.plan(formed(backend=arm))
+    check = checks_of(open_workload(case, context(folder)).verify(case.arms))["accuracy"]
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy")
+
+
+@each_maker
+def test_a_cold_cache_has_the_file_made_again(kept, arm, monkeypatch, tmp_path):
+    folder, _ = kept
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none"))
+    form = Captured(read_arm(arm), Formed(), calls=(), folder=folder / "packages")
+    assert form._loaded() is None
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    assert form._loaded() is not None
+
+
+def forget_captures():
+    """As in a process of its own."""
+    torch.compiler.reset()
+    torch._dynamo.compiled_autograd.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+AUTOGRAD = {"backend": "aot_eager", "compiled_autograd": True}
+
+
+@pytest.mark.parametrize("scope", ["model", "step"])
+def test_compiled_autograd_captures_the_backward_pass_and_is_verified(scope):
+    entry = {"models": ["mlp"], "arms": [AUTOGRAD], "mode": "training", "perturbations": 1, "scope": scope}
+    (case,) = SUITE.plan(entry)
+    assert "compiled_autograd" in case.due.checks
+    workload = open_workload(case, context())
+    assert checks_of(workload.verify(case.arms))["accuracy"].outcome is Outcome.PASS
+    forget_captures()
+    opened = workload.open(case.arms[1])
+    opened.step(no_mark)
+    assert checks_of_program(opened)["compiled_autograd"].outcome is Outcome.PASS
+
+
+def test_a_backward_pass_that_is_wrong_under_compiled_autograd_fails():
+    (case,) = SUITE.plan(own("WrongBackward", arms=[AUTOGRAD], perturbations=1))
+    check = checks_of(open_workload(case, context()).verify(case.arms))["accuracy"]
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy")
+    plain = accuracy(**own("WrongBackward", backend="aot_eager", perturbations=1))
+    assert plain.outcome is Outcome.PASS, plain.detail
+
+
+def test_a_backward_pass_that_was_not_captured_fails(monkeypatch):
+    forget_captures()
+    monkeypatch.setattr(program, "_backward_of", lambda candidate: nullcontext)
+    (case,) = SUITE.plan({"models": ["mlp"], "arms": [AUTOGRAD], "mode": "training"})
+    opened = open_workload(case, context()).open(case.arms[1])
+    opened.step(no_mark)
+    assert checks_of_program(opened)["compiled_autograd"].outcome is Outcome.FAIL
+
+
+def test_inference_has_no_backward_pass_to_compile():
+    with pytest.raises(BadConfig, match="compiled_autograd: inference has no backward pass"):
+        SUITE.plan({"models": ["mlp"], "arms": [AUTOGRAD], "mode": "inference"})
