@@ -171,20 +171,23 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
 
 
 def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Engine":
-    """The engine that `--fleet` names. Raises `BadInput` and `CannotPlace`."""
+    """The engine that `--fleet` names, whose leases see no secret and nothing of Ray. Raises `BadInput` and `CannotPlace`."""
+    from ci_bench.engine.process.environ import worker_environment
+
     kind, _, rest = (settings.fleet or "").partition(":")
     command = lease_command(settings, run)
+    environ = {name: value for name, value in worker_environment(settings.environ).items() if not name.startswith("RAY_")}
     if kind == "local":
         from ci_bench.fleet.local import LocalEngine
 
         devices = [name.strip() for name in rest.split(",") if name.strip()] or [settings.device or "auto"]
-        return LocalEngine(devices=devices, command=command, folder=journal.folder, environ=settings.environ, here=settings.here)
+        return LocalEngine(devices=devices, command=command, folder=journal.folder, environ=environ, here=settings.here)
     if kind == "ray":
         from ci_bench.fleet.ray_core import RayEngine
 
         device = settings.device or "auto"
         cluster = RayEngine(
-            address=rest, device=device, command=command, folder=journal.folder, environ=settings.environ, here=settings.here
+            address=rest, device=device, command=command, folder=journal.folder, environ=environ, here=settings.here
         )
         cluster.open()
         return cluster

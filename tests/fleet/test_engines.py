@@ -1,0 +1,104 @@
+"""What leases are given, and what a local engine does with processes that fail, hang or leave nothing."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ci_bench.commands.fleet import lease_command, open_engine, read_lease
+from ci_bench.errors import BadInput
+from ci_bench.fleet.journal import FileJournal
+from ci_bench.fleet.local import LocalEngine
+from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.records.results import Run, RunState
+from ci_bench.settings import Measuring
+
+RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+LEASE = Lease(number=7, cases=("s/a", "s/b"), first=0, launches=1, expected_s=1.0)
+
+
+def settings(fleet, environ=None):
+    return Measuring(environ=environ or {}, here=Path.cwd(), fleet=fleet, prepared=Path("/sides"))
+
+
+def order(slot="cpu", number=7):
+    return Order(lease=Lease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=2, slot=slot)
+
+
+def engine_of(tmp_path, script):
+    def command(_order, folder):
+        return [sys.executable, "-c", script, str(folder)]
+
+    return LocalEngine(
+        devices=["cpu"], command=command, folder=lambda one: tmp_path / str(one.lease.number), environ={}, here=tmp_path
+    )
+
+
+def wait(engine):
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        if ended := engine.finished(0.5):
+            return ended[0]
+    raise AssertionError("it never ended")
+
+
+def test_a_lease_sees_no_secret_and_nothing_of_ray(tmp_path):
+    journal = FileJournal(file=tmp_path / "j", leases=tmp_path)
+    environ = {"GITHUB_TOKEN": "t", "RAY_ADDRESS": "a:1", "PATH": "/bin"}
+    engine = open_engine(settings("local", environ), RUN, journal)
+    assert engine.environ["PATH"] == "/bin"
+    assert {"GITHUB_TOKEN", "RAY_ADDRESS"}.isdisjoint(engine.environ)
+
+
+def test_a_fleet_that_is_misspelt_is_said(tmp_path):
+    with pytest.raises(BadInput, match="--fleet lokal: there are local, "):
+        open_engine(settings("lokal"), RUN, FileJournal(file=tmp_path / "j", leases=tmp_path))
+
+
+def test_devices_are_slots_and_the_command_names_what_is_leased(tmp_path):
+    made = settings("local:cuda:0, cuda:1")
+    engine = open_engine(made, RUN, FileJournal(file=tmp_path / "j", leases=tmp_path))
+    assert [slot.name for slot in engine.slots()] == ["cuda:0", "cuda:1"]
+    words = lease_command(made, RUN)(Order(lease=LEASE, attempt=2, slot="cuda:1"), tmp_path)
+    assert words[words.index("--lease") + 1] == "whole/7/2"
+    assert words[words.index("--device") + 1] == "cuda:1"
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--filter"] == ["s/a", "s/b"]
+    assert read_lease("whole/7/2").attempt == 2
+
+
+@pytest.mark.parametrize("text", ["whole", "whole/7", "whole/7/0", "whole/-1/1", "a b/1/1", "whole/7/1/1"])
+def test_a_lease_that_is_none_is_refused(text):
+    with pytest.raises(BadInput, match="--lease"):
+        read_lease(text)
+
+
+def test_a_process_that_leaves_nothing_is_a_loss_with_the_end_of_its_log(tmp_path):
+    engine = engine_of(tmp_path, "import sys; print('No space left on device'); sys.exit(9)")
+    engine.submit(order())
+    ended = wait(engine)
+    assert ended.folder is None
+    assert ended.reason == "exit code 9: No space left on device"
+    assert ended.began_s <= ended.ended_s
+
+
+def test_documents_are_handed_on_whatever_the_exit_code_says(tmp_path):
+    engine = engine_of(tmp_path, "import sys, pathlib; pathlib.Path(sys.argv[1], 'results.json').touch(); sys.exit(3)")
+    engine.submit(order())
+    assert wait(engine).folder == tmp_path / "7"
+
+
+def test_what_runs_is_ended_when_the_engine_is(tmp_path):
+    engine = engine_of(tmp_path, "import time; time.sleep(600)")
+    engine.submit(order())
+    process = engine._running["cpu"].process
+    engine.close()
+    assert process.poll() is not None
+
+
+def test_a_command_that_is_not_there_is_a_loss(tmp_path):
+    engine = LocalEngine(
+        devices=["cpu"], command=lambda *_: ["/no/such/program"], folder=lambda _: tmp_path / "x", environ={}, here=tmp_path
+    )
+    engine.submit(order())
+    assert wait(engine).reason == "No such file or directory"
