@@ -50,7 +50,7 @@ def test_every_experiment_is_verified_refereed_and_timed_beside_one_reference(en
     ]
     assert counted == []
     for name in ("compiled", "accuracy", "refereed"):
-        assert {check.arm for check in row.checks if check.name == name} == set(ARMS), name
+        assert {check.arm for check in row.checks if check.name == name} - {"eager"} == set(ARMS), name
     assert {found.arm for found in ended[1].cases[0].speedups} == set(ARMS)
     cold = {metric.arm: metric.launches[0].values[0] for metric in row.metrics if metric.name == "compile_cold"}
     assert set(cold) == set(ARMS)
