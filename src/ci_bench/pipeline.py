@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
+from ci_bench.judge.causes import arms_to_explain
 from ci_bench.judge.compare import compare
 from ci_bench.judge.parity import beside_base, closeness
 from ci_bench.judge.policy import Scope
@@ -21,10 +22,11 @@ from ci_bench.planning import Plan
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, Closeness, Comparison
-from ci_bench.records.config import Config, Policy, RunOptions, Sampling
+from ci_bench.records.config import Config, Explain, Policy, RunOptions, Sampling
 from ci_bench.records.results import CaseResult, Environment, Results, Run, RunState, SideName, Source
 from ci_bench.report.charts.values import Material
 from ci_bench.report.markdown import render_report
+from ci_bench.report.rows import worst_first
 from ci_bench.report.time_spent import sides_of, time_spent
 
 if TYPE_CHECKING:  # what only reads need not load the engine
@@ -109,6 +111,39 @@ def measure(
 def place(folder: Path, name: SideName) -> Path:
     """Where the results of a side lie in a run's folder."""
     return folder / RESULTS if name is SideName.HEAD else folder / name / RESULTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToExplain:
+    """The judge's answer once all samples are taken: of which cases should the steps of which arms be explained?
+
+    `noise` is there where sides are compared in this run.
+    """
+
+    run: Run
+    sides: "tuple[Side, ...]"
+    config: Config
+    noise: NoiseFolder | None
+
+    def __call__(self, measured: "Measured") -> Mapping[str, Sequence[str]]:
+        """Arms by the case's id: every one where that was asked for, else those that are worse, the worst case first."""
+        both = {side.name: results_of(self.run, side.source, *measured[side.name]) for side in self.sides}
+        head, base = both[SideName.HEAD], both.get(SideName.BASE)
+        if self.config.run.explain is Explain.ALWAYS:
+            return {row.case.id: row.case.arms for row in head.cases}
+        if self.noise is None or base is None:
+            return {}
+        compared = compare(
+            base=base,
+            head=head,
+            policy=self.config.policy,
+            mode=BaselineMode.PAIRED,
+            absence=None,
+            tool_version=__version__,
+            calibration=self.noise.find(head.environment.identity),
+            rule=rule_of(self.config.run),
+        )
+        return {case.id: arms for case in worst_first(compared.cases) if (arms := arms_to_explain(case))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -114,6 +114,8 @@ FAULTS = [
         "$.cases[0].status",
         "null is not one of ok, failed, timeout, out_of_memory, crashed, skipped, not_run",
     ),
+    ("results_profile_kind.json", "$.cases[0].profiles[0].rows[2].kind", "'gremlin' is not one of operator, kernel, python"),
+    ("results_profile_negative.json", "$.cases[0].profiles[0].rows[0].seconds", "-0.0012 is less than 0"),
     ("results_object_for_array.json", "$.cases", "a mapping is not a list"),
     ("results_one_disagreement.json", "$.cases[0].parity.traces[1].disagreements", "1 of at least 2 items"),
     ("results_outputs_arm.json", "$.cases[0].outputs.arm", "'jit' is not one of the case's arms"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ci_bench.judge.headline import UNANSWERED
+from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import (
     AccuracyParity,
     ArmSpeedup,
@@ -31,6 +32,7 @@ from ci_bench.records.comparison import (
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.metrics import title_of
 from ci_bench.records.outputs import OutputsFinding, Sameness, TensorError
+from ci_bench.records.profiles import GraphBreak, RowKind
 from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Outcome, Run, RunState, Source, Status, Unit
 
 GPU: dict[str, Fact] = {
@@ -447,6 +449,68 @@ def paired_run() -> Comparison:
     )
 
 
+def explained() -> Comparison:
+    """A slower case whose step was looked at on both sides: a copy, a fusion that broke, memory; and one that could not be."""
+    slower = "5.1 % slower (speedup 0.951, 95 % interval 0.947 to 0.955, 2 launches), beyond the threshold of 1 %"
+    cause = Cause(
+        arm="inductor",
+        slower=True,
+        larger=True,
+        base_s=0.1331,
+        head_s=0.1399,
+        attributed=0.92,
+        parts=(
+            part("aten::copy_", 0.0, 0.0055, at="model.py:42", code="y = y.contiguous()", share=0.81),
+            part("triton_poi_fused_add_0", 0.0102, 0.0114, before=("triton_poi_fused_add_mul_0",), at="model.py:7", share=0.18),
+            part("sleep", 0.0, 0.0002, at="train.py:9", share=0.03, kind=RowKind.PYTHON),
+            part("aten::mul", 0.0001, 0.0002, at="model.py:8", share=0.015),
+            part("", 0.0007, 0.0, before=("aten::sum",), at="model.py:9", share=-0.1),
+        ),
+        memory=(MemoryPart(name="aten::clone", places=("model.py:42",), base_bytes=0.0, head_bytes=16_777_216.0),),
+        new_breaks=(GraphBreak(reason="Data-dependent branching", place="model.py:12"),),
+        new_recompiles=("forward: tensor 'x' size mismatch at index 0",),
+        new_kernels=("triton_poi_fused_add_0",),
+        gone_kernels=("triton_poi_fused_add_mul_0",),
+    )
+    unknown = Cause(arm="inductor", slower=True, unknown="head: it took more than 90 s, its share of run.explain_s")
+    return comparison(
+        case(
+            REVIEWS,
+            Verdict.REGRESSED,
+            reason=f"inductor step time: {slower}",
+            pairs=(turned(by=1.051, verdict=Verdict.REGRESSED, reason=slower), memory(Verdict.REGRESSED, head=1.45e9)),
+            arms=("eager", "inductor"),
+            reference="eager",
+            causes=(cause, Cause(arm="eager", base_s=0.2, head_s=0.2001)),
+        ),
+        case(HALF, Verdict.REGRESSED, reason=slower, pairs=(turned(by=1.051, verdict=Verdict.REGRESSED),), causes=(unknown,)),
+        headline="Failed: training_loss/reviews: step time 5.1 % slower (inductor).",
+        findings=(
+            fail(Rule.REGRESSED, f"inductor step time: {slower}", REVIEWS),
+            fail(Rule.REGRESSED, "peak allocated memory of inductor is 11.5 % more, the threshold is 0.5 %", REVIEWS),
+            fail(Rule.REGRESSED, f"inductor step time: {slower}", HALF),
+        ),
+        mode=BaselineMode.PAIRED,
+    )
+
+
+def part(name: str, base_s: float, head_s: float, **fields: Any) -> Part:
+    """A part of a change, with the same name on both sides where it has time on both."""
+    after = (name,) if name else ()
+    return Part(
+        kind=fields.pop("kind", RowKind.OPERATOR),
+        before=fields.pop("before", after if base_s else ()),
+        after=after,
+        places=(fields.pop("at"),),
+        codes=(fields.pop("code", ""),),
+        base_s=base_s,
+        head_s=head_s,
+        base_calls=2.0 if base_s else 0.0,
+        head_calls=2.0 if head_s else 0.0,
+        **fields,
+    )
+
+
 def common_shift() -> Comparison:
     """Against an earlier run: everything is slower together, and a candidate is below its floor."""
     reason = "8 times of training_loss together: 41 % slower (99.2 % interval 0.704 to 0.713)"
@@ -510,5 +574,6 @@ ENDINGS = {
     "parity_broken": parity_broken,
     "failed_cases": failed_cases,
     "paired": paired_run,
+    "explained": explained,
     "common_shift": common_shift,
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ci_bench.engine.trees.sides import Side
     from ci_bench.gpus.protocol import Cards
     from ci_bench.noise_floor import NoiseFolder
+    from ci_bench.pipeline import OpenCases, ToExplain
     from ci_bench.planning import Plan
     from ci_bench.records.config import Config, RunOptions
     from ci_bench.records.results import Case, Environment, Lease, Results, Run, SideName, WorkflowRun
@@ -78,7 +79,6 @@ class Bench:
             earlier = self._interrupted(sides, begun)
             begun = earlier.run if earlier else begun
         attachments = self._attachments(sides, clear=earlier is None)
-        judge = pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise) if noise else None
         device, usual_s = self._device(noise or calibrations), None if earlier else self._usual_s(sides)
         with make_folder() as scratch, ProgressDisplay(console(stderr=True), usual_s=usual_s) as display:
             engine = Engine(
@@ -88,8 +88,9 @@ class Bench:
                 hold=device.hold,
                 refuse=device.refuse,
                 watch=device.watch,
-                still_open=judge,
+                still_open=self._judge(begun, sides, noise) if noise else None,
                 needs_seeds=starts_differ,
+                to_explain=None if calibrations else self._to_explain(begun, sides, noise),
                 seed=begun.id,
                 rank=rank,
                 usual_s=first_s,
@@ -106,6 +107,16 @@ class Bench:
                 folder=self.output,
                 earlier=earlier,
             )
+
+    def _judge(self, begun: "Run", sides: Sequence["Side"], noise: "NoiseFolder") -> "OpenCases":
+        from ci_bench import pipeline
+
+        return pipeline.OpenCases(run=begun, sides=tuple(sides), config=self.config, noise=noise)
+
+    def _to_explain(self, begun: "Run", sides: Sequence["Side"], noise: "NoiseFolder | None") -> "ToExplain":
+        from ci_bench import pipeline
+
+        return pipeline.ToExplain(run=begun, sides=tuple(sides), config=self.config, noise=noise)
 
     def _again(self, case: "Case") -> str:
         """One line for a shell."""

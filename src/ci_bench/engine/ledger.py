@@ -13,12 +13,14 @@ from ci_bench.engine.timing.phases import add_up
 from ci_bench.errors import BadDocument
 from ci_bench.records import documents
 from ci_bench.records.outputs import ReferenceOutputs
+from ci_bench.records.profiles import Profile
 from ci_bench.records.results import (
     Block,
     Case,
     CaseResult,
     Check,
     Environment,
+    Fact,
     Failure,
     Metric,
     Outcome,
@@ -113,6 +115,16 @@ class Ledger:
     def with_spent(self, *spent: Spent) -> "Ledger":
         """Add what went to no case."""
         return replace(self, spent=add_up((*self.spent, *spent)))
+
+    def with_profile(
+        self, case: Case, profile: Profile, *, spent: tuple[Spent, ...] = (), facts: Mapping[str, Fact] | None = None
+    ) -> "Ledger":
+        """What an arm's step consists of; one profile of each arm. The case's status and evidence stay as they are."""
+        row = self.rows[case.id]
+        others = (one for one in row.profiles if one.arm != profile.arm)
+        return self._with(
+            replace(row, profiles=(*others, profile), spent=add_up((*row.spent, *spent)), facts={**row.facts, **(facts or {})})
+        )
 
     def with_outputs(self, case: Case, outputs: ReferenceOutputs) -> "Ledger":
         """What is known of what the case's reference arm computes."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.budget import Budget, can_wait
+from ci_bench.engine.explaining import Explaining, arms_to_explain
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.machine.headroom import has_cores_for_two
 from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
@@ -23,7 +24,7 @@ from ci_bench.engine.stages import UNSEEN, Job, SeriesName, SideRun, Stages
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
-from ci_bench.records.config import RunOptions, Sampling
+from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.results import (
     Case,
@@ -48,6 +49,8 @@ StillOpen = Callable[[int, Measured], Mapping[str, frozenset[SeriesName]]]
 """The judge's answer to: which cases need another launch, after so many, and for which of their metrics?"""
 NeedsSeeds = Callable[[CaseResult, CaseResult], bool]
 """The judge's answer to: do base's and head's trainings need to be compared over seeds?"""
+ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
+"""The judge's answer to: of which cases, by id, should the steps of which arms be explained, the most important first?"""
 Inspect = Callable[[bool], tuple[str, ...]]
 """What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
 UNTIMED = frozenset({StageKind.VERIFY, StageKind.SEEDS})
@@ -81,6 +84,7 @@ class Engine:
     watches a machine. `still_open` is the judge's word on adaptive sampling (without it, the number of launches is fixed),
     `clock` gives seconds, `seed` orders cases and turns.
     `needs_seeds` is its word on stages of the kind `StageKind.SEEDS`; without it, none takes place.
+    `to_explain` is its word on what is explained once all samples are taken; without it, nothing is.
     `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `usual_s` is what a case's first
     launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side without
     any keeps none. `outputs` says which tensors are saved, and what an earlier run's are
@@ -95,6 +99,7 @@ class Engine:
     watch: Callable[[Environment], Watch] = no_watch
     still_open: StillOpen | None = None
     needs_seeds: NeedsSeeds | None = None
+    to_explain: ToExplain | None = None
     clock: Callable[[], float] = time.monotonic
     seed: str = ""
     rank: Mapping[str, int] = field(default_factory=dict)
@@ -189,6 +194,7 @@ class _Jobs:
                     self.launch += 1
                     wanted = () if self._is_broken(everything=False) else self._next(before)
                 if self.launch:
+                    self._explain()
                     self._is_broken(everything=True)
             finally:
                 self.stages.watch.close()
@@ -288,6 +294,31 @@ class _Jobs:
                 for run in runs:
                     self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
             self._measure_cases(launchers, wanted)
+
+    def _explain(self) -> None:
+        """What the judge wants explained, in processes that measure nothing; no sample is taken any more."""
+        ask, options = self.engine.to_explain, self.engine.options
+        if ask is None or options.explain is Explain.NEVER:
+            return
+        with self._spending(Phase.JUDGE, self.runs[-1]):
+            wanted = arms_to_explain(self.plan, ask(self.measured()), self.runs)
+        if not wanted:
+            return
+        preload = _preload([(one.suite, one.case) for one in wanted])
+        with ExitStack() as stack:
+            launchers = {}
+            for run in self.runs:
+                if run.side.failure is None:
+                    with self._spending(Phase.START, run):
+                        launchers[run.side.name] = stack.enter_context(run.launcher("explain", preload, offline=True))
+            Explaining(
+                runs=self.runs,
+                launchers=launchers,
+                budget_s=options.explain_s,
+                clock=self.engine.clock,
+                observe=self.engine.observe,
+                launch=max(self.launch - 1, 0),
+            ).explain(wanted)
 
     def _begin_to_watch(self, environment: Environment) -> None:
         """Where only now is known which device it is, it may have to be waited for."""

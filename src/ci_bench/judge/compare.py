@@ -12,6 +12,7 @@ from itertools import chain
 
 from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.cases import arm_speedups, missing_checks, missing_metrics, missing_parity
+from ci_bench.judge.causes import causes
 from ci_bench.judge.devices import slots_of
 from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
@@ -172,6 +173,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         reference=head.case.reference,
         launch_s=_launch_s(head, match.base if matching.paired else None),
         title=head.case.title,
+        causes=causes(usable, head, pairs),
     )
 
 

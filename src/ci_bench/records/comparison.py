@@ -10,6 +10,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Literal
 
+from ci_bench.records.causes import Cause
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import OutputsFinding
 from ci_bench.records.results import Better, Check, Environment, Fact, Masks, Run, Source, Status, Unit
@@ -289,6 +290,7 @@ class CaseComparison:
     `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
     whether head's reference arm computes what base's does; `None` where neither side kept anything of it. `launch_s` is how long
     a launch of it took, checks included; of a paired run on both sides together.
+    `causes` say of arms that were explained what changed of their steps.
     `facts`, `arms`, `reference` and `title` are head's, and base's of a case that head lacks.
     """
 
@@ -312,6 +314,7 @@ class CaseComparison:
     reference: str | None = None
     launch_s: float | None = None
     title: str = ""
+    causes: tuple[Cause, ...] = ()
 
     @property
     def called(self) -> str:

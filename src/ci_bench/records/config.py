@@ -247,6 +247,14 @@ class Sampling(StrEnum):
     FIXED = "fixed"
 
 
+class Explain(StrEnum):
+    """For which cases it is looked at what their steps consist of, once all samples are taken."""
+
+    ALWAYS = "always"
+    ON_CHANGE = "on-change"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
     """How to measure.
@@ -264,7 +272,8 @@ class RunOptions:
     instead of making it anew. With `overlap`, stages that are not timed run on base and head at once, where there are cores and
     memory for both, and on a CPU both sides get ready for later launches at once. With `referee`, some timed calls that no
     worker knows ahead are made on fresh inputs, and what they return is held against the reference arm. `energy_s` is how long
-    each arm runs twice in each launch, beside the samples, for the energy of its steps to be counted; 0 counts none.
+    each arm runs twice in each launch, beside the samples, for the energy of its steps to be counted; 0 counts none. `explain`
+    says for which cases it is looked at what a step consists of, after the last launch, and `explain_s` for how long in all.
     """
 
     device: str = "auto"
@@ -288,6 +297,8 @@ class RunOptions:
     referee: bool = True
     overlap: bool = True
     energy_s: float = 0.0
+    explain: Explain = Explain.ON_CHANGE
+    explain_s: float = 180.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

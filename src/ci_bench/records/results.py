@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from ci_bench.records.outputs import ReferenceOutputs
+from ci_bench.records.profiles import Profile
 
 Fact = str | int | float | bool | None
 """One property of a machine or of a case; `None` means that it could not be found out."""
@@ -288,6 +289,8 @@ class Phase(StrEnum):
     """What figures come from; all else serves it."""
     HAND_OVER = "hand_over"
     """Between samples: orders, answers, the other side's turn to settle."""
+    EXPLAIN = "explain"
+    """What a step consists of, looked at once all samples are taken."""
     CHECKS = "checks"
     """Whether what is timed is right: verification, refereed calls, what programs say in the end."""
     JUDGE = "judge"
@@ -319,7 +322,8 @@ class CaseResult:
 
     `facts` are for the reader (parameters, operations per step); no verdict depends on them. `blocks` tell of the machine, block
     by block, in the order taken. `outputs` is what the reference arm computed, `None` where the suite keeps nothing of it.
-    `spent` is where the case's time went. `origins` are of merged documents alone, one for each launch.
+    `spent` is where the case's time went. `origins` are of merged documents alone, one for each launch. `profiles` are what the
+    steps of arms consist of, where that was looked at.
     """
 
     case: Case
@@ -335,6 +339,7 @@ class CaseResult:
     outputs: ReferenceOutputs | None = None
     spent: tuple[Spent, ...] = ()
     origins: tuple[Origin, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Generic, TypeVar
 
+from ci_bench.records.causes import MemoryPart, Part
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, TensorError
@@ -357,6 +358,22 @@ def _error(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3g}"
 
 
+def _names_of(part: Part) -> str:
+    return ", ".join(part.after or part.before)
+
+
+def _calls_of(part: Part) -> str:
+    return joined(count(part.base_calls), " → ", count(part.head_calls)) if part.calls else UNKNOWN
+
+
+def _instead_of(part: Part) -> str:
+    """What it took the place of, where it has another name."""
+    if not part.after:
+        return "gone"
+    gone = [name for name in part.before if name not in part.after]
+    return f"instead of {', '.join(gone)}" if gone else "" if part.before else "new"
+
+
 TENSORS: Columns[TensorError] = (
     Column(title="Tensor", text=lambda error: error.name, kind=Kind.NAME),
     Column(title="Off by", text=lambda error: _error(error.error)),
@@ -364,6 +381,28 @@ TENSORS: Columns[TensorError] = (
     Column(title="Fault", text=lambda error: error.fault or UNKNOWN, kind=Kind.PROSE),
 )
 """The tensors that come nearest to their limit, or are farthest beyond it."""
+
+PARTS: Columns[Part] = (
+    Column(title="What", text=_names_of, kind=Kind.ID, note=_instead_of, note_kind=Kind.PROSE),
+    Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=Kind.ID),
+    Column(title="Base", text=lambda part: seconds(part.base_s)),
+    Column(title="Head", text=lambda part: seconds(part.head_s)),
+    Column(title="Change", text=lambda part: f"{'+' if part.change_s > 0 else ''}{seconds(part.change_s)}"),
+    Column(title="Of the change", text=lambda part: percent(part.share)),
+    Column(title="Calls", text=_calls_of),
+    Column(title="Kind", text=lambda part: part.kind, kind=Kind.WORDS),
+    Column(title="Code", text=lambda part: part.codes[0] if part.codes and part.codes[0] else UNKNOWN, kind=Kind.NAME),
+)
+"""What takes other time in a step than before, the most first."""
+
+MEMORY_PARTS: Columns[MemoryPart] = (
+    Column(title="What", text=lambda part: part.name, kind=Kind.ID),
+    Column(title="Where", text=lambda part: ", ".join(part.places) or UNKNOWN, kind=Kind.ID),
+    Column(title="Base", text=lambda part: bytes_(part.base_bytes)),
+    Column(title="Head", text=lambda part: bytes_(part.head_bytes)),
+    Column(title="Change", text=lambda part: f"{'+' if part.change_bytes > 0 else ''}{bytes_(part.change_bytes)}"),
+)
+"""What holds other memory at the peak of a step, the most first."""
 
 CHECKS: Columns[OfCheck] = (
     Column(

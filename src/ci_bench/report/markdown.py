@@ -7,16 +7,17 @@ looks in `cells`, the escaping in `text`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ci_bench.records.comparison import Comparison, Finding, Side
+from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Side
 from ci_bench.records.config import Rule, Severity
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Environment, Outcome
 from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
+from ci_bench.report.causes import bisect_command, explained, first_of_case
 from ci_bench.report.cells import ICONS, cell, fact
 from ci_bench.report.columns import Columns
 from ci_bench.report.groups import Group, covered, groups
@@ -161,11 +162,24 @@ def findings(comparison: Comparison, *, shown: int | None, without: frozenset[Fi
     """
     told = [finding for finding in _loud(comparison) if finding not in without]
     short = labels(comparison)
-    rows = tuple(cells.finding(finding, short) for finding in told[:shown])
+    rows = tuple(_with_cause(comparison, told[:shown], short))
     hidden = told[len(rows) :]
     failing = sum(finding.severity is Severity.FAIL for finding in hidden)
     more = f"\n- … and {len(hidden):,} more: {failing:,} failing, {len(hidden) - failing:,} warnings" if hidden else ""
     return Block(name="findings", rows=rows, tail=more)
+
+
+def _with_cause(comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]) -> Iterator[str]:
+    """The findings; under the first of each case that got worse, what is known of why, and how to look for the commit."""
+    cases, first = {case.id: case for case in comparison.cases}, first_of_case(found)
+    for place, finding in enumerate(found):
+        case = cases.get(finding.case or "") if place in first else None
+        yield "\n".join([cells.finding(finding, short), *(f"  - {line}" for line in (_why(comparison, case) if case else ()))])
+
+
+def _why(comparison: Comparison, case: CaseComparison) -> list[str]:
+    command = bisect_command(comparison, case)
+    return [*explained(case, name=code, prose=plain), *([f"find the commit: `{command}`"] if command else [])]
 
 
 def _loud(comparison: Comparison) -> list[Finding]:
@@ -177,7 +191,7 @@ def _loud(comparison: Comparison) -> list[Finding]:
 def of_groups(comparison: Comparison, said: frozenset[Finding], *, room: int | None) -> Block:
     """The findings that groups say together, one by one."""
     found, short = [finding for finding in _loud(comparison) if finding in said], labels(comparison)
-    rows = (cells.finding(finding, short) for finding in found)
+    rows = _with_cause(comparison, found, short)
     return _summarised(listed("findings of groups", rows, len(found), room=room), "Findings of these groups, case by case")
 
 

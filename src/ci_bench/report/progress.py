@@ -23,6 +23,7 @@ DOING = {
     "time": "timing",
     "alone": "measuring alone",
     "run": "running",
+    "explain": "explaining",
 }
 _LEAST_DONE = 3
 """After so many stages their pace tells how long the others take, where no earlier run does."""

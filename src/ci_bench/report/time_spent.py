@@ -18,6 +18,7 @@ _PHASES = {
     Phase.WARM_UP: "warming up",
     Phase.SAMPLES: "samples",
     Phase.HAND_OVER: "handing over",
+    Phase.EXPLAIN: "explaining",
     Phase.CHECKS: "checking results",
     Phase.JUDGE: "judging",
     Phase.WRITE: "writing documents",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ci_bench.errors import UnknownSuite
 from ci_bench.records.metrics import ENGINE, MetricKind
 from ci_bench.records.outputs import ReferenceOutputs
+from ci_bench.records.profiles import Profile
 from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Spent, Status
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class StageKind(StrEnum):
     """One arm by itself: peak memory and compile latency."""
     RUN = "run"
     """Run what measures itself, and read what it says."""
+    EXPLAIN = "explain"
+    """Find out what one arm's step consists of. The engine's own, after the last launch; no suite plans it."""
 
 
 class Cache(StrEnum):
@@ -156,7 +159,7 @@ class Context:
 class Evidence:
     """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count.
 
-    The engine fills in `outputs`, from what was given to `Context.keep`, and `spent`, where the stage's time went.
+    The engine fills in `outputs`, from what was given to `Context.keep`, `spent`, where the stage's time went, and `profiles`.
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -165,6 +168,7 @@ class Evidence:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     outputs: ReferenceOutputs | None = None
     spent: tuple[Spent, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error

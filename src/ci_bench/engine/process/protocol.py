@@ -24,6 +24,7 @@ class Task:
 
     `environ` is set in the worker before anything else runs there. `worker` is the suite's worker module. `keep` says what is
     written of what the case's reference arm computes, `base_digest` is the digest of base's tensors in `files`.
+    `limit_s` is about how long a stage that can do more or less may take.
     """
 
     launch: int
@@ -37,6 +38,7 @@ class Task:
     keep: Keeping = Keeping.NOTHING
     files: Files | None = None
     base_digest: str = ""
+    limit_s: float = 0.0
 
 
 class OrderKind(StrEnum):

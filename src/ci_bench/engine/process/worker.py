@@ -161,7 +161,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     return Answer(evidence=replace(evidence, outputs=keeper.record, spent=stopwatch.read(stage.kind)))
 
 
-def _gather(
+def _gather(  # noqa: PLR0911 - one for each kind
     task: Task, workload: Workload, stage: Stage, *, context: Context, channel: Channel, stopwatch: Stopwatch
 ) -> Evidence:
     match stage.kind:
@@ -185,6 +185,16 @@ def _gather(
                 return measuring.measure(stage.arms)
         case StageKind.ALONE:
             return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch)
+        case StageKind.EXPLAIN:
+            with stopwatch.phase(Phase.EXPLAIN):
+                return _explain(workload, stage, context=context, limit_s=task.limit_s)
+
+
+def _explain(workload: Workload, stage: Stage, *, context: Context, limit_s: float) -> Evidence:
+    from ci_bench.engine.profiling.arm import explain_arm  # what no other worker needs
+
+    (arm,) = stage.arms
+    return explain_arm(workload, arm, context=context, limit_s=limit_s)
 
 
 def _describe(error: BaseException) -> str:

@@ -83,7 +83,7 @@ class CompileCounter:
             fallbacks=max(int(frames["total"]) - int(frames["ok"]), 0),
             cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
             break_places=_places(graph_break_reasons),
-            recompile_reasons=_reasons(guard_failures),
+            recompile_reasons=failed_guards(guard_failures),
         )
 
     def phases_s(self) -> dict[str, float]:
@@ -134,7 +134,7 @@ def _places(found: Iterable[Any]) -> dict[str, str]:
     return places
 
 
-def _reasons(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
+def failed_guards(failures: Mapping[Any, Iterable[object]]) -> tuple[str, ...]:
     """Which guard failed in which function, each once."""
     told = (
         f"{getattr(code, 'co_name', '?')}: {str(failure).strip().partition(chr(10))[0]}"[:MAX_REASON]

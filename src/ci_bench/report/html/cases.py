@@ -4,20 +4,22 @@ The table has one row for each arm of each case, worst first. One case is its ta
 it was measured, its log, its command.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import TypeVar
 
+from ci_bench.records.causes import Cause
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair
 from ci_bench.records.results import CaseResult, Fact, SideName
 from ci_bench.report import columns, words
 from ci_bench.report.charts.samples import Sides
 from ci_bench.report.columns import Columns, Kind, of_one_case
+from ci_bench.report.html.icicles import icicle
 from ci_bench.report.html.markup import Child, Html, join, lines, tag
 from ci_bench.report.html.tables import drawer, drawn, fact, folded, identifier, scrolling, table, titled, word
 from ci_bench.report.rows import Row, main_rows
-from ci_bench.report.text import UNKNOWN, count
+from ci_bench.report.text import UNKNOWN, count, percent, seconds
 from ci_bench.report.words import Mood, check_rank
 
 
@@ -95,6 +97,7 @@ def case_parts(case: CaseComparison, sides: Sides, *, anchor: str) -> Html:
             _reproduce(case, anchor),
             charts,
             titled("Metrics", _table("Metrics", columns.METRICS, case, _ranked(case))),
+            *(_cause(cause, sides) for cause in case.causes),
             titled("Arms against their reference", _table("Arms", columns.ARMS, case, case.speedups)),
             titled("Loss parity", _table("Loss parity", columns.PARITY, case, words.trainings(case))),
             _outputs(case),
@@ -126,6 +129,49 @@ def _outputs(case: CaseComparison) -> Html | None:
         return None
     title = "What head computes beside base"
     return titled(title, _table(title, columns.OUTPUTS, case, [found]), drawn("The worst tensors", columns.TENSORS, found.worst))
+
+
+def _cause(cause: Cause, sides: Sides) -> Html | None:
+    """What an arm's step consists of: both sides as pictures of one scale, and every change in a table."""
+    profiles = {side: one for side, row in sides for one in row.profiles if one.arm == cause.arm and one.step_s}
+    scale_s = max((one.step_s or 0.0 for one in profiles.values()), default=0.0)
+    pictures = [icicle(one, scale_s=scale_s, side=side.value) for side, one in profiles.items()] if scale_s else []
+    kernels = [
+        tag("p", f"Kernels that only {side} has: ", *_listed(names))
+        for side, names in (("head", cause.new_kernels), ("base", cause.gone_kernels))
+        if names
+    ]
+    breaks = [
+        tag("li", f"{kind} graph break: {one.reason}", f" at {one.place}" if one.place else "", f" ({one.times:,}×)")
+        for kind, found in (("new", cause.new_breaks), ("gone", cause.gone_breaks))
+        for one in found
+    ]
+    recompiles = [tag("li", f"compiles again: {reason}") for reason in cause.new_recompiles]
+    notes = dict.fromkeys(note for one in profiles.values() for note in one.notes)
+    return titled(
+        f"Where a step of {cause.arm} spends its time",
+        tag("p", _attributed(cause)),
+        tag("figure", *pictures, class_="icicles") if pictures else None,
+        drawn("Changes by operator", columns.PARTS, cause.parts),
+        folded("Memory at the peak of a step", drawn("Memory at the peak", columns.MEMORY_PARTS, cause.memory)),
+        tag("ul", *breaks, *recompiles) if breaks or recompiles else None,
+        *kernels,
+        *(tag("p", f"Note: {note}", class_="muted") for note in notes),
+    )
+
+
+def _listed(names: Sequence[str]) -> Iterator[Child]:
+    for place, name in enumerate(names):
+        yield join((", " if place else "", identifier(name)))
+
+
+def _attributed(cause: Cause) -> str:
+    """How much of the change the table explains, in words."""
+    if cause.unknown or cause.base_s is None or cause.head_s is None:
+        return f"Not explained: {cause.unknown or 'nothing is known'}."
+    took = f"Under the profiler a step took {seconds(cause.base_s)} on base, {seconds(cause.head_s)} on head"
+    told = "nothing changed" if cause.attributed is None else f"{percent(cause.attributed)} of the change attributed"
+    return f"{took}: {told}. Means over the quickest quarter of steps, in a process of its own; no sample is of it."
 
 
 def _machine(sides: Sides) -> Html | None:

@@ -1,0 +1,276 @@
+"""Explains one arm: opens its program as timing does, warms it up, looks at a few steps, and says what they consist of.
+
+Nothing of it is a sample. The process is a fresh one that only explains, after the last launch; the compiler's cache is cold, so
+that its kernels say which lines they are of. CUDA graphs are not captured, since a replay hides what it consists of.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ci_bench.engine.profiling.compiled import Kernels, breaks_of, has_compiled, may_compile, recompiles
+from ci_bench.engine.profiling.operators import (
+    LABEL,
+    STEP,
+    Key,
+    Lines,
+    PythonTime,
+    Typical,
+    middle,
+    quiet,
+    spread,
+    steps_of,
+    typical,
+)
+from ci_bench.engine.profiling.sources import Sources
+from ci_bench.engine.timing.fence import close, hold_garbage_collector, synchronizer, time_calls, torch_is_loaded
+from ci_bench.engine.timing.memory import keep_freed_memory
+from ci_bench.records.profiles import MOST_BREAKS, MOST_REASON, MOST_ROWS, Line, Profile, ProfileRow, RowKind
+from ci_bench.suites.base import Compiler, Context, Evidence, Program, Workload, no_mark
+
+if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class _Look(Protocol):
+    whole_s: float
+
+    def least(self, others: Any) -> None:
+        """Take the least of each figure."""
+
+
+T = TypeVar("T", bound=_Look)
+
+WARM_UP_CALLS = 3
+FEWEST_STEPS, MOST_STEPS, LOOK_S = 12, 80, 2.0
+"""Enough steps for some quiet ones, and no more than last so long."""
+BATCHES = 3
+"""Steps are taken at so many moments: one of them may be quiet."""
+TRIES = 3
+"""How often one step is looked at for shares: the least of each figure counts."""
+MOST_OF_LIMIT = 0.3
+"""So much of the time there is goes into plain steps."""
+_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: float) -> Evidence:
+    """One profile of one arm, with a trace of a step as an attachment. `limit_s` is about how long it may take."""
+    if not torch_is_loaded():
+        return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),))
+    if getattr(workload, "keeps_freed_memory", False):
+        keep_freed_memory()
+    sources = Sources(Path.cwd())
+    begun = time.monotonic()
+    program = workload.open(arm)
+    looking = _Looking(program=program, sources=sources, context=context)
+    step_s = looking.warm_up()
+    left_s = max(0.0, limit_s - (time.monotonic() - begun))
+    steps = max(FEWEST_STEPS, min(MOST_STEPS, int(min(LOOK_S, MOST_OF_LIMIT * left_s) / max(step_s, 1e-6))))
+    rows, left_out = _most(looking.profile(arm, steps))
+    looking.keep_trace(arm)
+    close(program)
+    return Evidence(
+        profiles=(
+            Profile(
+                arm=arm,
+                step_s=looking.step_s,
+                steps=steps,
+                rows=rows,
+                left_out=len(left_out),
+                left_out_s=sum(row.seconds for row in left_out),
+                breaks=breaks_of(sources),
+                recompiles=recompiles()[:MOST_BREAKS],
+                notes=tuple(looking.notes),
+            ),
+        )
+    )
+
+
+def _most(rows: Sequence[ProfileRow]) -> tuple[tuple[ProfileRow, ...], tuple[ProfileRow, ...]]:
+    """Those that a document holds, and those that it doesn't: by seconds, then the few that hold the most memory."""
+    by_time = sorted(rows, key=lambda row: row.seconds, reverse=True)
+    by_memory = sorted((row for row in by_time if row.alive_bytes), key=lambda row: row.alive_bytes, reverse=True)
+    kept = {id(row) for row in (*by_memory[: MOST_ROWS // 5], *by_time)[:MOST_ROWS]}
+    return tuple(row for row in by_time if id(row) in kept), tuple(row for row in by_time if id(row) not in kept)
+
+
+class _Looking:
+    """Looks at steps of one program. What goes wrong in a look that only adds to the first one is noted, and left out."""
+
+    def __init__(self, *, program: Program, sources: Sources, context: Context) -> None:
+        self.notes: list[str] = []
+        self.step_s = 0.0
+        self._program, self._sources, self._context = program, sources, context
+        self._synchronize = synchronizer(context.device)
+        self._on_gpu = context.device != "cpu"
+        self._trace: Any = None
+        self._kernels: Kernels | None = None
+        self._compiled = program.compiler is Compiler.DYNAMO
+
+    def warm_up(self) -> float:
+        """The seconds of a warm step. What compiles it is listened to from before its first call."""
+        if self._compiled or may_compile():
+            self._kernels = Kernels(self._sources)
+            self.notes += [self._kernels.note] if self._kernels.note and self._compiled else []
+        taken = [time_calls(self.explained_step, calls=1, synchronize=self._synchronize) for _ in range(WARM_UP_CALLS)]
+        self._compiled = self._compiled or has_compiled()
+        return taken[-1]
+
+    def explained_step(self) -> None:
+        """One step. The profiler knows it by its name."""
+        self._program.step(no_mark)
+
+    def profile(self, arm: str, steps: int) -> list[ProfileRow]:
+        """All rows of a step."""
+        batches = [steps_of(self._look(max(steps // BATCHES, 1)).events())]
+        self._context.progress(arm, 1, 3)
+        lines = self._quickest(self._with_lines, "no lines and no memory")
+        batches.append(steps_of(self._look(max(steps // BATCHES, 1)).events()))
+        self._context.progress(arm, 2, 3)
+        python = self._quickest(self._with_stacks, "no stacks")
+        batches.append(steps_of(self._look(max(steps // BATCHES, 1)).events()))
+        self._context.progress(arm, 3, 3)
+        taken = quiet([one for batch in batches for one in batch])
+        if not taken:
+            raise RuntimeError("torch's profiler saw no step")
+        self.step_s = fmean(one.whole_s for one in taken)
+        host = middle([one.host_s for one in taken], [1] * len(taken))
+        return [*_operators(typical(taken), lines, python, self._kernels), *_python(host, python)]
+
+    def _quickest(self, look: Callable[[], T], lack: str) -> T | None:
+        """The look that disturbed least; `None`, and a note on what is lacking, where benched code cannot be looked at so."""
+        try:
+            looks = sorted((look() for _ in range(TRIES)), key=lambda one: one.whole_s)
+        except Exception as error:  # noqa: BLE001 - the seconds stand without it
+            self.notes.append(f"{lack}: {type(error).__name__}: {error}"[:MOST_REASON])
+            return None
+        looks[0].least(looks[1:])
+        return looks[0]
+
+    def _look(self, steps: int, *, mode: Callable[[], Any] = nullcontext, stacks: bool = False, memory: bool = False) -> Any:
+        """Steps under torch's profiler, each annotated, but for those with stacks."""
+        from torch.profiler import ProfilerActivity, profile, record_function
+
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
+        self._synchronize()
+        with hold_garbage_collector(), profile(activities=activities, with_stack=stacks, profile_memory=memory) as looked:
+            for _ in range(steps):
+                with nullcontext() if stacks else record_function(STEP), mode():
+                    self.explained_step()
+                    self._synchronize()
+        return looked
+
+    def _with_lines(self) -> Lines:
+        """One step whose operators have lines, where Python calls them one by one, and whose memory is known."""
+        table: list[Line] = []
+        eager = not self._compiled
+        mode = (lambda: _line_mode(table, self._sources)) if eager else nullcontext
+        lines = Lines(lines=table)
+        lines.read(_tree(self._look(1, mode=mode, memory=True)), device=_device_type(self._context.device))
+        return lines
+
+    def _with_stacks(self) -> PythonTime:
+        """One step with Python's calls."""
+        self._trace = self._look(1, stacks=True)
+        python = PythonTime(sources=self._sources, entered=self.explained_step.__name__)
+        python.read(_tree(self._trace))
+        return python
+
+    def keep_trace(self, arm: str) -> None:
+        """The step with stacks, for Perfetto or chrome://tracing."""
+        if self._trace is not None:
+            try:
+                self._trace.export_chrome_trace(str(self._context.attachments / f"trace-{_PLAIN.sub('_', arm)}.json.gz"))
+            except (OSError, RuntimeError) as error:
+                self.notes.append(f"no trace: {error}"[:MOST_REASON])
+
+
+def _tree(looked: Any) -> Any:
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
+    return looked.profiler.kineto_results.experimental_event_tree()
+
+
+def _device_type(device: str) -> Any:
+    import torch
+
+    return torch.device(device).type
+
+
+def _operators(
+    found: dict[Key, Typical], lines: Lines | None, python: PythonTime | None, kernels: Kernels | None
+) -> Iterator[ProfileRow]:
+    """A row for each operator and place, and for each kernel; what is alive is its own where no seconds are known of it."""
+    alive = dict(lines.alive) if lines else {}
+    for (kind, name), figure in found.items():
+        fused = kernels.lines(name) if kernels else ()
+        own = dict(lines.seconds.get((kind, name), {})) if lines else {}
+        if not any(own) and python is not None:
+            own = dict(python.operators.get((kind, name), {}))
+        for place, share in spread(own if not fused else {}).items():
+            yield ProfileRow(
+                name=name,
+                kind=kind,
+                lines=place or fused,
+                calls=figure.calls * share,
+                seconds=figure.seconds * share,
+                error_s=figure.error_s * share,
+                alive_bytes=alive.pop(((kind, name), place), 0.0),
+            )
+    for ((kind, name), place), held in alive.items():
+        yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=held)
+
+
+def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
+    """What is in no operator, shared out as the step with stacks shows it; a row without a name for what it shows nothing of."""
+    seconds = python.seconds if python else {}
+    whole = sum(seconds.values())
+    for (name, place), own in seconds.items():
+        share = own / whole if whole > 0 else 0.0
+        yield ProfileRow(name=name, kind=RowKind.PYTHON, lines=place, seconds=host.seconds * share, error_s=host.error_s * share)
+    if whole <= 0:
+        yield ProfileRow(name="outside of operators", kind=RowKind.PYTHON, seconds=host.seconds, error_s=host.error_s)
+
+
+@contextmanager
+def _line_mode(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMode]":
+    """Has each operator annotated with the number of the user's line in `table`; one of the backward pass has the forward's.
+
+    A node of autograd and the operator that it is the backward of have one sequence number
+    (https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.profiler.emit_nvtx).
+    """
+    from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined] # it has no public name
+    from torch.profiler import record_function
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    numbers: dict[Line, int] = {}
+    forward: dict[int, Line | None] = {}
+
+    class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            node = _current_node()
+            line = forward.get(node._sequence_nr()) if node is not None else None  # noqa: SLF001 - as above
+            line = line or sources.of_frame(sys._getframe(1))  # noqa: SLF001 - documented, and a hundred times as fast
+            if node is None:
+                forward[_get_sequence_nr() - 1] = line
+            if line is None:
+                return func(*args, **(kwargs or {}))
+            number = numbers.setdefault(line, len(numbers))
+            if number == len(table):
+                table.append(line)
+            with record_function(f"{LABEL}{number}"):
+                return func(*args, **(kwargs or {}))
+
+    with Annotating() as mode:  # type: ignore[no-untyped-call] # as above
+        yield mode
+
+
+def _current_node() -> Any:
+    """The node of autograd whose backward runs; `None` in a forward pass."""
+    import torch
+
+    return torch._C._current_autograd_node()  # noqa: SLF001 - it has no public name

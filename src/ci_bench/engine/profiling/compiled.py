@@ -1,0 +1,88 @@
+"""What compiling says of itself while an arm is explained: which lines a fused kernel is of, and kernels that tell their time.
+
+Inductor's settings are changed in this process alone, which times nothing. `trace.provenance_tracking_level` keeps the stacks of
+what was fused (https://docs.pytorch.org/docs/stable/torch.compiler_inductor_provenance.html); `cpp.enable_kernel_profile` has a
+kernel on the CPU record itself. What a version of torch lacks is left out, and said.
+"""
+
+import re
+import sys
+
+from ci_bench.engine.profiling.sources import Sources
+from ci_bench.engine.timing.compilation import failed_guards
+from ci_bench.records.profiles import MOST_BREAKS, MOST_LINES, MOST_PLACE, MOST_REASON, GraphBreak, Line
+
+_NUMBER = re.compile(r":\d+$")
+_EXTERN = re.compile(r"(?:extern_kernels|(?:torch\.ops\.)?aten)\.(\w+)(?:\.\w+)?")
+
+
+class Kernels:
+    """Listens to inductor from its creation on: the stacks of each kernel that it makes, by the kernel's name."""
+
+    def __init__(self, sources: Sources) -> None:
+        """Changes inductor's settings for this process."""
+        self.stacks: dict[str, list[str]] = {}
+        self.note = ""
+        self._sources = sources
+        try:
+            self._listen()
+        except (ImportError, AttributeError) as error:
+            self.note = f"this torch does not say which lines its kernels are of: {error}"[:MOST_REASON]
+
+    def _listen(self) -> None:
+        from torch._inductor import config, debug
+
+        config.cpp.enable_kernel_profile = True
+        config.trace.provenance_tracking_level = 1
+        said = debug.dump_inductor_provenance_info
+
+        def dump() -> object:
+            for name, stacks in debug._inductor_kernel_stack_trace.items():  # noqa: SLF001 - it is written nowhere else
+                self.stacks.setdefault(event_name(name), []).extend(map(str, stacks))
+            return said()
+
+        debug.dump_inductor_provenance_info = dump  # type: ignore[assignment] # it returns what the one before says
+
+    def lines(self, name: str) -> tuple[Line, ...]:
+        """The user's lines behind a kernel, in the order of its stacks."""
+        found = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
+        return tuple(dict.fromkeys(line for line in found if line is not None))[:MOST_LINES]
+
+
+def event_name(kernel: str) -> str:
+    """What a profiler calls a kernel of inductor's: ``extern_kernels.mm:2`` and ``aten.sort.stable:3`` are operators."""
+    name = _NUMBER.sub("", kernel)
+    found = _EXTERN.fullmatch(name)
+    return f"aten::{found.group(1)}" if found else name
+
+
+def may_compile() -> bool:
+    """Whether dynamo is loaded, without which nothing compiles; loading it takes seconds."""
+    return "torch._dynamo.utils" in sys.modules
+
+
+def has_compiled() -> bool:
+    """Whether dynamo looked at any frame so far."""
+    return may_compile() and sum(sys.modules["torch._dynamo.utils"].counters["frames"].values()) > 0
+
+
+def recompiles() -> tuple[str, ...]:
+    """Which guards failed so far, in which functions."""
+    return failed_guards(sys.modules["torch._dynamo.utils"].guard_failures) if may_compile() else ()
+
+
+def breaks_of(sources: Sources) -> tuple[GraphBreak, ...]:
+    """Dynamo's reasons for the graph breaks so far, each with the user's line, counted."""
+    if not may_compile():
+        return ()
+    times: dict[tuple[str, str], int] = {}
+    for one in sys.modules["torch._dynamo.utils"].graph_break_reasons:
+        if not getattr(one, "graph_break", True):
+            continue
+        stack = getattr(one, "user_stack", None) or ()
+        own = [frame for frame in stack if sources.is_own(frame.filename)] or list(stack)
+        line = sources.line(own[-1].filename, own[-1].lineno or 0) if own else None
+        reason = str(getattr(one, "reason", "")).strip().partition("\n")[0] or "no reason given"
+        key = reason[:MOST_REASON], line.place[:MOST_PLACE] if line else ""
+        times[key] = times.get(key, 0) + 1
+    return tuple(GraphBreak(reason=reason, place=place, times=count) for (reason, place), count in times.items())[:MOST_BREAKS]

@@ -1,0 +1,79 @@
+"""Whose line it is: which of the frames on a stack is the user's, and what a line is called in a report.
+
+The tree is the working folder of the worker. A frame in it is the user's own; where there is none, the innermost frame of any
+package counts but torch, the standard library and the engine, since a model may come from a library.
+"""
+
+import linecache
+import re
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+from ci_bench.records.profiles import MOST_CODE, MOST_PLACE, Line
+
+_ENGINE = Path(__file__).resolve().parent.parent
+_INSTALLED = ("site-packages", "dist-packages")
+_TRACEBACK = re.compile(r'File "([^"\n]{1,500})", line (\d{1,7})')
+_FOREIGN, _PACKAGE, _OWN = range(3)
+
+
+class Sources:
+    """Lines of the tree at `tree`, and of packages."""
+
+    def __init__(self, tree: Path) -> None:
+        """Nothing is read before it is asked for."""
+        self._tree = tree.resolve()
+        self._nothing = [Path(place).resolve() for place in (sysconfig.get_path("stdlib"), _ENGINE) if place]
+        self.rank = lru_cache(maxsize=4096)(self._rank)
+        self.line = lru_cache(maxsize=4096)(self._line)
+        self.find = lru_cache(maxsize=4096)(self._find)
+
+    def of_frame(self, frame: FrameType | None) -> Line | None:
+        """The innermost line that is the user's, of a frame and those that called it."""
+        best: tuple[int, str, int] = (_FOREIGN, "", 0)
+        while frame is not None and best[0] < _OWN:
+            rank = self.rank(frame.f_code.co_filename)
+            if rank > best[0]:
+                best = rank, frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return self.line(*best[1:]) if best[0] else None
+
+    def of_traceback(self, text: str) -> Line | None:
+        """The innermost line that is the user's, of a stack as Python prints it."""
+        frames = [(self.rank(file), file, int(number)) for file, number in _TRACEBACK.findall(text)]
+        best = max((rank for rank, _, _ in frames), default=_FOREIGN)
+        return next((self.line(file, number) for rank, file, number in reversed(frames) if best and rank == best), None)
+
+    def is_own(self, file: str) -> bool:
+        """Whether a file is of the tree."""
+        return self.rank(file) == _OWN
+
+    def _rank(self, file: str) -> int:
+        if not file or file.startswith("<"):
+            return _FOREIGN
+        path = Path(self.find(file))
+        if any(part in _INSTALLED for part in path.parts):
+            return _FOREIGN if "torch" in path.parts or "ci_bench" in path.parts[-4:-1] else _PACKAGE
+        if any(path.is_relative_to(place) for place in self._nothing):
+            return _FOREIGN
+        return _OWN if path.is_relative_to(self._tree) else _PACKAGE
+
+    def _find(self, file: str) -> str:
+        """The path of a file; torch's profiler has taken off what is on Python's path."""
+        if Path(file).is_absolute():
+            return file
+        places = (Path(place) / file for place in (str(self._tree), *sys.path))
+        return str(next((place for place in places if place.is_file()), Path(file)))
+
+    def _line(self, file: str, number: int) -> Line:
+        path = Path(self.find(file))
+        if path.is_relative_to(self._tree) and not any(part in _INSTALLED for part in path.parts):
+            shown = str(path.relative_to(self._tree))
+        else:
+            place = next((index for index, part in enumerate(path.parts) if part in _INSTALLED), len(path.parts) - 4)
+            shown = "/".join(path.parts[max(place, 0) + 1 :])
+        code = " ".join(linecache.getline(str(path), number).split())
+        return Line(place=f"{shown[-(MOST_PLACE - 10) :]}:{number}", code=code[:MOST_CODE])

@@ -1,0 +1,306 @@
+"""From a verdict to its cause: two profiles of an arm become what changed, ranked by its share of the change of the step. Pure.
+
+Owns which arms are worth explaining, and how rows of base and head are matched: by name and text of the line; by name and place;
+by name and order in the file; then fused kernels by the set of operators that they fuse, and what took the place of something
+else on the same line. What moved by less than its noise is no part of the change.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ci_bench.records.causes import Cause, MemoryPart, Part
+from ci_bench.records.comparison import CaseComparison, Pair, Parity
+from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind
+from ci_bench.records.results import CaseResult, Outcome, Unit
+from ci_bench.records.units import TIMES
+
+MOST_PARTS, MOST_NAMES, MOST_PLACES = 60, 6, 4
+NOISE_ERRORS = 3.0
+"""A row that moved by fewer standard errors did not change."""
+LEAST_SHARE_OF_STEP = 0.005
+"""And one that moved by less of base's step is not worth a line."""
+LEAST_MEMORY = 64 * 1024
+_NUMBERING = re.compile(r"(_\d+)+$")
+_FUSED = re.compile(r"^[a-z_]*?fused_")
+
+
+def arms_to_explain(case: CaseComparison) -> tuple[str, ...]:
+    """The arms of a case that got worse, learn something else or failed a check; those that got worse first.
+
+    Where head computes or learns something else than base, that is the reference arm.
+    """
+    worse = [pair.arm for pair in _worse(case.pairs)]
+    broken = [found.arm for found in case.parity if found.verdict.broken]
+    failed = [check.arm for check in case.checks if check.outcome is Outcome.FAIL and not check.informative]
+    apart = case.learning is not None and case.learning.verdict in {Parity.DIFFERENT_MATH, Parity.DIFFERENT}
+    reference = [case.reference] if apart and case.reference else []
+    found = dict.fromkeys((*worse, *broken, *failed, *reference))
+    return tuple(arm for arm in found if arm in case.arms)
+
+
+def _worse(pairs: Iterable[Pair]) -> list[Pair]:
+    worse = [pair for pair in pairs if pair.verdict.worse and not pair.detail]
+    return sorted(worse, key=lambda pair: pair.speedup if pair.speedup is not None else math.inf)
+
+
+def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> tuple[Cause, ...]:
+    """What is known of each arm that was explained on head, and on base where it is there."""
+    before = {profile.arm: profile for profile in base.profiles} if base else {}
+    worse = _worse(pairs)
+    return tuple(
+        replace(
+            cause_of(before.get(profile.arm), profile),
+            slower=any(pair.arm == profile.arm and pair.unit in TIMES for pair in worse),
+            larger=any(pair.arm == profile.arm and pair.unit is Unit.BYTES for pair in worse),
+        )
+        for profile in head.profiles
+    )
+
+
+def cause_of(base: Profile | None, head: Profile) -> Cause:
+    """What changed from one profile to the other."""
+    if base is None or base.step_s is None or head.step_s is None:
+        return Cause(arm=head.arm, base_s=base.step_s if base else None, head_s=head.step_s, unknown=_why(base, head))
+    matches = matched(base.rows, head.rows)
+    parts = [part for part in map(_part, (one for one in matches if one.moved(base.step_s))) if part is not None]
+    change_s = head.step_s - base.step_s
+    ranked = sorted(parts, key=lambda part: part.change_s, reverse=change_s >= 0)
+    is_known = abs(change_s) > LEAST_SHARE_OF_STEP * base.step_s
+    kernels = [{row.name for row in side.rows if row.kind is RowKind.KERNEL} for side in (base, head)]
+    return Cause(
+        arm=head.arm,
+        base_s=base.step_s,
+        head_s=head.step_s,
+        attributed=_attributed(ranked, change_s) if is_known else None,
+        parts=tuple(replace(part, share=part.change_s / change_s if is_known else None) for part in ranked[:MOST_PARTS]),
+        memory=_memory(base.rows, head.rows),
+        new_breaks=_more_breaks(base.breaks, head.breaks),
+        gone_breaks=_more_breaks(head.breaks, base.breaks),
+        new_recompiles=tuple(one for one in head.recompiles if one not in base.recompiles),
+        new_kernels=tuple(sorted(_unnumbered(kernels[1], kernels[0])))[:MOST_PARTS],
+        gone_kernels=tuple(sorted(_unnumbered(kernels[0], kernels[1])))[:MOST_PARTS],
+    )
+
+
+def _why(base: Profile | None, head: Profile) -> str:
+    if base is None:
+        return "base was not explained"
+    return next(
+        (f"{side}: {one.unknown or 'nothing is known'}" for side, one in (("base", base), ("head", head)) if one.step_s is None)
+    )
+
+
+def _attributed(parts: Iterable[Part], change_s: float) -> float:
+    """What the parts add up to, as a share of the change: as far from all of it where they say more as where they say less."""
+    return max(0.0, 1.0 - abs(1.0 - sum(part.change_s for part in parts) / change_s))
+
+
+@dataclass(kw_only=True, slots=True)
+class Match:
+    """Rows of both sides that are the same, or took each other's place."""
+
+    base: list[ProfileRow] = field(default_factory=list)
+    head: list[ProfileRow] = field(default_factory=list)
+
+    @property
+    def change_s(self) -> float:
+        """Above 0 is slower."""
+        return sum(row.seconds for row in self.head) - sum(row.seconds for row in self.base)
+
+    def moved(self, step_s: float) -> bool:
+        """Whether it changed by more than its noise, and enough to be named in a step of so many seconds."""
+        error_s = math.hypot(*(row.error_s for row in (*self.base, *self.head)))
+        return abs(self.change_s) > max(NOISE_ERRORS * error_s, LEAST_SHARE_OF_STEP * step_s)
+
+
+def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[Match]:
+    """Each row of either side in exactly one match."""
+    left, right = [list(rows) for rows in (base, head)]
+    found: list[Match] = []
+    for key in (_by_code, _by_place, _by_file, _by_name, _by_operators):
+        found += _pair_off(left, right, key)
+    return [*found, *_replaced(left, right)]
+
+
+def _by_code(row: ProfileRow) -> Hashable:
+    return row.kind, plain_name(row), tuple(sorted((line.file, line.code) for line in row.lines))
+
+
+def _by_place(row: ProfileRow) -> Hashable:
+    return row.kind, plain_name(row), tuple(sorted(line.place for line in row.lines))
+
+
+def _by_file(row: ProfileRow) -> Hashable:
+    return row.kind, plain_name(row), tuple(sorted({line.file for line in row.lines}))
+
+
+def _by_name(row: ProfileRow) -> Hashable:
+    return row.kind, plain_name(row)
+
+
+def _by_operators(row: ProfileRow) -> Hashable | None:
+    return (row.kind, operators_of(row.name)) if row.kind is RowKind.KERNEL and operators_of(row.name) else None
+
+
+def plain_name(row: ProfileRow) -> str:
+    """A kernel's name without its numbering: ``triton_poi_fused_add_0`` as ``triton_poi_fused_add``."""
+    return _NUMBERING.sub("", row.name) if row.kind is RowKind.KERNEL else row.name
+
+
+def operators_of(name: str) -> frozenset[str]:
+    """The words of the operators that a fused kernel's name lists; empty for other names."""
+    plain = _NUMBERING.sub("", name)
+    return frozenset(_FUSED.sub("", plain).split("_")) - {""} if _FUSED.match(plain) else frozenset()
+
+
+def _pair_off(base: list[ProfileRow], head: list[ProfileRow], key: Callable[[ProfileRow], Hashable | None]) -> list[Match]:
+    """Takes rows of one key out of both lists, in the order of their lines, as far as there are as many of them."""
+    sides: tuple[dict[Hashable, list[ProfileRow]], ...] = (defaultdict(list), defaultdict(list))
+    for rows, own in zip((base, head), sides, strict=True):
+        for row in sorted(rows, key=_order):
+            if (name := key(row)) is not None:
+                own[name].append(row)
+    found = []
+    for name, before in sides[0].items():
+        for one, two in closest(before, sides[1].get(name, [])):
+            base.remove(one)
+            head.remove(two)
+            found.append(Match(base=[one], head=[two]))
+    return found
+
+
+def closest(base: Sequence[ProfileRow], head: Sequence[ProfileRow]) -> list[tuple[ProfileRow, ProfileRow]]:
+    """As many pairs as there can be, in order on both sides, with the least difference of seconds in all.
+
+    The shortest edit script with these costs (Wagner and Fischer, 1974); where there are more on one side, those left over are
+    what fits worst.
+    """
+    few, many = sorted((base, head), key=len)
+    if not few:
+        return []
+    slack = len(many) - len(few)
+    best: list[dict[int, tuple[float, int]]] = [dict.fromkeys(range(slack + 1), (0.0, 0))]
+    for index, row in enumerate(few):
+        costs: dict[int, tuple[float, int]] = {}
+        cheapest, where = math.inf, 0
+        for skipped in range(slack + 1):
+            if best[-1][skipped][0] < cheapest:
+                cheapest, where = best[-1][skipped][0], skipped
+            costs[skipped] = cheapest + abs(row.seconds - many[index + skipped].seconds), where
+        best.append(costs)
+    skipped = min(best[-1], key=lambda one: best[-1][one][0])
+    pairs: list[tuple[ProfileRow, ProfileRow]] = []
+    for index in reversed(range(len(few))):
+        pairs.insert(0, (few[index], many[index + skipped]))
+        skipped = best[index + 1][skipped][1]
+    return [(one, two) if few is base else (two, one) for one, two in pairs]
+
+
+def _order(row: ProfileRow) -> tuple[str, int]:
+    file, _, number = row.lines[0].place.rpartition(":") if row.lines else ("", "", "")
+    return file, int(number) if number.isdigit() and len(number) < 10 else 0  # noqa: PLR2004 - digits of a line's number
+
+
+def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[Match]:
+    """Rows that one side alone has: together where they share operators of fused kernels, or a line; else each by itself."""
+    groups = [Match(base=[before]) for before in base]
+    for after in head:
+        related = [group for group in groups if group.base and any(_is_related(one, after) for one in (*group.base, *group.head))]
+        merged = Match(
+            base=[row for one in related for row in one.base], head=[*(row for one in related for row in one.head), after]
+        )
+        groups = [*(group for group in groups if not any(group is one for one in related)), merged]
+    return groups
+
+
+def _is_related(one: ProfileRow, two: ProfileRow) -> bool:
+    """Whether what is one row on one side may be the other on the other side."""
+    if RowKind.PYTHON in {one.kind, two.kind}:
+        return False
+    words = operators_of(one.name), operators_of(two.name)
+    if all(words):
+        return len(words[0] & words[1]) * 2 >= min(len(words[0]), len(words[1]))
+    if any(words):
+        fused, other = (one, two) if words[0] else (two, one)
+        return other.name.removeprefix("aten::").strip("_") in operators_of(fused.name) or _share_a_line(one, two)
+    return _share_a_line(one, two)
+
+
+def _share_a_line(one: ProfileRow, two: ProfileRow) -> bool:
+    return bool({line.place for line in one.lines} & {line.place for line in two.lines})
+
+
+def _part(match: Match) -> Part | None:
+    rows = (*match.base, *match.head)
+    if not any(row.name for row in rows):
+        return None
+    before, after = (_names(side) for side in (match.base, match.head))
+    lines = dict.fromkeys(line for row in _largest(match.head or match.base) for line in row.lines)
+    return Part(
+        kind=_largest(rows)[0].kind,
+        before=before,
+        after=after,
+        places=tuple(line.place for line in lines)[:MOST_PLACES],
+        codes=tuple(line.code for line in lines)[:MOST_PLACES],
+        base_s=math.fsum(row.seconds for row in match.base),
+        head_s=math.fsum(row.seconds for row in match.head),
+        base_calls=math.fsum(row.calls for row in match.base),
+        head_calls=math.fsum(row.calls for row in match.head),
+    )
+
+
+def _largest(rows: Iterable[ProfileRow]) -> list[ProfileRow]:
+    return sorted(rows, key=lambda row: row.seconds, reverse=True)
+
+
+def _names(rows: Iterable[ProfileRow]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.name for row in _largest(rows)))[:MOST_NAMES]
+
+
+def _memory(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> tuple[MemoryPart, ...]:
+    """What holds other memory at the peak than before, the largest change first; matched by name, then by line."""
+    sides: list[dict[tuple[str, tuple[str, ...]], float]] = []
+    places: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+    for rows in (base, head):
+        held: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+        for row in rows:
+            if row.alive_bytes:
+                key = plain_name(row), tuple(f"{line.file}\n{line.code}" for line in row.lines)
+                held[key] += row.alive_bytes
+                places[key] = tuple(line.place for line in row.lines)[:MOST_PLACES]
+        sides.append(held)
+    parts = (
+        MemoryPart(name=key[0], places=where, base_bytes=sides[0].get(key, 0.0), head_bytes=sides[1].get(key, 0.0))
+        for key, where in places.items()
+    )
+    moved = (part for part in parts if abs(part.change_bytes) >= LEAST_MEMORY)
+    return tuple(sorted(moved, key=lambda part: part.change_bytes, reverse=True))[:MOST_PARTS]
+
+
+def _more_breaks(before: Sequence[GraphBreak], after: Sequence[GraphBreak]) -> tuple[GraphBreak, ...]:
+    """Breaks that are new by their reason, or come more often; the line is the last of those."""
+    counts: Mapping[str, int] = _counted(before)
+    more = []
+    for reason, times in _counted(after).items():
+        if times > counts.get(reason, 0):
+            own = [one for one in after if one.reason == reason]
+            known = {one.place for one in before if one.reason == reason}
+            place = next((one.place for one in own if one.place not in known), own[-1].place)
+            more.append(GraphBreak(reason=reason, place=place, times=times - counts.get(reason, 0)))
+    return tuple(more)
+
+
+def _counted(breaks: Iterable[GraphBreak]) -> dict[str, int]:
+    times: dict[str, int] = defaultdict(int)
+    for one in breaks:
+        times[one.reason] += one.times
+    return times
+
+
+def _unnumbered(own: Iterable[str], other: Iterable[str]) -> set[str]:
+    """The names that, without their numbering, are not among the other's."""
+    known = {_NUMBERING.sub("", name) for name in other}
+    return {name for name in own if _NUMBERING.sub("", name) not in known}

@@ -1,0 +1,77 @@
+"""Why head differs from base, arm by arm: what changed of a step, of compiling, of memory. Derived from two profiles."""
+
+from dataclasses import dataclass
+
+from ci_bench.records.profiles import GraphBreak, RowKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What takes other time on head than on base, by itself (s a step): one row of both profiles, or some that belong together.
+
+    `before` and `after` are its names on base and on head; one of the two is empty where it is new, or gone. `places` and `codes`
+    are the lines of head, of base's where it is gone. `share` is its part of the change of the step, `None` where the step did
+    not change under the profiler in the direction that was measured.
+    """
+
+    kind: RowKind
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    places: tuple[str, ...]
+    codes: tuple[str, ...]
+    base_s: float
+    head_s: float
+    base_calls: float
+    head_calls: float
+    share: float | None = None
+
+    @property
+    def change_s(self) -> float:
+        """Above 0 is slower."""
+        return self.head_s - self.base_s
+
+    @property
+    def calls(self) -> float:
+        """On the side that calls it more often."""
+        return max(self.base_calls, self.head_calls)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPart:
+    """What holds other memory at the peak of a step on head than on base, in bytes."""
+
+    name: str
+    places: tuple[str, ...]
+    base_bytes: float
+    head_bytes: float
+
+    @property
+    def change_bytes(self) -> float:
+        """Above 0 is more."""
+        return self.head_bytes - self.base_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """What changed of one arm, largest first.
+
+    `slower` says that a time of the arm was judged to be worse, `larger` that its memory was: only then is anything blamed.
+    `base_s` and `head_s` are steps under the profiler. `attributed` is the share of their difference that `parts` explain, `None`
+    where there is none to explain. Breaks, reasons for compiling again and kernels are those that only head has (`new`), or only
+    base (`gone`). `unknown` says why nothing is known; empty where something is.
+    """
+
+    arm: str
+    slower: bool = False
+    larger: bool = False
+    base_s: float | None = None
+    head_s: float | None = None
+    attributed: float | None = None
+    parts: tuple[Part, ...] = ()
+    memory: tuple[MemoryPart, ...] = ()
+    new_breaks: tuple[GraphBreak, ...] = ()
+    gone_breaks: tuple[GraphBreak, ...] = ()
+    new_recompiles: tuple[str, ...] = ()
+    new_kernels: tuple[str, ...] = ()
+    gone_kernels: tuple[str, ...] = ()
+    unknown: str = ""

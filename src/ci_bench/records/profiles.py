@@ -1,0 +1,85 @@
+"""What one arm's step consists of: operators, kernels and Python, with the user's lines, as a worker saw them under a profiler.
+
+Owns the bounded table that travels from the worker into the results document, and how much of it there may be. No verdict
+depends on any of it, and no sample is in it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_ROWS = 150
+MOST_LINES = 8
+MOST_BREAKS = 20
+MOST_NAME, MOST_PLACE, MOST_CODE, MOST_REASON = 200, 200, 160, 300
+
+
+class RowKind(StrEnum):
+    """What a row of a profile is."""
+
+    OPERATOR = "operator"
+    """What the framework calls by name, on the host: ``aten::copy_``."""
+    KERNEL = "kernel"
+    """Code that was compiled or runs on a device: ``cpp_fused_add_mul``."""
+    PYTHON = "python"
+    """The interpreter's own time, by the user's function or by what it calls: ``forward``, ``sleep``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line of source. `place` is ``model.py:42``, relative to the tree; `code` its text, empty where it can't be read."""
+
+    place: str
+    code: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file's part of the place."""
+        return self.place.rpartition(":")[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileRow:
+    """One operator, kernel or function at one place, in one step.
+
+    `seconds` are its own, without what it calls; the mean over quiet steps, whose standard error is `error_s`. `calls` is how
+    often it ran. A fused kernel has the lines of all that was fused. `alive_bytes` is what it allocated in the step that was
+    there at the step's peak.
+    """
+
+    name: str
+    kind: RowKind
+    lines: tuple[Line, ...] = ()
+    calls: float = 0.0
+    seconds: float = 0.0
+    error_s: float = 0.0
+    alive_bytes: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphBreak:
+    """Where the compiler gave up on one graph: the reason, the user's line (empty where unknown), how often."""
+
+    reason: str
+    place: str = ""
+    times: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """One arm on one side, explained once, in a process of its own after the last launch.
+
+    `step_s` is the mean time of the quickest quarter of `steps` under the profiler; `None` where there is no profile: `unknown`
+    says why. Rows are those with the most seconds or bytes; `left_out` are more, of `left_out_s` seconds together. `notes` say
+    what could not be found out.
+    """
+
+    arm: str
+    step_s: float | None
+    steps: int = 0
+    rows: tuple[ProfileRow, ...] = ()
+    left_out: int = 0
+    left_out_s: float = 0.0
+    breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    unknown: str = ""

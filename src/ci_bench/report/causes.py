@@ -1,0 +1,119 @@
+"""What is said of why a case got worse: the first three of what takes longer, what compiling lost, what holds memory. Pure.
+
+Owns the choice and the words, for every renderer: names and places come from a worker, so that each renderer passes in how it
+shows them. All of it is in a table of the page (`columns.PARTS`).
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+
+from ci_bench.records.causes import Cause, MemoryPart, Part
+from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Verdict
+from ci_bench.records.config import Rule
+from ci_bench.records.units import TIMES
+from ci_bench.report.text import bytes_, percent, seconds
+
+SHOWN = 3
+_WORSE = {Rule.REGRESSED, Rule.SUSPECTED}
+_COMMIT = re.compile(r"[0-9a-f]{12,64}")
+_PLAIN_COMMAND = re.compile(r"[A-Za-z0-9_.,=+:/\[\]' -]{1,900}")
+_LEAST_ATTRIBUTED = 0.05
+
+Form = Callable[[str], str]
+"""How a renderer shows a text from outside."""
+
+
+def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
+    """A sentence for each thing that is known of why the case got worse; none where nothing is blamed."""
+    several = sum(_is_blamed(cause) for cause in case.causes) > 1
+    return tuple(
+        f"{name(cause.arm)}: {sentence}" if several else sentence
+        for cause in case.causes
+        if _is_blamed(cause)
+        for sentence in _sentences(cause, name=name, prose=prose)
+    )
+
+
+def _is_blamed(cause: Cause) -> bool:
+    return cause.slower or cause.larger
+
+
+def _sentences(cause: Cause, *, name: Form, prose: Form) -> Iterator[str]:
+    if cause.unknown:
+        yield f"not explained: {prose(cause.unknown)}"
+        return
+    if cause.slower:
+        yield _slower(cause, name)
+        for broken in cause.new_breaks[:SHOWN]:
+            yield f"new graph break: {prose(broken.reason)}{_at((broken.place,) if broken.place else (), name)}"
+        for reason in cause.new_recompiles[:SHOWN]:
+            yield f"compiles again: {prose(reason)}"
+    grown = [part for part in cause.memory if part.change_bytes > 0][:SHOWN] if cause.larger else []
+    if grown:
+        yield f"more memory at the peak of a step: {'; '.join(_larger(part, name) for part in grown)}"
+
+
+def _slower(cause: Cause, name: Form) -> str:
+    """The first three parts, and how much all of them explain."""
+    if cause.attributed is None or cause.base_s is None or cause.head_s is None or cause.head_s <= cause.base_s:
+        return "not explained: under the profiler no step took longer"
+    parts = [part for part in cause.parts if part.change_s > 0]
+    share = f"{percent(cause.attributed)} of the change attributed"
+    if not parts or cause.attributed < _LEAST_ATTRIBUTED:
+        return f"not explained: no operator changed by more than its noise ({share})"
+    more = f"; {len(parts) - SHOWN:,} more in the report" if len(parts) > SHOWN else ""
+    return f"slower in: {'; '.join(_part(part, name) for part in parts[:SHOWN])}{more}. {share}"
+
+
+def _part(part: Part, name: Form) -> str:
+    share = f", {percent(part.share)} of the change" if part.share is not None else ""
+    return f"{called(part, name)} (+{seconds(part.change_s)} a step{share}){_at(part.places, name)}"
+
+
+def called(part: Part, name: Form) -> str:
+    """The largest name on head, of base's where it is gone; and what it stands for."""
+    before, after = part.before[:1], part.after[:1]
+    if after and before and _unlike(before[0], after[0]):
+        return f"{name(after[0])}{_others(part.after)} for {name(before[0])}{_others(part.before)}"
+    if after:
+        return f"{name(after[0])}{_others(part.after)}{'' if before else ', new'}"
+    return f"{name(before[0])}{_others(part.before)}, gone" if before else "nothing"
+
+
+def _others(names: Sequence[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _unlike(one: str, two: str) -> bool:
+    """Whether two names differ in more than their numbering."""
+    return re.sub(r"\d+", "", one) != re.sub(r"\d+", "", two)
+
+
+def _larger(part: MemoryPart, name: Form) -> str:
+    return f"{name(part.name)} (+{bytes_(part.change_bytes)}){_at(part.places, name)}"
+
+
+def _at(places: Sequence[str], name: Form) -> str:
+    return f" at {name(places[0])}" if places else ""
+
+
+def first_of_case(findings: Sequence[Finding]) -> frozenset[int]:
+    """The places of those findings that are the first of their case which says that it got worse."""
+    found: dict[str, int] = {}
+    for place, finding in enumerate(findings):
+        if finding.case is not None and finding.rule in _WORSE:
+            found.setdefault(finding.case, place)
+    return frozenset(found.values())
+
+
+def bisect_command(comparison: Comparison, case: CaseComparison) -> str:
+    """The command that looks for the commit; empty where there are not two known commits, or nothing is certain to be worse."""
+    sides = [comparison.base, comparison.head]
+    commits = [(side.source.commit or "")[:12] for side in sides if side is not None and not side.source.dirty]
+    worse = [pair for pair in case.pairs if pair.verdict is Verdict.REGRESSED and not pair.detail and pair.speedup]
+    if len(commits) < len(sides) or not all(map(_COMMIT.fullmatch, commits)) or commits[0] == commits[1] or not worse:
+        return ""
+    metric = min(worse, key=lambda pair: (pair.unit not in TIMES, pair.speedup or 1.0)).metric
+    command = shlex.join(["ci-bench", "bisect", *commits, "--case", case.id, "--metric", metric])
+    return command if _PLAIN_COMMAND.fullmatch(command) else ""

@@ -1,0 +1,73 @@
+"""A step of each side as an icicle: the step, its lines, what they call, as wide as they take long. One scale for both sides.
+
+Drawn here as SVG, which needs no script and no network. The picture repeats the table beside it, which is what a reader who
+doesn't see it has.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ci_bench.records.profiles import Profile, ProfileRow
+from ci_bench.report.html.markup import Html, tag
+from ci_bench.report.text import clean, seconds
+
+WIDTH, HEIGHT, GAP = 1000.0, 22.0, 2.0
+NARROWEST = 3.0
+"""What is narrower is left out: it is in the table."""
+_CHARACTER = 6.6
+_COLOURS = 6
+ELSEWHERE = "without a line"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Box:
+    """A rectangle: where it begins and how long it takes (s), on which level, its name and colour."""
+
+    begun_s: float
+    taken_s: float
+    level: int
+    name: str
+    colour: int
+
+    def drawn(self, scale_s: float) -> Html:
+        """With its name, as far as that fits in; a pointer that rests on it is told all of it."""
+        x, width = WIDTH * self.begun_s / scale_s, max(0.0, WIDTH * self.taken_s / scale_s - 1)
+        y = self.level * (HEIGHT + GAP)
+        room = int((width - 6) / _CHARACTER)
+        words = clean(self.name, cap=max(room, 1)) if room > 2 else ""  # noqa: PLR2004 - fewer characters are none
+        label = tag("text", words, x=f"{x + 4:.1f}", y=f"{y + 15:.1f}") if words else None
+        size = {"width": f"{width:.1f}", "height": f"{HEIGHT:g}"}
+        rect = tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", class_=f"t{self.colour}", **size)
+        return tag("g", tag("title", f"{clean(self.name, cap=200)}: {seconds(self.taken_s)}"), rect, label)
+
+
+def icicle(profile: Profile, *, scale_s: float, side: str) -> Html:
+    """One side; `scale_s` is what the whole width stands for."""
+    step_s = profile.step_s or 0.0
+    whole = _Box(begun_s=0.0, taken_s=step_s, level=0, name=f"{side}: {seconds(step_s)} a step", colour=5)
+    boxes = [one.drawn(scale_s) for one in (whole, *_lines(profile.rows)) if WIDTH * one.taken_s / scale_s >= NARROWEST]
+    told = f"{side}: a step of {seconds(step_s)} by line and operator; the table has the figures"
+    return tag("svg", *boxes, viewBox=f"0 0 {WIDTH:g} {3 * (HEIGHT + GAP):g}", role="img", aria_label=told, class_="icicle")
+
+
+def _lines(rows: Sequence[ProfileRow]) -> Iterator[_Box]:
+    """The lines in the order of the source, so that the same is at the same place on both sides; below each what it calls."""
+    by_line: dict[str, list[ProfileRow]] = defaultdict(list)
+    for row in rows:
+        by_line[row.lines[0].place if row.lines else ELSEWHERE].append(row)
+    begun_s = 0.0
+    for place in sorted(by_line, key=_order):
+        whole_s = sum(row.seconds for row in by_line[place])
+        yield _Box(begun_s=begun_s, taken_s=whole_s, level=1, name=place, colour=0)
+        inner_s = begun_s
+        for row in sorted(by_line[place], key=lambda one: one.name):
+            colour = 1 + sum(map(ord, row.name)) % (_COLOURS - 2)
+            yield _Box(begun_s=inner_s, taken_s=row.seconds, level=2, name=row.name, colour=colour)
+            inner_s += row.seconds
+        begun_s += whole_s
+
+
+def _order(place: str) -> tuple[bool, str, int]:
+    file, _, number = place.rpartition(":")
+    return place == ELSEWHERE, file, int(number) if number.isascii() and number.isdigit() else 0

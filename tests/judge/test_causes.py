@@ -1,0 +1,205 @@
+"""Two profiles become what changed: rows matched, ranked by their share of the change, and nothing blamed that did not move."""
+
+from dataclasses import replace
+
+import pytest
+from judge_builders import metric, result, sampled
+
+from ci_bench.judge.causes import arms_to_explain, cause_of, causes, closest, matched
+from ci_bench.records.comparison import CaseComparison, Pair, Parity, ParityFinding, Verdict
+from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.results import Better, Check, Outcome, Status, Unit
+
+
+def row(name, seconds, at="model.py:1", code="", kind=RowKind.OPERATOR, **fields):
+    lines = () if at is None else tuple(Line(place=place, code=code) for place in at.split(","))
+    return ProfileRow(name=name, kind=kind, lines=lines, calls=1.0, seconds=seconds, **fields)
+
+
+def kernel(name, seconds, at="model.py:1", **fields):
+    return row(name, seconds, at, kind=RowKind.KERNEL, **fields)
+
+
+def profile(*rows, step_s=None, **fields):
+    return Profile(
+        arm="eager", step_s=sum(one.seconds for one in rows) if step_s is None else step_s, steps=9, rows=rows, **fields
+    )
+
+
+def said(base, head):
+    return [(part.before, part.after, round(part.change_s, 6)) for part in cause_of(base, head).parts]
+
+
+def test_what_is_new_is_first_with_its_share_and_its_line() -> None:
+    base = profile(row("aten::mm", 0.010), row("aten::add", 0.001, "model.py:2"))
+    head = profile(row("aten::mm", 0.0101), row("aten::add", 0.001, "model.py:2"), row("aten::copy_", 0.004, "model.py:3"))
+    cause = cause_of(base, head)
+    assert (cause.parts[0].after, cause.parts[0].places) == (("aten::copy_",), ("model.py:3",))
+    assert cause.parts[0].share == pytest.approx(0.004 / 0.0041)
+    assert cause.attributed == pytest.approx(1.0)
+
+
+def test_what_no_row_explains_is_not_attributed() -> None:
+    cause = cause_of(profile(row("aten::mm", 0.01)), profile(row("aten::mm", 0.011), step_s=0.012))
+    assert cause.attributed == pytest.approx(0.5)
+    too_much = cause_of(profile(row("aten::mm", 0.01)), profile(row("aten::mm", 0.013), step_s=0.012))
+    assert too_much.attributed == pytest.approx(0.5), "parts that say more than there is are as far off"
+
+
+def test_an_unchanged_step_has_no_parts_and_nothing_to_attribute() -> None:
+    rows = (row("aten::mm", 0.010, error_s=1e-4), row("aten::add", 0.001, "model.py:2", error_s=1e-5))
+    moved = tuple(replace(one, seconds=one.seconds * 1.004) for one in rows)
+    cause = cause_of(profile(*rows), profile(*moved))
+    assert (cause.parts, cause.attributed) == ((), None)
+
+
+@pytest.mark.parametrize(("error_s", "parts"), [(0.0001, 1), (0.0005, 0)])
+def test_a_row_that_moved_within_its_noise_is_no_part(error_s, parts) -> None:
+    base, head = (profile(row("aten::mm", seconds, error_s=error_s)) for seconds in (0.010, 0.011))
+    assert len(cause_of(base, head).parts) == parts
+
+
+def test_lines_that_moved_are_the_same_by_their_text() -> None:
+    base = profile(row("aten::mul", 0.001, "m.py:10", "y = x * 2"), row("aten::mul", 0.002, "m.py:20", "z = y * y"))
+    head = profile(
+        row("aten::mul", 0.001, "m.py:12", "y = x * 2"),
+        row("aten::mul", 0.005, "m.py:17", "y = y * 1"),
+        row("aten::mul", 0.002, "m.py:22", "z = y * y"),
+    )
+    assert said(base, head) == [((), ("aten::mul",), 0.005)]
+    assert cause_of(base, head).parts[0].places == ("m.py:17",)
+
+
+def test_without_text_the_rows_that_fit_worst_are_left_over() -> None:
+    base = [row("aten::mul", one, f"m.py:{place}") for place, one in ((10, 0.001), (20, 0.002))]
+    head = [row("aten::mul", one, f"m.py:{place}") for place, one in ((11, 0.001), (17, 0.005), (21, 0.002))]
+    assert [(one.seconds, two.seconds) for one, two in closest(base, head)] == [(0.001, 0.001), (0.002, 0.002)]
+    assert [(two.seconds, one.seconds) for two, one in closest(head, base)] == [(0.001, 0.001), (0.002, 0.002)]
+    assert closest([], head) == []
+
+
+def test_a_kernel_with_another_number_is_the_same_kernel() -> None:
+    assert said(profile(kernel("triton_poi_fused_add_mul_0", 0.001)), profile(kernel("triton_poi_fused_add_mul_3", 0.001))) == []
+
+
+def test_a_kernel_whose_operators_are_in_another_order_is_the_same_kernel() -> None:
+    base = profile(kernel("triton_poi_fused_mul_add_0", 0.001, "a.py:1"))
+    head = profile(kernel("triton_poi_fused_add_mul_0", 0.003, "b.py:9"))
+    assert said(base, head) == [(("triton_poi_fused_mul_add_0",), ("triton_poi_fused_add_mul_0",), 0.002)]
+
+
+def test_a_broken_fusion_is_one_part_of_what_was_fused_and_what_is_left() -> None:
+    base = profile(kernel("cpp_fused_add_gelu_mul_0", 0.001, "m.py:1,m.py:2,m.py:3"))
+    head = profile(
+        kernel("cpp_fused_add_gelu_0", 0.002, "m.py:1,m.py:2"),
+        kernel("cpp_fused_mul_1", 0.001, "m.py:3"),
+        row("aten::sort", 0.005, "m.py:9"),
+    )
+    assert said(base, head) == [
+        ((), ("aten::sort",), 0.005),
+        (("cpp_fused_add_gelu_mul_0",), ("cpp_fused_add_gelu_0", "cpp_fused_mul_1"), 0.002),
+    ]
+
+
+def test_a_formula_in_place_of_an_operator_is_one_part() -> None:
+    base = profile(row("aten::gelu", 0.001, "m.py:3"), row("aten::mm", 0.01, "m.py:1"))
+    head = profile(row("aten::erf", 0.002, "m.py:3"), row("aten::mul", 0.001, "m.py:3"), row("aten::mm", 0.01, "m.py:1"))
+    assert said(base, head) == [(("aten::gelu",), ("aten::erf", "aten::mul"), 0.002)]
+
+
+def test_every_row_is_in_exactly_one_match() -> None:
+    names = ("aten::add", "aten::mul", "cpp_fused_add_0", "cpp_fused_add_mul_1")
+    base = [
+        row(name, 0.001 * n, f"m.py:{n % 3}", kind=RowKind.KERNEL if "fused" in name else RowKind.OPERATOR)
+        for n, name in enumerate(names * 3)
+    ]
+    head = [replace(one, seconds=one.seconds * 2, lines=()) for one in base[::2]] + base[1:5]
+    found = matched(base, head)
+    assert sorted(id(one) for match in found for one in match.base) == sorted(map(id, base))
+    assert sorted(one.seconds for match in found for one in match.head) == sorted(one.seconds for one in head)
+
+
+def test_breaks_kernels_and_recompiles_are_those_that_only_head_has() -> None:
+    old = GraphBreak(reason="print", place="m.py:3")
+    new = GraphBreak(reason="Tensor.item", place="m.py:9", times=2)
+    base = profile(kernel("cpp_fused_add_0", 0.001), breaks=(old,), recompiles=("f: x",))
+    head = profile(kernel("cpp_fused_mul_0", 0.001), breaks=(old, new), recompiles=("f: x", "f: y"))
+    cause = cause_of(base, head)
+    assert (cause.new_breaks, cause.gone_breaks, cause.new_recompiles) == ((new,), (), ("f: y",))
+    assert (cause.new_kernels, cause.gone_kernels) == (("cpp_fused_mul_0",), ("cpp_fused_add_0",))
+    again = cause_of(base, profile(breaks=(replace(old, times=3, place="m.py:8"),)))
+    assert again.new_breaks == (GraphBreak(reason="print", place="m.py:8", times=2),), "one that comes more often"
+
+
+def test_memory_is_matched_by_name_and_line() -> None:
+    base = profile(row("aten::mm", 0.001, alive_bytes=1e6), row("aten::add", 0.001, "m.py:2", alive_bytes=1e6))
+    head = profile(row("aten::mm", 0.001, alive_bytes=1e6), row("aten::clone", 0.0, "m.py:3", alive_bytes=4e6))
+    assert [(part.name, part.change_bytes) for part in cause_of(base, head).memory] == [("aten::clone", 4e6), ("aten::add", -1e6)]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "why"),
+    [
+        (None, profile(row("a", 1.0)), "base was not explained"),
+        (Profile(arm="eager", step_s=None, unknown="too slow"), profile(row("a", 1.0)), "base: too slow"),
+        (profile(row("a", 1.0)), Profile(arm="eager", step_s=None), "head: nothing is known"),
+    ],
+)
+def test_without_both_sides_it_says_why(base, head, why) -> None:
+    cause = cause_of(base, head)
+    assert (cause.unknown, cause.parts, cause.attributed) == (why, (), None)
+
+
+def pair(verdict, *, arm="eager", unit=Unit.SECONDS, detail=False, speedup=0.9):
+    return Pair(
+        metric="step_time",
+        arm=arm,
+        unit=unit,
+        better=Better.LOWER,
+        verdict=verdict,
+        reason="",
+        threshold=0.01,
+        detail=detail,
+        speedup=speedup,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "detail", "slower"),
+    [
+        (Verdict.REGRESSED, False, True),
+        (Verdict.SUSPECTED, False, True),
+        (Verdict.UNCHANGED, False, False),
+        (Verdict.INCONCLUSIVE, False, False),
+        (Verdict.REGRESSED, True, False),
+    ],
+)
+def test_only_what_was_judged_worse_is_blamed(verdict, detail, slower) -> None:
+    base = replace(result(metric(sampled(1.0))), profiles=(profile(row("a", 1.0)),))
+    head = replace(base, profiles=(profile(row("a", 1.5)),))
+    (cause,) = causes(base, head, [pair(verdict, detail=detail)])
+    assert (cause.slower, cause.larger) == (slower, False)
+    (cause,) = causes(base, head, [pair(verdict, detail=detail, unit=Unit.BYTES)])
+    assert (cause.slower, cause.larger) == (False, slower)
+
+
+def compared(**fields):
+    return CaseComparison(
+        id="fake/a", suite="fake", verdict=Verdict.UNCHANGED, reason="", base_status=Status.OK, head_status=Status.OK,
+        reproduce=None, arms=("eager", "fast", "other"), reference="eager", **fields,
+    )  # fmt: skip
+
+
+def test_arms_that_are_worse_come_first_then_those_that_are_wrong() -> None:
+    broken = ParityFinding(arm="other", verdict=Parity.DIFFERENT_MATH, tier=None, masks=None, steps=9, detail="")
+    failed = Check(name="accuracy", arm="fast", outcome=Outcome.FAIL, detail="")
+    pairs = (
+        pair(Verdict.REGRESSED, speedup=0.9),
+        pair(Verdict.REGRESSED, arm="fast", speedup=0.5),
+        pair(Verdict.UNCHANGED, arm="other"),
+    )
+    assert arms_to_explain(compared(pairs=pairs, parity=(broken,))) == ("fast", "eager", "other")
+    assert arms_to_explain(compared(checks=(failed,))) == ("fast",)
+    assert arms_to_explain(compared(checks=(replace(failed, informative=True),))) == ()
+    assert arms_to_explain(compared(pairs=(pair(Verdict.UNCHANGED), pair(Verdict.INCONCLUSIVE, arm="fast")))) == ()
+    assert arms_to_explain(compared(learning=broken)) == ("eager",)

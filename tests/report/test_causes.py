@@ -1,0 +1,134 @@
+"""Why a case got worse, in the words of each renderer: three parts and no more, nothing where nothing is blamed, all of it harmless."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rendered import render
+from report_builders import HALF, REVIEWS, explained, paired_run
+from rich.console import Console
+from test_hostile import NASTY
+from test_html_page import unpacked
+from test_html_report import rendered
+
+from ci_bench.records.profiles import Line, Profile, ProfileRow, RowKind
+from ci_bench.records.results import Case, CaseResult, Status
+from ci_bench.report.causes import bisect_command
+from ci_bench.report.charts.values import Material
+from ci_bench.report.html.icicles import icicle
+from ci_bench.report.markdown import render_comment
+from ci_bench.report.terminal import print_comparison
+
+
+def lines_of(comment, word):
+    return [line for line in comment.splitlines() if word in line]
+
+
+def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case() -> None:
+    comment = render_comment(explained())
+    (line,) = lines_of(comment, "slower in")
+    assert line == (
+        "  - slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the change) at `model.py:42`; `triton_poi_fused_add_0` for "
+        "`triton_poi_fused_add_mul_0` (+1.20 ms a step, 18 % of the change) at `model.py:7`; `sleep`, new (+200 µs a step, "
+        "3.0 % of the change) at `train.py:9`; 1 more in the report. 92 % of the change attributed"
+    )
+    assert comment.index("regressed**") < comment.index("slower in") < comment.index("11.5 % more")
+    for word in ("new graph break: Data-dependent branching at `model.py:12`", "`aten::clone` (+16.0 MiB) at `model.py:42`"):
+        assert len(lines_of(comment, word)) == 1
+    (unknown,) = lines_of(comment, "not explained")
+    assert unknown.endswith("head: it took more than 90 s, its share of run.explain\\_s")
+
+
+def test_the_terminal_says_the_same() -> None:
+    stream = io.StringIO()
+    print_comparison(explained(), Console(file=stream, width=200))
+    text = " ".join(stream.getvalue().split())
+    assert "slower in: aten::copy_, new (+5.50 ms a step, 81 % of the change) at model.py:42;" in text
+
+
+def test_what_was_not_judged_worse_is_blamed_for_nothing() -> None:
+    value = explained()
+    honest = tuple(
+        replace(case, causes=tuple(replace(cause, slower=False, larger=False) for cause in case.causes)) for case in value.cases
+    )
+    comment = render_comment(replace(value, cases=honest))
+    assert not any(word in comment for word in ("slower in", "graph break", "more memory at the peak", "not explained"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"), [({"head_s": 0.12}, "no step took longer"), ({"attributed": 0.01}, "than its noise")]
+)
+def test_a_profile_that_does_not_show_the_change_says_so(change, says) -> None:
+    value = explained()
+    first = value.cases[0]
+    causes = (replace(first.causes[0], **change), *first.causes[1:])
+    comment = render_comment(replace(value, cases=(replace(first, causes=causes), *value.cases[1:])))
+    assert "slower in" not in comment
+    assert says in comment
+
+
+def test_the_finding_has_the_command_that_looks_for_the_commit() -> None:
+    value = explained()
+    commits = [side.source.commit[:12] for side in (value.base, value.head)]
+    command = f"ci-bench bisect {' '.join(commits)} --case '{REVIEWS}' --metric step_time"
+    assert bisect_command(value, value.cases[0]) == command
+    assert f"  - find the commit: `{command}`" in render_comment(value)
+    dirty = replace(value, head=replace(value.head, source=replace(value.head.source, dirty=True)))
+    unborn = replace(value, base=replace(value.base, source=replace(value.base.source, commit=None)))
+    same = replace(value, base=value.head)
+    for one in (dirty, unborn, same, replace(value, base=None)):
+        assert bisect_command(one, one.cases[0]) == ""
+    unclear = next(case for case in paired_run().cases if case.id == HALF)
+    assert bisect_command(paired_run(), unclear) == "", "nothing to follow where nothing is certain"
+
+
+def profile(*names, step_s=0.01):
+    rows = tuple(
+        ProfileRow(name=name, kind=RowKind.OPERATOR, lines=(Line(place=f"{name}:{at}", code=name),), seconds=step_s / len(names))
+        for at, name in enumerate(names)
+    )
+    return Profile(arm="inductor", step_s=step_s, steps=9, rows=rows, notes=names[:1])
+
+
+def test_the_page_has_a_picture_of_each_side_and_all_parts_in_a_table() -> None:
+    material = material_of({REVIEWS: profile("aten::mm", "aten::add")})
+    inside = unpacked(rendered(explained(), material))["cases"][0]["html"]
+    assert inside.count('<svg viewBox="0 0 1000 72" role=img') == 2
+    assert 'aria-label="head: a step of 10.0 ms by line and operator; the table has the figures"' in inside
+    assert "<title>aten::mm: 5.00 ms</title>" in inside
+    for name in ("aten::copy_", "aten::mul", "aten::sum", "y = y.contiguous()", "triton_poi_fused_add_mul_0"):
+        assert name in inside
+
+
+def material_of(profiles):
+    rows = {
+        name: CaseResult(
+            case=Case(id=name, suite="training_loss", name="reviews", params={}, arms=("eager", "inductor"), reference="eager"),
+            status=Status.OK,
+            reproduce="",
+            profiles=(one,),
+        )
+        for name, one in profiles.items()
+    }
+    return Material(head=rows, base=rows)
+
+
+@pytest.mark.parametrize("text", [*NASTY, "</svg><script>alert(1)</script>", "]]>", '" onload="x'])
+def test_no_name_breaks_out_of_the_picture_or_the_comment(text) -> None:
+    markup = str(icicle(profile(text or "x", f"{text}y"), scale_s=0.01, side="head"))
+    assert markup.count("<svg") == markup.count("</svg>") == 1
+    assert not any(word in markup for word in ("<script", 'onload="x', "</details", "<img"))
+    value = explained()
+    first = value.cases[0]
+    (poisoned,) = (replace(one, after=(text,), places=(text,)) for one in first.causes[0].parts[:1])
+    causes = (replace(first.causes[0], parts=(poisoned,)), *first.causes[1:])
+    tree = render(render_comment(replace(value, cases=(replace(first, causes=causes), *value.cases[1:]))))
+    assert not {"script", "img", "a"} & {tag.split()[0] for tag in tree.tags}
+
+
+def test_a_picture_of_very_many_rows_stays_small() -> None:
+    markup = str(icicle(profile(*(f"aten::op{n}" for n in range(150))), scale_s=0.01, side="head"))
+    assert len(markup) < 60_000
+    assert "aten::op0" in markup
+    narrow = str(icicle(profile(*(f"aten::op{n}" for n in range(150)), step_s=1e-5), scale_s=0.01, side="head"))
+    assert "aten::op" not in narrow, "what is narrower than a line is in the table alone"
