@@ -38,6 +38,9 @@ def _resolve(root: Schema, node: Any) -> Schema:
 
 def _narrowed(before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, seen: set[tuple[int, int]]) -> Iterator[str]:
     old, new = _resolve(*before), _resolve(*now)
+    if new.get("if") == {"type": "array"} and "if" not in old and "array" not in _types(old):
+        yield from _narrowed(before, (now[0], new["else"]), path, seen)  # lists are new: what was accepted is not one
+        return
     if (id(old), id(new)) in seen:
         return
     seen.add((id(old), id(new)))
@@ -91,6 +94,11 @@ def test_whatever_a_release_accepted_is_accepted(path):
     assert [*narrowed(json.loads(path.read_text()), json.loads(now.read_text()))] == []
 
 
+def listed(node):
+    """What a schema accepts, or a list of it."""
+    return {"if": {"type": "array"}, "then": {"items": dict(node)}, "else": dict(node)}
+
+
 def change(edit):
     text = copy.deepcopy(schema(Kind.RESULTS))
     edit(text)
@@ -107,8 +115,9 @@ def change(edit):
         (lambda text: text["properties"]["measured_s"].update(type="number"), "null went from the type"),
         (lambda text: text["properties"]["tool_version"].update(pattern="^1"), ".tool_version: pattern changed"),
         (lambda text: text["properties"]["tool_version"].update(minLength=40), ".tool_version: minLength rose"),
+        (lambda text: text["properties"].update(tool_version=listed({"type": "integer"})), "string went from the type"),
     ],
-    ids=["removed", "required", "enum", "bound", "type", "pattern", "length"],
+    ids=["removed", "required", "enum", "bound", "type", "pattern", "length", "a list, and others no more"],
 )
 def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
     told = [*narrowed(schema(Kind.RESULTS), change(edit))]
@@ -124,8 +133,9 @@ def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
         lambda text: text["required"].remove("cases"),
         lambda text: text["properties"]["cases"].update(maxItems=10**9),
         lambda text: text["properties"]["tool_version"].update(description="in other words"),
+        lambda text: text["properties"].update(tool_version=listed(text["properties"]["tool_version"])),
     ],
-    ids=["nothing", "a field", "a value", "no longer required", "more", "words"],
+    ids=["nothing", "a field", "a value", "no longer required", "more", "words", "a list as well"],
 )
 def test_a_schema_that_accepts_more_may(edit):
     assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []

@@ -14,6 +14,7 @@ EXPECTED = {
     "failed_cases": ("3 failing", "red"),
     "paired": ("1 regressed", "red"),
     "common_shift": ("1 failing", "red"),
+    "explained": ("2 regressed", "red"),
     "several_modes": ("passing", "brightgreen"),
 }
 
