@@ -40,7 +40,10 @@ def test_what_is_no_name_has_no_neighbour(word: Any) -> None:
 
 FORM = schema(Kind.CONFIG)
 HINTS = [
-    ({"suites": {"training_loss": [{"mode": "max-autotune"}]}}, "'mode' belongs to suites.training_loss.compile and suites.training_loss.arms"),
+    (
+        {"suites": {"training_loss": [{"mode": "max-autotune"}]}},
+        "'mode' belongs to suites.training_loss.compile and suites.training_loss.arms",
+    ),
     ({"suites": {"transformers": [{"pretrained": True}]}}, "'pretrained' belongs to suites.transformers.model"),
     ({"suites": {"fastrnns": [{"launches": 3}]}}, "'launches' belongs to run"),
     ({"budget_s": 60}, "'budget_s' belongs to run"),
