@@ -6,11 +6,14 @@ import pytest
 import torch
 from torchbench_builders import QUICK, checks_of, context, opened, verified, word
 
+from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Compiler, Unsupported, no_mark
+from ci_bench.suites.inductor import COMPILE_ARGUMENTS, MODE_OPTIONS
+from ci_bench.suites.torchbench.backends import set_inductor
 from ci_bench.suites.torchbench.catalogue import ZOO
 from ci_bench.suites.torchbench.options import parse
-from ci_bench.suites.torchbench.plan import COMPILE_ARGUMENTS, MODES, SUITE
+from ci_bench.suites.torchbench.plan import SUITE
 from ci_bench.suites.torchbench.run import open_workload
 from ci_bench.suites.torchbench.sources.zoo import load
 from ci_bench.suites.torchbench.zoo.exhibits import EXHIBITS
@@ -197,12 +200,21 @@ def test_batch_invariance_is_checked_bit_by_bit(mixed, outcome, words):
 
 @pytest.mark.parametrize(("inductor", "words"), [
     ({"max_autotun": True}, "did you mean 'max_autotune'"),
-    ({"max_autotune": 3}, "neither true nor false"),
+    ({"max_autotune": 3}, "3 is not true or false"),
     ({"triton.cudagraph": True}, "triton.cudagraphs"),
 ])  # fmt: skip
-def test_an_option_that_inductor_does_not_have_is_refused(inductor, words):
+def test_an_option_that_inductor_does_not_have_is_refused_while_planning(inductor, words):
+    with pytest.raises(BadConfig, match=words):
+        SUITE.plan({"models": ["mlp"], "mode": "inference", "inductor": inductor})
+
+
+@pytest.mark.parametrize(("inductor", "words"), [
+    ({"max_autotun": True}, "did you mean 'max_autotune'"),
+    ({"max_autotune": 3}, "neither true nor false"),
+])  # fmt: skip
+def test_a_worker_whose_torch_is_another_asks_that_one(inductor, words):
     with pytest.raises(LookupError, match=words):
-        opened(models=["mlp"], mode="inference", inductor=inductor)
+        set_inductor(inductor)
 
 
 def test_what_modes_stand_for_is_what_torch_says():
@@ -210,7 +222,7 @@ def test_what_modes_stand_for_is_what_torch_says():
     from torch._inductor import config, list_mode_options
 
     told = list_mode_options()
-    assert {name: told[name] for name in MODES} == MODES
+    assert {name: told[name] for name in MODE_OPTIONS} == MODE_OPTIONS
     assert not COMPILE_ARGUMENTS & config.get_config_copy().keys()
 
 

@@ -171,14 +171,16 @@ class _Looking:
         eager = not self._compiled
         mode = (lambda: _line_mode(table, self._sources)) if eager else nullcontext
         lines = Lines(lines=table)
-        lines.read(_tree(self._look(1, mode=mode, memory=True)), device=_device_type(self._context.device))
+        with _deep_trees():
+            lines.read(_tree(self._look(1, mode=mode, memory=True)), device=_device_type(self._context.device))
         return lines
 
     def _with_stacks(self) -> PythonTime:
         """One step with Python's calls."""
         self._trace = self._look(1, stacks=True)
         python = PythonTime(sources=self._sources, entered=self.explained_step.__name__)
-        python.read(_tree(self._trace))
+        with _deep_trees():
+            python.read(_tree(self._trace))
         return python
 
     def keep_trace(self, arm: str) -> None:
@@ -190,8 +192,18 @@ class _Looking:
                 self.notes.append(f"no trace: {error}"[:MOST_REASON])
 
 
+@contextmanager
+def _deep_trees() -> Iterator[None]:
+    """A tree of events is as deep as Python's stack and its operators were."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 20_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def _tree(looked: Any) -> Any:
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     return looked.profiler.kineto_results.experimental_event_tree()
 
 
