@@ -72,6 +72,7 @@ PROCESSES = {
     "ci_bench.engine.process.ranks",
     "ci_bench.engine.process.worker",
     "ci_bench.fleet.ray_core",
+    "ci_bench.fleet.slurm",
     "ci_bench.gpu_check.probes",
     "ci_bench.gpu_check.serve",
     "ci_bench.suites.command.meter",
@@ -464,8 +465,8 @@ def test_errors_are_defined_in_one_module() -> None:
 
 DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 COMES_WITH = {"triton"}
-ASKED_FOR = {"matplotlib", "ray"}
-"""The extras `plots` and `ray`: imported where pictures, or a Ray cluster, are asked for."""
+ASKED_FOR = {"matplotlib", "ray", "submitit"}
+"""The extras `plots`, `ray` and `slurm`: imported where pictures, or a cluster, are asked for."""
 ON_REQUEST = {"_pytest", "pytest", "timm", "torchao", "torchvision", "tritonbench"}
 """Used by suites where a user has installed them and asks for them, with a clear word where they are missing."""
 LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
@@ -481,11 +482,14 @@ def third_party() -> set[str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    base, extra, plots, ray = (
+    base, extra, *asked_for = (
         {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in listed}
-        for listed in (project["dependencies"], *(project["optional-dependencies"][name] for name in ("engine", "plots", "ray")))
+        for listed in (
+            project["dependencies"],
+            *(project["optional-dependencies"][name] for name in ("engine", "plots", "ray", "slurm")),
+        )
     )
     heavy = {DISTRIBUTIONS.get(top, top) for top in HEAVY - COMES_WITH - ON_REQUEST}
-    assert base == third_party() - heavy - plots - ray | LATER
-    assert plots | ray == ASKED_FOR <= third_party()
+    assert base == third_party() - heavy - ASKED_FOR | LATER
+    assert set().union(*asked_for) == ASKED_FOR <= third_party()
     assert extra == third_party() & heavy == heavy

@@ -73,7 +73,10 @@ def _gate(parser: argparse.ArgumentParser) -> None:
 
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
-    how = "measure in leases on a fleet, with --prepared: local, local:cuda:0,cuda:1, ray (a cluster of its own), ray:ADDRESS"
+    how = (
+        "measure in leases on a fleet, with --prepared: local, local:cuda:0,cuda:1, ray (a cluster of its own), ray:ADDRESS, "
+        "slurm, slurm:partition=gpu,constraint=h100"
+    )
     parser.add_argument("--fleet", metavar="ENGINE", help=how)
     parser.add_argument("--attempts", type=int, default=3, metavar="N", help="how often a lease is begun before it is given up")
     needs = "a label that a slot must have (repeatable)"

@@ -1,4 +1,4 @@
-"""Who asks for no fleet pays nothing for it; and Ray is imported where a cluster is asked for, and nowhere else."""
+"""Who asks for no fleet pays nothing for it; and Ray and submitit are imported where a cluster is asked for, and nowhere else."""
 
 import subprocess
 import sys
@@ -21,8 +21,9 @@ def test_no_command_loads_a_fleet_before_it_is_asked_for(act: str) -> None:
     assert loaded(act) == []
 
 
-def test_a_local_fleet_needs_no_ray() -> None:
-    act = "import ci_bench.fleet.local, ci_bench.fleet.coordinator, ci_bench.fleet.session, ci_bench.fleet.ray_core"
+def test_a_local_fleet_needs_neither_ray_nor_submitit() -> None:
+    engines = "ci_bench.fleet.local, ci_bench.fleet.ray_core, ci_bench.fleet.slurm"
+    act = f"import ci_bench.fleet.coordinator, ci_bench.fleet.session, {engines}"
     assert [name for name in loaded(act) if not name.startswith("ci_bench")] == []
 
 

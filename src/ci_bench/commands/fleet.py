@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ci_bench.records.results import CaseResult, Lease, Results, Run, SideName
 
 FOLDER = "fleet"
+OF_ENGINES = ("RAY_", "SLURM_", "SBATCH_", "SUBMITIT_")
+"""Variables that lead to an engine, or describe the job that hands leases out."""
 START_S = 20.0
 """What a lease is taken to last besides its cases: processes start, torch is imported."""
 
@@ -171,12 +173,18 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
 
 
 def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Engine":
-    """The engine that `--fleet` names, whose leases see no secret and nothing of Ray. Raises `BadInput` and `CannotPlace`."""
+    """The engine that `--fleet` names, whose leases see no secret and nothing of Ray or Slurm.
+
+    Raises:
+        BadInput: the fleet's word is misspelt.
+        CannotPlace: the fleet can't be reached, or could never take a lease.
+    """
     from ci_bench.engine.process.environ import worker_environment
 
     kind, _, rest = (settings.fleet or "").partition(":")
     command = lease_command(settings, run)
-    environ = {name: value for name, value in worker_environment(settings.environ).items() if not name.startswith("RAY_")}
+    visible = worker_environment(settings.environ)
+    environ = {name: value for name, value in visible.items() if not name.startswith(OF_ENGINES)}
     if kind == "local":
         from ci_bench.fleet.local import LocalEngine
 
@@ -191,7 +199,20 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Eng
         )
         cluster.open()
         return cluster
-    raise BadInput(f"--fleet {settings.fleet}: there are local, local:DEVICE,…, ray and ray:ADDRESS")
+    if kind == "slurm":
+        from ci_bench.fleet.slurm import SlurmEngine, read_wanted
+
+        jobs = SlurmEngine(
+            wanted=read_wanted(rest),
+            command=command,
+            folder=journal.folder,
+            environ=environ,
+            here=settings.here,
+            jobs=journal.leases.parent / "slurm",
+        )
+        jobs.open()
+        return jobs
+    raise BadInput(f"--fleet {settings.fleet}: there are local, local:DEVICE,…, ray, ray:ADDRESS, slurm and slurm:NAME=VALUE,…")
 
 
 def lease_command(settings: Measuring, run: "Run") -> "Callable[[Order, Path], Sequence[str]]":

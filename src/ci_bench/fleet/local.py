@@ -12,6 +12,8 @@ from pathlib import Path
 from ci_bench.fleet.protocol import Ended, Order, Slot
 
 LOG = "lease.log"
+DOCUMENTS = ("results.json", "base/results.json")
+"""What a lease leaves in its folder."""
 TAIL = 600
 _PAUSE_S = 0.05
 _GRACE_S = 10.0
@@ -102,6 +104,15 @@ def _ended(running: _Running) -> Ended:
         folder=running.folder if there else None,
         reason="" if there else f"exit code {running.process.returncode}: {tail(running.folder / LOG)}",
     )
+
+
+def run_logged(words: Sequence[str], *, environ: Mapping[str, str], here: Path, log: Path) -> int:
+    """Run a lease's command to its end; all that it says goes into the log. Its exit code."""
+    with log.open("wb") as stream:
+        done = subprocess.run(
+            [*words], cwd=here, env=dict(environ), stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, check=False
+        )
+    return done.returncode
 
 
 def tail(log: Path) -> str:

@@ -6,7 +6,6 @@ device (`engine.machine.lock`) holds besides. Documents come back as bytes, so t
 are read as a stranger's.
 """
 
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ci_bench.errors import CannotPlace
-from ci_bench.fleet.local import LOG, Command, tail
+from ci_bench.fleet.local import DOCUMENTS, LOG, Command, run_logged, tail
 from ci_bench.fleet.protocol import Ended, Order, Slot
 
-DOCUMENTS = ("results.json", "base/results.json")
 MAX_BYTES = 25_000_000
 MISSING = "Ray is not installed here: pip install 'ci-bench[ray]'"
 _SHORT = 12
@@ -40,21 +38,12 @@ def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str) 
     gpus = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
     with tempfile.TemporaryDirectory(prefix="ci-bench-lease-") as folder:
         words = [word.replace("{folder}", folder) for word in command]
-        with (Path(folder) / LOG).open("wb") as log:
-            done = subprocess.run(
-                words,
-                cwd=here,
-                env={**environ, **gpus},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
+        code = run_logged(words, environ={**environ, **gpus}, here=Path(here), log=Path(folder) / LOG)
         paths = {name: Path(folder) / name for name in DOCUMENTS}
         there = {name: path.read_bytes() for name, path in paths.items() if path.exists() and path.stat().st_size <= MAX_BYTES}
         return Brought(
             documents=there if len(there) == len(DOCUMENTS) else {},
-            reason="" if len(there) == len(DOCUMENTS) else f"exit code {done.returncode}: {tail(Path(folder) / LOG)}",
+            reason="" if len(there) == len(DOCUMENTS) else f"exit code {code}: {tail(Path(folder) / LOG)}",
         )
 
 

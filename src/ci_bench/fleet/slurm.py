@@ -1,0 +1,314 @@
+"""The engine of a Slurm cluster: a job for each lease, exclusive on one node. Needs the extra `slurm` and a shared folder.
+
+Slots are nodes, named by `sinfo`, so that a slot can be set aside and measured launches know their device. submitit writes the
+batch file, submits it and cancels it; what became of a job is asked of `squeue`, because submitit asks `sacct`, which a cluster
+without accounting lacks. Slurm never requeues a lease, since what is lost has to be evidence. A job's pickled return value is
+never loaded: documents count, and are read as a stranger's.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ci_bench.errors import BadInput, CannotPlace
+from ci_bench.fleet.local import DOCUMENTS, LOG, Command, run_logged, tail
+from ci_bench.fleet.protocol import Ended, Order, Slot
+
+MISSING = "submitit is not installed here: pip install 'ci-bench[slurm]'"
+Ask = Callable[[Sequence[str]], str]
+"""Runs one of Slurm's commands and returns what it prints. Raises `CannotPlace` where it fails."""
+
+FREE = {"idle"}
+ABLE = FREE | {"alloc", "allocated", "comp", "completing", "mix", "mixed", "plnd", "planned", "resv", "reserved"}
+DRAINING = {"drng", "draining"}
+"""A job that runs there goes on; no other one begins."""
+LIVING = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
+NEVER = {
+    *("PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive", "BadConstraints", "JobHeldAdmin"),
+    *("JobHeldUser", "AccountNotAllowed", "InvalidAccount", "InvalidQOS", "QOSNotAllowed", "DependencyNeverSatisfied"),
+}
+"""Reasons for which a job waits until somebody changes the cluster or the job."""
+PASSED_ON = ("PATH", "HOME", "USER", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""What of the submitting environment starts Python on a node. The lease's own environment travels with its command."""
+ANSWER_S = 60.0
+_SINFO = ("sinfo", "--noheader", "--Node", "--format=%N|%P|%t|%b|%G")
+_SQUEUE = ("squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a job asks Slurm for; an empty word is left to the cluster. `time` is in minutes."""
+
+    partition: str = ""
+    constraint: str = ""
+    account: str = ""
+    qos: str = ""
+    gres: str = ""
+    time: int = 60
+
+
+def read_wanted(text: str) -> Wanted:
+    """``partition=gpu,constraint=h100,time=60``, in any order; nothing for the cluster's defaults. Raises `BadInput`."""
+    names = [each.name for each in fields(Wanted)]
+    values: dict[str, Any] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = part.partition("=")
+        if name not in names:
+            near = "".join(f"; is {match} meant?" for match in get_close_matches(name, names, 1))
+            raise BadInput(f"--fleet slurm: there is no {name!r:.80}, but {', '.join(names)}{near}")
+        if not re.fullmatch(r"[A-Za-z0-9_.:@|&*/+-]{1,200}", value) or name in values:
+            raise BadInput(f"--fleet slurm: {name} is written once, as {name}=VALUE, and not {part!r:.80}")
+        values[name] = _minutes(value) if name == "time" else value
+    wanted = Wanted(**values)
+    _features(wanted.constraint)
+    return wanted
+
+
+def _minutes(value: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", value):
+        raise BadInput(f"--fleet slurm: time is a number of minutes, and not {value!r:.80}")
+    return int(value)
+
+
+def _features(constraint: str) -> tuple[Callable[[Sequence[bool]], bool], tuple[str, ...]]:
+    """Whether all of some features are wanted or any, and which: nodes are looked for before anything is submitted.
+
+    Raises:
+        BadInput: the constraint counts nodes, or is nested: a lease is one node.
+    """
+    sign = "|" if "|" in constraint else "&"
+    names = tuple(filter(None, constraint.split(sign)))
+    if any(re.search(r"[&|*:]", name) for name in names):
+        raise BadInput(f"--fleet slurm: constraint is features joined by & or by |, and not {constraint!r:.80}")
+    return (any if sign == "|" else all), names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A line of `sinfo`: a node in one of its partitions, its state without flags, its active features and its resources."""
+
+    name: str
+    partition: str
+    default: bool
+    state: str
+    features: tuple[str, ...]
+    gres: str
+
+    def words(self) -> str:
+        """For a message."""
+        return f"{self.name} ({self.state}; partition {self.partition}; features {','.join(self.features) or 'none'})"
+
+
+def read_nodes(text: str) -> list[Node]:
+    """The nodes that `sinfo` lists, once for each partition. One that doesn't respond, or is under maintenance, is ``down``."""
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == len(fields(Node)) - 2]
+    return [
+        Node(
+            name=name.strip(),
+            partition=partition.rstrip("*"),
+            default=partition.endswith("*"),
+            state="down" if state.endswith(("*", "$")) else state.strip().rstrip("~#!%@^-+").lower(),
+            features=tuple(each for each in features.split(",") if each != "(null)"),
+            gres="" if gres.strip() == "(null)" else gres.strip(),
+        )
+        for name, partition, state, features, gres in rows
+    ]
+
+
+def fitting(nodes: Sequence[Node], wanted: Wanted) -> dict[str, Node]:
+    """The nodes of the partition, or of the default one, that have the features of the constraint, whatever their state."""
+    which, names = _features(wanted.constraint)
+    return {
+        node.name: node
+        for node in nodes
+        if (node.partition == wanted.partition if wanted.partition else node.default)
+        and (not names or which([name in node.features for name in names]))
+    }
+
+
+def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str, log: str) -> int:
+    """Runs on the node: the command, with the GPUs that Slurm shows this job. Its exit code."""
+    import os
+
+    gpus = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
+    return run_logged(command, environ={**environ, **gpus}, here=Path(here), log=Path(log))
+
+
+@dataclass(kw_only=True, slots=True)
+class _Out:
+    order: Order
+    job: Any
+    folder: Path
+    began_s: float | None = None
+    missing_since_s: float | None = None
+
+
+def _ask(words: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotPlace(f"{words[0]}: {error}; is this a machine that submits to a Slurm cluster?") from error
+    if done.returncode:
+        raise CannotPlace(f"{words[0]}: exit code {done.returncode}: {' '.join(done.stderr.split())[:500]}")
+    return done.stdout
+
+
+@dataclass(kw_only=True, slots=True)
+class SlurmEngine:
+    """`jobs` is submitit's folder. That, the tree (`here`), the prepared sides and `folder` are at the same paths on every node.
+
+    `pause_s` is how often Slurm is asked, `patience_s` how long a job that is over may take until its documents are to be seen
+    through the shared folder.
+    """
+
+    wanted: Wanted
+    command: Command
+    folder: Callable[[Order], Path]
+    environ: Mapping[str, str]
+    here: Path
+    jobs: Path
+    ask: Ask = _ask
+    pause_s: float = 2.0
+    patience_s: float = 20.0
+    _executor: Any = None
+    _submitted: int = 0
+    _nodes: dict[str, Node] = field(default_factory=dict)
+    _out: dict[str, _Out] = field(default_factory=dict)
+    _ended: list[Ended] = field(default_factory=list)
+    _seen_at_s: float = float("-inf")
+
+    def open(self) -> None:
+        """Look whether any node could ever take a lease. Raises `CannotPlace`."""
+        try:
+            import submitit
+        except ImportError as error:
+            raise CannotPlace(MISSING) from error
+        every = read_nodes(self.ask(_SINFO))
+        self._nodes = fitting(every, self.wanted)
+        if not any(node.state in ABLE for node in self._nodes.values()):
+            there = "; ".join(sorted(node.words() for node in every)[:20]) or "none at all"
+            raise CannotPlace(f"no node of the Slurm cluster can take a lease with {self._asked()}; it has {there}")
+        try:
+            self.jobs.mkdir(parents=True, exist_ok=True)
+            self._executor = submitit.SlurmExecutor(folder=self.jobs, max_num_timeout=0)
+        except (OSError, RuntimeError) as error:
+            raise CannotPlace(f"submitit cannot submit from here: {error}") from error
+
+    def _asked(self) -> str:
+        given = [f"{each.name}={getattr(self.wanted, each.name)}" for each in fields(Wanted)]
+        return ", ".join(word for word in given if not word.endswith("="))
+
+    def slots(self) -> Sequence[Slot]:
+        """Idle nodes, and those that measure for this run; where there is neither, nodes in use by others, for their queues."""
+        self._look()
+        mine = [name for name, node in self._nodes.items() if name in self._out and node.state in ABLE | DRAINING]
+        free = [name for name, node in self._nodes.items() if name not in self._out and node.state in FREE]
+        able = [name for name, node in self._nodes.items() if node.state in ABLE]
+        return [_slot(self._nodes[name]) for name in sorted([*mine, *free] or able)]
+
+    def _look(self) -> None:
+        """Ask for nodes, and cancel what waits for one that is gone: the coordinator has it measured elsewhere."""
+        now = time.monotonic()
+        if now - self._seen_at_s < self.pause_s:
+            return
+        self._seen_at_s = now
+        with suppress(CannotPlace):  # a controller that restarts: what was there is there until it says otherwise
+            self._nodes = fitting(read_nodes(self.ask(_SINFO)), self.wanted)
+        for name in [*self._out]:
+            if name not in self._nodes or self._nodes[name].state not in ABLE | DRAINING:
+                self._out.pop(name).job.cancel(check=False)
+
+    def submit(self, order: Order) -> None:
+        """A job on the slot's node, and nowhere else. Raises `CannotPlace` where Slurm refuses the very first."""
+        folder = self.folder(order)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._executor.update_parameters(**self._parameters(order))
+            words = [*self.command(order, folder)]
+            job = self._executor.submit(measure_here, words, dict(self.environ), str(self.here), str(folder / LOG))
+        except (OSError, RuntimeError) as error:
+            reason = f"Slurm refused the job: {' '.join(str(error).split())[:500]}"
+            if not self._submitted:
+                raise CannotPlace(f"{reason} (asked for {self._asked()} on {order.slot})") from error
+            now = time.monotonic()
+            self._ended.append(Ended(order=order, began_s=now, ended_s=now, reason=reason))
+            return
+        self._submitted += 1
+        self._out[order.slot] = _Out(order=order, job=job, folder=folder)
+
+    def _parameters(self, order: Order) -> dict[str, Any]:
+        """Without `srun`, whose step would be bound to one of the node's cores."""
+        names = [name for name in PASSED_ON if name in self.environ]
+        given = {each.name: getattr(self.wanted, each.name) for each in fields(Wanted)}
+        return {
+            **{name: value for name, value in given.items() if value},
+            "job_name": f"ci-bench-{order.lease.number}-{order.attempt}",
+            "nodes": 1,
+            "nodelist": order.slot,
+            "exclusive": True,
+            "use_srun": False,
+            "stderr_to_stdout": True,
+            "additional_parameters": {"no_requeue": True, "export": ",".join(names) or "NONE"},
+        }
+
+    def finished(self, timeout_s: float) -> Sequence[Ended]:
+        """Those whose job Slurm doesn't list as living any more."""
+        until = time.monotonic() + timeout_s
+        while True:
+            ended, self._ended = [*self._ended, *self._over()], []
+            if ended or time.monotonic() >= until:
+                return ended
+            time.sleep(self.pause_s)
+
+    def _over(self) -> list[Ended]:
+        if not self._out:
+            return []
+        try:
+            rows = [line.strip().split("|") for line in self.ask(_SQUEUE).splitlines() if line.count("|") == 2]  # noqa: PLR2004
+        except CannotPlace:  # unknown: asked again
+            return []
+        states = {number: (state, why) for number, state, why in rows}
+        verdicts = [(name, self._verdict(out, *states.get(str(out.job.job_id), ("", "")))) for name, out in self._out.items()]
+        return [self._end(name, reason) for name, reason in verdicts if reason is not None]
+
+    def _verdict(self, out: _Out, state: str, why: str) -> str | None:
+        """Why a job brought nothing, or an empty word where it did; `None` where that isn't known yet."""
+        now = time.monotonic()
+        if out.began_s is None and (out.folder / LOG).exists():
+            out.began_s = now
+        if state == "PENDING" and why in NEVER:
+            out.job.cancel(check=False)
+            return f"Slurm never starts job {out.job.job_id} on {out.order.slot}: {why}"
+        if state in LIVING:
+            return None
+        if all((out.folder / name).exists() for name in DOCUMENTS):
+            return ""
+        out.missing_since_s = out.missing_since_s or now
+        if state in {"", "COMPLETED"} and now - out.missing_since_s < self.patience_s:
+            return None
+        said = f"{state} ({why})" if state else "not known any more"
+        return f"Slurm says of job {out.job.job_id} on {out.order.slot}: {said}; {tail(out.folder / LOG)}"
+
+    def _end(self, name: str, reason: str) -> Ended:
+        """The time in Slurm's queue is no time of the node."""
+        out, now = self._out.pop(name), time.monotonic()
+        began_s = now if out.began_s is None else out.began_s
+        return Ended(order=out.order, began_s=began_s, ended_s=now, folder=None if reason else out.folder, reason=reason)
+
+    def close(self) -> None:
+        """Cancel what still runs or waits."""
+        for out in self._out.values():
+            with suppress(OSError):
+                out.job.cancel(check=False)
+        self._out.clear()
+
+
+def _slot(node: Node) -> Slot:
+    labels = {"node": node.name, "partition": node.partition, "features": ",".join(node.features), "gres": node.gres}
+    return Slot(name=node.name, labels={name: value for name, value in labels.items() if value})
