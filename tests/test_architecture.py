@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "planning": {*BOTTOM, "suites"},
     "plugins": {*BOTTOM, "engine", "suites"},
     "merging": {*BOTTOM, "engine", "judge"},
-    "fleet": {*BOTTOM, "judge", "merging", "planning", "resuming", "pipeline"},
+    "fleet": {*BOTTOM, "judge", "merging", "planning", "resuming", "pipeline", "special_functions"},
     "resuming": {*BOTTOM, "engine", "planning"},
     "selftest": {*BOTTOM, "judge"},
 }

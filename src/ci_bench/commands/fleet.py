@@ -110,12 +110,15 @@ def measure_on_fleet(
         limits=_limits(settings, bench),
         known_s=_known_s(bench),
         start_s=START_S,
+        watch=session,
         observe=_Display(),
     )
     try:
         outcome = coordinator.run([case.id for _, case in bench.plan], earlier=earlier)
     finally:
         engine.close()
+    for slot, reason in outcome.aside.items():
+        tell(f"{slot} gets no further lease: {reason}")
     for loss in outcome.losses:
         tell(f"lost: lease {loss.lease}, attempt {loss.attempt} on {loss.slot}: {loss.reason}")
     results = session.results(outcome, datetime.now(UTC).isoformat(timespec="seconds"))

@@ -2,7 +2,7 @@
 
 Owns rounds (the launches up to the next look of the sequential rule; only the judge says which cases go on), attempts and their
 limit, the budget, and which slots are set aside. Starts nothing itself: that is the engine's; what is in a lease's documents, and
-whether they may count, is the caller's `accept`.
+whether they may count, is the caller's `accept`, and whether a slot is off from its peers the caller's `watch`.
 """
 
 from collections import deque
@@ -83,18 +83,29 @@ class Journal(Protocol):
         """An attempt came to nothing."""
 
 
+class Watch(Protocol):
+    """Who looks whether slots are off from their peers, by what they measured."""
+
+    def off(self, slot: str) -> str:
+        """Why a slot is to be set aside; empty where it is not."""
+
+    def withdraw(self, slot: str, delivered: Sequence[Ended]) -> None:
+        """What a slot delivered does not count any more."""
+
+
 StillOpen = Callable[[int], Collection[str]]
 """The judge's answer to: which cases go on, after so many launches of each?"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of a run: attempts that count, those that came to nothing, and why cases were given up (by id)."""
+    """What became of a run: attempts that count, those that came to nothing; why cases (by id) were given up, slots set aside."""
 
     delivered: tuple[Ended, ...]
     losses: tuple[Loss, ...]
     given_up: Mapping[str, str]
     device_s: float
+    aside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -102,7 +113,7 @@ class Coordinator:
     """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
 
     `accept` reads what an attempt brought and raises `Refused` where it may not count. `known_s` are the expected seconds of a
-    launch by case; `start_s` what a lease costs besides.
+    launch by case; `start_s` what a lease costs besides. What a slot measured that `watch` calls off is measured again.
     """
 
     engine: Engine
@@ -114,6 +125,7 @@ class Coordinator:
     limits: Limits = field(default_factory=Limits)
     known_s: Mapping[str, float] = field(default_factory=dict)
     start_s: float = 0.0
+    watch: Watch | None = None
     observe: Callable[[Standing], None] = lambda _: None
     delivered: list[Ended] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -152,7 +164,11 @@ class Coordinator:
             if not open_cases or self._over_budget():
                 break
         return Outcome(
-            delivered=tuple(self.delivered), losses=tuple(self.losses), given_up=dict(self.given_up), device_s=self.device_s
+            delivered=tuple(self.delivered),
+            losses=tuple(self.losses),
+            given_up=dict(self.given_up),
+            device_s=self.device_s,
+            aside=dict(self.aside),
         )
 
     def _require_places(self) -> None:
@@ -174,6 +190,7 @@ class Coordinator:
         for ended in earlier.delivered:
             self.delivered.append(ended)
             self.device_s += ended.ended_s - ended.began_s
+            self._attempts[ended.order.lease.number] = ended.order.attempt
             self._remember(ended)
         self._next = earlier.next_number
 
@@ -211,15 +228,24 @@ class Coordinator:
                     )
                     self._next += len(made)
                     self._waiting.extend(made)
+        while self._work():
+            for slot in sorted({ended.order.slot for ended in self.delivered}):
+                self._examine(slot)
+            if not self._waiting:
+                break
+
+    def _work(self) -> bool:
+        """Until nothing waits and nothing is out. Whether all that waited was handed out."""
         while self._waiting or self._out:
             self._hand_out()
             if not self._out:
                 self._give_up_all()
-                return
+                return False
             for ended in self.engine.finished(POLL_S):
                 self._take(ended)
             self._look_for_lost_slots()
             self.observe(self._standing())
+        return True
 
     def _usable(self, slot: Slot) -> bool:
         return slot.name not in self.aside and self._fits(slot)
@@ -274,6 +300,24 @@ class Coordinator:
         self.journal.delivered(ended)
         self.delivered.append(ended)
         self._remember(ended)
+        self._examine(order.slot)
+
+    def _examine(self, slot: str) -> None:
+        """Set a slot aside that is off from its peers, and have measured again what it measured, whatever the attempt.
+
+        The last slot that is left measures on: a case that nobody measures fails the run.
+        """
+        if self.watch is None or slot in self.aside or not (reason := self.watch.off(slot)):
+            return
+        if not any(self._usable(other) for other in self.engine.slots() if other.name != slot):
+            return
+        self.aside[slot] = f"set aside: {reason}"
+        own = [ended for ended in self.delivered if ended.order.slot == slot]
+        self.delivered = [ended for ended in self.delivered if ended.order.slot != slot]
+        self.watch.withdraw(slot, own)
+        for ended in own:
+            self._note(ended.order, self.aside[slot])
+            self._waiting.append(ended.order.lease)
 
     def _remember(self, ended: Ended) -> None:
         self._seen.setdefault(ended.order.slot, set()).update(ended.order.lease.cases)

@@ -40,7 +40,7 @@ class FileJournal:
         self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
 
     def lost(self, loss: Loss) -> None:
-        """An attempt came to nothing."""
+        """An attempt came to nothing, or what it delivered doesn't count any more."""
         self._write({"event": "lost", "lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason})
 
     def folder(self, order: Order) -> Path:
@@ -73,7 +73,7 @@ class FileJournal:
 
     def _earlier(self, events: list[dict[str, Any]]) -> Earlier:
         out: dict[tuple[int, int], Order] = {}
-        delivered: list[Ended] = []
+        delivered: dict[tuple[int, int], Ended] = {}
         losses: list[Loss] = []
         number = -1
         for event in events:
@@ -85,11 +85,12 @@ class FileJournal:
                 case "delivered":
                     order = out.pop(key)
                     began_s, ended_s = float(event["began_s"]), float(event["ended_s"])
-                    delivered.append(Ended(order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order)))
+                    delivered[key] = Ended(order=order, began_s=began_s, ended_s=ended_s, folder=self.folder(order))
                 case "lost":
                     out.pop(key, None)
+                    delivered.pop(key, None)
                     losses.append(Loss(lease=key[0], attempt=key[1], slot=str(event["slot"]), reason=str(event["reason"])))
-        return Earlier(delivered=delivered, losses=losses, out=list(out.values()), next_number=number + 1)
+        return Earlier(delivered=[*delivered.values()], losses=losses, out=list(out.values()), next_number=number + 1)
 
 
 def _order(order: Order) -> dict[str, Any]:

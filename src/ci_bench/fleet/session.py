@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ci_bench.errors import CiBenchError
 from ci_bench.fleet.coordinator import Outcome, Refused
+from ci_bench.fleet.health import Health, readings
 from ci_bench.fleet.protocol import Ended, Order
 from ci_bench.judge.sequential import Rule
 from ci_bench.judge.stopping import still_open
@@ -50,6 +51,7 @@ class Session:
     read: Callable[[Path], Pair]
     known: Callable[[Mapping[str, Fact]], Calibration | None]
     pairs: list[Pair] = field(default_factory=list)
+    health: Health = field(default_factory=Health)
     planned: Mapping[str, Case] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,13 +68,28 @@ class Session:
         if fault := self._fault(pair, ended.order):
             raise Refused(fault, at_fault=True)
         self.pairs.append(pair)
+        assert pair.base is not None  # noqa: S101 - pairs without are refused
+        self.health.note(ended.order.slot, readings(pair.base))
+
+    def off(self, slot: str) -> str:
+        """In which way a slot is off from its peers; empty where it isn't."""
+        return self.health.off(slot)
+
+    def withdraw(self, slot: str, delivered: Sequence[Ended]) -> None:
+        """Forget what a slot measured."""
+        gone = {self._lease(ended.order) for ended in delivered}
+        self.pairs = [pair for pair in self.pairs if pair.head.run.lease not in gone]
+        self.health.forget(slot)
+
+    def _lease(self, order: Order) -> Lease:
+        return Lease(run=self.run.id, number=order.lease.number, attempt=order.attempt)
 
     def _fault(self, pair: Pair, order: Order) -> str:
         """Why documents may not count; empty where they may."""
         return self._other_lease(pair, order) or next(self._other_work(pair, order), "")
 
     def _other_lease(self, pair: Pair, order: Order) -> str:
-        told, wanted = pair.head.run.lease, Lease(run=self.run.id, number=order.lease.number, attempt=order.attempt)
+        told, wanted = pair.head.run.lease, self._lease(order)
         if told != wanted or pair.head.parts:
             return f"its documents are of {told}, and {wanted} was handed out"
         if pair.head.run.state is not RunState.COMPLETE or pair.base is None:

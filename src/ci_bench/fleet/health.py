@@ -1,0 +1,161 @@
+"""Whether a slot is off from its peers, by what its launches of base measured: slower or faster, or noisier. Pure.
+
+Base is the same code on every slot, so base against base of the same case over slots shows the slot. Nothing is measured for it
+besides. A change between base and head cancels what a slot does to both, so a slot that is off biases no verdict by much; it
+widens every interval, and a fleet whose slots differ is not the fleet that its owner believes in.
+
+A slot is off if the median over its cases says so, beyond what the cases' own scatter explains, and if it differs that way from
+most of its peers by themselves: of two slots alone nobody can say which one is off, and one that shared its cases with a slow
+slot is not fast.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+from statistics import fmean, median, stdev
+
+from ci_bench.records.results import CaseResult, Results, Status, Unit
+from ci_bench.special_functions import stdtrit
+
+APART = 0.05
+"""How far a slot's times may be from its peers' (relative)."""
+NOISIER = 2.0
+"""How often the spread of its samples within a launch may be that of its peers."""
+SHARE = {"time": 0.9, "spread": 0.8}
+"""The share of a limit that has to show: a slot that is off by just the limit is below it half of the time, by noise."""
+SHARE_OF_A_PEER = {"time": 0.7, "spread": 0.5}
+"""The share of a limit that has to show against a peer by itself, which fewer cases tell."""
+ALARM = {"time": 0.0005, "spread": 0.005}
+"""How often the scatter of cases alone may show as much (one-sided). An honest slot has to reach the limit besides."""
+FEWEST_CASES, FEWEST_PEERS, FEWEST_SHARED = 5, 2, 2
+FEWEST_SAMPLES = 4
+WINDOWS = (5, 20)
+"""How many of a slot's last leases are looked at: few, so that it shows at once; more, where each has a case alone."""
+
+Series = tuple[str, str]
+"""A metric's name and its arm."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """One series of a case in one launch, as logarithms: the median time (of seconds), and the relative spread of samples.
+
+    The spread is the mean absolute deviation from the median; `None` where all samples are alike, as by a coarse clock.
+    """
+
+    time: float
+    spread: float | None
+
+
+Readings = Mapping[str, Mapping[Series, Reading]]
+"""What a lease measured of base, by case."""
+
+
+def readings(base: Results) -> Readings:
+    """The times of each case that came to its end, those with enough samples; compile times and the like have one."""
+    found = {row.case.id: dict(_series(row)) for row in base.cases if row.status is Status.OK}
+    return {case: series for case, series in found.items() if series}
+
+
+def _series(row: CaseResult) -> Iterable[tuple[Series, Reading]]:
+    for metric in row.metrics:
+        if metric.unit is Unit.SECONDS:
+            for launch in metric.launches:
+                if len(launch.values) >= FEWEST_SAMPLES and min(launch.values) > 0:
+                    yield (metric.name, metric.arm), _reading(launch.values)
+
+
+def _reading(values: Sequence[float]) -> Reading:
+    middle = median(values)
+    spread = fmean(abs(value - middle) for value in values) / middle
+    return Reading(time=log(middle), spread=log(spread) if spread > 0 else None)
+
+
+@dataclass(kw_only=True, slots=True)
+class Health:
+    """What each slot measured so far, by slot and by case."""
+
+    _recent: dict[str, deque[Readings]] = field(default_factory=dict)
+    _by_case: dict[str, dict[str, list[Mapping[Series, Reading]]]] = field(default_factory=dict)
+
+    def note(self, slot: str, lease: Readings) -> None:
+        """A lease that counts."""
+        self._recent.setdefault(slot, deque(maxlen=max(WINDOWS))).append(lease)
+        for case, series in lease.items():
+            self._by_case.setdefault(case, {}).setdefault(slot, []).append(series)
+
+    def forget(self, slot: str) -> None:
+        """A slot whose leases don't count any more."""
+        self._recent.pop(slot, None)
+        for slots in self._by_case.values():
+            slots.pop(slot, None)
+
+    def off(self, slot: str) -> str:
+        """In which way a slot is off from its peers, in words; empty where it isn't, or where nobody can say."""
+        for window in WINDOWS:
+            leases = [*self._recent.get(slot, ())][-window:]
+            times = self._against_peers(slot, leases, "time")
+            if apart := _beyond(times, log(1.0 + APART), "time"):
+                return f"{abs(exp(apart) - 1):.1%} {'slower' if apart > 0 else 'faster'} than its peers{_by(times)}"
+            spreads = self._against_peers(slot, leases, "spread")
+            if (noisier := _beyond(spreads, log(NOISIER), "spread")) > 0:
+                return f"{exp(noisier):.1f} times as noisy as its peers{_by(spreads)}"
+        return ""
+
+    def _against_peers(self, slot: str, leases: Sequence[Readings], what: str) -> dict[str, dict[str, float]]:
+        """By case and peer, how far the slot is from the peer (a difference of logarithms)."""
+        taken: dict[str, list[Mapping[Series, Reading]]] = defaultdict(list)
+        for lease in leases:
+            for case, series in lease.items():
+                taken[case].append(series)
+        found: dict[str, dict[str, float]] = {}
+        for case, own in taken.items():
+            mine = _mean(own, what)
+            for peer, theirs in self._by_case[case].items():
+                if peer != slot and (shared := [mine[key] - value for key, value in _mean(theirs, what).items() if key in mine]):
+                    found.setdefault(case, {})[peer] = fmean(shared)
+        return found
+
+
+def _mean(launches: Sequence[Mapping[Series, Reading]], what: str) -> dict[Series, float]:
+    values: dict[Series, list[float]] = defaultdict(list)
+    for launch in launches:
+        for key, reading in launch.items():
+            if (value := getattr(reading, what)) is not None:
+                values[key].append(value)
+    return {key: fmean(each) for key, each in values.items()}
+
+
+def _beyond(apart: Mapping[str, Mapping[str, float]], limit: float, what: str) -> float:
+    """How far a slot is beyond a limit, in logarithms; 0 where it isn't.
+
+    Student's t of the cases' mean differences, around their median, which one slow case doesn't move.
+    """
+    each = [fmean(peers.values()) for peers in apart.values()]
+    if len(each) < FEWEST_CASES:
+        return 0.0
+    middle = median(each)
+    explained = float(stdtrit(len(each) - 1, 1.0 - ALARM[what])) * stdev(each) / sqrt(len(each))
+    if (
+        abs(middle) < SHARE[what] * limit
+        or abs(middle) <= explained
+        or not _from_most(apart, middle, SHARE_OF_A_PEER[what] * limit)
+    ):
+        return 0.0
+    return middle
+
+
+def _from_most(apart: Mapping[str, Mapping[str, float]], middle: float, least: float) -> bool:
+    """Whether it differs in this direction, by at least so much, from most of the peers that share enough cases with it."""
+    by_peer: dict[str, list[float]] = defaultdict(list)
+    for peers in apart.values():
+        for peer, value in peers.items():
+            by_peer[peer].append(value)
+    shared = [median(values) for values in by_peer.values() if len(values) >= FEWEST_SHARED]
+    beyond = sum(value * (1 if middle > 0 else -1) > least for value in shared)
+    return len(shared) >= FEWEST_PEERS and 2 * beyond > len(shared)
+
+
+def _by(apart: Mapping[str, Mapping[str, float]]) -> str:
+    return f" (base, over {len(apart)} cases and {len({peer for peers in apart.values() for peer in peers})} other slots)"
