@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ, fake_plan
 
+from ci_bench.engine import runner
 from ci_bench.engine.explaining import Explaining, arms_to_explain, unknown
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.process.protocol import Answer, decode_answer, encode
@@ -121,7 +122,23 @@ def test_a_spent_budget_is_said(tmp_path: Path) -> None:
     explaining, run = explaining_of(tmp_path, {"name": "one"}, budget_s=100.0, clock=lambda: float(next(seconds)))
     replace_launchers(explaining, {HEAD: object()})
     explaining.explain(arms_to_explain(fake_plan({"name": "one"}), {"fake/one": ("plain",)}, [run]))
-    assert "budget of 100 s" in run.ledger.rows["fake/one"].profiles[0].unknown
+    assert "budget of 100 s for explaining was spent; raise run.explain_s" in run.ledger.rows["fake/one"].profiles[0].unknown
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "explain_s", "given"),
+    [(None, 60.0, (60.0, "run.explain_s")), (1e6, 60.0, (60.0, "run.explain_s")), (1000.0, 2000.0, "run.budget_s")],
+)
+def test_explaining_takes_no_more_than_the_run_has_left(tmp_path: Path, monkeypatch, budget_s, explain_s, given) -> None:
+    seen = []
+    monkeypatch.setattr(runner.Explaining, "explain", lambda self, _: seen.append((self.budget_s, self.whose)))
+    run_of(tmp_path, {"fake/one": ("plain",)}, budget_s=budget_s, explain_s=explain_s).measure({"name": "one"})
+    ((left_s, whose),) = seen
+    if isinstance(given, tuple):
+        assert (left_s, whose) == given
+    else:
+        assert 0 < left_s < 1000.0
+        assert whose == given
 
 
 class Launched:

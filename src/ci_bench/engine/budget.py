@@ -5,6 +5,7 @@ that nothing of was measured yet as long as in the run before, and what nobody h
 ends within its budget and what its last stage takes longer than expected.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +33,11 @@ class Budget:
     took_s: dict[tuple[str, Stage], float] = field(default_factory=dict)
 
     @property
+    def left_s(self) -> float:
+        """The seconds that are left, infinitely many without a limit."""
+        return math.inf if self.limit_s is None else max(0.0, self.limit_s - (self.clock() - self.since))
+
+    @property
     def is_spent(self) -> bool:
         """Whether there is no time left."""
         return not self.fits(0.0)
@@ -57,8 +63,7 @@ class Budget:
             return ""
         if not takes:
             return f"the budget of {self.limit_s:g} s was spent before this stage; raise run.budget_s"
-        left_s = max(0.0, (self.limit_s or 0.0) - (self.clock() - self.since))
-        return f"of the budget of {self.limit_s:g} s {left_s:.3g} s were left, and {takes}; raise run.budget_s"
+        return f"of the budget of {self.limit_s:g} s {self.left_s:.3g} s were left, and {takes}; raise run.budget_s"
 
     def affordable(self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]]) -> Plan:
         """The cases of a further launch that fit into what is left together, in the order given; all where all do.

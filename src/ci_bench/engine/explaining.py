@@ -49,7 +49,10 @@ def arms_to_explain(
 
 @dataclass(kw_only=True, slots=True)
 class Explaining:
-    """Explains arms on all sides within `budget_s`, by `clock` (s). `observe` is the display; `launch` numbers the tasks."""
+    """Explains arms on all sides within `budget_s`, by `clock` (s). `observe` is the display; `launch` numbers the tasks.
+
+    `whose` is the option that the budget is of: `run.explain_s`, or what `run.budget_s` has left.
+    """
 
     runs: Sequence[SideRun]
     launchers: Mapping[SideName, Launcher]
@@ -57,6 +60,7 @@ class Explaining:
     clock: Callable[[], float]
     observe: Callable[[Event], None]
     launch: int
+    whose: str = "run.explain_s"
     _begun: float = field(default=0.0, init=False)
 
     def explain(self, wanted: Sequence[Unexplained]) -> None:
@@ -82,7 +86,7 @@ class Explaining:
     def _explain(self, one: Unexplained, run: SideRun, *, limit_s: float) -> None:
         """One arm on one side; both sides of the last arm share what is left."""
         if limit_s < LEAST_S:
-            reason = f"the budget of {self.budget_s:g} s for explaining was spent; raise run.explain_s"
+            reason = f"the budget of {self.budget_s:g} s for explaining was spent; raise {self.whose}"
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         stage = Stage(kind=StageKind.EXPLAIN, arms=(one.arm,), launches=None, cache=Cache.COLD)
@@ -100,7 +104,7 @@ class Explaining:
         status, reason = explain(ended, limit_s=limit_s)
         logger.info("%s: explained %s of %s: %s in %.1f s", one.case.id, one.arm, run.side.name, status, ended.duration_s)
         if status is Status.TIMEOUT:
-            reason = f"it took more than {limit_s:.0f} s, its share of run.explain_s"
+            reason = f"it took more than {limit_s:.0f} s, its share of {self.whose}"
         evidence = next((answer.evidence for answer in ended.answers if answer.evidence), None)
         profiles = evidence.profiles if evidence is not None and status is Status.OK else ()
         profile = next((each for each in profiles if each.arm == one.arm), None)

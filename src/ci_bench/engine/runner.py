@@ -314,7 +314,8 @@ class _Jobs:
             Explaining(
                 runs=self.runs,
                 launchers=launchers,
-                budget_s=options.explain_s,
+                budget_s=min(options.explain_s, self.budget.left_s),
+                whose="run.explain_s" if options.explain_s <= self.budget.left_s else "run.budget_s",
                 clock=self.engine.clock,
                 observe=self.engine.observe,
                 launch=max(self.launch - 1, 0),
