@@ -79,6 +79,11 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fleet", metavar="ENGINE", help=how)
     parser.add_argument("--attempts", type=int, default=3, metavar="N", help="how often a lease is begun before it is given up")
+    spent = "what all leases of a fleet may take of its slots: no lease begins that is expected to exceed it"
+    parser.add_argument("--gpu-seconds", type=float, metavar="S", help=spent)
+    cost = "the same as an amount of money, by --price"
+    parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help=cost)
+    parser.add_argument("--price", type=float, metavar="AMOUNT", help="what an hour of a slot costs")
     needs = "a label that a slot must have (repeatable)"
     parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
 

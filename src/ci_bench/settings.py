@@ -53,7 +53,8 @@ class Measuring(Configured):
 
     `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
     the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations, which
-    a gate adds to where it is to `learn`. `fleet` names who measures, `attempts` and `needs` what holds for its leases.
+    a gate adds to where it is to `learn`. `fleet` names who measures, `attempts` and `needs` what holds for its leases,
+    `gpu_seconds`, `max_cost` and `price` (of a slot's hour) for all of them together.
     """
 
     filter: tuple[str, ...] = ()
@@ -69,6 +70,9 @@ class Measuring(Configured):
     fleet: str | None = None
     attempts: int = 3
     needs: tuple[str, ...] = ()
+    gpu_seconds: float | None = None
+    max_cost: float | None = None
+    price: float | None = None
     baseline: str | None = None
     base: str | None = None
     prepared: Path | None = None

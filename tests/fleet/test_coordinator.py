@@ -165,6 +165,25 @@ class TestBudgets:
         assert all(words in reason for reason in outcome.given_up.values())
         assert outcome.device_s < 140.0
 
+    @pytest.mark.parametrize("limits", [Limits(device_s=99.5), Limits(money=0.995, price_per_hour=36.0)])
+    def test_no_lease_begins_that_is_expected_to_exceed_them_and_shorter_ones_do(self, limits):
+        """A launch of all cases takes 78 s; three slots are busy at once."""
+        coordinator, fleet, _, _ = make(limits=limits, still_open=stays_open(CASES, 4))
+        outcome = coordinator.run(CASES)
+        assert 90.0 < outcome.device_s < 99.5
+        assert sum(seconds(order) for order in fleet.orders) == outcome.device_s
+        assert {reason.partition(" of the budget")[0] for reason in outcome.given_up.values()} == {"what is left"}
+
+    def test_what_nobody_has_seen_is_begun(self):
+        coordinator, _, _, _ = make(limits=Limits(device_s=100.0), still_open=stays_open(CASES, 4))
+        coordinator.known_s = {}
+        assert coordinator.run(CASES).device_s > 100.0
+
+    def test_a_budget_that_holds_everything_changes_nothing(self):
+        coordinator, _, ledger, _ = make(limits=Limits(device_s=1e6, money=1e6, price_per_hour=1.0))
+        outcome = coordinator.run(CASES)
+        assert (launches(ledger), outcome.given_up) == (WANTED, {})
+
 
 class TestResuming:
     @pytest.mark.parametrize("after", [1, 5, 11])

@@ -2,12 +2,15 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ci_bench.commands.fleet import lease_command, open_engine, read_lease
+from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine, read_lease
 from ci_bench.errors import BadInput
+from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.local import LocalEngine
 from ci_bench.fleet.protocol import Lease, Order
@@ -65,6 +68,29 @@ def test_devices_are_slots_and_the_command_names_what_is_leased(tmp_path):
     assert words[words.index("--device") + 1] == "cuda:1"
     assert [words[at + 1] for at, word in enumerate(words) if word == "--filter"] == ["s/a", "s/b"]
     assert read_lease("whole/7/2").attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"gpu_seconds": 60.0, "fleet": None}, "--gpu-seconds is for the leases of a fleet"),
+        ({"max_cost": 60.0, "price": 2.0, "fleet": None}, "--max-cost is for the leases of a fleet"),
+        ({"gpu_seconds": 0.0}, "--gpu-seconds 0: an amount above 0"),
+        ({"max_cost": 5.0, "price": float("nan")}, "--price nan"),
+        ({"max_cost": 5.0}, "--price AMOUNT .* belong together"),
+        ({"price": 5.0}, "belong together"),
+    ],
+)
+def test_a_budget_that_could_not_be_kept_is_refused(given, words):
+    with pytest.raises(BadInput, match=words):
+        check_budgets(replace(settings("local"), **given))
+
+
+def test_budgets_are_limits_of_the_whole():
+    made = replace(settings("local"), gpu_seconds=60.0, max_cost=5.0, price=2.0)
+    check_budgets(made)
+    bench = SimpleNamespace(config=SimpleNamespace(run=SimpleNamespace(budget_s=9.0)))
+    assert _limits(made, bench) == Limits(device_s=60.0, money=5.0, price_per_hour=2.0, wall_s=9.0)
 
 
 @pytest.mark.parametrize("text", ["whole", "whole/7", "whole/7/0", "whole/-1/1", "a b/1/1", "whole/7/1/1"])

@@ -172,7 +172,27 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
         raise BadInput("--needs: a label is written NAME=VALUE")
     if settings.attempts < 1:
         raise BadInput("--attempts: at least 1")
-    return Limits(attempts=settings.attempts, wall_s=bench.config.run.budget_s, needs=needs)
+    return Limits(
+        attempts=settings.attempts,
+        wall_s=bench.config.run.budget_s,
+        device_s=settings.gpu_seconds,
+        money=settings.max_cost,
+        price_per_hour=settings.price or 0.0,
+        needs=needs,
+    )
+
+
+def check_budgets(settings: Measuring) -> None:
+    """Whether a budget of a fleet can be kept. Raises `BadInput`: one that is ignored would be worse than none."""
+    amounts = {"--gpu-seconds": settings.gpu_seconds, "--max-cost": settings.max_cost, "--price": settings.price}
+    given = [flag for flag, amount in amounts.items() if amount is not None]
+    if given and settings.fleet is None:
+        raise BadInput(f"{given[0]} is for the leases of a fleet: add --fleet ENGINE, or bound the time by --budget")
+    for flag, amount in amounts.items():
+        if amount is not None and not (0 < amount < float("inf")):
+            raise BadInput(f"{flag} {amount:g}: an amount above 0")
+    if (settings.max_cost is None) != (settings.price is None):
+        raise BadInput("--max-cost AMOUNT and --price AMOUNT (of an hour of a slot) belong together")
 
 
 def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Engine":

@@ -139,6 +139,9 @@ def _against(settings: Measuring, config: "Config") -> Against:
 
     Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
+    from ci_bench.commands.fleet import check_budgets
+
+    check_budgets(settings)
     named = settings.baseline or config.baseline or (PAIRED if settings.prepared else None)
     if settings.fleet is not None and (named != PAIRED or settings.prepared is None):
         way_out = "add --prepared DIR, after `ci-bench setup --prepared DIR`"

@@ -46,14 +46,23 @@ class Limits:
     lease_s: float = 14_400.0
     needs: Mapping[str, str] = field(default_factory=dict)
 
-    def spent(self, *, wall_s: float, device_s: float) -> str:
-        """Which limit has been reached, in words; empty where none has."""
+    @property
+    def bounds_slots(self) -> bool:
+        """Whether the time of slots is bounded, in seconds or in money."""
+        return self.device_s is not None or self.money is not None
+
+    def spent(self, *, wall_s: float, device_s: float, planned_s: float = 0.0) -> str:
+        """Which limit has been reached, or would be exceeded by `planned_s` more seconds of slots; empty where none would."""
         if self.wall_s is not None and wall_s >= self.wall_s:
             return f"the budget of {self.wall_s:g} s has been spent"
-        if self.device_s is not None and device_s >= self.device_s:
-            return f"the budget of {self.device_s:g} device-seconds has been spent"
-        if self.money is not None and device_s / 3600 * self.price_per_hour >= self.money:
-            return f"the budget of {self.money:g} (at {self.price_per_hour:g} an hour) has been spent"
+        for limit, rate, words in (
+            (self.device_s, 1.0, f"{self.device_s or 0:g} device-seconds"),
+            (self.money, self.price_per_hour / 3600, f"{self.money or 0:g} (at {self.price_per_hour:g} an hour)"),
+        ):
+            if limit is not None and device_s * rate >= limit:
+                return f"the budget of {words} has been spent"
+            if limit is not None and (device_s + planned_s) * rate > limit:
+                return f"what is left of the budget of {words} is less than it is expected to take"
         return ""
 
 
@@ -250,15 +259,23 @@ class Coordinator:
     def _usable(self, slot: Slot) -> bool:
         return slot.name not in self.aside and self._fits(slot)
 
-    def _over_budget(self) -> str:
-        return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s)
+    def _over_budget(self, *, planned_s: float = 0.0) -> str:
+        return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s)
+
+    def _expected_s(self, lease: Lease) -> float:
+        """How long an earlier run says that it takes; what nobody has seen is expected to take no time, as in any budget."""
+        return sum(self.known_s.get(name, 0.0) for name in lease.cases) if self.limits.bounds_slots else 0.0
 
     def _hand_out(self) -> None:
         if not self._waiting or self._over_budget():
             return
+        planned_s = sum(self._expected_s(order.lease) for order in self._out.values())
         for slot in self.engine.slots():
             if slot.name not in self._busy and self._usable(slot) and self._waiting:
-                lease = self._choose(slot.name)
+                lease = self._choose(slot.name, planned_s)
+                if lease is None:
+                    return
+                planned_s += self._expected_s(lease)
                 attempt = self._attempts.get(lease.number, 0) + 1
                 order = Order(lease=lease, attempt=attempt, slot=slot.name)
                 self._attempts[lease.number] = attempt
@@ -267,15 +284,22 @@ class Coordinator:
                 self.journal.begun(order)
                 self.engine.submit(order)
 
-    def _choose(self, slot: str) -> Lease:
-        """Of the next leases the one of which this slot has measured the fewest cases before, the longest of those."""
-        seen, least, chosen = self._seen.get(slot, set()), float("inf"), 0
+    def _choose(self, slot: str, planned_s: float) -> Lease | None:
+        """Of the next leases that the budget holds the one of which this slot has measured the fewest cases before.
+
+        The longest of those; `None` where the budget holds none, beside the `planned_s` seconds of what is out.
+        """
+        seen, least, chosen = self._seen.get(slot, set()), float("inf"), -1
         for place, lease in zip(range(WINDOW), self._waiting, strict=False):
+            if self.limits.bounds_slots and self._over_budget(planned_s=planned_s + self._expected_s(lease)):
+                continue
             share = len(seen.intersection(lease.cases)) / len(lease.cases)
             if share < least:
                 least, chosen = share, place
             if not share:
                 break
+        if chosen < 0:
+            return None
         lease = self._waiting[chosen]
         del self._waiting[chosen]
         return lease
@@ -354,8 +378,8 @@ class Coordinator:
 
     def _give_up_all(self) -> None:
         """Nothing is out and nothing can be handed out: the budget is spent, or no slot is left."""
-        why = self._over_budget() or "no slot is left that can take it"
         for lease in self._waiting:
+            why = self._over_budget(planned_s=self._expected_s(lease)) or "no slot is left that can take it"
             self.given_up.update(dict.fromkeys(lease.cases, why))
         self._waiting.clear()
 
