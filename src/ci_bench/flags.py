@@ -88,13 +88,35 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
 
 
+def _slots(parser: argparse.ArgumentParser) -> None:
+    """The actions of `ci-bench fleet`, each with its own flags."""
+    actions = parser.add_subparsers(title="actions", required=True, dest="action", metavar="ACTION")
+    engine = "local:cuda:0,cuda:1, ray:ADDRESS, slurm:partition=gpu, as --fleet of gate"
+    status = actions.add_parser("status", help="list the slots that are there, with their labels; measures nothing")
+    status.add_argument("fleet", metavar="ENGINE", help=engine)
+    _device(status)
+    test = actions.add_parser("test", help="measure one case on every slot, and fail unless all can, and are identical machines")
+    test.add_argument("fleet", metavar="ENGINE", help=engine)
+    _config(test)
+    _filter(test)
+    test.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder that takes fleet-trial")
+    _device(test)
+    _stages(test)
+    _base(test)
+    _sides(test)
+
+
 def _lease(parser: argparse.ArgumentParser) -> None:
     _benchmarks(parser)
     _measuring(parser)
     _base(parser)
+    _sides(parser)
+    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="which lease of which run it is")
+
+
+def _sides(parser: argparse.ArgumentParser) -> None:
     prepared = "the two sides that `ci-bench setup` made"
     parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
-    parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="which lease of which run it is")
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
@@ -380,6 +402,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
     "merge": ("make one document pair and one verdict of several runs of one plan, from any machines", _merge),
     "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
+    "fleet": ("say which slots a fleet has, and whether each of them can measure", _slots),
     "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
     "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
@@ -441,15 +464,19 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _stages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
+    parser.add_argument(
+        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="end one worker after so many seconds"
+    )
+
+
 def _measuring(parser: argparse.ArgumentParser, output: Path = DEFAULT_OUTPUT) -> None:
     _config(parser)
     _filter(parser)
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="DIR", help="folder for the documents")
     _device(parser)
     parser.add_argument("--launches", type=int, metavar="N", help="fresh process sets to measure with")
-    parser.add_argument("--threads", type=int, metavar="N", help="torch's threads on the CPU")
-    parser.add_argument(
-        "--stage-timeout", dest="stage_timeout_s", type=float, metavar="S", help="end one worker after so many seconds"
-    )
+    _stages(parser)
     budget = "how long measuring may take (5m, 90s, 300): what does not fit any more isn't begun"
     parser.add_argument("--budget", dest="budget_s", type=_duration, metavar="TIME", help=budget)

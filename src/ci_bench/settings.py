@@ -99,6 +99,13 @@ class Leasing(Measuring):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Looking(Measuring):
+    """Of `fleet` and its actions, which look at the slots of a fleet: `status` and `test`."""
+
+    action: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Listing(Measuring):
     """Of `list`; `declare` asks for what the configuration has to declare of cases."""
 

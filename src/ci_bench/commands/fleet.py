@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 from ci_bench.commands.bench import Bench
 from ci_bench.commands.inputs import asked, load_with_suites
 from ci_bench.commands.merging import read_pair
-from ci_bench.commands.output import tell
+from ci_bench.commands.output import say, tell
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.settings import Leasing, Measuring
+from ci_bench.settings import Leasing, Looking, Measuring
 
 if TYPE_CHECKING:
     from ci_bench.engine.trees.sides import Side
     from ci_bench.fleet.coordinator import Earlier, Limits, Standing
     from ci_bench.fleet.journal import FileJournal
-    from ci_bench.fleet.protocol import Engine, Order
+    from ci_bench.fleet.protocol import Engine, Order, Slot
     from ci_bench.noise_floor import NoiseFolder
     from ci_bench.records.results import CaseResult, Lease, Results, Run, SideName
 
-FOLDER = "fleet"
+FOLDER, TRIAL = "fleet", "fleet-trial"
+TEST_S = 3600.0
+"""How long `fleet test` waits for its leases."""
 OF_ENGINES = ("RAY_", "SLURM_", "SBATCH_", "SUBMITIT_")
 """Variables that lead to an engine, or describe the job that hands leases out."""
 START_S = 20.0
@@ -57,6 +59,67 @@ def lease(settings: Leasing) -> int:
         results = bench.measure(pair.sides, seal=pair.seal)
     whole = all(row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases)
     return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)
+
+
+def fleet(settings: Looking) -> int:
+    """Say which slots there are, or have each of them measure a case."""
+    from ci_bench.fleet.journal import FileJournal
+
+    home = settings.output.resolve() / TRIAL
+    journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
+    return (_test if settings.action == "test" else _status)(settings, journal)
+
+
+def _status(settings: Looking, journal: "FileJournal") -> int:
+    from ci_bench.errors import CannotPlace
+    from ci_bench.records.results import Run, RunState
+
+    nothing = Run(id="status", started_at="", state=RunState.PARTIAL, config_digest="", device=settings.device or "auto")
+    engine = open_engine(settings, nothing, journal)
+    try:
+        slots = engine.slots()
+    finally:
+        engine.close()
+    if not slots:
+        raise CannotPlace(f"--fleet {settings.fleet}: the fleet has no slot")
+    for slot in slots:
+        say(f"{_line(slot)}\n")
+    say(f"{len(slots)} slot(s)\n")
+    return int(ExitCode.OK)
+
+
+def _line(slot: "Slot") -> str:
+    labels = ", ".join(f"{name}={value}" for name, value in sorted(slot.labels.items()))
+    return f"{slot.name} ({labels})" if labels else slot.name
+
+
+def _test(settings: Looking, journal: "FileJournal") -> int:
+    """One lease on each slot, of the first case that is planned."""
+    import shutil
+
+    from ci_bench import planning
+    from ci_bench.commands.preparing import planning_sealed
+    from ci_bench.fleet.trial import try_slots
+
+    with planning_sealed(settings):
+        config, find = load_with_suites(settings)
+        plan = planning.plan(config, settings.filter, find)
+    shutil.rmtree(journal.leases, ignore_errors=True)
+    run = planning.start(config, asked=asked(settings, config))
+    engine = open_engine(settings, run, journal)
+    case = plan[0][1].id
+    tell(f"measuring {case} on every slot")
+    try:
+        tried = try_slots(engine, case, run=run.id, read=read_pair, clock=time.monotonic, limit_s=TEST_S)
+    finally:
+        engine.close()
+    for each in tried:
+        say(f"{_line(each.slot)}: {each.trouble or f'can measure; its lease took {each.took_s:.0f} s'}\n")
+    sound = [each for each in tried if not each.trouble]
+    say(f"{len(sound)} of {len(tried)} slot(s) can measure one gate\n")
+    for name, value in sorted(sound[0].identity.items()) if sound else ():
+        say(f"  {name}: {value}\n")
+    return int(ExitCode.OK if len(sound) == len(tried) else ExitCode.MEASURING_FAILED)
 
 
 def read_lease(text: str) -> "Lease":
