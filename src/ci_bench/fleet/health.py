@@ -22,6 +22,7 @@ APART = 0.05
 """How far a slot's times may be from its peers' (relative)."""
 NOISIER = 2.0
 """How often the spread of its samples within a launch may be that of its peers."""
+LIMITS = {"time": log(1.0 + APART), "spread": log(NOISIER)}
 SHARE = {"time": 0.9, "spread": 0.8}
 """The share of a limit that has to show: a slot that is off by just the limit is below it half of the time, by noise."""
 SHARE_OF_A_PEER = {"time": 0.7, "spread": 0.5}
@@ -72,6 +73,16 @@ def _reading(values: Sequence[float]) -> Reading:
     return Reading(time=log(middle), spread=log(spread) if spread > 0 else None)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Finding:
+    """`beyond` is how far a slot is off, in logarithms."""
+
+    what: str
+    beyond: float
+    cases: int
+    peers: frozenset[str]
+
+
 @dataclass(kw_only=True, slots=True)
 class Health:
     """What each slot measured so far, by slot and by case."""
@@ -92,16 +103,35 @@ class Health:
             slots.pop(slot, None)
 
     def off(self, slot: str) -> str:
-        """In which way a slot is off from its peers, in words; empty where it isn't, or where nobody can say."""
+        """In which way a slot is off from its peers, in words; empty where it isn't, or where nobody can say.
+
+        While a peer is off by more, nothing is said: that peer may be why this slot seems to be.
+        """
+        finding = self._finding(slot)
+        if finding is None:
+            return ""
+        if any(self._is_worse(peer, finding) for peer in finding.peers):
+            return ""
+        where = f"(base, over {finding.cases} cases and {len(finding.peers)} other slots)"
+        if finding.what == "spread":
+            return f"{exp(finding.beyond):.1f} times as noisy as its peers {where}"
+        return f"{abs(exp(finding.beyond) - 1):.1%} {'slower' if finding.beyond > 0 else 'faster'} than its peers {where}"
+
+    def _is_worse(self, peer: str, than: "_Finding") -> bool:
+        other = self._finding(peer)
+        return other is not None and other.what == than.what and abs(other.beyond) > abs(than.beyond)
+
+    def _finding(self, slot: str) -> "_Finding | None":
+        """How a slot is off, times first, by its last leases or else by more of them."""
         for window in WINDOWS:
             leases = [*self._recent.get(slot, ())][-window:]
-            times = self._against_peers(slot, leases, "time")
-            if apart := _beyond(times, log(1.0 + APART), "time"):
-                return f"{abs(exp(apart) - 1):.1%} {'slower' if apart > 0 else 'faster'} than its peers{_by(times)}"
-            spreads = self._against_peers(slot, leases, "spread")
-            if (noisier := _beyond(spreads, log(NOISIER), "spread")) > 0:
-                return f"{exp(noisier):.1f} times as noisy as its peers{_by(spreads)}"
-        return ""
+            for what, limit in LIMITS.items():
+                apart = self._against_peers(slot, leases, what)
+                beyond = _beyond(apart, limit, what)
+                if beyond > 0 or (beyond < 0 and what == "time"):
+                    peers = frozenset(peer for each in apart.values() for peer in each)
+                    return _Finding(what=what, beyond=beyond, cases=len(apart), peers=peers)
+        return None
 
     def _against_peers(self, slot: str, leases: Sequence[Readings], what: str) -> dict[str, dict[str, float]]:
         """By case and peer, how far the slot is from the peer (a difference of logarithms)."""
@@ -155,7 +185,3 @@ def _from_most(apart: Mapping[str, Mapping[str, float]], middle: float, least: f
     shared = [median(values) for values in by_peer.values() if len(values) >= FEWEST_SHARED]
     beyond = sum(value * (1 if middle > 0 else -1) > least for value in shared)
     return len(shared) >= FEWEST_PEERS and 2 * beyond > len(shared)
-
-
-def _by(apart: Mapping[str, Mapping[str, float]]) -> str:
-    return f" (base, over {len(apart)} cases and {len({peer for peers in apart.values() for peer in peers})} other slots)"
