@@ -85,7 +85,7 @@ class Nothing:
     def delivered(self, ended: Ended) -> None:
         """Not kept."""
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: Loss, took_s: float) -> None:
         """Not kept."""
 
 

@@ -114,10 +114,13 @@ class TestSlotsThatAreSetAside:
         assert outcome.losses[0].reason == coordinator.aside["n2"]
 
     def test_a_full_disk_is_begun_again_and_said(self):
-        coordinator, _, ledger, _ = make(lambda order, number: "full" if order.slot == "n0" and number == 0 else "ok")
+        coordinator, fleet, ledger, notes = make(lambda order, number: "full" if order.slot == "n0" and number == 0 else "ok")
         outcome = coordinator.run(CASES)
         assert launches(ledger) == WANTED
         assert [loss.reason for loss in outcome.losses] == ["No space left on device"]
+        assert notes.lost_s == sum(seconds(order) for order in fleet.orders) - sum(
+            seconds(each.order) for each in outcome.delivered
+        )
 
 
 class TestWhatCannotBeMeasured:
@@ -178,6 +181,12 @@ class TestBudgets:
         coordinator, _, _, _ = make(limits=Limits(device_s=100.0), still_open=stays_open(CASES, 4))
         coordinator.known_s = {}
         assert coordinator.run(CASES).device_s > 100.0
+
+    def test_what_was_lost_before_a_kill_is_spent_all_the_same(self):
+        coordinator, fleet, _, _ = make(limits=Limits(device_s=100.0))
+        outcome = coordinator.run(CASES, earlier=Earlier(delivered=(), losses=(), out=(), next_number=0, lost_s=100.0))
+        assert fleet.orders == []
+        assert outcome.given_up == dict.fromkeys(CASES, "the budget of 100 device-seconds has been spent")
 
     def test_a_budget_that_holds_everything_changes_nothing(self):
         coordinator, _, ledger, _ = make(limits=Limits(device_s=1e6, money=1e6, price_per_hour=1.0))

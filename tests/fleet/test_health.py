@@ -197,6 +197,7 @@ class TestARun:
         assert {loss.slot for loss in outcome.losses} == {"n2"}
         assert outcome.losses[0].reason == outcome.aside["n2"]
         assert list(outcome.losses) == notes.losses
+        assert notes.lost_s == sum(ends - begins for begins, ends in fleet.taken["n2"])
         assert outcome.given_up == {}
         assert len({(ended.order.lease.number, ended.order.attempt) for ended in outcome.delivered}) == len(outcome.delivered)
 
@@ -297,10 +298,11 @@ def test_what_was_withdrawn_is_out_of_the_journal_when_a_run_is_resumed(tmp_path
         )
         journal.begun(attempts[-1].order)
         journal.delivered(attempts[-1])
-    journal.lost(Loss(lease=0, attempt=1, slot="n0", reason="set aside: 8 % slower than its peers"))
+    journal.lost(Loss(lease=0, attempt=1, slot="n0", reason="set aside: 8 % slower than its peers"), 1.0)
     _, _, earlier = journal.read()
     assert [ended.order for ended in earlier.delivered] == [attempts[1].order]
     assert [loss.slot for loss in earlier.losses] == ["n0"]
+    assert earlier.lost_s == 1.0
 
 
 def test_a_delivery_of_before_a_kill_is_withdrawn_and_tried_under_a_new_number():

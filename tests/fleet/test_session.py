@@ -149,7 +149,7 @@ class TestJournal:
         for one in (first, second, third):
             journal.begun(one.order)
         journal.delivered(first)
-        journal.lost(Loss(lease=1, attempt=1, slot="n0", reason="gone"))
+        journal.lost(Loss(lease=1, attempt=1, slot="n0", reason="gone"), 7.5)
         whole = journal.file.read_text()
         journal.delivered(third)
         journal.file.write_text(journal.file.read_text()[:-5])
@@ -160,4 +160,5 @@ class TestJournal:
         assert [loss.reason for loss in earlier.losses] == ["gone"]
         assert list(earlier.out) == [third.order]
         assert earlier.next_number == 3
+        assert earlier.lost_s == 7.5
         assert whole.count("\n") == 6

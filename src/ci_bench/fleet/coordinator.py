@@ -88,8 +88,8 @@ class Journal(Protocol):
     def delivered(self, ended: Ended) -> None:
         """An attempt's documents count."""
 
-    def lost(self, loss: Loss) -> None:
-        """An attempt came to nothing."""
+    def lost(self, loss: Loss, took_s: float) -> None:
+        """An attempt came to nothing, after so many seconds of its slot."""
 
 
 class Watch(Protocol):
@@ -196,6 +196,7 @@ class Coordinator:
         self.losses.extend(earlier.losses)
         for order in earlier.out:
             self._note(order, "the coordinator ended before it came back")
+        self.device_s += earlier.lost_s
         for ended in earlier.delivered:
             self.delivered.append(ended)
             self.device_s += ended.ended_s - ended.began_s
@@ -309,17 +310,18 @@ class Coordinator:
         order = self._out.get(ended.order.lease.number)
         if order is None or (order.attempt, order.slot) != (ended.order.attempt, ended.order.slot):
             return
-        self.device_s += max(0.0, ended.ended_s - ended.began_s)
+        took_s = max(0.0, ended.ended_s - ended.began_s)
+        self.device_s += took_s
         self._free(order)
         if ended.folder is None:
-            self._lose(order, ended.reason or "nothing came back")
+            self._lose(order, ended.reason or "nothing came back", took_s)
             return
         try:
             self.accept(ended)
         except Refused as refusal:
             if refusal.at_fault:
                 self.aside[order.slot] = str(refusal)
-            self._lose(order, str(refusal))
+            self._lose(order, str(refusal), took_s)
             return
         self.journal.delivered(ended)
         self.delivered.append(ended)
@@ -340,7 +342,7 @@ class Coordinator:
         self.delivered = [ended for ended in self.delivered if ended.order.slot != slot]
         self.watch.withdraw(slot, own)
         for ended in own:
-            self._note(ended.order, self.aside[slot])
+            self._note(ended.order, self.aside[slot], ended.ended_s - ended.began_s)
             self._waiting.append(ended.order.lease)
 
     def _remember(self, ended: Ended) -> None:
@@ -362,18 +364,18 @@ class Coordinator:
             self.aside[order.slot] = f"no answer for {self.limits.lease_s:g} s"
             self._lose(order, self.aside[order.slot])
 
-    def _lose(self, order: Order, reason: str) -> None:
+    def _lose(self, order: Order, reason: str, took_s: float = 0.0) -> None:
         """Written down, and begun again elsewhere, unless it was the last attempt."""
-        self._note(order, reason)
+        self._note(order, reason, took_s)
         if order.attempt < self.limits.attempts:
             self._waiting.appendleft(order.lease)
             return
         words = f"lost {order.attempt} time(s), at last on {order.slot}: {reason}"
         self.given_up.update(dict.fromkeys(order.lease.cases, words[:MAX_REASON]))
 
-    def _note(self, order: Order, reason: str) -> None:
+    def _note(self, order: Order, reason: str, took_s: float = 0.0) -> None:
         loss = Loss(lease=order.lease.number, attempt=order.attempt, slot=order.slot, reason=reason[:MAX_REASON])
-        self.journal.lost(loss)
+        self.journal.lost(loss, took_s)
         self.losses.append(loss)
 
     def _give_up_all(self) -> None:
@@ -401,12 +403,16 @@ class Coordinator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Earlier:
-    """What a journal has of an interrupted run: what counts, what was lost, what was still out, and the next lease's number."""
+    """What a journal has of an interrupted run: what counts, what was lost, what was still out, and the next lease's number.
+
+    `lost_s` is what attempts that count for nothing took of slots.
+    """
 
     delivered: Sequence[Ended]
     losses: Sequence[Loss]
     out: Sequence[Order]
     next_number: int
+    lost_s: float = 0.0
 
     def without(self, unsound: Iterable[Ended]) -> "Earlier":
         """Without deliveries that can't be read any more: they are out again."""

@@ -39,9 +39,10 @@ class FileJournal:
         """An attempt's documents count."""
         self._write({"event": "delivered", **_order(ended.order), "began_s": ended.began_s, "ended_s": ended.ended_s})
 
-    def lost(self, loss: Loss) -> None:
-        """An attempt came to nothing, or what it delivered doesn't count any more."""
-        self._write({"event": "lost", "lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason})
+    def lost(self, loss: Loss, took_s: float) -> None:
+        """An attempt came to nothing, or what it delivered doesn't count any more, after so many seconds of its slot."""
+        said = {"lease": loss.lease, "attempt": loss.attempt, "slot": loss.slot, "reason": loss.reason, "took_s": took_s}
+        self._write({"event": "lost", **said})
 
     def folder(self, order: Order) -> Path:
         """Where an attempt's documents lie."""
@@ -75,7 +76,7 @@ class FileJournal:
         out: dict[tuple[int, int], Order] = {}
         delivered: dict[tuple[int, int], Ended] = {}
         losses: list[Loss] = []
-        number = -1
+        number, lost_s = -1, 0.0
         for event in events:
             key = int(event["lease"]), int(event["attempt"])
             number = max(number, key[0])
@@ -89,8 +90,11 @@ class FileJournal:
                 case "lost":
                     out.pop(key, None)
                     delivered.pop(key, None)
+                    lost_s += float(event.get("took_s", 0.0))
                     losses.append(Loss(lease=key[0], attempt=key[1], slot=str(event["slot"]), reason=str(event["reason"])))
-        return Earlier(delivered=[*delivered.values()], losses=losses, out=list(out.values()), next_number=number + 1)
+        return Earlier(
+            delivered=[*delivered.values()], losses=losses, out=list(out.values()), next_number=number + 1, lost_s=lost_s
+        )
 
 
 def _order(order: Order) -> dict[str, Any]:
