@@ -14,7 +14,7 @@ from ci_bench.judge.sequential import Rule
 from ci_bench.merging import Pair, merge
 from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
-from ci_bench.records.results import Check, Failure, Lease, Outcome, RunState, Source, Status, WorkflowRun
+from ci_bench.records.results import Check, Failure, Lease, Loss, Outcome, RunState, Source, Status, WorkflowRun
 
 CODE = Source(commit="0" * 40, dirty=False)
 PAST = calibrated(cases=3)
@@ -294,6 +294,13 @@ def write(one, folder):
     documents.write(one.head, folder / "results.json")
     documents.write(one.base, folder / "base" / "results.json")
     return str(folder)
+
+
+def test_the_comparison_says_how_much_a_fleet_lost():
+    runs = [pair(name, seed=seed, slot=name) for seed, name in enumerate("ab")]
+    losses = tuple(Loss(lease=number, attempt=1, slot="a", reason="<b>gone</b>") for number in range(3))
+    assert judged(merge(runs, losses=losses)).pairing.lost == 3
+    assert judged(merge(runs)).pairing.lost == 0
 
 
 class TestCommand:

@@ -99,6 +99,17 @@ class TestSummary:
     def test_the_mean(self, mean, words_):
         assert summary(run(pairing=replace(PAIRING, mean=mean)))[0].endswith(words_)
 
+    @pytest.mark.parametrize(
+        ("lost", "said"),
+        [
+            (0, []),
+            (1, ["1 lease of the fleet was lost or withdrawn, and begun again: see losses in results.json."]),
+            (1200, ["1,200 leases of the fleet were lost or withdrawn, and begun again: see losses in results.json."]),
+        ],
+    )
+    def test_what_a_fleet_lost(self, lost, said):
+        assert [line for line in summary(run(pairing=replace(PAIRING, lost=lost))) if "fleet" in line] == said
+
     def test_nothing_known_is_not_made_up(self):
         assert summary(run(one(memory()))) == ["Decided: 1 of 1 metric that gate.", "Calibration: none."]
 

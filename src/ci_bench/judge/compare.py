@@ -98,7 +98,7 @@ def compare(
         mismatches=compared.mismatches,
         cases=compared.cases,
         shifts=compared.shifts,
-        pairing=judged.pairing,
+        pairing=judged.pairing and replace(judged.pairing, lost=len(head.losses)),
         judgement=judge(compared, policy),
     )
 

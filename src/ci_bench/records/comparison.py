@@ -387,7 +387,8 @@ class Pairing:
 
     `calibration` says in words where the machine's own noise is known from, or why it isn't. `gating` is how many times can fail
     the run: the chance of a false alarm is shared out among them. `inflation` is how much noisier today was than what was
-    learned, `devices` how many identical ones the launches were taken on.
+    learned, `devices` how many identical ones the launches were taken on, `lost` how many attempts of a fleet at measuring some
+    of it came to nothing.
     """
 
     calibration: str
@@ -396,6 +397,7 @@ class Pairing:
     inflation: float | None = None
     mean: MeanSpeedup | None = None
     devices: int = 1
+    lost: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

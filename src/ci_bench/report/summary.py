@@ -62,7 +62,7 @@ def _decided(comparison: Comparison) -> list[str]:
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
     times = [pair for case in comparison.cases for pair in case.pairs if pair.unit in TIMES and not pair.detail]
     lines = [_mean(pairing.mean)] if pairing.mean else []
-    lines += [line for line in (_devices(pairing), _noise_floor(times, pairing), _uncalibrated(times)) if line]
+    lines += [line for line in (_devices(pairing), _lost(pairing), _noise_floor(times, pairing), _uncalibrated(times)) if line]
     return [*lines, f"Calibration: {pairing.calibration}."]
 
 
@@ -87,6 +87,14 @@ def _devices(pairing: Pairing) -> str:
     if pairing.devices < 2:  # noqa: PLR2004 - what differs between devices takes two
         return ""
     return f"Measured on {pairing.devices:,} identical devices; what they differ by is in every interval."
+
+
+def _lost(pairing: Pairing) -> str:
+    """``3 leases of the fleet were lost …``; without any, nothing. The reasons are slots' own words, and stay in the document."""
+    if not pairing.lost:
+        return ""
+    leases = "1 lease of the fleet was" if pairing.lost == 1 else f"{pairing.lost:,} leases of the fleet were"
+    return f"{leases} lost or withdrawn, and begun again: see losses in results.json."
 
 
 def _noise_floor(times: list[Pair], pairing: Pairing) -> str:
