@@ -1,5 +1,6 @@
 """Leases as Slurm jobs: exclusive on a node, never requeued, refused at once where no node can take one, lost with Slurm's word."""
 
+import os
 import sys
 from collections import Counter
 
@@ -314,3 +315,35 @@ def test_submitit_itself_takes_the_parameters(make, tmp_path, monkeypatch):
     }
     assert {f"#SBATCH {word}" for word in wanted} <= lines
     assert "srun" not in text
+
+
+SBATCH = """#!/bin/sh
+# Runs the batch file, as slurmd does on the first node of a job, and says its number at once.
+export SLURM_JOB_ID=12 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NTASKS=1 SLURM_NODEID=0 SLURM_JOB_NODELIST=n1
+export CUDA_VISIBLE_DEVICES=3
+cp "$1" "$0.job"
+sh "$0.job" >"$0.said" 2>&1 &
+echo "Submitted batch job 12"
+"""
+
+
+def test_a_lease_goes_through_submitit_itself(make, tmp_path, monkeypatch):
+    """The batch file that it writes starts the lease's command, with the GPU that the job has and without the caller's secret."""
+    script = MEASURES + "; import os; (f / 'saw').write_text(str(sorted(os.environ)) + os.environ['CUDA_VISIBLE_DEVICES'])"
+    engine, _ = make(script=script, environ={"LANG": "C", "CUDA_VISIBLE_DEVICES": "0"})
+    monkeypatch.undo()
+    pytest.importorskip("submitit", reason="the extra `slurm` is not installed: pip install 'ci-bench[slurm]'")
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in (("sbatch", SBATCH), ("srun", "#!/bin/sh\nexit 9\n")):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    engine.open()
+    engine.pause_s, engine.patience_s = 0.05, 20.0
+    engine.submit(order())
+    (ended,) = engine.finished(30.0)
+    assert (ended.folder, ended.reason) == (tmp_path / "7-1", ""), (commands / "sbatch.said").read_text()
+    assert (ended.folder / "saw").read_text().endswith("3")
+    assert "GITHUB_TOKEN" not in (ended.folder / "saw").read_text()
