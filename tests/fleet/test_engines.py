@@ -12,8 +12,9 @@ from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_
 from ci_bench.errors import BadInput
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.local import LocalEngine
+from ci_bench.fleet.local import DOCUMENTS, LocalEngine
 from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.fleet.ray_core import measure_here
 from ci_bench.records.results import Run, RunState
 from ci_bench.settings import Measuring
 
@@ -128,3 +129,19 @@ def test_a_command_that_is_not_there_is_a_loss(tmp_path):
     )
     engine.submit(order())
     assert wait(engine).reason == "No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("script", "names", "reason"),
+    [
+        ("(f/'base').mkdir(); (f/'results.json').touch(); (f/'base/results.json').touch()", {*DOCUMENTS}, ""),
+        ("(f/'results.json').touch(); print('out of memory'); sys.exit(4)", set(), "exit code 4: out of memory"),
+    ],
+)
+def test_what_a_lease_leaves_on_a_node_of_ray_comes_back_or_why_it_does_not(script, names, reason, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    seen = "assert os.environ['CUDA_VISIBLE_DEVICES'] == '3'"
+    text = f"import sys, os, pathlib; f = pathlib.Path(sys.argv[1]); {seen}; {script}"
+    brought = measure_here([sys.executable, "-c", text, "{folder}"], {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
+    assert brought.documents.keys() == names
+    assert brought.reason == reason
