@@ -209,8 +209,10 @@
   /* What each arm takes over one parameter of a grid, at places of equal distance. */
   function sweep(chart) {
     const along = chart.curves.map((curve) => curve.values.map((value, i) => ({ value, place: chart.places[i], label: curve.label })));
+    const room = Math.max(2, Math.floor(25 / Math.max(...chart.places.map((place) => place.length)))); // labels beside each other in the narrowest window
+    const ticks = chart.places.filter((_, i) => i % Math.ceil(chart.places.length / room) === 0);
     const options = () => ({
-      height: 298, marginLeft: 60, marginBottom: 64, x: { type: "point", domain: chart.places, label: chart.parameter, tickRotate: chart.places.length > 6 ? -40 : 0 },
+      height: 264, marginLeft: 60, marginBottom: 36, x: { type: "point", domain: chart.places, label: chart.parameter, ticks },
       y: { type: "log", label: chart.unit, tickFormat: "~g", ticks: 5 },
       marks: [
         Plot.gridY(thin),
