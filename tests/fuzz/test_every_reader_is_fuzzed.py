@@ -50,6 +50,7 @@ OUR_OWN = {
     "engine/process/forkserver.py": "requests of the process that started it, over a pair of sockets",
     "engine/process/launch.py": "what the server of its own children says; a worker has no end of that socket",
     "gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
+    "fleet/journal.py": "what a gate on a fleet wrote into its own output folder, for `--resume`; fleets run trusted code alone",
     "gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/gpu_check)",
     "suites/planner.py": "a request that ci-bench wrote into its own scratch folder",
 }
@@ -58,12 +59,15 @@ OUR_OWN = {
 BY_INVITATION = {
     "engine/outputs/comparing.py": "tensors that a worker of the measured code kept, or a baseline's that the command line names; "
     "hostile ones are in tests/engine/outputs",
+    "engine/process/ranks.py": "words of ranks to each other and to their supervisor, a process of the same worker that runs the measured "
+    "code: one that dies of them is a worker that crashed (tests/engine/process/test_ranks.py)",
     "engine/trees/bytecode.py": "compiled modules, by a process of its own that runs none of them and whose end is an answer as well; hostile "
     "ones are in tests/engine/trees/test_seals.py",
     "engine/trees/paired.py": "sides that `ci-bench setup` prepared: whoever can write there can change the code that is measured",
     "engine/trees/layers.py": "the metadata of packages in the environment of the engine, whose code is run",
     "engine/trees/seals.py": "what installers noted of packages before head ran",
     "engine/trees/overlap.py": "the answer of a side's own interpreter, about the code that is measured",
+    "suites/experiments.py": "what a worker of the same side and case noted beside the package that it compiled, whose code is run",
     "plugins.py": "the answer of a suite in the measured tree, whose code has just been run",
     "suites/torchbench/runner_tables.py": "a table that the configuration names by its path",
     "suites/torchbench/tables.py": "likewise",
