@@ -38,6 +38,9 @@ DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "
 """What drops in `torch.nn.functional`; attention does, too."""
 ATTENTION = functional.scaled_dot_product_attention
 
+ALIKE = 0.01
+"""What is this share of a spread away from the reference was computed with the same random numbers."""
+
 Left = Mapping[str, Tensor]
 """What one step left, by name, on the host."""
 
@@ -61,6 +64,20 @@ class Draws:
             self.along.setdefault(name, []).extend(float(value @ along) / square for value in (one, other))
             self.norms.setdefault(name, []).extend(float(torch.linalg.vector_norm(value)) for value in (one, other))
             self.apart.setdefault(name, []).append(float(torch.linalg.vector_norm(one - other)))
+
+
+def distance(one: Left, other: Left, name: str) -> float:
+    """The 2-norm of a tensor's difference; infinite where it is missing or of another shape."""
+    if name not in one or name not in other or one[name].shape != other[name].shape:
+        return math.inf
+    return float(torch.linalg.vector_norm((one[name].double() - other[name].double()).nan_to_num()))
+
+
+def drawn_alike(left: Left, own: Left, spread: Mapping[str, float]) -> bool:
+    """Whether most of what other draws move (`spread`, by name) is the same: the same random numbers, which explain nothing."""
+    moved = [name for name, width in spread.items() if width > 0]
+    same = sum(distance(left, own, name) <= ALIKE * spread[name] for name in moved)
+    return 2 * same > len(moved)
 
 
 def moved_by_seeds(draws: Draws, epsilon: float) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from ci_bench.engine.timing.clock import Clock
 from ci_bench.engine.timing.fence import close, copies_of
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Program, Refereed, no_mark
+from ci_bench.suites.draws import distance, drawn_alike
 from ci_bench.suites.freshness import GRADIENTS, WEIGHTS
 from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import Agreement, agree, agree_coarsely, jolt_of, shaken
@@ -126,13 +127,6 @@ def differing(one: Left, other: Left) -> bool:
     return any(not torch.equal(_numbers(value), _numbers(other[name])) for name, value in one.items())
 
 
-def distance(one: Left, other: Left, name: str) -> float:
-    """The 2-norm of a tensor's difference; infinite where it is missing or of another shape."""
-    if name not in one or name not in other or one[name].shape != other[name].shape:
-        return float("inf")
-    return float(torch.linalg.vector_norm((one[name].double() - other[name].double()).nan_to_num()))
-
-
 def _copied(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().to("cpu", copy=True) for name, value in seen.items()}
 
@@ -169,8 +163,6 @@ DRAWS = 3
 """Seeds of the reference's random numbers, where the arms' cannot be aligned."""
 BEYOND_DRAWS = 3.0
 """An arm may be this many times as far from the reference as two draws of the reference are from each other."""
-ALIKE = 0.01
-"""What is this share of a spread away from the reference was computed with the same random numbers."""
 SLOWER_WHEN_FRESH = 2.0
 """A call on fresh inputs may take this many times as long as on known ones, as a multiple of the reference's own ratio."""
 SUSPECT = 1.5
@@ -375,7 +367,7 @@ class Referee:
         lefts = [one.left[0] for one in draws]
         names = [name for name, value in own.left[0].items() if value.is_floating_point() and value.numel()]
         spread = {name: max(distance(one, other, name) for one in lefts for other in lefts) for name in names}
-        if any(_aligned(left, lefts[0], spread) for left in look.left):
+        if any(drawn_alike(left, lefts[0], spread) for left in look.left):
             return _Answer.fails(fault)
         for name, width in spread.items():
             if any(min(distance(left, one, name) for one in lefts) > BEYOND_DRAWS * width for left in look.left):
@@ -402,13 +394,6 @@ class Referee:
 
 def _badness(agreement: Agreement) -> tuple[int, float]:
     return ORDER.index(agreement.outcome), agreement.score
-
-
-def _aligned(left: Left, own: Left, spread: Mapping[str, float]) -> bool:
-    """Whether most of what other draws move is the same, so that random numbers were drawn alike and explain nothing."""
-    moved = [name for name, width in spread.items() if width > 0]
-    same = sum(distance(left, own, name) <= ALIKE * spread[name] for name in moved)
-    return 2 * same > len(moved)
 
 
 def _fault(look: Look, own: Look) -> str:

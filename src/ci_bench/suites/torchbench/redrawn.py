@@ -17,6 +17,7 @@ from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.draws import (
     SEEDS,
     Draws,
+    drawn_alike,
     drop_nothing,
     moved_by_seeds,
     off_the_slope,
@@ -33,8 +34,6 @@ from ci_bench.suites.torchbench.verify import Build, Start, Witness, is_random
 OF_REFERENCE, OF_CANDIDATE, OF_SLOPES = 1_000_003, 2_000_003, 3_000_017
 """Where the seeds of each begin."""
 SLOPES = 8
-ALIKE = 0.01
-"""What is this share of two draws' distance away from eager was computed with eager's random numbers."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -118,16 +117,9 @@ def judged_over_seeds(witness: Witness, judge: Judge, build: Callable[[Witness],
 
 def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: float) -> bool:
     """Whether most of what seeds move is the same in both from one seed, or nothing is moved."""
-    moved = moved_by_seeds(draws, epsilon)
+    spread = {name: max(draws.apart[name]) for name in moved_by_seeds(draws, epsilon)}
     own, theirs = (tensors_of(each.draw(OF_SLOPES)) for each in (eager, candidate))
-
-    def is_same(name: str) -> bool:
-        if name not in theirs or theirs[name].shape != own[name].shape:
-            return False
-        distance = float(torch.linalg.vector_norm((theirs[name].double() - own[name].double()).nan_to_num()))
-        return distance <= ALIKE * max(draws.apart[name])
-
-    return 2 * sum(map(is_same, moved)) >= len(moved)
+    return not spread or drawn_alike(theirs, own, spread)
 
 
 def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], Ready]) -> Answer:
