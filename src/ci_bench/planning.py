@@ -16,12 +16,9 @@ from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Se
 from ci_bench.records.declarations import Declaration
 from ci_bench.records.faults import capped
 from ci_bench.records.results import Case, CaseResult, Lease, Results, Run, RunState, Status, WorkflowRun
-from ci_bench.suites.base import BUILT_IN, StageKind, Suite, find_suite
+from ci_bench.suites.base import BUILT_IN, ONCE, Suite, find_suite
 
 Plan = tuple[tuple[Suite, Case], ...]
-
-_ONCE = frozenset({StageKind.PREPARE, StageKind.VERIFY, StageKind.SEEDS})
-"""The stages that take place in one launch only."""
 
 
 def plan(
@@ -124,7 +121,7 @@ def usual_seconds(known: Results | None) -> dict[str, float]:
 def _first_launch(row: CaseResult) -> Iterator[float]:
     launches = max((len(metric.launches) for metric in row.metrics), default=1) or 1
     for spent in row.spent:
-        yield spent.seconds if spent.stage in _ONCE else spent.seconds / launches
+        yield spent.seconds if spent.stage in ONCE else spent.seconds / launches
 
 
 def start(

@@ -83,7 +83,7 @@ def test_where_a_calibration_cannot_be_kept_nothing_is_measured(idle, ci_bench, 
         ci_bench("calibrate", "--noise", tmp_path / "noise")
 
 
-@pytest.mark.parametrize("event", ["pull_request", "pull_request_target", "merge_group"])
+@pytest.mark.parametrize("event", ["pull_request", "pull_request_target", "merge_group", "workflow_run", "issue_comment"])
 def test_code_that_nobody_merged_teaches_no_noise(repository, ci_bench, tmp_path, monkeypatch, event) -> None:
     monkeypatch.setenv("GITHUB_EVENT_NAME", event)
     paired = ("gate", "--baseline", "paired", "--base", "HEAD", "--learn", "--output", tmp_path / "out")

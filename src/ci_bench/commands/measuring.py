@@ -246,8 +246,8 @@ def _keep_calibration(noise: "NoiseFolder", head: "Results", folder: Path) -> "C
     return calibration
 
 
-UNTRUSTED = ("pull_request", "pull_request_target", "pull_request_review", "merge_group")
-"""Events of GitHub whose code nobody has merged yet."""
+TRUSTED = ("", "push", "schedule", "workflow_dispatch", "repository_dispatch", "release")
+"""Events of GitHub whose code was pushed by who may write to the repository, and none: a machine of one's own."""
 
 
 def _require_teachable(settings: Measuring, noise: "NoiseFolder | None") -> None:
@@ -256,7 +256,7 @@ def _require_teachable(settings: Measuring, noise: "NoiseFolder | None") -> None
         message = "--learn needs --baseline paired: only base and head in turns show what noise is"
         raise BadInput(message)
     event = settings.environ.get("GITHUB_EVENT_NAME", "")
-    if event in UNTRUSTED:
+    if event not in TRUSTED:
         message = f"--learn in a run of {event}: whose head is not merged chooses its noise; learn where the branch itself runs"
         raise BadInput(message)
     noise.require_writable()

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ci_bench.records.results import Case
-from ci_bench.suites.base import Stage, StageKind, Suite
+from ci_bench.suites.base import ONCE, Stage, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
-
-_NEEDED_FIRST = frozenset({StageKind.PREPARE, StageKind.VERIFY, StageKind.SEEDS})
 
 
 @dataclass(kw_only=True, slots=True)
@@ -87,4 +85,4 @@ def can_wait(stage: Stage) -> bool:
 
     A compilation from cold can't: the clock's own programs compile from what it leaves in the cache.
     """
-    return stage.launches is not None and stage.kind not in _NEEDED_FIRST
+    return stage.launches is not None and stage.kind not in ONCE

@@ -54,6 +54,10 @@ class StageKind(StrEnum):
     """Find out what one arm's step consists of. The engine's own, after the last launch; no suite plans it."""
 
 
+ONCE = frozenset({StageKind.PREPARE, StageKind.VERIFY, StageKind.SEEDS})
+"""The kinds of which one stage is enough for a case: they bring no samples to replicate, and what is sampled needs them."""
+
+
 class Cache(StrEnum):
     """The compiler cache a stage starts with."""
 
