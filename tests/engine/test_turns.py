@@ -22,7 +22,8 @@ class FakeWorker:
     """Does what it is told and writes it down in a log that all sides share; leaves after `patience` orders."""
 
     def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0, flushes=0):
-        self.name, self.log, self.calls, self.patience = name, log, calls, patience
+        self.name, self.log, self.patience = name, log, patience
+        self.calls = calls if isinstance(calls, tuple) else (calls,) * 8
         self.warm = Done(block_s=block_s, flushes=flushes)
 
     @contextmanager
@@ -47,7 +48,7 @@ class FakeWorker:
             self.log.append((self.name, "obeyed"))
             order, self.told = self.told, None
             if order.kind is OrderKind.KEEP_BUSY:
-                return None if self.patience < 0 else Answer(done=Done(calls=40))
+                return None if self.patience < 0 else Answer(done=Done(made=40))
             return Answer(done=self.warm)
         if order is not None:
             self.log.append((self.name, order))
@@ -57,7 +58,7 @@ class FakeWorker:
             return Answer(fault=Fault(kind="failed", message="stands for evidence"))
         if order is not None and order.kind is OrderKind.WARM:
             return Answer(done=self.warm)
-        return Answer(done=Done(calls=self.calls if order is None else 1))
+        return Answer(done=Done(calls=self.calls if order is None else ()))
 
     def end(self):
         return Ended(code=0, timed_out=False, answers=())
@@ -168,8 +169,15 @@ def test_who_opens_first_is_a_matter_of_chance():
 def test_bases_number_of_calls_is_used_for_both_whoever_opened_first():
     for seed in range(6):
         log = []
-        play(FakeWorker(BASE, log, calls=8), FakeWorker(HEAD, log, calls=64), seed=seed)
-        assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {8}
+        play(FakeWorker(BASE, log, calls=(8, 2)), FakeWorker(HEAD, log, calls=(64, 16)), seed=seed)
+        assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {(8, 2)}
+
+
+@pytest.mark.parametrize(("told", "used"), [((), (1, 1)), ((8,), (8, 1)), ((8, 4, 2), (8, 4)), ((0, -3), (1, 1))])
+def test_whatever_a_worker_tells_each_arm_has_calls(told, used):
+    log = []
+    play(FakeWorker(HEAD, log, calls=told))
+    assert {order.calls for _, order in log if getattr(order, "kind", None) is OrderKind.WARM} == {used}
 
 
 def test_a_turn_after_another_process_touches_first_and_one_after_the_same_process_does_not():
@@ -316,7 +324,7 @@ def test_every_turn_is_timed_from_its_order_to_its_answer_and_those_thrown_away_
     )
     base, head = Slow(BASE, log, calls=8), Slow(HEAD, log)
     played = turns.play({BASE: base.open, HEAD: head.open})
-    assert played.calls == 8
+    assert played.calls == (8, 8)
     for name in (BASE, HEAD):
         seen = played.sightings[name]
         ordered = [order for side, order in log if side is name and getattr(order, "kind", None) is OrderKind.TURN]

@@ -63,7 +63,7 @@ def evidence_of(seen, said, *, name="step_time", parts=False):
 
 
 def account(seen, said, *, flushed=False, calls=CALLS, **kind):
-    times = TurnTimes(arms=("plain",), sightings=seen, calls=calls, flushed=flushed)
+    times = TurnTimes(arms=("plain",), sightings=seen, calls=(calls,), flushed=flushed)
     return times.accounts(evidence_of(seen, said, **kind))
 
 
@@ -132,7 +132,7 @@ def test_other_samples_than_were_ordered_are_told(change):
     metrics = evidence_of(seen, said).metrics
     (metric,) = metrics
     changed = replace(metric, launches=(replace(metric.launches[0], values=tuple(change(said))),))
-    (check,) = Witness().checks(TurnTimes(arms=("plain",), sightings=seen, calls=CALLS).accounts(Evidence(metrics=(changed,))))
+    (check,) = Witness().checks(TurnTimes(arms=("plain",), sightings=seen, calls=(CALLS,)).accounts(Evidence(metrics=(changed,))))
     assert (check.outcome, "were ordered" in check.detail) == (Outcome.FAIL, True)
 
 

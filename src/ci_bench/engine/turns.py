@@ -122,15 +122,15 @@ class NoWatch:
 class Round:
     """What came of one case in one launch: how each side's worker ended, and what the machine was like block by block.
 
-    `sightings` are the turns of each side whose samples count, in the order taken; `calls` make a sample. `glances` are the looks
-    after these turns, by side and place of the arm, and by block; `stretches` those in which energy was counted, by the same.
-    Before each call came `flushes` of the cache.
+    `sightings` are the turns of each side whose samples count, in the order taken; `calls` of each arm make a sample. `glances`
+    are the looks after these turns, by side and place of the arm, and by block; `stretches` those in which energy was counted, by
+    the same. Before each call came `flushes` of the cache.
     """
 
     ended: Mapping[SideName, Ended]
     blocks: tuple[Block, ...]
     sightings: Mapping[SideName, tuple[Sighting, ...]] = field(default_factory=dict)
-    calls: int = 1
+    calls: tuple[int, ...] = ()
     flushes: int = 0
     glances: Mapping[tuple[SideName, int], Mapping[int, Sequence[Any]]] = field(default_factory=dict)
     stretches: Mapping[tuple[SideName, int], Sequence[Stretch]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Round:
 
 @dataclass(kw_only=True, slots=True)
 class _Party:
-    """One side's worker, skipped once it has exited. `calls` make a sample of its first arm, `block_s` its part of a block (s).
+    """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
 
     `flushes` of the cache are what its calls need. `taken` are the orders of its turns, but for those thrown away, and for how
     long it was away with each (s).
@@ -146,7 +146,7 @@ class _Party:
 
     name: SideName
     worker: Worker
-    calls: int = 1
+    calls: tuple[int, ...] = ()
     block_s: float = 0.0
     flushes: int = 0
     playing: bool = True
@@ -177,7 +177,7 @@ class _Party:
             return None
         heat = watch.facts(after).get(TEMPERATURE)
         return Stretch(
-            calls=answer.done.calls,
+            calls=answer.done.made,
             elapsed_s=elapsed_s,
             counts=tuple(counts),
             doubt=watch.taint(before, after),
@@ -247,7 +247,7 @@ class Turns:
     def play(self, openers: Mapping[SideName, Opener]) -> Round:
         """Open the sides one after the other, warm them up, give turns, and hear what they measured.
 
-        The number of calls that make a sample is found on base's reference arm (head's where there is no base) and used for all.
+        How many calls of each arm make a sample is found on base's (head's where there is no base) and used for both sides.
         The cache is flushed for all as often as the one needs that needs it most, so that between samples both sides do the same.
         A side whose worker ends early is out; the other goes on.
 
@@ -258,7 +258,7 @@ class Turns:
         begun = self.clock()
         with ExitStack() as stack:
             parties = self._open(openers, stack)
-            calls = next((party.calls for party in parties if party.playing), 1)
+            calls = self._sized(next((party.calls for party in parties if party.playing), ()))
             warm = Order(kind=OrderKind.WARM, calls=calls)
             for party in parties if self.ready_at_once else ():
                 party.tell(warm)
@@ -295,6 +295,10 @@ class Turns:
             party.obey(None)
         return sorted(parties, key=lambda party: party.name is not SideName.BASE)
 
+    def _sized(self, told: Sequence[int]) -> tuple[int, ...]:
+        """Calls for each arm and no more, whatever a worker told."""
+        return tuple(max(1, calls) for calls in (*told, *[1] * self.arms)[: self.arms])
+
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
         """How many blocks to take after `ready_s` seconds of opening and warming up.
 
@@ -306,7 +310,7 @@ class Turns:
             return self.options.blocks
         return max(self.options.blocks, min(self.most_blocks, int(affordable_s / block_s)))
 
-    def _draw_refereed(self, names: Sequence[SideName], calls: int) -> dict[tuple[SideName, int], int]:
+    def _draw_refereed(self, names: Sequence[SideName], calls: Sequence[int]) -> dict[tuple[SideName, int], int]:
         """The block in which each arm of each side is refereed.
 
         The first arm, which the others are held against, is held against a fresh build of itself: in later launches now and then,
@@ -316,7 +320,7 @@ class Turns:
             (name, arm): self.secret.randrange(self.blocks)
             for name in names
             for arm in range(self.arms)
-            if self.options.referee and (self.launch == 0 or (arm and calls > 1) or self.secret.random() < REFEREED_AGAIN)
+            if self.options.referee and (self.launch == 0 or (arm and calls[arm] > 1) or self.secret.random() < REFEREED_AGAIN)
         }
 
     def _shuffled(self, names: Sequence[SideName]) -> list[SideName]:

@@ -69,34 +69,35 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnTimes:
-    """What the parent knows of one side's turns of one case in one launch. `calls` make a sample.
+    """What the parent knows of one side's turns of one case in one launch. `calls` of each arm make a sample.
 
     `flushed` says that each call was timed twice, behind a flush of the cache each time, which takes time of its own.
     """
 
     arms: Sequence[str]
     sightings: Sequence[Sighting]
-    calls: int
+    calls: Sequence[int]
     flushed: bool = False
 
     def accounts(self, evidence: Evidence) -> Mapping[tuple[str, str], Account]:
         """The account of each arm and clock that the evidence has a series of."""
         series = {(metric.arm, metric.name): metric for metric in evidence.metrics if metric.name in WHOLE and metric.launches}
         seats = {arm: [one for one in self.sightings if one.seat == seat] for seat, arm in enumerate(self.arms)}
+        calls = dict(zip(self.arms, self.calls, strict=True))
         of_parts = {metric.arm for metric in evidence.metrics if metric.lane is Lane.DEVICE and metric.name not in WHOLE}
         return {
-            (arm, name): self._account(metric, seats[arm], marked=arm in of_parts)
+            (arm, name): self._account(metric, seats[arm], calls=calls[arm], marked=arm in of_parts)
             for (arm, name), metric in series.items()
             if arm in seats and not (self.flushed and name != STEP_TIME.name)
         }
 
-    def _account(self, metric: Metric, turns: Sequence[Sighting], *, marked: bool) -> Account:
+    def _account(self, metric: Metric, turns: Sequence[Sighting], *, calls: int, marked: bool) -> Account:
         clock, taken = WHOLE[metric.name], metric.launches[0]
         ordered = tuple(turn.block for turn in turns for _ in range(turn.samples))
         if len(taken.values) != len(ordered) or taken.blocks != ordered:
             fault = f"{len(taken.values)} samples came back where {len(ordered)} were ordered, or of other blocks"
             return Account(arm=metric.arm, clock=clock, fault=fault)
-        lengths_s = [value * self.calls for value in taken.values]
+        lengths_s = [value * calls for value in taken.values]
         rest = iter(lengths_s)
         spans = [(turn, sum(next(rest) for _ in range(turn.samples))) for turn in turns]
         fault = next(filter(None, (_overfull(turn, reported_s, clock) for turn, reported_s in spans)), "")
@@ -104,19 +105,13 @@ class TurnTimes:
         return Account(
             arm=metric.arm,
             clock=clock,
-            gaps_s=tuple(sorted(self._gap_s(turn, reported_s) for turn, reported_s in counted)),
+            gaps_s=tuple(sorted(_gap_s(turn, reported_s, calls) for turn, reported_s in counted)),
             sample_s=statistics.median(lengths_s) if lengths_s else 0.0,
             reported_s=sum(reported_s for _, reported_s in counted),
             elapsed_s=sum(turn.elapsed_s for turn, _ in counted),
             marked=marked,
             fault=fault,
         )
-
-    def _gap_s(self, turn: Sighting, reported_s: float) -> float:
-        """Per sample. A call that was not timed is taken to be as long as those that were."""
-        touched = turn.touched and self.calls >= TOUCH_FROM_CALLS
-        touch_s = reported_s / turn.samples / self.calls if touched else 0.0
-        return (turn.elapsed_s - reported_s - touch_s) / turn.samples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,6 +170,13 @@ def _allowed_s(account: Account, base: Account | None) -> float:
         return by_itself_s
     margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s
     return min(quantile(base.gaps_s, 0.75) + margin_s, max(quantile(base.gaps_s, 0.5) + margin_s, by_itself_s))
+
+
+def _gap_s(turn: Sighting, reported_s: float, calls: int) -> float:
+    """Per sample (s). A call that was not timed is taken to be as long as those that were."""
+    touched = turn.touched and calls >= TOUCH_FROM_CALLS
+    touch_s = reported_s / turn.samples / calls if touched else 0.0
+    return (turn.elapsed_s - reported_s - touch_s) / turn.samples
 
 
 def _overfull(turn: Sighting, reported_s: float, clock: str) -> str:

@@ -58,7 +58,7 @@ def test_each_call_is_one_of_the_next_copy_across_samples(tmp_path: Path) -> Non
     assert workload.opened == 3
     assert workload.log[:3] == [0, 1, 2]  # the first calls, one of each
     del workload.log[:]
-    resident.warm(4)
+    resident.warm([4])
     resident.turn(0, 0, samples=2, touch=False)
     assert all((before + 1) % 3 == after for before, after in pairwise(workload.log))
     assert len(resident.arms[0].taken) == 2

@@ -38,7 +38,7 @@ def all_turns(arms: int, blocks: int, *, calls: int = 1, touch: bool = False) ->
         for block in range(blocks)
         for seat in (*range(arms), *reversed(range(arms)))
     ]
-    return [Order(kind=OrderKind.WARM, calls=calls), *turns, Order(kind=OrderKind.FINISH)]
+    return [Order(kind=OrderKind.WARM, calls=(calls,) * arms), *turns, Order(kind=OrderKind.FINISH)]
 
 
 def serve(workload, arms, orders, folder: Path, **options):
@@ -100,9 +100,17 @@ def test_samples_of_all_arms_come_with_their_blocks_checks_and_compile_latency(w
     assert len(channel.said) == 1 + 1 + 12  # open, warm, every turn
 
 
-def test_the_first_arm_says_how_many_calls_make_a_sample(workload, tmp_path: Path) -> None:
+def test_samples_of_each_arm_are_as_long_as_was_asked_for_and_no_longer_than_that_takes(workload, tmp_path: Path) -> None:
+    """Arm b takes twice as long: with as many calls, its samples would be twice as long; the faster of two, too short."""
     _, channel = serve(workload, ("a", "b"), all_turns(2, 1), tmp_path, sample_s=6.0)
-    assert channel.said[0].done.calls == 8
+    assert channel.said[0].done.calls == (8, 4)
+
+
+def test_a_metric_tells_the_calls_of_its_own_arm(workload, tmp_path: Path) -> None:
+    orders = all_turns(2, 1)
+    orders[0] = Order(kind=OrderKind.WARM, calls=(8, 4))
+    evidence, _ = serve(workload, ("a", "b"), orders, tmp_path)
+    assert {metric.arm: metric.calls for metric in evidence.metrics if metric.name == "step_time"} == {"a": 8, "b": 4}
 
 
 def test_a_discarded_block_leaves_no_sample_in_any_arm(workload, tmp_path: Path) -> None:
@@ -177,7 +185,7 @@ def test_an_arm_is_kept_busy_for_as_long_as_was_ordered_and_tells_its_calls(work
     order = Order(kind=OrderKind.KEEP_BUSY, seat=0, seconds=0.05)
     before = workload.steps
     evidence, channel = serve(workload, ("a",), [*all_turns(1, 2)[:-1], order, Order(kind=OrderKind.FINISH)], tmp_path)
-    made = channel.said[-1].done.calls
+    made = channel.said[-1].done.made
     assert made > 10
     serve(workload, ("a",), all_turns(1, 2), tmp_path)
     quiet = workload.steps - before
@@ -205,6 +213,6 @@ def test_memory_that_grew_short_while_samples_were_taken_is_said(tmp_path: Path,
     )
     program = SimpleNamespace(finish=lambda: (), parts=(), items=None, compiler=Compiler.NONE)
     resident.arms = [sampling.ResidentArm(name="eager", program=program, first_call_s=0.0, taken=[taken], blocks=[0])]
-    resident.warm(1)
+    resident.warm([1])
     told = [check.detail for check in resident.evidence(0).checks if check.name == "short_of_memory"]
     assert [detail in one for one in told] == ([True] if detail else [])

@@ -45,11 +45,11 @@ class OrderKind(StrEnum):
     """What a worker that keeps the arms of a case ready is told to do next."""
 
     WARM = "warm"
-    """Warm every arm up; `Order.calls` make a sample."""
+    """Warm every arm up; `Order.calls` of each make a sample."""
     TURN = "turn"
     """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
     KEEP_BUSY = "keep_busy"
-    """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.calls` are the calls that were made."""
+    """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.made` are the calls that were made."""
     DISCARD = "discard"
     """Throw the samples of `Order.block` away."""
     FINISH = "finish"
@@ -76,7 +76,7 @@ class Order:
     """
 
     kind: OrderKind
-    calls: int = 1
+    calls: tuple[int, ...] = ()
     seat: int = 0
     block: int = 0
     samples: int = 1
@@ -88,14 +88,16 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """A worker did what it was told, or has its arms open (then `calls` of the first arm make a sample).
+    """A worker did what it was told, or has its arms open (then `calls` of each arm make a sample).
 
     Once they are warm, `block_s` is how long its part of a block takes (s), and `flushes` how many of the cache its calls needed.
+    `made` are the calls of an arm that was kept busy.
     """
 
-    calls: int = 1
+    calls: tuple[int, ...] = ()
     block_s: float = 0.0
     flushes: int = 0
+    made: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

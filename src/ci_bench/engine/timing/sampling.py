@@ -6,7 +6,7 @@ Every sample begins from a seed of its own, set outside the clock, so that arms 
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -43,11 +43,12 @@ TIMING_SEED = 40_487
 
 @dataclass(kw_only=True, slots=True)
 class ResidentArm:
-    """One arm, open in this process."""
+    """One arm, open in this process; `calls` make one of its samples."""
 
     name: str
     program: Program
     first_call_s: float
+    calls: int = 1
     warmup: tuple[float, ...] = ()
     steady: bool = False
     taken: list[Taken] = field(default_factory=list)
@@ -62,7 +63,6 @@ class ResidentArms:
     context: Context
     clock: Clock = field(init=False)
     arms: list[ResidentArm] = field(default_factory=list)
-    calls: int = 1
     referee: "Referee | None" = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     retries: int = 0
@@ -76,8 +76,8 @@ class ResidentArms:
 
             self.clock = RankedClock(self.clock)
 
-    def open(self, workload: Workload, arms: tuple[str, ...]) -> int:
-        """Build every arm, as often as it rotates, and time its first call. Returns how many calls of the first make a sample."""
+    def open(self, workload: Workload, arms: tuple[str, ...]) -> tuple[int, ...]:
+        """Build every arm, as often as it rotates, and time its first call. Returns how many calls of each make a sample."""
         synchronize = synchronizer(self.context.device)
         if getattr(workload, "keeps_freed_memory", False):
             keep_freed_memory()
@@ -98,23 +98,26 @@ class ResidentArms:
         for arm in self.arms:
             with self.stopwatch.phase(Phase.COMPILE, arm.name):
                 self.clock.prepare(arm.program)
-        reference, sample_s = self.arms[0].program, max(self.options.sample_s, self.clock.least_sample_s())
-        with self.stopwatch.phase(Phase.WARM_UP, self.arms[0].name):
-            return find_calls(lambda calls: self.clock.take(reference, calls=calls).wall_s, sample_s=sample_s)
+        return tuple(self._find_calls(arm) for arm in self.arms)
 
-    def warm(self, calls: int) -> float:
-        """Warm every arm up until steady; `calls` make a sample from now on. Returns how long a block of them all takes (s)."""
-        self.calls = calls
-        for arm in self.arms:
+    def _find_calls(self, arm: ResidentArm) -> int:
+        """How many calls of an arm last as long as a sample has to."""
+        sample_s = max(self.options.sample_s, self.clock.least_sample_s())
+        with self.stopwatch.phase(Phase.WARM_UP, arm.name):
+            return find_calls(lambda calls: self.clock.take(arm.program, calls=calls).wall_s, sample_s=sample_s)
+
+    def warm(self, calls: Sequence[int]) -> float:
+        """Warm every arm up until steady; so many calls of each make a sample. Returns how long a block of them all takes (s)."""
+        for arm, own in zip(self.arms, calls, strict=True):
+            arm.calls = own
             with self.stopwatch.phase(Phase.WARM_UP, arm.name):
                 arm.warmup, arm.steady = warm_up(
-                    lambda program=arm.program: self.clock.take(program, calls=calls).wall_s,  # type: ignore[misc]
+                    lambda program=arm.program, own=own: self.clock.take(program, calls=own).wall_s,  # type: ignore[misc]
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
         self.retries = self.clock.retries()
-        last = (statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
-        return SAMPLES_A_BLOCK * calls * sum(last)
+        return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
 
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
@@ -141,13 +144,13 @@ class ResidentArms:
             self.clock.settle_flushes(flushes)
         if referee is not None and self.referee is not None:
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
-                self.referee.look(taking.name, taking.program, seed=referee, calls=self.calls)
-        if touch and self.calls >= TOUCH_FROM_CALLS:
+                self.referee.look(taking.name, taking.program, seed=referee, calls=taking.calls)
+        if touch and taking.calls >= TOUCH_FROM_CALLS:
             self.clock.call(taking.program)
         for _ in range(samples):
             seed_step(TIMING_SEED, block, taking.blocks.count(block))
             with self.stopwatch.phase(Phase.SAMPLES, taking.name):
-                taking.taken.append(self.clock.take(taking.program, calls=self.calls))
+                taking.taken.append(self.clock.take(taking.program, calls=taking.calls))
             taking.blocks.append(block)
 
     def keep_busy(self, place: int, seconds: float) -> int:
@@ -156,10 +159,10 @@ class ResidentArms:
         with self.stopwatch.phase(Phase.SAMPLES, arm.name):
             begun = time.perf_counter()
             while time.perf_counter() < begun + seconds:
-                for _ in range(self.calls):
+                for _ in range(arm.calls):
                     self.clock.call(arm.program)
                 synchronize()
-                made += self.calls
+                made += arm.calls
         return made
 
     def discard(self, block: int) -> None:
@@ -250,7 +253,7 @@ class ResidentArms:
             warmup = arm.warmup if kind is STEP_TIME else ()
             one = Launch(launch=launch, values=values, warmup=warmup, blocks=tuple(arm.blocks), steady=arm.steady)
             if values:
-                yield kind.of(arm.name, one, lane=lane, calls=self.calls, items=items)
+                yield kind.of(arm.name, one, lane=lane, calls=arm.calls, items=items)
 
 
 def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...], *, launch: int, channel: Channel) -> Evidence:
@@ -278,7 +281,7 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                         flushes=order.flushes,
                     )
                 case OrderKind.KEEP_BUSY:
-                    channel.say(Answer(done=Done(calls=resident.keep_busy(order.seat, order.seconds))))
+                    channel.say(Answer(done=Done(made=resident.keep_busy(order.seat, order.seconds))))
                     continue
                 case OrderKind.DISCARD:
                     resident.discard(order.block)
