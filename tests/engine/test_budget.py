@@ -1,7 +1,9 @@
 """A budget is a promise: a run ends within it and what its last stage takes, and uses it while something is open that fits."""
 
+import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from fake_suite import QUICK, STAGES, FakeRun
@@ -9,6 +11,7 @@ from fake_time import Ended, StageClock
 
 from ci_bench.engine import runner
 from ci_bench.engine.budget import Budget, can_wait
+from ci_bench.records.config import Sampling
 from ci_bench.records.results import Outcome, Status
 
 WHOLE = ["verify", "memory", "cold", "time"]
@@ -172,3 +175,31 @@ def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left
                 for at in {one.launch for one in clock if one.case == f"fake/{name}"}
             )
             assert again_s > left_s, name
+
+
+@pytest.mark.parametrize(("every", "share"), [(runner.WRITING_EVERY, 0.06), (0.0, 0.67)], ids=["as it is", "the control"])
+def test_writing_what_many_cases_have_takes_little_of_a_run_and_the_last_time_all_of_it(tmp_path, monkeypatch, every, share):
+    """Cases of one second, and documents that take two to write: written after each case, they would take most of the run."""
+    clock, names = StageClock(lambda _: 1.0), [f"case-{number}" for number in range(200)]
+    Ended(clock=clock).into(monkeypatch)
+    monkeypatch.setattr(runner, "WRITING_EVERY", every)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=clock))
+    run = FakeRun(tmp_path, replace(QUICK, launches=1, sampling=Sampling.FIXED), events=clock, clock=clock)
+    told, writing_s = run._record, 0.0
+
+    def record(*given):
+        nonlocal writing_s
+        clock.now, writing_s = clock.now + 2.0, writing_s + 2.0
+        told(*given)
+
+    run._record = record
+    run.measure(*({"name": name, "stages": ["time"]} for name in names))
+    assert writing_s / clock.now == pytest.approx(share, abs=0.06)
+    assert {row.status for row in run.last().values()} == {Status.OK}
+    assert len(run.last()) == len(names)
+
+
+@pytest.mark.parametrize(("left_s", "cases", "share_s"), [(600.0, 100, 3.0), (600.0, 1, 300.0), (600.0, 0, 300.0)])
+def test_what_is_left_is_for_two_launches_of_each_case_that_is_to_come(left_s, cases, share_s):
+    assert Budget(limit_s=700.0, clock=lambda: 700.0 - left_s).share_s(cases) == share_s
+    assert Budget(limit_s=None, clock=lambda: 0.0).share_s(cases) == math.inf

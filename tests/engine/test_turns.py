@@ -339,7 +339,7 @@ def test_every_turn_is_timed_from_its_order_to_its_answer_and_those_thrown_away_
 class TestBlocksOfALaunch:
     """Getting ready takes six seconds here, and a block as long as the workers say."""
 
-    def blocks(self, *block_s, most_blocks=40, patience=10_000):
+    def blocks(self, *block_s, most_blocks=40, patience=10_000, **more):
         log, seconds, told = [], iter(range(0, 10**6, 6)), []
         workers = [
             FakeWorker(name, log, block_s=one, patience=patience) for name, one in zip((BASE, HEAD), block_s, strict=False)
@@ -352,6 +352,7 @@ class TestBlocksOfALaunch:
             clock=lambda: next(seconds),
             most_blocks=most_blocks,
             tell=lambda *now: told.append(now),
+            **more,
         )
         played = turns.play({worker.name: worker.open for worker in workers})
         assert told[-1] == (2 * len(played.blocks), 2 * len(played.blocks))
@@ -359,6 +360,11 @@ class TestBlocksOfALaunch:
 
     def test_samples_take_twice_as_long_as_getting_ready_for_them(self):
         assert self.blocks(0.45, 0.35) == 15
+
+    @pytest.mark.parametrize(("room_s", "blocks"), [(60.0, 15), (14.0, 10), (7.0, OPTIONS.blocks), (0.0, OPTIONS.blocks)])
+    def test_more_than_were_asked_for_are_taken_within_what_the_budget_leaves(self, room_s, blocks):
+        """Of 14 s, six are gone with getting ready: eight are left, for blocks of 0.8 s."""
+        assert self.blocks(0.45, 0.35, room_s=room_s) == blocks
 
     def test_there_is_a_limit_to_what_is_cheap(self):
         assert self.blocks(0.001, 0.001) == 40

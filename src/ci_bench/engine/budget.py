@@ -63,6 +63,10 @@ class Budget:
             return f"the budget of {self.limit_s:g} s was spent before this stage; raise run.budget_s"
         return f"of the budget of {self.limit_s:g} s {self.left_s:.3g} s were left, and {takes}; raise run.budget_s"
 
+    def share_s(self, cases: int) -> float:
+        """What is left for a launch of each of so many cases, where every one may need another after it."""
+        return self.left_s / (2 * max(1, cases))
+
     def affordable(self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]]) -> Plan:
         """The cases of a further launch that fit into what is left together, in the order given; all where all do.
 

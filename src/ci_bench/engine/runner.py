@@ -3,6 +3,7 @@
 The parent never imports torch and never touches the GPU.
 """
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,8 @@ Inspect = Callable[[bool], tuple[str, ...]]
 UNTIMED = frozenset({StageKind.VERIFY, StageKind.SEEDS})
 WITHIN_BUDGET = "within_budget"
 """The check that all of a case was measured; it exists only where the budget did not suffice for that."""
+WRITING_EVERY = 20.0
+"""Results are written again once so many times as long was measured as writing them took: that is at most 5 % of a run."""
 REACH = "reach"
 """The stage that cases fail in where something was changed out of a side's reach."""
 
@@ -155,8 +158,9 @@ class _Jobs:
     """One walk through the plan, passing over what an earlier run has of it; `begun` once this one measures.
 
     `budget` begins when the device is held: waiting for it is not of this run's. `measuring_since` is that moment by the real
-    clock, `None` before, and `earlier_s` for how long the run that this one resumes held it. `cut` are the cases of this launch
-    that the budget ended before all of their stages.
+    clock, `None` before, and `earlier_s` for how long the run that this one resumes held it. `ahead` is how many cases of this
+    launch are to come, with the one under way; `cut` are those that the budget ended before all of their stages. `written_at` is
+    when the documents were written last, and `writing_s` how long that took, in seconds of the real clock.
     `asked` are the open metrics of each case of this launch, where a judge was asked; `cold_s` the seconds that each cold
     stage took so far, all sides and launches together, and how often it ran.
     """
@@ -174,7 +178,10 @@ class _Jobs:
     begun: bool = False
     asked: Mapping[str, frozenset[SeriesName]] | None = None
     cold_s: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
+    ahead: int = 0
     cut: set[str] = field(default_factory=set)
+    written_at: float = -math.inf
+    writing_s: float = 0.0
 
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
@@ -199,7 +206,7 @@ class _Jobs:
             finally:
                 self.stages.watch.close()
                 self.beside.close()
-                self._record()
+                self._record(at_once=True)
 
     def measured(self) -> Measured:
         """Machine and ledger of each side."""
@@ -354,7 +361,8 @@ class _Jobs:
         """All of a launch. With a budget, the first one takes peaks of memory once every case was verified and timed."""
         self.cut = set()
         waits = self.launch == 0 and self.budget.limit_s is not None
-        for suite, case in wanted:
+        for number, (suite, case) in enumerate(wanted):
+            self.ahead = len(wanted) - number
             stages = self._stages(suite, case, self.launch)
             self._measure_case(launchers, suite, case, [stage for stage in stages if not (waits and can_wait(stage))])
             if waits:
@@ -412,7 +420,8 @@ class _Jobs:
             if stage.kind is StageKind.VERIFY:
                 self.beside.settle(case)
         elif open_runs:
-            self.stages.in_turns(replace(job, ready_at_once=self._may_get_ready_at_once(case, open_runs)), open_runs, launchers)
+            ready, room_s = self._may_get_ready_at_once(case, open_runs), self.budget.share_s(self.ahead)
+            self.stages.in_turns(replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers)
         self._note(case, stage, self.engine.clock() - begun)
         return reason
 
@@ -516,13 +525,22 @@ class _Jobs:
         yield
         run.ledger = run.ledger.with_spent(Spent(stage="launch", phase=phase, seconds=time.monotonic() - begun))
 
-    def _record(self) -> None:
+    def _record(self, *, at_once: bool = False) -> None:
+        """Write what there is, where that costs little beside what was measured since it was written last.
+
+        A document of many cases takes long to write, and as many cases would write it. What is killed loses as much.
+        """
+        begun = time.monotonic()
+        if not at_once and begun - self.written_at < WRITING_EVERY * self.writing_s:
+            return
         for run in self.runs:
             if run.environment is not None or run.side.failure is not None:
                 if self.measuring_since is not None:
                     run.ledger = replace(run.ledger, measured_s=self.earlier_s + time.monotonic() - self.measuring_since)
                 with self._spending(Phase.WRITE, run):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
+        self.written_at = time.monotonic()
+        self.writing_s = self.written_at - begun
 
 
 def _jobs(stage: Stage, sides: int) -> int:

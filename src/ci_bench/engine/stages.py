@@ -5,6 +5,7 @@ of progress, the way out where two sides do not fit into memory together, and wh
 """
 
 import logging
+import math
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -233,6 +234,7 @@ DEVICE_IS_TAKEN = "busy or unavailable"
 class Job:
     """One stage of one case in one launch. With `ready_at_once`, sides that take turns open and warm up at the same time.
 
+    `room_s` is what the budget leaves it (s): more blocks than were asked for are taken within that.
     `graphs` says that CUDA graphs may be captured, where the run asks for them.
     """
 
@@ -241,6 +243,7 @@ class Job:
     stage: Stage
     launch: int
     ready_at_once: bool = False
+    room_s: float = math.inf
     graphs: bool = True
 
 
@@ -411,6 +414,7 @@ class Stages:
             coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is no secret
             watch=self.watch,
             most_blocks=self.options.most_blocks if self.adaptive else None,
+            room_s=job.room_s,
             ready_at_once=job.ready_at_once,
             flushes=flushes,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),

@@ -10,6 +10,7 @@ Which turns are refereed is drawn here from the system's own randomness, and tra
 that runs in a worker can know it before its inputs are there.
 """
 
+import math
 import random
 import secrets
 import time
@@ -222,8 +223,8 @@ class Turns:
     """One case in one launch. `tell` is called with done and total turns of an arm; `secret` draws the refereed turns.
 
     With `ready_at_once` all sides open and warm up at the same time; else one after the other, so that first calls can be
-    compared. Up to `most_blocks` may be taken while they take no longer than twice as getting ready did; `None` takes
-    `RunOptions.blocks`.
+    compared. Up to `most_blocks` may be taken while they take no longer than twice as getting ready did, and all of it no longer
+    than `room_s` seconds; `None` takes `RunOptions.blocks`.
     With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
     `clock` gives seconds; it is monotonic, and so is that of workers.
     """
@@ -237,6 +238,7 @@ class Turns:
     secret: random.Random = field(default_factory=secrets.SystemRandom)
     clock: Callable[[], float] = time.perf_counter
     most_blocks: int | None = None
+    room_s: float = math.inf
     ready_at_once: bool = False
     flushes: int = 0
     blocks: int = field(default=1, init=False)
@@ -303,9 +305,10 @@ class Turns:
         """How many blocks to take after `ready_s` seconds of opening and warming up.
 
         A launch costs the same for few samples as for many: as long as those cost little beside it, more of them are the cheapest
-        way to a narrower interval. The number is fixed before the first sample.
+        way to a narrower interval, but what others need of the budget is left to them. The number is fixed before the first
+        sample.
         """
-        affordable_s = SAMPLING_TO_GETTING_READY * ready_s
+        affordable_s = min(SAMPLING_TO_GETTING_READY * ready_s, self.room_s - ready_s)
         if self.most_blocks is None or not 0 < block_s < affordable_s:
             return self.options.blocks
         return max(self.options.blocks, min(self.most_blocks, int(affordable_s / block_s)))
