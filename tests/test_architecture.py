@@ -83,6 +83,7 @@ PROCESSES = {
 """What runs in processes of its own: their environment is what the parent made of the settings."""
 TORCH_FREE_OF_A_SUITE = {"plan", "options", "declaring", "grids", "importing", "literal", "recording"}
 SHARED_BY_WORKERS = {
+    "ci_bench.suites.coverage",
     "ci_bench.suites.fp32_precision",
     "ci_bench.suites.numerics",
     "ci_bench.suites.digests",

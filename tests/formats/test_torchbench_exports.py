@@ -88,6 +88,26 @@ def test_the_performance_file_by_hand():
     }  # fmt: skip
 
 
+COVERED = {"graphs": 2.0, "graph_calls": 6.0, "ops_in_graphs": 30.0, "ops_run": 40.0, "coverage_ops": 0.75, "coverage_time": 0.9}
+
+
+def test_the_experiment_coverage_has_a_file_of_its_own_by_hand():
+    """The runner's shares are between 0 and 1, whatever `pct` promises."""
+    covered = tuple(metric(name, "coverage", (value,), unit=Unit.COUNT) for name, value in COVERED.items())
+    rows = [
+        row("mlp", backend="coverage", metrics=(metric("step_time", "coverage", (0.002,), items=32), *covered)),
+        row("cnn", backend="coverage", metrics=covered, status=Status.FAILED, reason="fail_to_run: no"),
+        row("mlp"),
+    ]
+    files = texts(dynamo_csv.write(results(*rows)))
+    assert [name for name in files if name.endswith("_coverage.csv")] == ["coverage_zoo_fp32_training_cpu_coverage.csv"]
+    (found,) = table(files["coverage_zoo_fp32_training_cpu_coverage.csv"])
+    assert found == {
+        "dev": "cpu", "name": "mlp", "batch_size": "32", "graphs": "2", "graph_calls": "6", "captured_ops": "30",
+        "total_ops": "40", "pct_ops": "0.750000", "pct_time": "0.900000",
+    }  # fmt: skip
+
+
 def test_there_is_a_file_for_each_configuration():
     rows = [
         row("mlp"),

@@ -1,4 +1,4 @@
-"""The CSV files of PyTorch's dynamo and TorchBench runners, performance and accuracy, read and written.
+"""The CSV files of PyTorch's dynamo and TorchBench runners, read and written: performance, accuracy, coverage.
 
 Latencies are in milliseconds, latencies of compilation in seconds, memory in gigabytes (``output_csv`` and its callers in
 ``benchmarks/dynamo/common.py``). Written is one file per backend, source, precision, mode and device. For the tools that read
@@ -112,6 +112,7 @@ def _number(cell: str, line: int, column: str) -> Node:
 
 HEAD = ("dev", "name", "batch_size")
 PERFORMANCE = ("speedup", "abs_latency", "compilation_latency", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem")
+COVERAGE = ("graphs", "graph_calls", "captured_ops", "total_ops", "pct_ops", "pct_time")
 COUNTERS = {
     "calls_captured": "ops_captured",
     "unique_graphs": "graphs",
@@ -153,9 +154,10 @@ def write(results: Results) -> Files:
             if cells is not None:
                 name = f"{_configuration(row, arm, device)}_{kind}.csv"
                 last = ("compilation_latency",) if kind == "accuracy" else ()
-                heads[name] = (*HEAD, *columns, *COUNTERS, *last)
+                heads[name] = (*HEAD, *columns, *(() if kind == "coverage" else COUNTERS), *last)
                 tail = [_cell(_median(row, "compile_cold", arm))] if last else []
-                files.setdefault(name, []).append([device, model_of(row), _batch(row), *cells, *_counters(row, arm), *tail])
+                counters = [] if kind == "coverage" else _counters(row, arm)
+                files.setdefault(name, []).append([device, model_of(row), _batch(row), *cells, *counters, *tail])
     return {name: Written(text=_text([list(heads[name]), *lines])) for name, lines in files.items()}
 
 
@@ -212,12 +214,25 @@ def _accuracy(row: CaseResult, arm: str) -> list[str] | None:
     return [accuracy_word(row, arm) or "infra_error"]
 
 
-KINDS = (("performance", PERFORMANCE, _performance), ("accuracy", ("accuracy",), _accuracy))
+def _coverage(row: CaseResult, arm: str) -> list[str] | None:
+    """Shares are between 0 and 1, in spite of their names, as in the runner; `None` where the arm is not the experiment."""
+    shares = [_median(row, metric, arm) for metric in ("coverage_ops", "coverage_time")]
+    if row.status is not Status.OK or shares[0] is None:
+        return None
+    counts = (_median(row, metric, arm) for metric in ("graphs", "graph_calls", "ops_in_graphs", "ops_run"))
+    return [*(_whole(value) for value in counts), *(_cell(share) for share in shares)]
+
+
+KINDS = (
+    ("performance", PERFORMANCE, _performance),
+    ("accuracy", ("accuracy",), _accuracy),
+    ("coverage", COVERAGE, _coverage),
+)
 
 
 def _counters(row: CaseResult, arm: str) -> list[str]:
     found = (_median(row, metric, arm) for metric in COUNTERS.values())
-    return ["" if value is None else str(round(value)) for value in found]
+    return [_whole(value) for value in found]
 
 
 def _median(row: CaseResult, metric: str, arm: str) -> float | None:
@@ -245,6 +260,10 @@ def _leading_word(text: str) -> str | None:
 
 def _numbered(piece: str, word: str) -> bool:
     return word.endswith(("_batch", "_at")) and piece.startswith(word + "_") and piece.removeprefix(word + "_").isdigit()
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else str(round(value))
 
 
 def _cell(value: float | None) -> str:

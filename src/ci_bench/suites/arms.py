@@ -42,11 +42,13 @@ class Experiment(StrEnum):
     """`torch.jit.script`."""
     OVERHEAD = "overhead"
     """Capture alone: dynamo, its graphs run as they are."""
+    COVERAGE = "coverage"
+    """The same with AOTAutograd behind it, and how much of a step ran inside the graphs."""
 
     @property
     def by_dynamo(self) -> bool:
         """Whether it is `torch.compile` with other settings, so that it can take a whole step."""
-        return self is Experiment.OVERHEAD
+        return self in {Experiment.OVERHEAD, Experiment.COVERAGE}
 
 
 MAKE_FILES = frozenset({Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE})
@@ -157,7 +159,7 @@ def check_suits(place: str, arms: Iterable[CompiledArm], without: Iterable[Exper
     """Refuse experiments that a suite cannot run. Raises `BadConfig`."""
     lacking = set(without)
     faults = [
-        f"{place}: {arm.backend} is of a model's forward pass, and this suite compiles another thing; suite torchbench has it"
+        f"{place}: {arm.backend} is no experiment of this suite; suite torchbench has it"
         for arm in arms
         if arm.experiment in lacking
     ]
@@ -242,6 +244,10 @@ def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
     """The backend that dynamo is given. Raises as `user_code.resolve_backend`."""
     if arm.experiment is Experiment.OVERHEAD:
         return run_as_captured
+    if arm.experiment is Experiment.COVERAGE:
+        from ci_bench.suites.coverage import run_labelled
+
+        return run_labelled
     return INDUCTOR if arm.experiment is not None else resolve_backend(arm.backend)
 
 

@@ -399,6 +399,17 @@ class Formed(nn.Module):
         return self.two(hidden)
 
 
+class Outside(Formed):
+    """As `Formed`, with some of its layers where dynamo does not look."""
+
+    def forward(self, rows):
+        return self.two(self.hidden(rows))
+
+    @torch.compiler.disable
+    def hidden(self, rows):
+        return torch.relu(self.one(rows))
+
+
 class FormedScript(Formed):
     """The same by its source, which TorchScript reads: no defect is asked for by name."""
 

@@ -26,7 +26,7 @@ from ci_bench.suites.torchbench.run import open_workload
 
 pytestmark = pytest.mark.engine
 
-QUICKLY = ["export", "export-strict", "torchscript", "overhead"]
+QUICKLY = ["export", "export-strict", "torchscript", "overhead", "coverage"]
 MAKERS = sorted(map(str, experiments.KEPT))
 INFERENCE = {"mode": "inference", "perturbations": 1}
 

@@ -37,7 +37,7 @@ class FastRnns:
         Raises:
             BadConfig: options contradict each other or the variants.
         """
-        listed_arms(options, "suites.fastrnns", instead_of="compile_modes", without=OF_A_FORWARD_PASS)
+        listed_arms(options, "suites.fastrnns", instead_of="compile_modes", without=LACKING)
         compiled_backends((INDUCTOR,), options, "suites.fastrnns")
         entry = parse_entry(options)
         complaints = [f"suites.fastrnns: {complaint}" for complaint in _complaints(entry)]
@@ -72,8 +72,8 @@ class FastRnns:
 
 SUITE = FastRnns()
 
-OF_A_FORWARD_PASS = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
-"""The experiments that take modules or outlive a process; this suite has functions, and its own forms for TorchScript."""
+LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
+"""The experiments that take modules, outlive a process or count; this suite has functions, and its own forms for TorchScript."""
 
 
 def _jobs(entry: Entry) -> Iterator[Job]:

@@ -13,18 +13,20 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
-from ci_bench.suites.arms import CompiledArm
+from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
+from ci_bench.suites.arms import CompiledArm, Experiment
 from ci_bench.suites.base import Computed, Context, Evidence, Unsupported, no_mark
+from ci_bench.suites.coverage import coverage_of
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.experiments import Package
 from ci_bench.suites.numerics import Yardstick, yardstick_of
 from ci_bench.suites.roofline import Work, count_work, work_facts
-from ci_bench.suites.torchbench import PACKAGE_SIZE
+from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN, PACKAGE_SIZE
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
@@ -133,6 +135,9 @@ def _batched(outputs: object, rows: int) -> dict[str, Tensor]:
 
 logger = logging.getLogger(__name__)
 
+PROFILED_STEPS = 5
+"""Of which the share of time is the median; their operators are the same."""
+
 Build = Callable[..., Ready]
 
 
@@ -150,16 +155,22 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
     found = [_of_candidate(arm, settled, build, witness, judge) for arm in arms]
-    metrics = tuple(
+    packages = tuple(
         PACKAGE_SIZE.of(arm, Launch(launch=context.launch, values=(float(one.package.size_bytes),)), lane=Lane.COUNTERS)
         for arm, one in zip(arms, found, strict=True)
         if one.package is not None
     )
+    covered = [
+        metric
+        for arm in arms
+        if options.candidates[arm].experiment is Experiment.COVERAGE
+        for metric in _coverage(arm, build, options, context.launch)
+    ]
     checks = tuple(check for one in found for check in one.checks)
     lost = {name: value for one in found for name, value in one.lost.items()}
     score = max(one.score for one in found)
     facts = {**found[0].size, **_facts(score, reference), **_work(build, options, context.device), **lost}
-    return Evidence(metrics=metrics, checks=checks, facts=facts)
+    return Evidence(metrics=(*packages, *covered), checks=checks, facts=facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,6 +204,32 @@ def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, ju
         checks.append(check)
     package = None if ready.form is None else ready.form.package
     return _OfCandidate(checks=tuple(checks), score=answer.score, size=_size_of(ready), lost=lost, package=package)
+
+
+def _coverage(arm: str, build: Build, options: Options, launch: int) -> Iterator[Metric]:
+    """How much of a step, of each size where there are several, runs in the graphs of the experiment `coverage`."""
+    with worded(Word.FAIL_TO_RUN, Word.OOM):
+        ready, _ = _compiled(build, options.candidates[arm])
+        samples = ready.samples if options.settings.dynamic else ready.samples[:1]
+
+        def step() -> None:
+            for sample in samples:
+                ready.step(sample, no_mark)
+
+        for _ in range(2):  # what is compiled, and what is set up by the first call
+            step()
+        seen = [coverage_of(step) for _ in range(PROFILED_STEPS)]
+    last, times = seen[-1], [one.of_time for one in seen if one.of_time is not None]
+    found = {
+        COVERAGE_OPS: last.of_operators,
+        COVERAGE_TIME: median(times) if times else None,
+        GRAPH_CALLS: last.graph_calls,
+        OPS_IN_GRAPHS: last.captured,
+        OPS_RUN: last.operators,
+    }
+    for kind, value in found.items():
+        if value is not None:
+            yield kind.of(arm, Launch(launch=launch, values=(float(value),)), lane=Lane.COUNTERS)
 
 
 def _fresh(candidate: CompiledArm, witness: Witness) -> Ready:

@@ -21,8 +21,8 @@ from ci_bench.suites.training_loss.options import (
     read_layout,
 )
 
-OF_A_FORWARD_PASS = tuple(one for one in Experiment if not one.by_dynamo)
-"""The experiments that capture a model's forward pass alone, where this suite compiles the whole step."""
+LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
+"""The experiments that capture a forward pass alone, where this suite compiles the whole step, and the one that counts."""
 PARALLEL = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
@@ -154,13 +154,13 @@ def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequenc
 
 def _check_compiled(options: Mapping[str, Any], place: str) -> None:
     """Refuse arms that clash, or cannot be had of a whole step. Raises `BadConfig`."""
-    listed_arms(options, place, instead_of="backend", without=OF_A_FORWARD_PASS)
+    listed_arms(options, place, instead_of="backend", without=LACKING)
     if "compile" in options and "layouts" in options:
         raise BadConfig(f"{place}.compile: layouts are compiled by their own `backend`; leave it out")
     if "arms" not in options:
         named = options.get("backend", "inductor")
         backends = [named] if isinstance(named, str) else named
-        compiled_backends(backends, options, place, without=OF_A_FORWARD_PASS)
+        compiled_backends(backends, options, place, without=LACKING)
 
 
 def _plan_case(params: Mapping[str, Any]) -> Case:

@@ -39,8 +39,8 @@ MEMORY_LAUNCHES = (0, 1)
 GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cache")
 """Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
 MOST_CASES = 2000
-LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.AOT_PRECOMPILE, Experiment.AOT_INDUCTOR})
-"""Experiments without a form here: TorchScript cannot read the source of these models; the others make files of a module."""
+LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.AOT_PRECOMPILE, Experiment.AOT_INDUCTOR, Experiment.COVERAGE})
+"""Experiments without a form here: TorchScript cannot read these models; two make files of a module, and one counts."""
 
 TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
 OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
