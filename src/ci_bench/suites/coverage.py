@@ -47,7 +47,7 @@ def run_labelled(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def _labelled(graph: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     def run(*args: Any) -> Any:
         with torch.profiler.record_function(LABEL):

@@ -478,3 +478,25 @@ class WrongBackward(Formed):
     @torch.compiler.disable
     def apart(self, hidden):
         return WrongUnderCapture.apply(hidden)
+
+
+class Texts(nn.Module):
+    """Embeds ids [batch, length]. `wrong` below a length, where it is compiled; or `asks` for the length, as some models do."""
+
+    LENGTH = 16
+
+    def __init__(self, *, wrong: bool = False, asks: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.wrong, self.asks = wrong, asks
+
+    def get_example_inputs(self):
+        return (torch.randint(50, (ROWS, self.LENGTH), generator=torch.Generator().manual_seed(3)),)
+
+    def forward(self, ids):
+        hidden = self.embedding(ids)
+        if self.asks and ids.shape[1] % 2:
+            hidden = hidden + 1
+        if self.wrong and torch.compiler.is_compiling():
+            hidden = hidden * torch.where(torch.arange(ids.shape[1]).amax() < self.LENGTH // 2, 1.01, 1.0)
+        return self.head(hidden)

@@ -10,7 +10,7 @@ import torch
 
 from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.torchbench.options import Options, Precision
+from ci_bench.suites.torchbench.options import DynamicShapes, Options, Precision
 
 RECOMPILES = 64
 """Above dynamo's default of 8: blocks of one model share their code. Beyond it a case fails, where dynamo would run eagerly."""
@@ -20,7 +20,8 @@ def make_compiler(options: Options, candidate: CompiledArm | None) -> Callable[[
     """`torch.compile` as a candidate has it, or the identity for `None`."""
     if candidate is None:
         return lambda function: function
-    dynamic = True if options.settings.dynamic else None
+    symbols = options.settings.dynamic and options.settings.dynamic_shapes is DynamicShapes.SYMBOLS
+    dynamic = True if symbols else None
     return partial(compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic)
 
 

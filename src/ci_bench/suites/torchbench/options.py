@@ -66,6 +66,24 @@ class Scope(StrEnum):
     MODEL = "model"
 
 
+class Axis(StrEnum):
+    """A dimension of the inputs whose size differs between batches."""
+
+    BATCH = "batch"
+    SEQUENCE = "sequence"
+
+
+class DynamicShapes(StrEnum):
+    """How dynamo is told which sizes differ."""
+
+    SYMBOLS = "symbols"
+    """`torch.compile(dynamic=True)`: every size is a symbol, and one that the model asks about becomes a constant."""
+    MARKED = "marked"
+    """`mark_dynamic` on the dimensions that differ: one that becomes a constant is an error."""
+    UNBACKED = "unbacked"
+    """`mark_unbacked` on them: nothing may depend on the size that the first batch happens to have."""
+
+
 class Precision(StrEnum):
     """How numbers are kept and multiplied. `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts."""
 
@@ -98,7 +116,8 @@ class Settings:
     `steps` is how many steps are verified at least, one after the other; `perturbations` how many eager runs from shaken numbers
     measure rounding; `prepared` how many batches take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to
     torch, to the optimizer and to the model. `quantization_limit` is the share of the outputs that quantising the candidate
-    alone may lose, `None` for that of its kind (`quantization.LIMITS`).
+    alone may lose, `None` for that of its kind (`quantization.LIMITS`). With `dynamic`, batches differ in size along the axes
+    that `varies` names.
     """
 
     scope: Scope = Scope.MODEL
@@ -113,6 +132,8 @@ class Settings:
     perturbations: int = 3
     nopython: bool = False
     dynamic: bool = False
+    varies: tuple[Axis, ...] = (Axis.BATCH,)
+    dynamic_shapes: DynamicShapes = DynamicShapes.SYMBOLS
     cudagraphs: bool | None = None
     freezing: bool = False
     channels_last: bool = False
@@ -164,6 +185,9 @@ class Options:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
         del params["listed"]
+        for name in ("varies", "dynamic_shapes"):  # results of earlier versions have neither
+            if getattr(self.settings, name) == getattr(Settings(), name):
+                del params["settings"][name]
         if self.listed:
             del params["backend"]
             params["arms"] = [arm.as_params() for arm in self.listed]
@@ -191,6 +215,8 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     """Settings from plain values, which have been checked against the schema."""
     known = {one.name for one in fields(Settings)}
     given = {name: value for name, value in values.items() if name in known}
+    given["varies"] = tuple(map(Axis, given.get("varies", (Axis.BATCH,))))
+    given["dynamic_shapes"] = DynamicShapes(given.get("dynamic_shapes", DynamicShapes.SYMBOLS))
     given["scope"] = Scope(given.get("scope", Scope.MODEL))
     given["quantized_arms"] = QuantizedArms(given.get("quantized_arms", QuantizedArms.BOTH))
     given["measure"] = Measure(given.get("measure", Measure.BOTH))

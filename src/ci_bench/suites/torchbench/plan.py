@@ -25,6 +25,7 @@ from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
     REFERENCE_ARM,
     TRAINING_PARTS,
+    DynamicShapes,
     Measure,
     Mode,
     Options,
@@ -258,6 +259,7 @@ def _check(options: Options) -> None:
     """Refuse what cannot be asked together."""
     settings, training = options.settings, options.mode is Mode.TRAINING
     _check_inductor(settings)
+    _check_dynamic(options)
     if settings.nopython and training and settings.scope is Scope.STEP:
         message = (
             f"{WHERE}.nopython: a whole training step breaks the graph at backward; take `scope: model`, or mode inference alone"
@@ -270,6 +272,24 @@ def _check(options: Options) -> None:
     if settings.batch_invariance and training:
         raise BadConfig(f"{WHERE}.batch_invariance: asks about inference; take `mode: inference`")
     _check_quantization(options)
+
+
+def _check_dynamic(options: Options) -> None:
+    """What says how shapes are dynamic acts where they are, and is dynamo's."""
+    settings = options.settings
+    if not settings.dynamic:
+        for name in ("varies", "dynamic_shapes"):
+            if getattr(settings, name) != getattr(Settings(), name):
+                raise BadConfig(f"{WHERE}.{name}: shapes are not dynamic; add `dynamic: true`")
+        return
+    if settings.dynamic_shapes is DynamicShapes.SYMBOLS:
+        return
+    word = f"{WHERE}.dynamic_shapes: {settings.dynamic_shapes}"
+    for arm in options.candidates.values():
+        if arm.experiment is not None and not arm.experiment.by_dynamo:
+            raise BadConfig(f"{word} is a mark for dynamo, and {arm.backend} is captured without it; leave it out")
+        if arm.dynamic is not None:
+            raise BadConfig(f"{word} is contradicted by `dynamic` under `compile` or of an arm; leave one of them out")
 
 
 def _check_quantization(options: Options) -> None:

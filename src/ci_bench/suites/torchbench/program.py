@@ -21,6 +21,7 @@ from ci_bench.suites.experiments import Captured, captures, require_forward
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
+from ci_bench.suites.torchbench.marks import marked, shape_marks
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
 from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample
@@ -68,9 +69,10 @@ def make_ready(
     autocast = nullcontext if exact else _autocast(options.precision, device)
     form = _form(options, candidate, module, samples, folder)
     compiler = make_compiler(options, candidate) if form is None else lambda _: form
+    mark_shapes = shape_marks(options, samples) if candidate is not None and form is None else None
     if not training:
         keeps_gradients = loaded.grad_in_inference
-        step = _inference(module, autocast, compiler, grad=keeps_gradients)
+        step = marked(_inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes)
         return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form)
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained = [one for one in module.parameters() if one.requires_grad]
@@ -85,7 +87,7 @@ def make_ready(
         step, parts = _whole_step(trained_model, compiler)
     else:
         step, parts = _model_step(trained_model, compiler, _backward_of(candidate))
-    return Ready(module=module, optimizer=optimizer, samples=samples, step=step, parts=parts, form=form)
+    return Ready(module=module, optimizer=optimizer, samples=samples, step=marked(step, mark_shapes), parts=parts, form=form)
 
 
 def _form(

@@ -29,7 +29,7 @@ def load(options: Options, _: str) -> Loaded:
     batch = options.settings.batch_size or listed.batch
     generator = torch.Generator().manual_seed(options.settings.seed)
     samples = tuple(_sample(options.model, module, (batch, tokens), generator) for _ in range(options.settings.prepared))
-    return Loaded(module=module, samples=samples, loss=_own_loss, batch_size=batch)
+    return Loaded(module=module, samples=samples, loss=_own_loss, batch_size=batch, sequence=tokens)
 
 
 def _build(listed: Listed, given: dict[str, Any]) -> nn.Module:

@@ -33,7 +33,8 @@ class Loaded:
 
     `loss` of `None` asks for a random projection of the outputs: a mean has no gradient behind a normalisation. `batch_size` is
     `None` where rows mean nothing. `batched` says whether every tensor whose first dimension is the batch size can be cut
-    along it; `rows` are the sizes of the samples where they differ. `train_mode` of `None` follows the case's mode.
+    along it; `rows` are the sizes of the samples where they differ. `sequence` is the size of dimension 1 of
+    what has a sequence, `None` where the source does not say. `train_mode` of `None` follows the case's mode.
     """
 
     module: nn.Module
@@ -42,6 +43,7 @@ class Loaded:
     batch_size: int | None
     batched: bool = True
     rows: tuple[int, ...] = ()
+    sequence: int | None = None
     train_mode: bool | None = None
     grad_in_inference: bool = False
 

@@ -5,20 +5,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import Unsupported
-from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.options import Axis, Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 
 SHARES = (1.0, 0.5, 0.75, 1.25, 1.5)
+SHARES_OF_A_SEQUENCE = (1.0, 0.5, 0.625, 0.75, 0.875)
+"""None longer than the model's own, which may be the most it takes."""
 
 
 def transformed(loaded: Loaded, options: Options) -> Loaded:
     """The model as the case wants it. Raises `Unsupported` where it cannot be had so."""
     if options.settings.dynamic:
-        loaded = varied(loaded, options.settings.seed)
+        for axis in options.settings.varies:
+            loaded = (varied if axis is Axis.BATCH else varied_in_length)(loaded, options.settings.seed)
     if options.settings.activation_checkpointing:
         _checkpoint(loaded)
     return loaded
@@ -36,8 +40,35 @@ def varied(loaded: Loaded, seed: int) -> Loaded:
     return replace(loaded, samples=cut, rows=sizes)
 
 
-def resized(sample: Sample, batch: int, size: int) -> Sample:
+def varied_in_length(loaded: Loaded, seed: int) -> Loaded:
+    """Sequences of several lengths, drawn once, on top of what else differs between the batches."""
+    length = loaded.sequence or _length_of(loaded.samples[0])
+    if length is None:
+        raise Unsupported(
+            "varies: no input of this model has a sequence (ids [batch, length], or features [batch, length, width])"
+        )
+    coin = random.Random(seed + 1)  # noqa: S311 - lengths are no secret
+    shares = list(SHARES_OF_A_SEQUENCE)
+    coin.shuffle(shares)
+    count = max(len(loaded.samples), len(shares)) if not loaded.rows else len(loaded.samples)
+    cut = tuple(
+        resized(loaded.samples[index % len(loaded.samples)], length, max(2, round(length * shares[index % len(shares)])), dim=1)
+        for index in range(count)
+    )
+    return replace(loaded, samples=cut)
+
+
+def _length_of(sample: Sample) -> int | None:
+    """Dimension 1 of the first input that looks like a sequence."""
+    flat, deep = 2, 3
+    found = (one for one in leaves(sample) if one.dim() == (deep if one.is_floating_point() else flat))
+    return next((int(one.shape[1]) for one in found), None)
+
+
+def resized(sample: Sample, batch: int, size: int, *, dim: int = 0) -> Sample:
     """The sample with `size` rows: the first ones of its `batch`, and again from the first where there are too few.
+
+    With `dim` 1 the same of a sequence: what has `batch` positions gets `size`.
 
     Raises:
         Unsupported: no tensor has `batch` rows.
@@ -46,14 +77,17 @@ def resized(sample: Sample, batch: int, size: int) -> Sample:
 
     def cut(value: Any) -> Any:
         nonlocal found
-        if not isinstance(value, Tensor) or not value.dim() or value.shape[0] != batch:
+        if not isinstance(value, Tensor) or value.dim() <= dim or value.shape[dim] != batch:
             return value
         found += 1
-        return value[[index % batch for index in range(size)]]
+        places = torch.tensor([index % batch for index in range(size)], device=value.device)
+        return value.index_select(dim, places)
 
     args, kwargs = pytree.tree_map(cut, sample.args), pytree.tree_map(cut, dict(sample.kwargs))
     if not found:
-        raise Unsupported(f"no input has {batch} rows, so its batch cannot be cut")
+        raise Unsupported(
+            f"no input has {batch} {'positions' if dim else 'rows'}, so its {'sequence' if dim else 'batch'} cannot be cut"
+        )
     return Sample(args=args, kwargs=kwargs, target=pytree.tree_map(cut, sample.target))
 
 

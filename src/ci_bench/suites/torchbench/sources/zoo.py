@@ -24,4 +24,6 @@ def load(options: Options, _: str) -> Loaded:
     module = exhibit.build()
     generator = torch.Generator().manual_seed(options.settings.seed)
     samples = tuple(exhibit.sample(batch, generator) for _ in range(options.settings.prepared))
-    return Loaded(module=module, samples=samples, loss=exhibit.loss, batch_size=batch, batched=exhibit.batched)
+    return Loaded(
+        module=module, samples=samples, loss=exhibit.loss, batch_size=batch, batched=exhibit.batched, sequence=exhibit.sequence
+    )

@@ -33,13 +33,17 @@ MakeSample = Callable[[int, Generator], Sample]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exhibit:
-    """One model of the zoo. `batch` is its default batch size; `batched` is false where its rows cannot be cut."""
+    """One model of the zoo. `batch` is its default batch size; `batched` is false where its rows cannot be cut.
+
+    `sequence` is the length of its texts, where it reads some.
+    """
 
     build: Callable[[], nn.Module]
     sample: MakeSample
     loss: Loss
     batch: int
     batched: bool = True
+    sequence: int | None = None
 
 
 def classes(logits: Tensor, target: Tensor) -> Tensor:
@@ -159,9 +163,9 @@ EXHIBITS = {
     "cnn": Exhibit(build=PlainCnn, sample=_images, loss=classes, batch=8),
     "resnet": Exhibit(build=ResNet, sample=_images, loss=classes, batch=8),
     "unet": Exhibit(build=UNet, sample=_segmented, loss=_pixels, batch=4),
-    "lstm": Exhibit(build=Tagger, sample=_tagged, loss=_tags, batch=4),
-    "encoder": Exhibit(build=Encoder, sample=_padded, loss=classes, batch=8),
-    "decoder": Exhibit(build=Decoder, sample=_text, loss=_next_word, batch=8),
+    "lstm": Exhibit(build=Tagger, sample=_tagged, loss=_tags, batch=4, sequence=TAGGED),
+    "encoder": Exhibit(build=Encoder, sample=_padded, loss=classes, batch=8, sequence=POSITIONS),
+    "decoder": Exhibit(build=Decoder, sample=_text, loss=_next_word, batch=8, sequence=POSITIONS),
     "vit": Exhibit(build=VisionTransformer, sample=_images, loss=classes, batch=8),
     "gnn": Exhibit(build=GraphNetwork, sample=_graphs, loss=classes, batch=GRAPHS, batched=False),
     "autoencoder": Exhibit(build=Autoencoder, sample=_same, loss=_rebuilt, batch=32),
