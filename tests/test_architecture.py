@@ -156,7 +156,18 @@ def called(node: ast.Call) -> str:
 
 LIBRARIES_OF_VENDORS = libraries_of_vendors()
 HEAVY = {
-    *("torch", "transformers", "datasets", "evaluate", "safetensors", "triton", "timm", "torchao", "torchvision"),
+    *(
+        "huggingface_hub",
+        "torch",
+        "transformers",
+        "datasets",
+        "evaluate",
+        "safetensors",
+        "triton",
+        "timm",
+        "torchao",
+        "torchvision",
+    ),
     *LIBRARIES_OF_VENDORS,
 }
 """Modules of the extra `engine`; triton comes with torch."""
@@ -173,7 +184,8 @@ def astray(module: str, source: str) -> list[str]:
             edge = where in {"cli", "commands"} and own not in {"cli", "commands"}
             forbidden = edge or (own in MAY_IMPORT and not inside and where not in MAY_IMPORT[own])
             found += [f"{module} imports {name}"] if forbidden else []
-        if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS | OF_GPU_CHECK:
+        of_the_hub = (module, top) == ("ci_bench.commands.fetching", "huggingface_hub")
+        if top in HEAVY and own not in {"suites", "engine"} and module not in OF_VENDORS | OF_GPU_CHECK and not of_the_hub:
             found.append(f"{module} imports {top}")
         if top in HEAVY and own in {"engine", "gpus"} and on_load and module not in OF_THE_REFEREE | OF_RANKS:
             found.append(f"{module} imports {top} when it is loaded")
@@ -464,7 +476,7 @@ def test_errors_are_defined_in_one_module() -> None:
 
 # Dependencies
 
-DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
+DISTRIBUTIONS = {"huggingface_hub": "huggingface-hub", "yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
 COMES_WITH = {"triton"}
 ASKED_FOR = {"matplotlib", "ray", "submitit"}
 """The extras `plots`, `ray` and `slurm`: imported where pictures, or a cluster, are asked for."""

@@ -85,6 +85,10 @@ class EngineMissing(MeasuringFailed):
     """torch, transformers, datasets or evaluate is not installed here."""
 
 
+class ModelUnavailable(MeasuringFailed):
+    """The hub does not give a model: it is not there, gated, or the hub cannot be reached."""
+
+
 class DeviceBusy(MeasuringFailed):
     """Another run of ci-bench measures on the device, for longer than this one wants to wait."""
 

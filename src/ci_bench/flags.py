@@ -132,6 +132,10 @@ def _setup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder for the documents")
 
 
+def _fetch_models(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+
+
 def _compare(parser: argparse.ArgumentParser) -> None:
     sides = "base and head: each a results.json, a run's folder, another tool's file, or a folder of such files, each a launch"
     parser.add_argument("sides", type=Path, nargs="*", metavar="PATH", help=sides)
@@ -399,6 +403,10 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "run": ("measure, and write results.json", _run),
     "gate": ("measure, compare with a baseline, report, and exit by the policy", _gate),
     "setup": ("make base and head ready, with the network where `setup.network` says so, for gate --prepared", _setup),
+    "fetch-models": (
+        "fetch the configuration's models from the Hugging Face hub, with HF_TOKEN",
+        _fetch_models,
+    ),
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
     "merge": ("make one document pair and one verdict of several runs of one plan, from any machines", _merge),
     "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),

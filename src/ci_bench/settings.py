@@ -48,6 +48,11 @@ class Configured(Settings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Fetching(Configured):
+    """Of `fetch-models`, which takes no benchmarks in place of the suites: reading them would run their code."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Measuring(Configured):
     """Of commands that measure, or make ready what is measured: `run`, `gate`, `setup`, `calibrate`, `bisect`.
 

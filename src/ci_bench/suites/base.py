@@ -313,6 +313,15 @@ class TrainingOverSeeds(Protocol):
         """The parity evidence of whole trainings over seeds: of each the reference, and the reference from another start."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubModel:
+    """A model of the Hugging Face hub that a case needs: its id, a branch, tag or commit, and whether its weights are read."""
+
+    path: str
+    revision: str | None
+    weights: bool
+
+
 class Suite(Protocol):
     """The half of a suite that needs no torch.
 
@@ -320,7 +329,7 @@ class Suite(Protocol):
     computes with torch names it here, and may have `preload_of`, which names those of one case (`modules_of`). A plugin's suite
     may have `options_schema`, the JSON Schema of one of its entries. Any suite may have `exports`, the forms of its own that
     results can be written in (`find_exporters`). A built-in one whose plan reads files of the tree has `reads`, which names those
-    of an entry (`plans_from_tree`).
+    of an entry (`plans_from_tree`). One whose models may come from the hub has `hub_models`, which names those of a case.
     """
 
     name: str
@@ -405,6 +414,11 @@ def plugin_forms() -> dict[str, Mapping[str, Any]]:
     """The JSON Schema of each plugin suite's entries, by suite; any mapping will do where a plugin gives none."""
     plugins = {entry.name: _load(entry) for entry in _installed()}
     return {name: getattr(suite, "options_schema", {"type": "object"}) for name, suite in plugins.items()}
+
+
+def plugin_names() -> tuple[str, ...]:
+    """The names of installed plugins' suites, without importing one."""
+    return tuple(entry.name for entry in _installed())
 
 
 def _installed() -> "EntryPoints":

@@ -8,7 +8,7 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import meant
 from ci_bench.suites.arms import Experiment, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
 from ci_bench.suites.training_loss.options import (
     EMBEDDED,
     LAYOUTS,
@@ -85,6 +85,13 @@ class TrainingLoss:
         """Whether model or data come from a hub."""
         options = parse(case.params)
         return not (options.dataset.is_local and options.model.is_local)
+
+    def hub_models(self, case: Case) -> tuple[HubModel, ...]:
+        """The model with its tokenizer, where it comes from the hub."""
+        model = parse(case.params).model
+        if model.is_local:
+            return ()
+        return (HubModel(path=model.path, revision=model.revision, weights=model.pretrained and model.factory is None),)
 
 
 SUITE = TrainingLoss()

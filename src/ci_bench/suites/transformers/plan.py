@@ -13,7 +13,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.arms import CompiledArm, Experiment, arguments_of, arm_faults, check_arms
-from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
@@ -97,6 +97,13 @@ class Transformers:
     def needs_network(self, case: Case) -> bool:
         """Whether a configuration comes from the hub."""
         return parse(case.params).model.on_hub
+
+    def hub_models(self, case: Case) -> tuple[HubModel, ...]:
+        """The model, where it comes from the hub."""
+        model = parse(case.params).model
+        if not model.on_hub or model.path is None:
+            return ()
+        return (HubModel(path=model.path, revision=model.revision, weights=model.pretrained),)
 
 
 SUITE = Transformers()

@@ -1,0 +1,77 @@
+"""`fetch-models`: the models of a configuration from the Hugging Face hub into its cache, in a process that measures nothing.
+
+It is the one command that uses `HF_TOKEN`, for models that are gated or private. No code of the tree is run or imported here: the
+configuration is read, built-in suites name their models, and files are stored without being read. So the token is gone before
+anything is measured; workers would not be given it (`engine.process.environ`), but code that is measured can read the environment
+of the processes above it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ci_bench.commands.inputs import config_path
+from ci_bench.commands.output import tell
+from ci_bench.errors import EngineMissing, ExitCode, ModelUnavailable
+from ci_bench.records.config import Config
+from ci_bench.settings import Fetching
+from ci_bench.suites.base import BUILT_IN, HubModel, find_suite, plugin_names
+
+DESCRIPTIONS = ("*.json", "*.txt", "*.model")
+"""Configurations, and what tokenizers consist of."""
+WEIGHTS = "*.safetensors"
+
+
+def fetch_models(settings: Fetching) -> int:
+    """Fetch what the configuration names of the hub, each model once. Raises `ModelUnavailable`, with all that are."""
+    from ci_bench.config import load_config
+
+    forms: dict[str, Mapping[str, object]] = {name: {"type": "object"} for name in plugin_names()}
+    wanted = dict.fromkeys(models_of(load_config(config_path(settings), more_suites=forms)))
+    if not wanted:
+        tell("no model of this configuration comes from the hub")
+        return int(ExitCode.OK)
+    faults = [fault for model in wanted if (fault := fetch(model, settings.environ.get("HF_TOKEN"))) is not None]
+    if faults:
+        raise ModelUnavailable("\n".join(faults))
+    tell("measure with HF_HUB_OFFLINE=1, and without the token")
+    return int(ExitCode.OK)
+
+
+def models_of(config: Config) -> Iterator[HubModel]:
+    """What the built-in suites of a configuration take from the hub. A plugin is not asked: that would run its code."""
+    for entry in config.entries:
+        if entry.suite in BUILT_IN:
+            suite = find_suite(entry.suite)
+            if hasattr(suite, "hub_models"):
+                for case in suite.plan(entry.options):
+                    yield from suite.hub_models(case)
+
+
+def fetch(model: HubModel, token: str | None) -> str | None:
+    """Store a model's files in the cache; what is wrong, where that fails.
+
+    Raises:
+        EngineMissing: the hub's client is not installed.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+    except ImportError as error:
+        raise EngineMissing("huggingface_hub is not installed; pip install 'ci-bench[engine]'") from error
+    patterns = [*DESCRIPTIONS, *([WEIGHTS] if model.weights else [])]
+    try:
+        snapshot_download(model.path, revision=model.revision, token=token, allow_patterns=patterns)
+    except GatedRepoError:
+        whose = "of HF_TOKEN" if token else "whose token is given as HF_TOKEN"
+        return f"{model.path} is gated: its terms have to be accepted on its page by the account {whose}"
+    except RepositoryNotFoundError:
+        return f"{model.path}: the hub has no such model, or {'HF_TOKEN may not read it' if token else 'it wants HF_TOKEN'}"
+    except OfflineModeIsEnabled:
+        return f"{model.path}: HF_HUB_OFFLINE is set; unset it for this command"
+    except Exception as error:  # noqa: BLE001 - errors of its HTTP client, and whatever a broken answer makes of its own code
+        return f"{model.path}: {type(error).__name__}: {_without(token, str(error)).strip().partition(chr(10))[0][:300]}"
+    tell(f"{model.path} ({model.revision or 'main'}){' with its weights' if model.weights else ''} is in the cache")
+    return None
+
+
+def _without(token: str | None, text: str) -> str:
+    return text.replace(token, "***") if token else text
