@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import yaml
@@ -73,8 +75,14 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    while leases_of(out):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
     before = [json.loads(line) for line in journal.read_text().splitlines()]
     counted = [(event["lease"], event["attempt"]) for event in before if event["event"] == "delivered"]
+    left = [documents.read_results(path).run for path in (out / "fleet" / "leases").glob("*/results.json")]
+    whole = {(run.lease.number, run.lease.attempt) for run in left if run.state is RunState.COMPLETE}
+    assert whole == {*counted}, "a lease ends with the coordinator"
     code, _, said = ci_bench(*gate(slower, out), "--resume")
     assert code == ExitCode.POLICY_NOT_MET, said
     assert f"{len(counted)} lease(s) are measured already" in said
@@ -82,6 +90,17 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
     assert {*counted} <= {(part.run.lease.number, part.run.lease.attempt) for part in head.parts}
     assert {len(row.origins) for row in head.cases} == {3}
     assert head.run.id == before[0]["id"]
+
+
+def leases_of(out) -> list[str]:
+    """The processes that measure leases of this output folder."""
+    found = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = command.read_bytes().decode().split("\0")
+            if "lease" in words and any(word.startswith(str(out)) for word in words):
+                found.append(command.parent.name)
+    return found
 
 
 def test_a_fleet_needs_sides_that_lie_ready(repository, ci_bench) -> None:

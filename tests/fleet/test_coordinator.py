@@ -122,6 +122,41 @@ class TestSlotsThatAreSetAside:
             seconds(each.order) for each in outcome.delivered
         )
 
+    def test_one_that_loses_all_that_it_is_given_takes_no_lease_down_with_it(self):
+        """A full disk fails a lease at once, so that its slot is the first that is free again."""
+        coordinator, _, ledger, _ = make(
+            lambda order, _: "full" if order.slot == "n1" else "ok",
+            took=lambda order: 0.001 if order.slot == "n1" else seconds(order),
+            still_open=stays_open(CASES, 4),
+        )
+        outcome = coordinator.run(CASES)
+        assert launches(ledger) == {(name, launch): 1 for name in CASES for launch in range(4)}
+        assert outcome.given_up == {}
+        assert outcome.aside == {"n1": "lost 3 leases one after the other, at last: No space left on device"}
+        lost = [loss.lease for loss in outcome.losses]
+        assert len(lost) == len({*lost}) == 3, "what it lost once, it is not given again"
+
+    def test_one_that_loses_a_lease_now_and_then_measures_on(self):
+        coordinator, _, ledger, _ = make(
+            lambda order, number: "lost" if order.slot == "n1" and number % 3 else "ok", still_open=stays_open(CASES, 4)
+        )
+        outcome = coordinator.run(CASES)
+        assert len(outcome.losses) > 3
+        assert outcome.aside == {}
+        assert launches(ledger) == {(name, launch): 1 for name in CASES for launch in range(4)}
+
+    @pytest.mark.parametrize("limits", [Limits(), Limits(device_s=1e6)])
+    def test_what_was_lost_is_begun_again_elsewhere_where_there_is_another_slot(self, limits):
+        for slots in (1, 2):
+            coordinator, fleet, ledger, _ = make(
+                lambda order, number: "lost" if order.slot == "n0" and number == 0 else "ok", slots=slots, limits=limits
+            )
+            outcome = coordinator.run(CASES)
+            assert launches(ledger) == WANTED
+            (loss,) = outcome.losses
+            tried = [order.slot for order in fleet.orders if order.lease.number == loss.lease]
+            assert tried == ["n0", f"n{slots - 1}"]
+
 
 class TestWhatCannotBeMeasured:
     def test_a_label_that_no_slot_has_is_refused_at_once(self):

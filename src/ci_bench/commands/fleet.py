@@ -35,9 +35,14 @@ START_S = 20.0
 
 
 def lease(settings: Leasing) -> int:
-    """Measure one launch of the cases that are named, on both prepared sides, and write the documents."""
+    """Measure one launch of the cases that are named, on both prepared sides, and write the documents.
+
+    It ends with whoever started it: nobody would read what it measures, and the next lease of its device would wait.
+    """
     from ci_bench import planning
     from ci_bench.commands.preparing import open_sides, planning_sealed
+    from ci_bench.engine.process.descendants import ending_with
+    from ci_bench.fleet.local import STARTER
     from ci_bench.records.config import Sampling
     from ci_bench.records.results import Status
 
@@ -55,7 +60,7 @@ def lease(settings: Leasing) -> int:
         asked=asked(settings, config),
         lease=ours,
     )
-    with open_sides(config, settings, [case for _, case in plan]) as pair:
+    with ending_with(settings.environ.get(STARTER)), open_sides(config, settings, [case for _, case in plan]) as pair:
         results = bench.measure(pair.sides, seal=pair.seal)
     whole = all(row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases)
     return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)

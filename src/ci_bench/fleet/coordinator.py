@@ -17,6 +17,8 @@ from ci_bench.records.results import Loss
 
 WINDOW = 32
 """Leases that are looked through for one whose cases a free slot has not measured yet."""
+STRIKES = 3
+"""Leases that a slot may lose one after the other, with none delivered between them: a full disk loses each at once."""
 POLL_S = 1.0
 MAX_REASON = 1000
 
@@ -149,6 +151,8 @@ class Coordinator:
     _busy: dict[str, int] = field(default_factory=dict)
     _attempts: dict[int, int] = field(default_factory=dict)
     _seen: dict[str, set[str]] = field(default_factory=dict)
+    _lost_on: dict[int, set[str]] = field(default_factory=dict)
+    _strikes: dict[str, int] = field(default_factory=dict)
     _open: int = 0
 
     def run(self, cases: Sequence[str], *, earlier: "Earlier | None" = None) -> Outcome:
@@ -274,8 +278,10 @@ class Coordinator:
         for slot in self.engine.slots():
             if slot.name not in self._busy and self._usable(slot) and self._waiting:
                 lease = self._choose(slot.name, planned_s)
+                if lease is None and not self._lost_on:
+                    return  # the budget holds none, for whichever slot
                 if lease is None:
-                    return
+                    continue
                 planned_s += self._expected_s(lease)
                 attempt = self._attempts.get(lease.number, 0) + 1
                 order = Order(lease=lease, attempt=attempt, slot=slot.name)
@@ -288,10 +294,13 @@ class Coordinator:
     def _choose(self, slot: str, planned_s: float) -> Lease | None:
         """Of the next leases that the budget holds the one of which this slot has measured the fewest cases before.
 
-        The longest of those; `None` where the budget holds none, beside the `planned_s` seconds of what is out.
+        The longest of those; `None` where the budget holds none, beside the `planned_s` seconds of what is out, or where all were
+        lost on this slot and another one is to try.
         """
         seen, least, chosen = self._seen.get(slot, set()), float("inf"), -1
         for place, lease in zip(range(WINDOW), self._waiting, strict=False):
+            if slot in (lost_on := self._lost_on.get(lease.number, set())) and self._others(lost_on):
+                continue
             if self.limits.bounds_slots and self._over_budget(planned_s=planned_s + self._expected_s(lease)):
                 continue
             share = len(seen.intersection(lease.cases)) / len(lease.cases)
@@ -304,6 +313,10 @@ class Coordinator:
         lease = self._waiting[chosen]
         del self._waiting[chosen]
         return lease
+
+    def _others(self, names: Collection[str]) -> bool:
+        """Whether there is a usable slot besides these."""
+        return any(self._usable(slot) for slot in self.engine.slots() if slot.name not in names)
 
     def _take(self, ended: Ended) -> None:
         """An attempt that ended; one that is not out any more comes too late, and counts for nothing."""
@@ -325,6 +338,7 @@ class Coordinator:
             return
         self.journal.delivered(ended)
         self.delivered.append(ended)
+        self._strikes.pop(order.slot, None)
         self._remember(ended)
         self._examine(order.slot)
 
@@ -335,7 +349,7 @@ class Coordinator:
         """
         if self.watch is None or slot in self.aside or not (reason := self.watch.off(slot)):
             return
-        if not any(self._usable(other) for other in self.engine.slots() if other.name != slot):
+        if not self._others([slot]):
             return
         self.aside[slot] = f"set aside: {reason}"
         own = [ended for ended in self.delivered if ended.order.slot == slot]
@@ -365,8 +379,12 @@ class Coordinator:
             self._lose(order, self.aside[order.slot])
 
     def _lose(self, order: Order, reason: str, took_s: float = 0.0) -> None:
-        """Written down, and begun again elsewhere, unless it was the last attempt."""
+        """Written down, and begun again elsewhere, unless it was the last attempt. A slot that loses all it gets is set aside."""
         self._note(order, reason, took_s)
+        self._lost_on.setdefault(order.lease.number, set()).add(order.slot)
+        self._strikes[order.slot] = self._strikes.get(order.slot, 0) + 1
+        if self._strikes[order.slot] >= STRIKES and order.slot not in self.aside and self._others([order.slot]):
+            self.aside[order.slot] = f"lost {STRIKES} leases one after the other, at last: {reason}"[:MAX_REASON]
         if order.attempt < self.limits.attempts:
             self._waiting.appendleft(order.lease)
             return

@@ -14,6 +14,8 @@ from ci_bench.fleet.protocol import Ended, Order, Slot
 LOG = "lease.log"
 DOCUMENTS = ("results.json", "base/results.json")
 """What a lease leaves in its folder."""
+STARTER = "CI_BENCH_LEASE_STARTER"
+"""The process that started a lease, in the lease's environment: it ends with that one."""
 TAIL = 600
 _PAUSE_S = 0.05
 _GRACE_S = 10.0
@@ -56,7 +58,7 @@ class LocalEngine:
                 process = subprocess.Popen(
                     [*self.command(order, folder)],
                     cwd=self.here,
-                    env=dict(self.environ),
+                    env=started_by_us(self.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -106,11 +108,22 @@ def _ended(running: _Running) -> Ended:
     )
 
 
+def started_by_us(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a lease that this process starts."""
+    return {**environ, STARTER: str(os.getpid())}
+
+
 def run_logged(words: Sequence[str], *, environ: Mapping[str, str], here: Path, log: Path) -> int:
     """Run a lease's command to its end; all that it says goes into the log. Its exit code."""
     with log.open("wb") as stream:
         done = subprocess.run(
-            [*words], cwd=here, env=dict(environ), stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, check=False
+            [*words],
+            cwd=here,
+            env=started_by_us(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
     return done.returncode
 

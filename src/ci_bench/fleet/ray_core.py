@@ -65,6 +65,7 @@ class RayEngine:
     _out: dict[Any, tuple[Order, float]] = field(default_factory=dict)
     _seen_at_s: float = -1e9
     _slots: list[Slot] = field(default_factory=list)
+    _dead: set[str] = field(default_factory=set)
 
     def open(self) -> None:
         """Join the cluster, or start one here. Raises `CannotPlace`."""
@@ -83,7 +84,8 @@ class RayEngine:
         now = time.monotonic()
         if now - self._seen_at_s > 1.0:
             self._seen_at_s = now
-            self._slots = [slot for node in self._ray.nodes() if node["Alive"] for slot in self._of_node(node)]
+            alive = [node for node in self._ray.nodes() if node["Alive"] and node["NodeID"] not in self._dead]
+            self._slots = [slot for node in alive for slot in self._of_node(node)]
         return self._slots
 
     def _of_node(self, node: Mapping[str, Any]) -> Sequence[Slot]:
@@ -119,6 +121,8 @@ class RayEngine:
             brought: Brought = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+            if isinstance(error, (self._ray.exceptions.NodeDiedError, self._ray.exceptions.TaskUnschedulableError)):
+                self._bury(order.slot.partition("/")[0])
             return Ended(order=order, began_s=began_s, ended_s=time.monotonic(), reason=reason)
         folder = self.folder(order)
         for name, content in brought.documents.items():
@@ -131,6 +135,11 @@ class RayEngine:
             folder=folder if brought.documents else None,
             reason=brought.reason,
         )
+
+    def _bury(self, node: str) -> None:
+        """Ray lists a dead node as alive for a while, where all leases are lost at once. One that comes back has a new id."""
+        self._dead.add(node)
+        self._seen_at_s = -1e9
 
     def close(self) -> None:
         """End what still runs, and leave the cluster."""

@@ -25,6 +25,18 @@ def prctl(option: int, value: int) -> None:
 
 
 @contextmanager
+def ending_with(starter: str | None) -> Iterator[None]:
+    """End by SIGTERM when the parent ends in the block, however it does, or when it has ended before: `starter` is its id."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if starter and starter.isdecimal() and not Path("/proc", starter).exists():
+        os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_PDEATHSIG, 0)
+
+
+@contextmanager
 def adopting() -> Iterator[frozenset[int]]:
     """Become the parent of what is orphaned in the block; gives the children that were there before."""
     before = frozenset(own_children())
