@@ -57,7 +57,8 @@ def bench(state: Mapping[str, Any]) -> list[str]:
     if settings["baseline"] != "paired":
         return ["run", *_measuring(here), *filters]
     noise = ["--noise", here.noise] if settings["noise"] else []
-    return ["gate", "--prepared", here.prepared, *_measuring(here), *_given("--base", settings["base"]), *noise, *filters]
+    where = [*_given("--base", settings["base"]), *_given("--fleet", settings["fleet"])]
+    return ["gate", "--prepared", here.prepared, *_measuring(here), *where, *noise, *filters]
 
 
 def publish(state: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,14 @@ def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) 
     return settings
 
 
+def check_fleet(settings: Mapping[str, Any]) -> None:
+    """A fleet's leases have both sides, and no container. Raises `Fault`."""
+    unlike = {"mode": "native", "baseline": "paired"}
+    wrong = [f"{name} is {settings[name]!r}, and has to be {word!r}" for name, word in unlike.items() if settings[name] != word]
+    if settings["fleet"] and wrong:
+        raise Fault("inputs", code=2, detail=f"with fleet, {'; '.join(wrong)} (docs/fleet.md)")
+
+
 def one_of(*words: str) -> Parse:
     """One of these words."""
 
@@ -127,6 +135,9 @@ def _names(text: str) -> list[str]:
 
 FIELDS: Mapping[str, Parse] = {
     "mode": one_of("container", "native"),
+    "fleet": form(
+        r"(local|ray|slurm)(:[A-Za-z0-9_.:@|&*/+=,-]{1,300})?", "local:DEVICE,…, ray:ADDRESS, or slurm:NAME=VALUE,…", empty=True
+    ),
     "image": form(r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}", "build, or an image's name, best with its @sha256: digest"),
     "gpus": _gpus,
     "gpu_access": one_of("auto", *gpus.WAYS),

@@ -47,6 +47,8 @@ _NATIVE = (
     "USER",
     "HOME",
 )
+_OF_A_FLEET = ("RAY_ADDRESS", "SLURM_CONF")
+"""What finds a cluster. Leases get neither."""
 _URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9._/?#=&%-]{0,300}")
 _ADDRESSES = ("comment_url", "check_url")
 
@@ -54,6 +56,7 @@ _ADDRESSES = ("comment_url", "check_url")
 def preflight() -> int:
     """Check the inputs and the runner, and make the folders of this job."""
     settings = inputs.read(os.environ)
+    inputs.check_fleet(settings)
     if settings["baseline"] == "paired":
         settings["base"] = settings["base"] or base_of_group(os.environ)
     state = examination.examine(settings, os.environ)
@@ -187,6 +190,7 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
     native = settings["mode"] == "native"
     argv = ["ci-bench", *command] if native else containers.bench(state, phase, command, os.environ)
     named = (*containers.BENCH, *settings["pass_env"], *(_NATIVE if native else ()))
+    named += _OF_A_FLEET if native and phase == "bench" and settings["fleet"] else ()
     values = {name: os.environ[name] for name in named if name in os.environ}
     values.update(containers.asked_of_the_engine(state, state["locks"]) if native else {})
     with (work / f"{phase}.log").open("wb") as file, workflow.without_commands():

@@ -62,6 +62,7 @@ REFUSED = {
     "key": ["", "-->", "a b", "x" * 65],
     "report_network": ["none", "container:x", ""],
     "mode": ["", "host"],
+    "fleet": ["lokal", "--fleet", "slurm:a b", "ray;x", "local:", "slurm:a\nb", "ray:$(id)", "ray:" + "x" * 301],
 }
 
 
@@ -73,6 +74,15 @@ def test_what_cannot_be_is_refused_by_name(name, text):
 
 
 ACCEPTED = {
+    "fleet": [
+        "",
+        "local",
+        "local:cuda:0,cuda:1",
+        "ray",
+        "ray:10.0.0.1:6379",
+        "ray:ray://head:10001",
+        "slurm:partition=gpu,constraint=a&b",
+    ],
     "gpus": ["none", "all", "1", "8", "device=0,1", "device=GPU-8a8f2b52-3a0d-4f0e-9a6b-0c1f6f3b2d11", "device=0:1"],
     "image": ["build", "ghcr.io/ci-bench/ci-bench@sha256:" + "0" * 64, "localhost:5000/x/y:tag"],
     "base": ["", "main", "v1.0", "HEAD~3", "feature/x", "0" * 40],

@@ -474,6 +474,37 @@ def test_natively_the_code_under_test_sees_no_token(steps):
     assert steps("gate")[0] == 0
 
 
+def test_a_fleet_measures_natively_and_the_job_reports_as_always(steps):
+    (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
+    steps.ready(mode="native", fleet="slurm:partition=gpu,gres=gpu:1")
+    for name in ("setup", "bench"):
+        assert steps(name, SLURM_CONF="/etc/own.conf", SLURM_JWT=SECRET, GITHUB_TOKEN=SECRET)[0] == 0
+    steps("report", GITHUB_TOKEN=SECRET)
+    told = [json.loads(line) for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    by_name = {one["argv"][0]: one for one in told}
+    words = by_name["gate"]["argv"]
+    assert words[words.index("--fleet") + 1] == "slurm:partition=gpu,gres=gpu:1"
+    assert by_name["gate"]["environ"]["SLURM_CONF"] == "/etc/own.conf"
+    assert "SLURM_CONF" not in by_name["setup"]["environ"]
+    assert SECRET not in json.dumps([by_name["setup"], by_name["gate"]])
+    assert "--fleet" not in by_name["publish"]["argv"]
+    assert steps("gate")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "mode is 'container', and has to be 'native'"),
+        ({"mode": "native", "baseline": "artifact"}, "baseline is 'artifact', and has to be 'paired'"),
+    ],
+)
+def test_a_fleet_in_a_container_or_with_one_side_is_refused(steps, given, words):
+    inputs = {"fleet": "ray:head:6379", "mode": "container", "baseline": "paired"} | given
+    code, out = steps("preflight", **{f"INPUT_{name.upper()}": text for name, text in inputs.items()})[:2]
+    assert code == 2
+    assert words in out
+
+
 # The trusted half, on a hosted runner
 
 
