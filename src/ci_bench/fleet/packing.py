@@ -8,9 +8,13 @@ from heapq import heapify, heappop, heappush
 
 from ci_bench.fleet.protocol import Lease
 
-PIECES = (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.03125)
-"""The shares of what falls to one slot that its leases have: large ones first, so that the last ones, for which slots wait, are
-short (factoring: Hummel, Schonberg & Flynn 1992, https://doi.org/10.1145/135226.135232)."""
+PIECES = (0.5, 0.25)
+"""The shares of what falls to one slot that its first leases have (factoring: Hummel, Schonberg & Flynn 1992,
+https://doi.org/10.1145/135226.135232)."""
+LAST = 3
+"""Into how many leases a slot the rest is cut. Their sizes fall evenly, from about twice the mean to what a lease costs besides:
+a slot that is free early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
+https://doi.org/10.1109/71.205655)."""
 USUAL_S = 30.0
 """What a launch of a case is taken to last (both sides) where nothing is known of any."""
 
@@ -34,15 +38,14 @@ def pack(
 ) -> list[Lease]:
     """Leases of one launch each for `launches` launches of all cases, from `first` on, the longest lease first.
 
-    Longest processing time first into leases of the sizes `PIECES`; none is meant to last less than `start_s`, which is what a
-    lease takes besides its cases. Each launch of a case is in a lease of its own, so that different slots can take them.
+    Longest processing time first into leases of falling sizes (`PIECES`, `LAST`); none is meant to last less than `start_s`,
+    which is what a lease takes besides its cases. Each launch of a case is in a lease of its own, for different slots to take.
     """
     total = sum(expected_s[name] for name in cases)
     beside = max(1, -(-slots // max(launches, 1)))
     if start_s > 0:
         beside = min(beside, max(1, int(total / start_s)))
-    sizes = _sizes(total / beside, start_s)
-    capacities = sorted((size for size in sizes for _ in range(beside)), reverse=True)[: len(cases)]
+    capacities = _capacities(total / beside, beside, start_s)[: len(cases)]
     longest_first = sorted(cases, key=lambda name: (-expected_s[name], name))
     bins = [tuple(part) for part in _spread(longest_first, capacities, expected_s)]
     made = [(sum(expected_s[name] for name in part), part, launch) for launch in range(first, first + launches) for part in bins]
@@ -53,21 +56,25 @@ def pack(
     ]
 
 
-def _sizes(share_s: float, start_s: float) -> list[float]:
-    """The sizes of the leases of one slot (s) without those that would be too short; the others share their part."""
-    kept = [piece for piece in PIECES if piece * share_s >= start_s] or [1.0]
-    return [piece * share_s / sum(kept) for piece in kept]
+def _capacities(share_s: float, beside: int, start_s: float) -> list[float]:
+    """The sizes of the leases (s) of so many slots, the largest first, without those that would be too short."""
+    first = [piece * share_s for piece in PIECES if piece * share_s >= 2 * start_s]
+    rest_s = share_s - sum(first)
+    last = max((count for count in range(1, LAST + 1) if rest_s / count >= start_s), default=1)
+    mean_s, count = rest_s / last, last * beside
+    shortest_s = min(start_s, mean_s)
+    fall_s = 2 * (mean_s - shortest_s) / count
+    falling = [shortest_s + fall_s * (place + 0.5) for place in reversed(range(count))]
+    return sorted([*(size for size in first for _ in range(beside)), *falling], reverse=True)
 
 
 def _spread(cases: Sequence[str], capacities: Sequence[float], expected_s: Mapping[str, float]) -> Iterator[list[str]]:
-    """Each case, in this order, to the part that is then the least full for its size."""
+    """Each case, in this order, to the part that then has the most room, so that short parts get short cases."""
     parts: list[list[str]] = [[] for _ in capacities]
-    heap = [(0.0, place) for place in range(len(capacities))]
-    filled = [0.0] * len(capacities)
+    heap = [(-capacity, place) for place, capacity in enumerate(capacities)]
     heapify(heap)
     for name in cases:
-        _, place = heappop(heap)
+        used_s, place = heappop(heap)
         parts[place].append(name)
-        filled[place] += expected_s[name]
-        heappush(heap, (filled[place] / capacities[place] if capacities[place] else 0.0, place))
+        heappush(heap, (used_s + expected_s[name], place))
     yield from (part for part in parts if part)
