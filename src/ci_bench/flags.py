@@ -95,6 +95,11 @@ def _slots(parser: argparse.ArgumentParser) -> None:
     status = actions.add_parser("status", help="list the slots that are there, with their labels; measures nothing")
     status.add_argument("fleet", metavar="ENGINE", help=engine)
     _device(status)
+    drain = actions.add_parser(
+        "drain", help="let a gate that measures on a fleet hand out no further lease, or none on some slots"
+    )
+    drain.add_argument("slot", nargs="*", metavar="SLOT", help="a slot, or a node with all its slots; none for all of the gate")
+    drain.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT, metavar="DIR", help="folder of the gate's documents")
     test = actions.add_parser("test", help="measure one case on every slot, and fail unless all can, and are identical machines")
     test.add_argument("fleet", metavar="ENGINE", help=engine)
     _config(test)
@@ -410,7 +415,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "compare": ("compare two results documents, or two files of another tool, and exit by the policy; needs no torch", _compare),
     "merge": ("make one document pair and one verdict of several runs of one plan, from any machines", _merge),
     "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
-    "fleet": ("say which slots a fleet has, and whether each of them can measure", _slots),
+    "fleet": ("say which slots a fleet has, whether each of them can measure, and let a gate leave them", _slots),
     "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
     "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),

@@ -105,9 +105,10 @@ class Leasing(Measuring):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looking(Measuring):
-    """Of `fleet` and its actions, which look at the slots of a fleet: `status` and `test`."""
+    """Of `fleet` and its actions: `status` and `test` look at slots, `drain` has a gate leave some (`slot`) or all."""
 
     action: str
+    slot: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

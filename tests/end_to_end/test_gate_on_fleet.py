@@ -92,6 +92,33 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
     assert head.run.id == before[0]["id"]
 
 
+def test_a_gate_that_is_drained_ends_what_is_out_and_is_resumed(slower, tmp_path, ci_bench) -> None:
+    out = tmp_path / "out"
+    code, said, _ = ci_bench("fleet", "test", "local:cpu", "--prepared", slower, "--output", out, "--filter", "fake/one")
+    assert code == ExitCode.OK
+    assert "cpu: can measure" in said
+    assert "1 of 1 slot(s) can measure one gate" in said
+    words = [sys.executable, "-m", "ci_bench.cli", *map(str, gate(slower, out))]
+    process = subprocess.Popen(words, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    journal = out / "fleet" / "journal.jsonl"
+    limit = time.monotonic() + 120
+    while not (journal.exists() and '"begun"' in journal.read_text()):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    code, said, _ = ci_bench("fleet", "drain", "--output", out)
+    assert (code, said) == (ExitCode.OK, "no further lease on all slots; what is out goes to its end, and --resume goes on\n")
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == ExitCode.POLICY_NOT_MET, said
+    measured = journal.read_text().count('"delivered"')
+    assert measured == journal.read_text().count('"begun"') < 3, "what was out went to its end"
+    code, _, said = ci_bench(*gate(slower, out), "--resume")
+    assert code == ExitCode.POLICY_NOT_MET, said
+    assert f"{measured} lease(s) are measured already" in said
+    head = documents.read_results(out / "results.json")
+    assert {len(row.origins) for row in head.cases} == {3}
+    assert head.losses == ()
+
+
 def leases_of(out) -> list[str]:
     """The processes that measure leases of this output folder."""
     found = []

@@ -1,6 +1,7 @@
 """Leases are handed out until no case is open: nothing is lost, nothing counts twice, no slot has two at a time."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from scripted_fleet import Ledger, Notes, ScriptedFleet, overlaps
@@ -158,6 +159,38 @@ class TestSlotsThatAreSetAside:
             assert tried == ["n0", f"n{slots - 1}"]
 
 
+class TestDraining:
+    @pytest.mark.parametrize("drained", ["n1", "*"])
+    def test_what_is_out_goes_to_its_end_and_nothing_more_begins_there(self, drained):
+        coordinator, fleet, ledger, notes = make(still_open=stays_open(CASES, 4))
+        coordinator.drained = lambda: [drained] if len(notes.delivered_ones) >= 4 else []
+        outcome = coordinator.run(CASES)
+        late = fleet.orders[4 + 3 :]
+        assert outcome.losses == ()
+        if drained == "*":
+            assert late == []
+            assert {*outcome.given_up.values()} == {"the fleet was drained; --resume goes on"}
+            assert len(ledger.counted) == sum(len(order.lease.cases) for order in fleet.orders)
+        else:
+            assert {order.slot for order in late} == {"n0", "n2"}
+            assert launches(ledger) == {(name, launch): 1 for name in CASES for launch in range(4)}
+
+    def test_a_node_is_drained_with_all_its_slots(self):
+        fleet = ScriptedFleet(names=["a/0", "a/1", "b/0"], seconds=seconds)
+        ledger = Ledger(fleet=fleet)
+        coordinator = Coordinator(
+            engine=fleet,
+            looks=(1,),
+            still_open=lambda _: (),
+            accept=ledger.accept,
+            journal=Notes(),
+            clock=fleet.clock,
+            drained=lambda: ["a"],
+        )
+        coordinator.run(CASES)
+        assert {order.slot for order in fleet.orders} == {"b/0"}
+
+
 class TestWhatCannotBeMeasured:
     def test_a_label_that_no_slot_has_is_refused_at_once(self):
         coordinator, fleet, _, _ = make(labels={"n0": {"gpu": "A100"}}, limits=Limits(needs={"gpu": "H100"}))
@@ -267,6 +300,38 @@ class TestPacking:
     def test_short_work_is_not_cut_smaller_than_what_starting_costs(self):
         leases = pack(CASES, first=0, launches=1, slots=100, expected_s=dict.fromkeys(CASES, 1.0), number=0, start_s=6.0)
         assert len(leases) == 2
+
+    def test_leases_get_shorter_towards_the_end_and_short_ones_hold_short_cases(self):
+        rng = random.Random(2)
+        lasts = {f"s/m{number}": rng.lognormvariate(3.4, 0.7) for number in range(1000)}
+        leases = pack(tuple(lasts), first=0, launches=1, slots=10, expected_s=lasts, number=0, start_s=20.0)
+        sizes = [lease.expected_s for lease in leases]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sum(sizes) == pytest.approx(sum(lasts.values()))
+        assert len(leases) == 50
+        assert sizes[0] == pytest.approx(sum(lasts.values()) / 20, rel=0.05)
+        assert 15.0 < sizes[-1] < 40.0
+        steps = [earlier - later for earlier, later in pairwise(sizes[20:])]
+        assert max(steps) < 3 * sizes[20] / 30, "they fall evenly"
+
+    def test_a_large_plan_ends_soon_after_the_ideal(self):
+        """One launch of 20,000 cases on 200 slots, whose lengths are misjudged."""
+        from benchmarks.fleet_scale import START_S, VirtualFleet
+
+        rng = random.Random(13)
+        lasts = {f"s/m{number}": 30.0 * rng.lognormvariate(0.0, 0.69) for number in range(20_000)}
+        fleet = VirtualFleet(names=[f"n{number}" for number in range(200)], lasts_s=lasts, dying={})
+        Coordinator(
+            engine=fleet,
+            looks=(1,),
+            still_open=lambda _: (),
+            accept=lambda _: None,
+            journal=Notes(),
+            clock=fleet.clock,
+            known_s={name: seconds * rng.lognormvariate(0.0, 0.18) for name, seconds in lasts.items()},
+            start_s=START_S,
+        ).run(tuple(lasts))
+        assert fleet.now <= 1.02 * fleet.busy_s / 200
 
     def test_what_is_not_known_is_taken_for_usual(self):
         assert expectations(("a", "b", "c"), {"a": 2.0, "c": -1.0}) == {"a": 2.0, "b": 2.0, "c": 2.0}

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from ci_bench.cli import main
 from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine, read_lease
-from ci_bench.errors import BadInput
+from ci_bench.errors import BadInput, ExitCode
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.local import DOCUMENTS, LocalEngine
@@ -145,3 +146,29 @@ def test_what_a_lease_leaves_on_a_node_of_ray_comes_back_or_why_it_does_not(scri
     brought = measure_here([sys.executable, "-c", text, "{folder}"], {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
     assert brought.documents.keys() == names
     assert brought.reason == reason
+
+
+class TestDraining:
+    @pytest.fixture
+    def gate(self, tmp_path):
+        """The folder of a gate that has a lease out on a slot of Ray's."""
+        journal = FileJournal(file=tmp_path / "out" / "fleet" / "journal.jsonl", leases=tmp_path / "out" / "fleet" / "leases")
+        journal.start("whole", "2026-02-01T00:00:00Z")
+        journal.begun(order("4f0c/1"))
+        return journal
+
+    @pytest.mark.parametrize(("words", "left"), [((), {"*"}), (("4f0c",), {"4f0c"}), (("4f0c/1",), {"4f0c/1"})])
+    def test_the_coordinator_reads_what_the_command_writes_until_it_begins_anew(self, gate, tmp_path, words, left, capsys):
+        assert gate.drained() == frozenset()
+        assert main(["fleet", "drain", *words, "-o", str(tmp_path / "out")]) == ExitCode.OK
+        assert "no further lease on " in capsys.readouterr().out
+        assert gate.drained() == left
+        gate.take_up()
+        assert gate.drained() == frozenset()
+
+    def test_what_is_no_slot_or_no_gate_is_said(self, gate, tmp_path, capsys):
+        assert main(["fleet", "drain", "n2", "-o", str(tmp_path / "out")]) == ExitCode.BAD_INPUT
+        assert "n2: no lease of this gate was on such a slot; there were leases on 4f0c/1" in capsys.readouterr().err
+        assert main(["fleet", "drain", "-o", str(tmp_path / "other")]) == ExitCode.BAD_INPUT
+        assert "is the folder of a gate" in capsys.readouterr().err
+        assert gate.drained() == frozenset()

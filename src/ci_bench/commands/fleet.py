@@ -67,12 +67,39 @@ def lease(settings: Leasing) -> int:
 
 
 def fleet(settings: Looking) -> int:
-    """Say which slots there are, or have each of them measure a case."""
+    """Say which slots there are, have each of them measure a case, or have a gate leave some."""
     from ci_bench.fleet.journal import FileJournal
 
+    if settings.action == "drain":
+        return _drain(settings)
     home = settings.output.resolve() / TRIAL
     journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
     return (_test if settings.action == "test" else _status)(settings, journal)
+
+
+def _drain(settings: Looking) -> int:
+    """What measures goes to its end, and counts; nothing begins on these slots any more."""
+    from ci_bench.fleet.protocol import EVERY
+
+    journal = _journal(settings.output)
+    if not journal.file.exists():
+        raise BadInput(f"{journal.file}: is not there: --output DIR is the folder of a gate that measures on a fleet")
+    names = journal.slots() if settings.slot else ()
+    known = {*names, *(name.partition("/")[0] for name in names)}
+    if unknown := [slot for slot in settings.slot if slot not in known]:
+        there = ", ".join(sorted(names)) or "none so far"
+        raise BadInput(f"{unknown[0]}: no lease of this gate was on such a slot; there were leases on {there}")
+    journal.drain(settings.slot or [EVERY])
+    which = ", ".join(settings.slot) if settings.slot else "all slots"
+    say(f"no further lease on {which}; what is out goes to its end{'' if settings.slot else ', and --resume goes on'}\n")
+    return int(ExitCode.OK)
+
+
+def _journal(output: Path) -> "FileJournal":
+    from ci_bench.fleet.journal import FileJournal
+
+    home = output.resolve() / FOLDER
+    return FileJournal(file=home / "journal.jsonl", leases=home / "leases")
 
 
 def _status(settings: Looking, journal: "FileJournal") -> int:
@@ -149,13 +176,12 @@ def measure_on_fleet(
     """
     from ci_bench import pipeline
     from ci_bench.fleet.coordinator import Coordinator
-    from ci_bench.fleet.journal import FileJournal
     from ci_bench.fleet.session import Session
     from ci_bench.records import documents
 
-    home = bench.output.resolve() / FOLDER
-    journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
+    journal = _journal(bench.output)
     run, earlier = _begin(bench, settings, journal)
+    journal.take_up()
     session = Session(
         run=run,
         config=bench.config,
@@ -180,6 +206,7 @@ def measure_on_fleet(
         start_s=START_S,
         watch=session,
         observe=_Display(),
+        drained=journal.drained,
     )
     try:
         outcome = coordinator.run([case.id for _, case in bench.plan], earlier=earlier)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ci_bench.errors import CannotPlace
 from ci_bench.fleet.packing import expectations, pack
-from ci_bench.fleet.protocol import Ended, Engine, Lease, Order, Slot
+from ci_bench.fleet.protocol import EVERY, Ended, Engine, Lease, Order, Slot
 from ci_bench.records.results import Loss
 
 WINDOW = 32
@@ -124,7 +124,8 @@ class Coordinator:
     """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
 
     `accept` reads what an attempt brought and raises `Refused` where it may not count. `known_s` are the expected seconds of a
-    launch by case; `start_s` what a lease costs besides. What a slot measured that `watch` calls off is measured again.
+    launch by case; `start_s` what a lease costs besides. What a slot measured that `watch` calls off is measured again. `drained`
+    are slots, or nodes, that get no further lease, by somebody's wish.
     """
 
     engine: Engine
@@ -138,6 +139,7 @@ class Coordinator:
     start_s: float = 0.0
     watch: Watch | None = None
     observe: Callable[[Standing], None] = lambda _: None
+    drained: Callable[[], Collection[str]] = frozenset
     delivered: list[Ended] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     given_up: dict[str, str] = field(default_factory=dict)
@@ -153,6 +155,7 @@ class Coordinator:
     _seen: dict[str, set[str]] = field(default_factory=dict)
     _lost_on: dict[int, set[str]] = field(default_factory=dict)
     _strikes: dict[str, int] = field(default_factory=dict)
+    _left: Collection[str] = frozenset()
     _open: int = 0
 
     def run(self, cases: Sequence[str], *, earlier: "Earlier | None" = None) -> Outcome:
@@ -174,7 +177,7 @@ class Coordinator:
             done = look
             wanted = set(self.still_open(look)) - self.given_up.keys()
             open_cases = [name for name in open_cases if name in wanted]
-            if not open_cases or self._over_budget():
+            if not open_cases or self._over_budget() or EVERY in self._left:
                 break
         return Outcome(
             delivered=tuple(self.delivered),
@@ -251,6 +254,7 @@ class Coordinator:
     def _work(self) -> bool:
         """Until nothing waits and nothing is out. Whether all that waited was handed out."""
         while self._waiting or self._out:
+            self._left = self.drained()
             self._hand_out()
             if not self._out:
                 self._give_up_all()
@@ -262,7 +266,8 @@ class Coordinator:
         return True
 
     def _usable(self, slot: Slot) -> bool:
-        return slot.name not in self.aside and self._fits(slot)
+        drained = self._left and (EVERY in self._left or slot.name in self._left or slot.name.partition("/")[0] in self._left)
+        return slot.name not in self.aside and self._fits(slot) and not drained
 
     def _over_budget(self, *, planned_s: float = 0.0) -> str:
         return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s)
@@ -399,7 +404,9 @@ class Coordinator:
     def _give_up_all(self) -> None:
         """Nothing is out and nothing can be handed out: the budget is spent, or no slot is left."""
         for lease in self._waiting:
-            why = self._over_budget(planned_s=self._expected_s(lease)) or "no slot is left that can take it"
+            why = self._over_budget(planned_s=self._expected_s(lease)) or (
+                "the fleet was drained; --resume goes on" if EVERY in self._left else "no slot is left that can take it"
+            )
             self.given_up.update(dict.fromkeys(lease.cases, why))
         self._waiting.clear()
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from ci_bench.fleet.protocol import Ended, Lease, Order
 from ci_bench.records.results import Loss
 
 MAX_BYTES = 500_000_000
+MAX_DRAINED_BYTES = 1_000_000
 _ANEW = "; leave --resume out to start anew"
 
 
@@ -47,6 +50,35 @@ class FileJournal:
     def folder(self, order: Order) -> Path:
         """Where an attempt's documents lie."""
         return self.leases / f"{order.lease.number}-{order.attempt}"
+
+    @property
+    def _drain(self) -> Path:
+        return self.file.with_name("drained.txt")
+
+    def drain(self, slots: Iterable[str]) -> None:
+        """Ask the coordinator of this run to leave these slots (`EVERY` for all). Raises `CannotWrite`."""
+        try:
+            with self._drain.open("a", encoding="utf-8") as stream:
+                stream.writelines(f"{slot}\n" for slot in slots)
+        except OSError as error:
+            raise CannotWrite(f"{self._drain}: cannot be written: {error.strerror or error}") from error
+
+    def drained(self) -> Collection[str]:
+        """The slots that were asked to be left."""
+        with suppress(OSError, UnicodeDecodeError), self._drain.open("rb") as stream:
+            return frozenset(stream.read(MAX_DRAINED_BYTES).decode().split())
+        return frozenset()
+
+    def take_up(self) -> None:
+        """A run that begins, or is resumed, has all slots."""
+        with suppress(OSError):
+            self._drain.unlink()
+
+    def slots(self) -> Collection[str]:
+        """The slots that had a lease of this run. Raises `CannotResume`."""
+        earlier = self.read()[2]
+        orders = [*(ended.order for ended in earlier.delivered), *earlier.out]
+        return {*(order.slot for order in orders), *(loss.slot for loss in earlier.losses)}
 
     def _write(self, event: dict[str, Any]) -> None:
         try:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+EVERY = "*"
+"""In place of a slot's name: all of them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slot:
