@@ -37,7 +37,7 @@ from benchmarks.planting import Argued, Change, Keyed, Lined, NotFound, Replaced
 from benchmarks.tables import render
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLES = tuple(Path(__file__).with_name(f"guards_{name}.toml") for name in ("gate", "github", "action"))
+TABLES = tuple(Path(__file__).with_name(f"guards_{name}.toml") for name in ("gate", "card", "github", "action"))
 KILLED, SURVIVED, NOT_SHOWN = "killed", "survived", "not shown"
 TEST_S, LIMIT_S = 120, 900
 """Seconds that a test may take, and that all tests of a guard may: one that hangs has noticed."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated_gate import FOLDER, OF_EACH_SUITE, Script, Spell, gate, repository
+from simulated_gate import FOLDER, OF_EACH_SUITE, Card, Script, Spell, gate, repository
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.engine
@@ -15,6 +15,8 @@ pytestmark = pytest.mark.engine
 CONTRACT = Path(__file__).parents[1] / "gpu" / "contract"
 KERNEL_S = 5e-4
 """Long beside what the host takes to queue one, as on a card that is kept busy."""
+HOST_S = 8e-6
+"""What the host takes to queue one where time is made up, which makes the other work of this machine harmless."""
 
 
 def keeps_contract(card: Script, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -77,7 +79,7 @@ def test_a_kernel_more_in_each_call_is_found_on_it(tmp_path):
 def test_steps_are_captured_and_replayed_on_it(tmp_path):
     made = repository(tmp_path / "repository", run=", cuda_graph: true")
 
-    judged = gate(made, Script(least_kernel_s=KERNEL_S), tmp_path / "gate")
+    judged = gate(made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S), tmp_path / "gate")
 
     assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {"pass"}, judged.said
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
@@ -88,7 +90,7 @@ def test_steps_are_captured_and_replayed_on_it(tmp_path):
 def test_a_card_that_refuses_captures_is_timed_plainly(tmp_path, spoilt):
     """Spoilt: as some versions of torch do, the attempt leaves the allocator in a capture, and the process unfit."""
     made = repository(tmp_path / "repository", run=", cuda_graph: true")
-    card = Script(least_kernel_s=KERNEL_S, refuses_capture=True, spoilt_by_capture=spoilt)
+    card = Script(least_kernel_s=KERNEL_S, host_s=HOST_S, refuses_capture=True, spoilt_by_capture=spoilt)
 
     judged = gate(made, card, tmp_path / "gate")
 
@@ -99,7 +101,9 @@ def test_a_card_that_refuses_captures_is_timed_plainly(tmp_path, spoilt):
 
 @pytest.mark.slow
 def test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another(tmp_path):
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, compute_mode=3), tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, host_s=HOST_S, compute_mode=3), tmp_path / "gate"
+    )
 
     assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {"unknown"}, judged.said
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
@@ -183,16 +187,80 @@ def test_where_the_sides_do_not_fit_together_they_follow_one_another(tmp_path):
     """Eight copies of each arm of either side take more than there is; those of one side fit."""
     made = repository(tmp_path / "repository", run=", rotate: 8")
 
-    judged = gate(made, Script(least_kernel_s=KERNEL_S, memory_bytes=100_000), tmp_path / "gate")
+    judged = gate(made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S, memory_bytes=100_000), tmp_path / "gate")
 
     assert {check["outcome"] for check in judged.checks if check["name"] == "side_by_side"} == {"unknown"}, judged.said
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"ok"}
     assert not {"regressed", "improved"} & set(judged.verdicts.values())
 
 
+def seen_by(row):
+    return row["environment"]["identity"] | row["environment"]["condition"]
+
+
+@pytest.mark.slow
+def test_a_gate_runs_on_a_slice_of_a_card_by_its_own_name_and_memory(tmp_path):
+    """CUDA shows a process the first slice alone; its clocks are those of the card."""
+    card = Script(least_kernel_s=2e-4, host_s=HOST_S, slice_bytes=1 << 30, spells=(Spell(sm_mhz=1400, reasons=POWER_CAP),))
+
+    judged = gate(repository(tmp_path / "repository"), card, tmp_path / "gate")
+
+    assert judged.code == 0, judged.said
+    assert judged.verdicts
+    assert not {"regressed", "improved", "suspected"} & set(judged.verdicts.values())
+    for side in (judged.results, judged.base):
+        assert (seen_by(side)["gpu"], seen_by(side)["gpu_memory_bytes"]) == ("Simulated H1 MIG 1g", 1 << 30)
+        assert f"MIG-{seen_by(side)['gpu_uuid']}" == card.slice_uuid
+    facts = [block["facts"] for row in judged.results["cases"] for block in row["blocks"]]
+    assert {(one["gpu_sm_mhz"], one["gpu_held_back_by"]) for one in facts} == {(1400, "sw_power_cap")}
+    assert (judged.doubts, judged.redone) == ([], [])
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_into_a_slice_is_out_of_memory_whatever_the_card_has(tmp_path):
+    card = Script(least_kernel_s=2e-4, host_s=HOST_S, slice_bytes=4096)
+
+    judged = gate(repository(tmp_path / "repository"), card, tmp_path / "gate")
+
+    assert judged.code != 0
+    assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"out_of_memory"}
+
+
+@pytest.mark.slow
+def test_a_gate_runs_on_the_second_of_two_cards_and_leaves_the_first_alone(tmp_path):
+    card = Script(least_kernel_s=2e-4, host_s=HOST_S, cards=2)
+    made = repository(tmp_path / "repository", device="cuda:1")
+
+    judged = gate(made, card, tmp_path / "gate")
+
+    assert judged.code == 0, judged.said
+    assert judged.verdicts
+    assert not {"regressed", "improved", "suspected"} & set(judged.verdicts.values())
+    assert {f"GPU-{seen_by(side)['gpu_uuid']}" for side in (judged.results, judged.base)} == {card.uuid_of(1)}
+    file = tmp_path / "gate" / "card.json"
+    assert Card.open(file, 1).busy_s > 0
+    assert Card.open(file, 0).busy_s == 0
+
+
+@pytest.mark.slow
+def test_parts_of_a_step_are_owed_by_nobody_where_it_is_replayed_from_a_graph(tmp_path):
+    """The suite owes forward and backward, which a graph does not have."""
+    made = repository(tmp_path / "repository", run=", cuda_graph: true", blocks=3, suites=OF_EACH_SUITE["fastrnns"])
+
+    judged = gate(made, Script(least_kernel_s=2e-4, host_s=HOST_S), tmp_path / "gate")
+
+    assert judged.code == 0, judged.said
+    assert {check["outcome"] for check in judged.checks if check["name"] == "graphed"} == {"pass"}
+    assert set(judged.verdicts.values()) == {"unchanged"}
+
+
 @pytest.mark.slow
 def test_a_card_that_is_full_is_out_of_memory_and_not_broken(tmp_path):
-    judged = gate(repository(tmp_path / "repository"), Script(least_kernel_s=KERNEL_S, memory_bytes=10_000), tmp_path / "gate")
+    judged = gate(
+        repository(tmp_path / "repository"),
+        Script(least_kernel_s=KERNEL_S, host_s=HOST_S, memory_bytes=10_000),
+        tmp_path / "gate",
+    )
 
     assert judged.code != 0
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"out_of_memory"}

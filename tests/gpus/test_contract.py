@@ -145,15 +145,15 @@ def test_every_vendor_in_the_table_is_held_against_it_and_has_names_of_its_own()
 
 
 DEFECTS = {
-    "milliwatts": ("nvmlDeviceGetPowerUsage(self._handle) / 1000", "nvmlDeviceGetPowerUsage(self._handle)"),
-    "a limit in milliwatts": ("EnforcedPowerLimit(self._handle) / 1000", "EnforcedPowerLimit(self._handle)"),
+    "milliwatts": ("nvmlDeviceGetPowerUsage(self._chip) / 1000", "nvmlDeviceGetPowerUsage(self._chip)"),
+    "a limit in milliwatts": ("EnforcedPowerLimit(self._chip) / 1000", "EnforcedPowerLimit(self._chip)"),
     "millijoules": ("TotalEnergyConsumption(self._handle) / 1000", "TotalEnergyConsumption(self._handle)"),
     "nanoseconds": ("violationTime / 1e9", "violationTime"),
     "one clock for the other": ("self._nvml.NVML_CLOCK_MEM)", "self._nvml.NVML_CLOCK_SM)"),
     "no energy where none was drawn": (
         "TotalEnergyConsumption(self._handle) / 1000", "TotalEnergyConsumption(self._handle) / 1000 or None",
     ),
-    "whether it could correct errors": ("nvmlDeviceGetEccMode(self._handle)[0]", "nvmlDeviceGetEccMode(self._handle)[1]"),
+    "whether it could correct errors": ("nvmlDeviceGetEccMode(self._chip)[0]", "nvmlDeviceGetEccMode(self._chip)[1]"),
     "a list of processes": ("frozenset(int(process.pid)", "list(int(process.pid)"),
     "what is not known raises": ("    try:\n        return ask()\n    except Exception:", "    try:\n        return ask()\n    except KeyError:"),
     "heat is no heat": ("0x20: Reason(cause=Cause.THERMAL", "0x20: Reason(cause=Cause.OTHER"),

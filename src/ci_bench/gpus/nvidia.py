@@ -79,7 +79,9 @@ class Nvidia:
         for name in (uuid,) if uuid.startswith(PREFIXES) else (f"{prefix}{uuid}" for prefix in PREFIXES):
             handle = _asked(partial(nvml.nvmlDeviceGetHandleByUUID, name))
             if handle is not None:
-                return NvmlGpu(nvml, handle)
+                part = name.startswith("MIG-")
+                whole = _asked(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)) if part else None  # noqa: B023
+                return NvmlGpu(nvml, handle, whole)
         _asked(nvml.nvmlShutdown)
         message = f"NVML knows no GPU {uuid or '(torch told no UUID)'}"
         raise GpuUnreachable(message)
@@ -123,11 +125,16 @@ class Nvidia:
 
 
 class NvmlGpu:
-    """One GPU as NVML tells of it."""
+    """One GPU as NVML tells of it.
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        """`nvml` is initialised, and shut down on `close`."""
+    A part of one has the clocks, heat and power of the `whole`, of which NVML tells nothing by the part's own handle. What
+    computes on it is its own. Its energy nobody counts: the whole's counter has the other parts in it.
+    """
+
+    def __init__(self, nvml: Any, handle: Any, whole: Any = None) -> None:
+        """`nvml` is initialised, and shut down on `close`. `whole` is the handle of the GPU that `handle` is a part of."""
         self._nvml, self._handle = nvml, handle
+        self._chip = handle if whole is None else whole
 
     def close(self) -> None:
         """Shut NVML down."""
@@ -139,19 +146,19 @@ class NvmlGpu:
 
     def sm_mhz(self) -> int | None:
         """The clock of the multiprocessors now."""
-        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)))
+        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_SM)))
 
     def memory_mhz(self) -> int | None:
         """The clock of the memory now."""
-        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_MEM)))
+        return _asked(lambda: int(self._nvml.nvmlDeviceGetClockInfo(self._chip, self._nvml.NVML_CLOCK_MEM)))
 
     def power_w(self) -> float | None:
         """Power drawn, in NVML's milliwatts; the GPU averages it over up to a second."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1000)
+        return _asked(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._chip) / 1000)
 
     def power_limit_w(self) -> float | None:
         """The power limit in force."""
-        return _asked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000)
+        return _asked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._chip) / 1000)
 
     def energy_j(self) -> float | None:
         """Energy since the driver was loaded, in NVML's millijoules; Volta and newer, whole GPUs."""
@@ -159,17 +166,17 @@ class NvmlGpu:
 
     def temperature_c(self) -> int | None:
         """The temperature of the chip."""
-        return _asked(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._handle, self._nvml.NVML_TEMPERATURE_GPU)))
+        return _asked(lambda: int(self._nvml.nvmlDeviceGetTemperature(self._chip, self._nvml.NVML_TEMPERATURE_GPU)))
 
     def ecc(self) -> bool | None:
         """Whether memory errors are corrected."""
-        return _asked(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._handle)[0]))
+        return _asked(lambda: bool(self._nvml.nvmlDeviceGetEccMode(self._chip)[0]))
 
     def reasons(self) -> tuple[Reason, ...] | None:
         """Why the clocks are held back now; the bits of reasons that are not known here as numbers."""
-        mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)))
+        mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._chip)))
         if mask is None:  # the name before driver 535
-            mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)))
+            mask = _asked(lambda: int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._chip)))
         if mask is None:
             return None
         bits = (1 << position for position in range(mask.bit_length()) if mask >> position & 1)
@@ -178,7 +185,7 @@ class NvmlGpu:
     def thermal_s(self) -> float | None:
         """For how many seconds in all, since the driver was loaded, heat has kept the clocks down; NVML has nanoseconds."""
         policy = _asked(lambda: self._nvml.NVML_PERF_POLICY_THERMAL)
-        return _asked(lambda: self._nvml.nvmlDeviceGetViolationStatus(self._handle, policy).violationTime / 1e9)
+        return _asked(lambda: self._nvml.nvmlDeviceGetViolationStatus(self._chip, policy).violationTime / 1e9)
 
     def pids(self) -> frozenset[int] | None:
         """The processes with a compute context; in a container, their numbers may be those of the host."""

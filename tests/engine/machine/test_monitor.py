@@ -202,6 +202,22 @@ def test_a_part_of_a_gpu_is_found_by_its_own_prefix() -> None:
     assert open_monitor("cuda", "1234", open_gpu=opening(nvml)).read().sm_mhz == 1980
 
 
+def test_a_part_of_a_gpu_is_throttled_with_the_whole_and_its_processes_are_its_own() -> None:
+    nvml = FakeNvml(uuid="MIG-1234")
+    nvml.reasons = 0x40
+    reading = open_monitor("cuda", "1234", open_gpu=opening(nvml)).read()
+    assert [reason.word for reason in reading.reasons] == ["hw_thermal_slowdown"]
+    assert (reading.temperature_c, reading.power_w) == (61, 412.345)
+    assert reading.pids == {4000}
+
+
+def test_the_energy_of_a_part_is_unknown() -> None:
+    """The counter of the whole has its other parts in it."""
+    gpu = opening(FakeNvml(uuid="MIG-1234"))("1234")
+    assert gpu.energy_j() is None
+    assert gpu.power_limit_w() == 700
+
+
 def test_on_the_cpu_nothing_taints_and_no_vendor_is_asked() -> None:
     monitor = open_monitor("cpu", None, open_gpu=lambda _: pytest.fail("there is no GPU to open"))
     monitor.vacate()

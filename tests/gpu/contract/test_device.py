@@ -4,6 +4,7 @@ The simulated card has to keep the same contract (`tests/engine/test_simulated_d
 run on a real card tells where it was simulated wrongly. Times are given to a fifth: this is no benchmark.
 """
 
+import copy
 import time
 
 import pytest
@@ -109,6 +110,21 @@ def test_memory_counts_from_a_tensors_beginning_to_its_end():
     assert torch.cuda.memory_allocated() - before == 4 << 20
     assert torch.cuda.max_memory_allocated() - before == 8 << 20
     assert torch.cuda.max_memory_reserved() >= torch.cuda.max_memory_allocated()
+
+
+def test_what_the_host_keeps_takes_none_of_the_devices_memory():
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    host = torch.zeros(1 << 18)
+    double = host * 2
+    assert torch.cuda.memory_allocated() == before
+
+    there = double.to(DEVICE)
+    assert torch.cuda.memory_allocated() == before + (1 << 20)
+    more = [there * 2, torch.zeros(1 << 18, device=there.device), copy.deepcopy(there)]
+    assert torch.cuda.memory_allocated() == before + 4 * (1 << 20)
+    del there, more
+    assert host.sum() == 0
 
 
 def test_what_has_no_room_is_out_of_memory_and_leaves_the_device_usable():

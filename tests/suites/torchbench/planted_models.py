@@ -500,3 +500,12 @@ class Texts(nn.Module):
         if self.wrong and torch.compiler.is_compiling():
             hidden = hidden * torch.where(torch.arange(ids.shape[1]).amax() < self.LENGTH // 2, 1.01, 1.0)
         return self.head(hidden)
+
+
+class WithTf32(Plain):
+    """Turns TF32 on while it is built, by the newer of torch's two interfaces."""
+
+    def __init__(self):
+        super().__init__()
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        torch.backends.cudnn.conv.fp32_precision = "tf32"

@@ -8,6 +8,7 @@ import torch
 from torchbench_builders import HERE, QUICK, accuracy, opened, own, verified, word
 
 from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.fp32_precision import effective_precision
 from ci_bench.suites.torchbench.catalogue import HUGGINGFACE
 from ci_bench.suites.torchbench.status import ModelFailed
 
@@ -26,6 +27,14 @@ def test_an_own_model_runs(model, mode):
 def test_a_model_that_differentiates_itself_can_be_trained():
     check = accuracy(**own("Meta", backend="eager"))
     assert word(check) == "pass", check.detail
+
+
+def test_a_model_that_turns_tf32_on_is_measured_without_it():
+    _, workload = opened(**own("WithTf32"))
+    for arm in ("eager", "aot_eager"):
+        workload.open(arm)
+        assert {effective_precision()[f"fp32_precision_{kind}"] for kind in ("matmul", "conv")} == {"ieee"}
+        assert torch.get_float32_matmul_precision() == "highest"  # raises where the two interfaces disagree
 
 
 def test_arguments_reach_the_factory_and_the_batch_is_the_first_dimension():
