@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated_gate import FOLDER, OF_EACH_SUITE, Card, Script, Spell, gate, repository
+from simulated_gate import FOLDER, OF_EACH_SUITE, Card, MadeUpTime, Script, Spell, gate, repository
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.engine
@@ -16,7 +16,7 @@ CONTRACT = Path(__file__).parents[1] / "gpu" / "contract"
 KERNEL_S = 5e-4
 """Long beside what the host takes to queue one, as on a card that is kept busy."""
 HOST_S = 8e-6
-"""What the host takes to queue one where time is made up, which makes the other work of this machine harmless."""
+"""What the host takes to queue one where time is made up, so that other work of this machine does no harm. Compiling takes none."""
 
 
 def keeps_contract(card: Script, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -31,6 +31,33 @@ def test_it_keeps_the_contract_of_a_real_card(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout
+
+
+def test_time_that_is_made_up_passes_by_what_is_done_alone(tmp_path):
+    worker, parent = (MadeUpTime(tmp_path / "card.json", HOST_S) for _ in range(2))
+    worker.moves = True
+    begun, seen = worker.read(), parent.read()
+    for _ in range(1000):
+        parent.read()  # who has no context looks alone
+    assert worker.queue() - begun == pytest.approx(HOST_S)
+    worker.reach(begun + 0.01)
+    assert worker.read() - begun == pytest.approx(0.01, rel=1e-3)
+    assert 0.01 <= parent.read() - seen <= 0.0103
+    before = parent.read()
+    worker.reach(worker.read() + 0.01)
+    assert 0.01 <= parent.read() - before <= 0.0101, "the witness sees no less than the worker measured"
+
+
+def test_no_sample_knows_how_long_anything_took_where_time_is_made_up(tmp_path):
+    card = Script(host_s=HOST_S, least_kernel_s=1e-3).write(tmp_path / "card.json")
+    timing = (
+        "import time, torch; x = torch.ones(4, device='cuda'); torch.cuda.synchronize(); begun = time.perf_counter(); "
+        "[x.add_(1) for _ in range(10)]; time.sleep(0.3); torch.cuda.synchronize(); print(time.perf_counter() - begun)"
+    )
+    environ = {**os.environ, "SIMULATED_CARD": str(card), "PYTHONPATH": str(FOLDER)}
+    said = subprocess.run([sys.executable, "-c", timing], env=environ, capture_output=True, text=True, check=True, timeout=120)
+
+    assert float(said.stdout) == pytest.approx(0.01, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +230,7 @@ def test_a_gate_runs_on_a_slice_of_a_card_by_its_own_name_and_memory(tmp_path):
     """CUDA shows a process the first slice alone; its clocks are those of the card."""
     card = Script(least_kernel_s=2e-4, host_s=HOST_S, slice_bytes=1 << 30, spells=(Spell(sm_mhz=1400, reasons=POWER_CAP),))
 
-    judged = gate(repository(tmp_path / "repository"), card, tmp_path / "gate")
+    judged = gate(repository(tmp_path / "repository", blocks=3, suites=OF_EACH_SUITE["fastrnns"]), card, tmp_path / "gate")
 
     assert judged.code == 0, judged.said
     assert judged.verdicts
@@ -229,7 +256,7 @@ def test_what_does_not_fit_into_a_slice_is_out_of_memory_whatever_the_card_has(t
 @pytest.mark.slow
 def test_a_gate_runs_on_the_second_of_two_cards_and_leaves_the_first_alone(tmp_path):
     card = Script(least_kernel_s=2e-4, host_s=HOST_S, cards=2)
-    made = repository(tmp_path / "repository", device="cuda:1")
+    made = repository(tmp_path / "repository", device="cuda:1", blocks=3, suites=OF_EACH_SUITE["fastrnns"])
 
     judged = gate(made, card, tmp_path / "gate")
 

@@ -1,7 +1,8 @@
 """The whole gate on a card, by the command: both sides in turns, captured, flushed, without room for two, every suite.
 
 Runs on the simulated card as well, to be tried: ``SIMULATED_CARD=/…/card.json PYTHONPATH=$PWD/tests/fixtures/simulated_device
-pytest tests/gpu/test_gates_cuda.py -k "not real"``. What it prints goes into docs/measurements.md.
+pytest tests/gpu/test_gates_cuda.py -k "not real"``. There give the card little memory (``"memory_bytes": 67108864``): two thirds of
+it are taken on either side, of the host's. What it prints goes into docs/measurements.md.
 """
 
 import statistics
