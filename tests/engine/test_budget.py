@@ -9,7 +9,7 @@ import pytest
 from fake_suite import QUICK, STAGES, FakeRun
 from fake_time import Ended, StageClock
 
-from ci_bench.engine import runner
+from ci_bench.engine import budget, runner
 from ci_bench.engine.budget import Budget, can_wait
 from ci_bench.records.config import Sampling
 from ci_bench.records.results import Outcome, Status
@@ -177,12 +177,12 @@ def test_no_run_is_over_by_more_than_what_nobody_had_seen_or_ends_with_time_left
             assert again_s > left_s, name
 
 
-@pytest.mark.parametrize(("every", "share"), [(runner.WRITING_EVERY, 0.06), (0.0, 0.67)], ids=["as it is", "the control"])
+@pytest.mark.parametrize(("every", "share"), [(budget.WRITING_EVERY, 0.06), (0.0, 0.67)], ids=["as it is", "the control"])
 def test_writing_what_many_cases_have_takes_little_of_a_run_and_the_last_time_all_of_it(tmp_path, monkeypatch, every, share):
     """Cases of one second, and documents that take two to write: written after each case, they would take most of the run."""
     clock, names = StageClock(lambda _: 1.0), [f"case-{number}" for number in range(200)]
     Ended(clock=clock).into(monkeypatch)
-    monkeypatch.setattr(runner, "WRITING_EVERY", every)
+    monkeypatch.setattr(budget, "WRITING_EVERY", every)
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=clock))
     run = FakeRun(tmp_path, replace(QUICK, launches=1, sampling=Sampling.FIXED), events=clock, clock=clock)
     told, writing_s = run._record, 0.0

@@ -13,6 +13,8 @@ from ci_bench.records.results import Case
 from ci_bench.suites.base import ONCE, Stage, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
+WRITING_EVERY = 20.0
+"""Results are written again once so many times as long was measured as writing them took: that is at most 5 % of a run."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -82,6 +84,18 @@ class Budget:
                 left_s -= expected[name]
                 chosen.add(name)
         return tuple((suite, case) for suite, case in wanted if case.id in chosen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """When results were written last, and how long that took (s)."""
+
+    ended: float = -math.inf
+    took_s: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether writing them again costs little beside what was measured since."""
+        return now - self.ended >= WRITING_EVERY * self.took_s
 
 
 def can_wait(stage: Stage) -> bool:

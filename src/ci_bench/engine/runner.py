@@ -3,7 +3,6 @@
 The parent never imports torch and never touches the GPU.
 """
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
-from ci_bench.engine.budget import Budget, can_wait
+from ci_bench.engine.budget import Budget, Pace, can_wait
 from ci_bench.engine.explaining import Explaining, arms_to_explain
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.machine.headroom import has_cores_for_two
@@ -57,8 +56,6 @@ Inspect = Callable[[bool], tuple[str, ...]]
 UNTIMED = frozenset({StageKind.VERIFY, StageKind.SEEDS})
 WITHIN_BUDGET = "within_budget"
 """The check that all of a case was measured; it exists only where the budget did not suffice for that."""
-WRITING_EVERY = 20.0
-"""Results are written again once so many times as long was measured as writing them took: that is at most 5 % of a run."""
 REACH = "reach"
 """The stage that cases fail in where something was changed out of a side's reach."""
 
@@ -159,8 +156,7 @@ class _Jobs:
 
     `budget` begins when the device is held: waiting for it is not of this run's. `measuring_since` is that moment by the real
     clock, `None` before, and `earlier_s` for how long the run that this one resumes held it. `ahead` is how many cases of this
-    launch are to come, with the one under way; `cut` are those that the budget ended before all of their stages. `written_at` is
-    when the documents were written last, and `writing_s` how long that took, in seconds of the real clock.
+    launch are to come, with the one under way; `cut` are those that the budget ended before all of their stages.
     `asked` are the open metrics of each case of this launch, where a judge was asked; `cold_s` the seconds that each cold
     stage took so far, all sides and launches together, and how often it ran.
     """
@@ -180,8 +176,7 @@ class _Jobs:
     cold_s: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
     ahead: int = 0
     cut: set[str] = field(default_factory=set)
-    written_at: float = -math.inf
-    writing_s: float = 0.0
+    writing: Pace = field(default_factory=Pace)
 
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
@@ -531,7 +526,7 @@ class _Jobs:
         A document of many cases takes long to write, and as many cases would write it. What is killed loses as much.
         """
         begun = time.monotonic()
-        if not at_once and begun - self.written_at < WRITING_EVERY * self.writing_s:
+        if not at_once and not self.writing.is_due(begun):
             return
         for run in self.runs:
             if run.environment is not None or run.side.failure is not None:
@@ -539,8 +534,7 @@ class _Jobs:
                     run.ledger = replace(run.ledger, measured_s=self.earlier_s + time.monotonic() - self.measuring_since)
                 with self._spending(Phase.WRITE, run):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
-        self.written_at = time.monotonic()
-        self.writing_s = self.written_at - begun
+        self.writing = Pace(ended=time.monotonic(), took_s=time.monotonic() - begun)
 
 
 def _jobs(stage: Stage, sides: int) -> int:
