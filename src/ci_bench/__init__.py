@@ -1,15 +1,17 @@
 """ci-bench: gate pull requests on GPU performance and loss parity.
 
-`benchmark`, `inputs` and `record` are what benchmarks of one's own are written with (docs/suites/functions.md).
+`benchmark`, `inputs` and `record` are what benchmarks of one's own are written with (docs/suites/functions.md), `step` and `perturb`
+what a training loop of one's own calls (docs/suites/command.md).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ci_bench.suites.functions.declaring import benchmark, inputs, record
+    from ci_bench.stepping import perturb, step
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "benchmark", "inputs", "record"]
+__all__ = ["__version__", "benchmark", "inputs", "perturb", "record", "step"]
 
 
 def __getattr__(name: str) -> object:
@@ -17,6 +19,10 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         message = f"module 'ci_bench' has no attribute {name!r}"
         raise AttributeError(message)
+    if name in {"perturb", "step"}:
+        from ci_bench import stepping
+
+        return getattr(stepping, name)
     from ci_bench.suites.functions import declaring
 
     return getattr(declaring, name)

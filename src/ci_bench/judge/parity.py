@@ -15,7 +15,6 @@ import numpy as np
 from ci_bench.judge.parity_over_seeds import accuracy_parity, starts_finding, statistical_finding
 from ci_bench.judge.parity_runs import (
     LARGEST,
-    SIGNALS,
     Floats,
     Twins,
     finite_steps,
@@ -23,8 +22,10 @@ from ci_bench.judge.parity_runs import (
     insufficient,
     length,
     match,
+    of_own_program,
     seed_rule,
     series,
+    signals_of,
     stopped,
 )
 from ci_bench.judge.wording import count_of, percent
@@ -42,6 +43,9 @@ LARGEST_EPSILON = 2.0**-8
 _ULPS = 4.0
 _MANTISSA_BITS = 23
 _LEAST_NORMAL = 2.0**-126
+_MOST_DECIMALS = 6
+_DOUBLE = 2.0**-50
+"""A number of decimals as text and back is equal to itself but for fp64's rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,10 +78,10 @@ def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins:
         return _finding(twins, masks, (), twins.steps)
     perturbed = usable(evidence, twins.reference)
     if not perturbed:
-        detail = f"there is no usable perturbed run of seed {run.seed}: how far rounding drives runs apart is unknown"
+        detail = _why_unknown(evidence, twins.reference)
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
-    return _finding(twins, masks, tuple(score(twins, perturbed, signal, steps) for signal in SIGNALS), steps)
+    return _finding(twins, masks, tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins)), steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +132,7 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
             continue
         first, *others = [trace for trace in expected if trace is not None]
         beside = replace(twins, reference=first, candidate=replace(twins.candidate, loss=ranks.loss[rank], grad_norm=norms))
-        for signal in SIGNALS:
+        for signal in _signals(beside):
             if (hole := _first_hole(beside.candidate, signal, steps)) is not None:
                 found.append(RankScore(rank=rank, signal=signal, step=hole, worst=LARGEST_SCORE))
                 continue
@@ -152,25 +156,47 @@ def _first_hole(trace: Trace, signal: str, steps: int) -> int | None:
     return int(holes[0]) if holes.size else None
 
 
+def _signals(twins: Twins) -> tuple[str, ...]:
+    return signals_of(twins.reference, twins.candidate)
+
+
 def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Score:
     """The score of one signal over the first `steps` steps."""
     reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
     with np.errstate(over="ignore"):
-        ratios = np.abs(candidate - reference) / envelope(reference, perturbed, signal)
+        ratios = np.abs(candidate - reference) / envelope(reference, perturbed, signal, as_written=twins.as_written)
     beyond = np.flatnonzero(ratios > LIMIT)
     worst = min(LARGEST_SCORE, float(ratios.max()))
     return Score(signal=signal, worst=worst, first_step=int(beyond[0]) if beyond.size else None)
 
 
-def envelope(reference: Floats, perturbed: tuple[Trace, ...], signal: str) -> Floats:
-    """How far rounding may drive the signal from `reference` up to each step."""
+def envelope(reference: Floats, perturbed: tuple[Trace, ...], signal: str, *, as_written: bool = False) -> Floats:
+    """How far rounding may drive the signal from `reference` up to each step.
+
+    Values that a program wrote (`as_written`) may be off by their last decimal, besides.
+    """
     floor = _ULPS * ulp(reference) if signal == "loss" else np.full(reference.shape, _ULPS * 2.0**-_MANTISSA_BITS)
+    if as_written:
+        own = _unscaled(reference, signal)
+        digit = _last_digit(own) / (LIMIT - 1)
+        floor = np.maximum(floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL))
     widest = np.zeros(reference.shape)
     for trace in perturbed:
         values = scaled(series(trace, signal, min(finite_steps(trace), len(reference))), signal)
         np.maximum(widest[: len(values)], np.abs(values - reference[: len(values)]), out=widest[: len(values)])
     bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
     return bound
+
+
+def _last_digit(values: Floats) -> float:
+    """The last decimal of numbers that were written with at most six, as logs do; 0 where they have more.
+
+    Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is within the limit, two are not.
+    """
+    for decimals in range(2, _MOST_DECIMALS + 1):
+        if np.allclose(values, np.round(values, decimals), rtol=_DOUBLE, atol=0):
+            return float(10.0**-decimals)
+    return 0.0
 
 
 def ulp(values: Floats) -> Floats:
@@ -186,17 +212,46 @@ def scaled(values: Floats, signal: str) -> Floats:
 
 
 def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
-    """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough."""
+    """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
+
+    Of a program that was run again, or in another rounding, a run that repeats the reference bit by bit says nothing of rounding,
+    and one whose first loss is further off than any rounding is of another seed.
+    """
     if evidence.epsilon > LARGEST_EPSILON:
         return ()
-    return tuple(
-        trace
-        for trace in evidence.traces
-        if trace.role is Role.PERTURBED
-        and (trace.arm, trace.seed, trace.data) == (reference.arm, reference.seed, reference.data)
-        and trace.start != reference.start
-        and finite_steps(trace) >= LEAST_STEPS
-    )
+    runs = (trace for trace in _perturbed(evidence, reference) if trace.start != reference.start)
+    enough = tuple(trace for trace in runs if finite_steps(trace) >= LEAST_STEPS)
+    if not of_own_program(evidence):
+        return enough
+    if any(_first_apart(trace, reference) > LARGEST_EPSILON for trace in enough):
+        return ()
+    return tuple(trace for trace in enough if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm))
+
+
+def _perturbed(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
+    of = (reference.arm, reference.seed, reference.data)
+    return tuple(one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == of)
+
+
+def _first_apart(trace: Trace, reference: Trace) -> float:
+    """By what share of the reference's the first loss is off."""
+    ours, theirs = trace.loss[0], reference.loss[0]
+    if ours is None or theirs is None:
+        return math.inf
+    return abs(ours - theirs) / max(abs(theirs), _LEAST_NORMAL) if ours != theirs else 0.0
+
+
+def _why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
+    runs = _perturbed(evidence, reference)
+    apart = max((_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss), default=0.0)
+    if of_own_program(evidence) and apart > LARGEST_EPSILON:
+        return f"the command does not repeat itself: run again, its first loss is {percent(apart)} off; have it set its seeds"
+    if of_own_program(evidence) and runs:
+        return (
+            f"the losses differ, and how far rounding drives them apart is unknown: {count_of(len(runs), 'run')} in other "
+            "environments repeated every bit; name some under `losses.rounding` that do not"
+        )
+    return f"there is no usable perturbed run of seed {reference.seed}: how far rounding drives runs apart is unknown"
 
 
 def _bitwise(twins: Twins) -> bool:
@@ -278,12 +333,12 @@ def _of_run(evidence: ParityEvidence, run: Trace) -> tuple[Closeness, ...]:
     if not isinstance(twins, Twins) or not perturbed:
         return ()
     steps = min(twins.steps, max(map(length, perturbed)))
-    return tuple(_of_signal(twins, perturbed, signal, steps) for signal in SIGNALS)
+    return tuple(_of_signal(twins, perturbed, signal, steps) for signal in _signals(twins))
 
 
 def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Closeness:
     reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
-    widths = envelope(reference, perturbed, signal)
+    widths = envelope(reference, perturbed, signal, as_written=twins.as_written)
     with np.errstate(over="ignore"):
         scores = np.minimum(np.abs(candidate - reference) / widths, LARGEST_SCORE)
         low, high = (_unscaled(reference + sign * LIMIT * widths, signal) for sign in (-1, 1))

@@ -9,7 +9,7 @@ last 10 windows at most, divided by 10 even when there are fewer.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twins:
-    """Two runs that may be compared over `steps` steps. `note` says what was cut; `short` why they can never pass."""
+    """Two runs that may be compared over `steps` steps. `note` says what was cut; `short` why they can never pass.
+
+    `as_written` says that values are what a program of the user's wrote, with as many decimals as it wrote.
+    """
 
     reference: Trace
     candidate: Trace
     steps: int
     note: str = ""
     short: str = ""
+    as_written: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +59,13 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
         return insufficient(f"seed {run.seed} did not start from the same state as the reference")
     if not run.data or run.data != reference.data:
         return insufficient(f"seed {run.seed} did not see the same data as the reference")
-    return _finite_part(reference, run)
+    found = _finite_part(reference, run)
+    return replace(found, as_written=of_own_program(evidence)) if isinstance(found, Twins) else found
+
+
+def of_own_program(evidence: ParityEvidence) -> bool:
+    """Whether losses are what a program of the user's wrote, whose weights nobody could perturb."""
+    return evidence.epsilon == 0
 
 
 def first_of(evidence: ParityEvidence, role: Role, seed: int) -> Trace | None:
@@ -65,8 +75,13 @@ def first_of(evidence: ParityEvidence, role: Role, seed: int) -> Trace | None:
 
 
 def length(trace: Trace) -> int:
-    """The number of steps that have both signals."""
-    return min(len(trace.loss), len(trace.grad_norm))
+    """The number of steps that have both signals; of a program that tells no gradient norm, those that have a loss."""
+    return min(len(trace.loss), len(trace.grad_norm)) if trace.grad_norm else len(trace.loss)
+
+
+def signals_of(*traces: Trace) -> tuple[str, ...]:
+    """The signals that all of these runs have."""
+    return SIGNALS if all(trace.grad_norm for trace in traces) else ("loss",)
 
 
 def first_non_finite(trace: Trace) -> tuple[int, str] | None:
@@ -134,7 +149,11 @@ def _candidate_not_finite(run: Trace, step: int, signal: str) -> Stopped:
 
 
 def _shortness(reference: Trace, run: Trace) -> str:
-    lengths = {len(reference.loss), len(reference.grad_norm), len(run.loss), len(run.grad_norm)}
+    lengths = {len(reference.loss), len(run.loss)}
+    if reference.grad_norm or run.grad_norm:
+        if not (reference.grad_norm and run.grad_norm):
+            return f"only the {'reference' if reference.grad_norm else 'candidate'} has gradient norms: both must have them"
+        lengths |= {len(reference.grad_norm), len(run.grad_norm)}
     if len(lengths) == 1:
         return ""
     return f"the runs have {length(run)} (candidate) and {length(reference)} (reference) steps: they must be equally long"

@@ -27,11 +27,34 @@ class Rule:
     better: Better | None = None
 
 
+ROUNDINGS: tuple[Mapping[str, str], ...] = (
+    {"ATEN_CPU_CAPABILITY": "default"},
+    {"OMP_NUM_THREADS": "3"},
+    {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "3"},
+)
+"""Environments in which torch on a CPU sums the same numbers in other orders: other vector instructions, other threads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Losses:
+    """What a training writes of its steps: in which `format`, and what it calls things (`names`; see `formats.training_log`).
+
+    `warmup_steps` are the first steps, whose times are kept apart. `rounding` are environments under which the command computes
+    the same but for rounding: how far its losses come apart then is what head's may.
+    """
+
+    format: str = "auto"
+    names: Mapping[str, str] = field(default_factory=dict)
+    warmup_steps: int = 3
+    rounding: tuple[Mapping[str, str], ...] = ROUNDINGS
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """One entry.
 
-    Without `format` the command itself is measured, its wall time and its peak of memory. With `format` what it says is read:
+    Without `format` the command itself is measured, its wall time and its peak of memory. With `format` what it says is read, and
+    with `losses` what a training says of its steps:
     from the file that `output` names (a glob may name several), from its standard output, or from the file that the command finds
     in CI_BENCH_OUTPUT. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
     """
@@ -44,6 +67,7 @@ class Options:
     timeout_s: float = 600.0
     output: str | None = None
     format: str | None = None
+    losses: Losses | None = None
     metrics: tuple[Rule, ...] = ()
     exit_codes: tuple[int, ...] = (0,)
 
@@ -63,20 +87,38 @@ def parse(values: Mapping[str, Any]) -> Options:
     reference = given.pop("reference", next(iter(commands)))
     if reference not in commands:
         _complain(name, "reference", f"{reference!r} is none of the arms ({', '.join(commands)})")
-    _require_format(given)
+    losses = given.pop("losses", None)
+    _require_format(given, has_losses=losses is not None)
     return Options(
         arms={arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()},
         reference=reference,
+        losses=None if losses is None else _losses(losses),
         metrics=tuple(map(_rule, given.pop("metrics", ()))),
         exit_codes=tuple(given.pop("exit_codes", (0,))),
         **given,
     )
 
 
-def _require_format(given: Mapping[str, Any]) -> None:
+def _require_format(given: Mapping[str, Any], *, has_losses: bool) -> None:
+    if has_losses:
+        for option in ("format", "metrics"):
+            if given.get(option):
+                _complain(given["name"], option, "the entry has `losses`, too; write an entry for each")
+        return
     for option in ("output", "metrics"):
         if option in given and given.get("format") is None:
-            _complain(given["name"], option, "nothing is read without a format; add `format: auto`")
+            _complain(given["name"], option, "nothing is read without a format; add `format: auto`, or `losses` of a training")
+
+
+def _losses(values: Mapping[str, Any]) -> Losses:
+    given = dict(values)
+    rounding = given.pop("rounding", None)
+    return Losses(
+        format=given.pop("format", "auto"),
+        warmup_steps=given.pop("warmup_steps", 3),
+        rounding=ROUNDINGS if rounding is None else tuple(dict(one) for one in rounding),
+        names=given,
+    )
 
 
 def _rule(values: Mapping[str, Any]) -> Rule:

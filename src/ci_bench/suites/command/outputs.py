@@ -4,9 +4,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ci_bench.formats import catalogue
+from ci_bench.formats import catalogue, training_log
 from ci_bench.formats.series import Reading, Unreadable
-from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT
+from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Losses
 from ci_bench.suites.command.process import Place, show_tail
 from ci_bench.suites.command.selecting import BadOutput
 
@@ -83,15 +83,40 @@ def read_output(output: Output, form: str) -> Reading:
     return whole if len(readings) == 1 else _unique(whole)
 
 
+def read_losses(output: Output, losses: Losses) -> tuple[tuple[training_log.Record, ...], ...]:
+    """What the run wrote of its steps, by rank. Several files are read as one text, in the order of their names.
+
+    Raises:
+        BadOutput: it is missing, or cannot be read.
+    """
+    try:
+        files = output.files()
+        try:
+            text = "\n".join(_text(file) for file in files)
+            return training_log.read(text, losses.names, losses.format)
+        except (Unreadable, OSError) as error:
+            raise _refused(files[0], output, losses.format, error) from error
+    except BadOutput:
+        show_tail(output.place)
+        raise
+
+
 def _read(file: Path, form: str, output: Output) -> Reading:
     try:
-        with file.open("rb") as stream:
-            content = stream.read(catalogue.MAX_BYTES + 1)
-        return catalogue.read(catalogue.decode(content), form)
+        return catalogue.read(_text(file), form)
     except (Unreadable, OSError) as error:
-        where = "standard output" if output.named == STDOUT else file.name if output.named else OUTPUT_VARIABLE
-        tried = "" if form == catalogue.AUTO else f" as {form}"
-        raise BadOutput(f"{where} cannot be read{tried}: {error}") from error
+        raise _refused(file, output, form, error) from error
+
+
+def _text(file: Path) -> str:
+    with file.open("rb") as stream:
+        return catalogue.decode(stream.read(catalogue.MAX_BYTES + 1))
+
+
+def _refused(file: Path, output: Output, form: str, error: Exception) -> BadOutput:
+    where = "standard output" if output.named == STDOUT else file.name if output.named else OUTPUT_VARIABLE
+    tried = "" if form == catalogue.AUTO else f" as {form}"
+    return BadOutput(f"{where} cannot be read{tried}: {error}")
 
 
 def _unique(reading: Reading) -> Reading:

@@ -10,7 +10,7 @@ from typing import Any
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
-from ci_bench.suites.command.options import parse
+from ci_bench.suites.command.options import Options, parse
 
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
@@ -34,20 +34,33 @@ class CommandSuite:
                 params=dict(options),
                 arms=(parsed.reference, *(arm for arm in parsed.arms if arm != parsed.reference)),
                 reference=parsed.reference,
-                due=Due(times=(STEP_TIME.name,)) if parsed.format is None else Due(),
+                due=_due(parsed),
             ),
         )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """In every launch, the command in turns with itself, or one run that is read; peaks of memory in two."""
-        if parse(case.params).format is not None:
-            return (Stage(kind=StageKind.RUN, arms=case.arms, launches=None),)
+        """In every launch, the command in turns with itself, or one run that is read; peaks of memory in two.
+
+        A training is run in other roundings first.
+        """
+        options = parse(case.params)
+        reading = Stage(kind=StageKind.RUN, arms=case.arms, launches=None)
+        if options.losses is not None:
+            return Stage(kind=StageKind.VERIFY, arms=case.arms), reading
+        if options.format is not None:
+            return (reading,)
         peaks = tuple(Stage(kind=StageKind.RUN, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         return (*peaks, Stage(kind=StageKind.TIME, arms=case.arms, launches=None))
 
     def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - nothing is prepared
         """Never."""
         return False
+
+
+def _due(options: Options) -> Due:
+    if options.losses is not None:
+        return Due(parity=True)
+    return Due(times=(STEP_TIME.name,)) if options.format is None else Due()
 
 
 SUITE = CommandSuite()

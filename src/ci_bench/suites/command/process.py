@@ -32,6 +32,7 @@ LOOK_S = 0.5
 LEFTOVERS_S = 10.0
 """How long what a command left running may take to end, once it was killed."""
 PAUSE_S = 0.001
+CHUNK_BYTES = 1 << 16
 PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
 LINE = 200
@@ -80,8 +81,12 @@ def arguments(command: Command) -> tuple[str, ...]:
     return (*SHELL, command) if isinstance(command, str) else command
 
 
-def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int]) -> None:
+def run(
+    argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int], stamps: list[float] | None = None
+) -> None:
     """Run a program to its end. Standard input is empty.
+
+    `stamps` is filled with when each line of standard output came, in seconds of the monotonic clock.
 
     Raises:
         CommandLate: it takes longer than `timeout_s`.
@@ -89,7 +94,8 @@ def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequ
     """
     others = frozenset(_children())
     _adopt(1)
-    process = _start(argv, place)
+    process = _start(argv, place, piped=stamps is not None)
+    stamper = None if stamps is None else _Stamper(process, place.stdout, stamps)
     guard = _Guard(pid=process.pid, deadline=time.monotonic() + timeout_s, files=(place.stdout, place.stderr))
     guard.start()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -99,6 +105,8 @@ def run(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequ
     guard.stop()
     code = process.wait()
     left = "" if _end_leftovers(others) else "left processes running that cannot be ended"
+    if stamper is not None:
+        stamper.finish()
     why = guard.why(timeout_s) or ("" if code in exit_codes else _ending(code)) or left
     if why:
         show_tail(place)
@@ -121,13 +129,19 @@ def peak_bytes(argv: Sequence[str], place: Place, *, timeout_s: float, exit_code
     return int(told.read_text())
 
 
-def _start(argv: Sequence[str], place: Place) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str], place: Place, *, piped: bool) -> subprocess.Popen[bytes]:
     if not place.cwd.is_dir():
         raise CommandFailed(f"the folder {place.cwd} of its `cwd` does not exist on this side")
     try:
         with place.stdout.open("wb") as stdout, place.stderr.open("wb") as stderr:
             return subprocess.Popen(
-                argv, cwd=place.cwd, env=place.environ, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, process_group=0
+                argv,
+                cwd=place.cwd,
+                env=place.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if piped else stdout,
+                stderr=stderr,
+                process_group=0,
             )
     except (OSError, ValueError) as error:
         raise CommandFailed(f"{_shown(argv)} cannot be started: {error}") from error
@@ -204,6 +218,31 @@ class _Guard(threading.Thread):
         if self._loud:
             return f"printed more than {MOST_OUTPUT_BYTES >> 20} MiB and was ended"
         return f"was ended after {timeout_s:g} s (its timeout_s)" if self.late else ""
+
+
+class _Stamper(threading.Thread):
+    """Copies standard output to its file, and notes when each line ended."""
+
+    def __init__(self, process: subprocess.Popen[bytes], file: Path, stamps: list[float]) -> None:
+        super().__init__(daemon=True)
+        assert process.stdout is not None, "started with a pipe"  # noqa: S101
+        self._pipe, self._file, self._stamps = process.stdout, file, stamps
+        self.start()
+
+    def run(self) -> None:
+        """Copy until nobody can write any more."""
+        with self._file.open("ab") as copy:
+            while chunk := os.read(self._pipe.fileno(), CHUNK_BYTES):
+                now = time.monotonic()
+                copy.write(chunk)
+                copy.flush()
+                self._stamps.extend([now] * chunk.count(b"\n"))
+
+    def finish(self) -> None:
+        """All that could write has ended, or cannot be ended, which is told elsewhere."""
+        self.join(LEFTOVERS_S)
+        if not self.is_alive():
+            self._pipe.close()
 
 
 def show_tail(place: Place) -> None:

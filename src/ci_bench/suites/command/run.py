@@ -5,14 +5,17 @@ output is read warms up itself.
 """
 
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ci_bench.records.metrics import PEAK_RSS
-from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome
+from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
-from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, Options, parse
-from ci_bench.suites.command.outputs import Output, read_output
+from ci_bench.suites.command import training
+from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Losses, Options, parse
+from ci_bench.suites.command.outputs import Output, read_losses, read_output
 from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
 from ci_bench.suites.command.selecting import BadOutput, Selection, select
 
@@ -40,9 +43,27 @@ class CommandWorkload:
         """The command as a step."""
         return TimedCommand(arm, self._options, self._place(arm))
 
-    def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
-        """Nothing to verify."""
-        return Evidence()
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """Losses of a training: of each arm as it is, and of the reference in other roundings."""
+        losses = self._options.losses
+        if losses is None:
+            return Evidence()
+        reference, *candidates = arms
+        runs = [
+            (reference, training.Kind(role=Role.REFERENCE), {}),
+            *((arm, training.Kind(role=Role.CANDIDATE), {}) for arm in candidates),
+            *(
+                (reference, training.Kind(role=Role.PERTURBED, start=f"rounding_{number}", index=number), environ)
+                for number, environ in enumerate(losses.rounding, 1)
+            ),
+        ]
+        traces = []
+        for done, (arm, kind, environ) in enumerate(runs, 1):
+            more = {**environ, training.ROUNDING_VARIABLE: str(kind.index)} if kind.index else environ
+            ranks, _ = self._train(arm, losses, more)
+            traces.append(training.trace_of(ranks, arm, kind))
+            self._context.progress(arm, done, len(runs))
+        return Evidence(parity=training.evidence(traces, candidates=candidates))
 
     def measure(self, arms: tuple[str, ...]) -> Evidence:
         """Peaks of memory where the command itself is measured, else what it says.
@@ -51,6 +72,8 @@ class CommandWorkload:
             CommandFailed: a run did not go well.
             BadOutput: what it wrote cannot be used.
         """
+        if self._options.losses is not None:
+            return self._trained(arms, self._options.losses)
         if self._options.format is None:
             return Evidence(metrics=tuple(self._peak(arm) for arm in arms))
         selections = {arm: self._read(arm, self._options.format) for arm in self._in_fair_order(arms)}
@@ -83,6 +106,35 @@ class CommandWorkload:
         self._context.progress(arm, 1, 1)
         return select(read_output(output, form), options.metrics, arm=arm, launch=self._context.launch)
 
+    def _trained(self, arms: tuple[str, ...], losses: Losses) -> Evidence:
+        """Times of the steps of one run of each arm; the reference's losses tell, too, whether it repeats itself."""
+        metrics: list[Metric] = []
+        traces, facts = [], {}
+        launch = self._context.launch
+        for arm in self._in_fair_order(arms):
+            ranks, stamps = self._train(arm, losses, {})
+            times = training.step_times(ranks, stamps)
+            metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
+            self._context.progress(arm, 1, 1)
+            if arm == self._options.reference:
+                facts = dict(training.facts(ranks, times))
+                again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=len(losses.rounding) + 1 + launch)
+                traces = [training.trace_of(ranks, arm, again)]
+        kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
+        return Evidence(metrics=tuple(metrics), parity=kept, facts=facts)
+
+    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[training.Ranks, Sequence[float]]:
+        """The steps of each rank, and when each line of standard output came, where they are read from it."""
+        options, own = self._options, self._own_file(arm)
+        place = self._place(arm)
+        place = replace(place, environ={**place.environ, **environ})
+        output = Output(named=options.output, own=own, place=place)
+        output.remember()
+        argv = _with_output(arguments(options.arms[arm]), own)
+        stamps: list[float] | None = [] if options.output == STDOUT else None
+        run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes, stamps=stamps)
+        return read_losses(output, losses), stamps or ()
+
     def _own_file(self, arm: str) -> Path:
         """The file that the command finds in CI_BENCH_OUTPUT."""
         position = list(self._options.arms).index(arm)
@@ -90,6 +142,7 @@ class CommandWorkload:
 
     def _place(self, arm: str) -> Place:
         environ = {
+            **_rendezvous(),
             **os.environ,
             "CI_BENCH_DEVICE": self._context.device,
             **self._options.env,
@@ -121,6 +174,25 @@ class TimedCommand:
         expected = " or ".join(map(str, self._options.exit_codes))
         outcome = Outcome.PASS if self._runs else Outcome.FAIL
         return (Check(name="exit_code", arm=self._arm, outcome=outcome, detail=f"{expected} in each of {self._runs} runs"),)
+
+
+def _rendezvous() -> dict[str, str]:
+    """Where processes that the command starts find each other: on loopback, at ports that are nobody's.
+
+    torchrun reads its options from PET_ variables, and chooses a port by itself where that is 0
+    (https://docs.pytorch.org/docs/stable/elastic/run.html); scripts that start without it read MASTER_ADDR and MASTER_PORT. A
+    fixed port would be taken where two gates share a machine. What the command or its options say comes first.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": "127.0.0.1:0",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def _with_output(argv: Sequence[str], own: Path) -> tuple[str, ...]:

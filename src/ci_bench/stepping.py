@@ -1,0 +1,60 @@
+"""What a training loop of one's own calls: `step` as each step ends, and `perturb` once, before the first.
+
+Both do nothing outside of ci-bench, so that they may stay in the loop. Imports no torch; losses may be tensors, which waits for
+the device, as logging a loss does.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterable
+from typing import Any, SupportsFloat
+
+OUTPUT_VARIABLE = "CI_BENCH_OUTPUT"
+ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
+EPSILON = 2.0**-23
+"""The relative distance of neighbouring fp32 numbers."""
+
+
+def step(
+    *, loss: SupportsFloat, grad_norm: SupportsFloat | None = None, tokens: int | None = None, rank: int | None = None
+) -> None:
+    """Note that a training step ended: its loss, and, if you like, the global gradient norm and how many tokens (or rows) it took.
+
+    Every process may call it, or the first alone. `rank` is torchrun's where it is left out. It is one line of JSON, appended to the
+    file that CI_BENCH_OUTPUT names in one write, with the seconds of the machine's monotonic clock.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    file = os.environ.get(OUTPUT_VARIABLE)
+    if not file:
+        return
+    record: dict[str, Any] = {"loss": float(loss), "clock": time.monotonic()}
+    own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+    record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
+    record |= {} if grad_norm is None else {"grad_norm": float(grad_norm)}
+    record |= {} if tokens is None else {"tokens": tokens}
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, json.dumps(record).encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def perturb(parameters: Iterable[Any]) -> None:
+    """Shake each of these tensors by a rounding error, in the runs that measure how far rounding drives a training apart.
+
+    For programs that no environment makes round otherwise: trainings on GPUs. In all other runs nothing happens. A tensor is
+    multiplied, in place, by 1 + 2^-23 or 1 - 2^-23 (times 2^16 for bfloat16, 2^13 for float16), each as a whole, so that all ranks
+    shake alike, however it is sharded. The same number of CI_BENCH_ROUNDING always shakes the same way.
+    """
+    number = os.environ.get(ROUNDING_VARIABLE)
+    if not number:
+        return
+    signs = random.Random(number)  # noqa: S311 - no secret
+    for parameter in parameters:
+        widths = {"torch.bfloat16": 2.0**16, "torch.float16": 2.0**13}
+        epsilon = EPSILON * widths.get(str(parameter.dtype), 1.0)
+        parameter.data.mul_(1 + signs.choice((-1, 1)) * epsilon)

@@ -1,0 +1,151 @@
+"""A command that trains: what its runs say of their steps, as times and as evidence on loss parity.
+
+The command is run as it is, with its own seeds. Weights of a program nobody knows cannot be perturbed, so how far rounding alone
+drives its losses apart is measured from outside: the same command in environments that make torch sum in another order
+(`Losses.rounding`), and once more in each launch, for what does not repeat itself. All are of one seed, 0, and of the same
+unknown data. Imports no torch.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ci_bench.formats.training_log import Record
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.results import (
+    ArmMasks,
+    Fact,
+    Lane,
+    Launch,
+    Masks,
+    Metric,
+    NonFinite,
+    ParityEvidence,
+    RankSeries,
+    Role,
+    Trace,
+)
+from ci_bench.suites.command.selecting import BadOutput
+
+ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
+"""Which of the environments a run is in, from 1: for programs that want to shake their own numbers by a rounding."""
+MOST_SAMPLES = 1000
+MOST_STEPS = 1000
+"""Steps of which losses are kept; the judge looks at the first 50."""
+MOST_REPEATS = 8
+AS_IT_IS, OWN_DATA = "as_it_is", "own"
+
+Ranks = Sequence[Sequence[Record]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """What a run is for, and in which circumstances (`start`) it ran."""
+
+    role: Role
+    start: str = AS_IT_IS
+    index: int = 0
+
+
+def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvidence:
+    """What is known of losses from these runs. `epsilon` is 0: no weights were perturbed."""
+    masks = [ArmMasks(arm=arm, masks=Masks.ALIGNED, detail="not probed: as the commands draw them") for arm in candidates]
+    steps = max((len(trace.loss) for trace in traces), default=1)
+    return ParityEvidence(
+        precision="own", epsilon=0.0, steps_per_epoch=steps, evaluation_rows=0, masks=tuple(masks), traces=tuple(traces)
+    )
+
+
+def trace_of(ranks: Ranks, arm: str, kind: Kind) -> Trace:
+    """Loss and gradient norm of each step: the mean of all ranks', with each rank's own where there are several."""
+    losses = [[record.loss for record in steps[:MOST_STEPS]] for steps in ranks]
+    norms = [[record.grad_norm for record in steps[:MOST_STEPS]] for steps in ranks]
+    has_norms = all(norm is not None for norm in norms[0])
+    loss = [statistics.fmean(step) for step in zip(*losses, strict=True)]
+    norm = [value for value in norms[0] if value is not None] if has_norms else []
+    return Trace(
+        arm=arm,
+        role=kind.role,
+        seed=0,
+        loss=tuple(map(_finite, loss)),
+        grad_norm=tuple(map(_finite, norm)),
+        start=kind.start,
+        data=OWN_DATA,
+        index=kind.index,
+        non_finite=(*_holes("loss", loss), *_holes("grad_norm", norm)),
+        ranks=_series(losses, norms) if len(ranks) > 1 else None,
+    )
+
+
+def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]) -> RankSeries:
+    complete = all(norm is not None for rank in norms for norm in rank)
+    own = tuple(tuple(None if norm is None else _finite(norm) for norm in rank) for rank in norms) if complete else ()
+    return RankSeries(own_rows=True, loss=tuple(tuple(map(_finite, rank)) for rank in losses), grad_norm=own)
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def _holes(signal: str, values: Sequence[float]) -> list[NonFinite]:
+    return [NonFinite(signal=signal, step=step, value=str(value)) for step, value in enumerate(values) if _finite(value) is None]
+
+
+def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float, ...], ...]:
+    """Seconds of each step of each rank; empty where nothing tells them.
+
+    They are what the records say that steps took, else the differences of their clock, else those of when each line came
+    (`stamps`): then the first step has no beginning, and is left out.
+    """
+    records = [record for steps in ranks for record in steps]
+    if all(record.time_s is not None for record in records):
+        return tuple(tuple(record.time_s or 0.0 for record in steps) for steps in ranks)
+    if all(record.clock_s is not None for record in records):
+        return tuple(_differences([record.clock_s or 0.0 for record in steps]) for steps in ranks)
+    if stamps and max(record.line for record in records) < len(stamps):
+        return tuple(_differences([stamps[record.line] for record in steps]) for steps in ranks)
+    return ()
+
+
+def _differences(moments: Sequence[float]) -> tuple[float, ...]:
+    return tuple(later - earlier for earlier, later in pairwise(moments))
+
+
+def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: int, warmup_steps: int) -> tuple[Metric, ...]:
+    """The time of a step as a metric: of each step that of the slowest rank.
+
+    Raises:
+        BadOutput: no step is left after those that warm up, or a step took no time.
+    """
+    if not times:
+        return ()
+    slowest = [max(step) for step in zip(*times, strict=True)]
+    warmup, values = slowest[:warmup_steps], slowest[warmup_steps:]
+    if not values:
+        raise BadOutput(f"losses.warmup_steps: {len(slowest)} steps have a time, and none is left after the first {warmup_steps}")
+    if min(slowest) <= 0:
+        raise BadOutput(f"step {slowest.index(min(slowest))} took no time: what is read as its time is none, or clocks go back")
+    taken = Launch(launch=launch, values=_thinned(values), warmup=_thinned(warmup))
+    return (STEP_TIME.of(arm, taken, lane=Lane.WALL, items=_items(ranks)),)
+
+
+def _thinned(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(values[:: -(-len(values) // MOST_SAMPLES) or 1])
+
+
+def _items(ranks: Ranks) -> int | None:
+    """Tokens of a step, of all ranks, where every step has as many."""
+    sums = {sum(record.tokens or 0.0 for record in step) for step in zip(*ranks, strict=True)}
+    tokens = sums.pop()
+    return int(tokens) if not sums and tokens >= 1 else None
+
+
+def facts(ranks: Ranks, times: Sequence[Sequence[float]]) -> Mapping[str, Fact]:
+    """How long the training is, and how slow each rank by its own clock."""
+    found: dict[str, Fact] = {"training_steps": len(ranks[0])}
+    if len(ranks) > 1:
+        found["training_ranks"] = len(ranks)
+        typical = [statistics.median(rank) for rank in times if rank]
+        found |= {f"rank_{rank}_step_s": seconds for rank, seconds in enumerate(typical[:16])}
+    return found
