@@ -28,7 +28,7 @@ HISTORY = "log_history"
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("step", "iter", "iteration", "global_step"),
-    "loss": ("loss", "lm loss", "train_loss", "train/loss"),
+    "loss": ("loss", "lm loss", "train/loss"),
     "grad_norm": ("grad_norm", "grad norm", "gnorm", "train/grad_norm"),
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
     "clock": ("clock",),

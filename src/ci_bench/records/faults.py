@@ -282,7 +282,7 @@ def _metric_faults(path: str, metric: Metric) -> Iterator[Fault]:
 
 
 def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
-    if len(trace.loss) != len(trace.grad_norm):
+    if trace.grad_norm and len(trace.loss) != len(trace.grad_norm):  # a program of the user's may tell no norm
         yield Fault(path, f"{len(trace.loss)} steps of loss, and {len(trace.grad_norm)} of grad_norm")
     named = {(entry.signal, entry.step) for entry in trace.non_finite}
     series = {"loss": trace.loss, "grad_norm": trace.grad_norm}

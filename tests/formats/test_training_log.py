@@ -1,0 +1,106 @@
+"""What trainings write of their steps: logs as they are in the wild, JSON lines, and what is refused."""
+
+import json
+
+import pytest
+
+from ci_bench.formats.series import Unreadable
+from ci_bench.formats.training_log import read
+
+NANO = """step 0: train loss 10.9890, val loss 10.9889
+iter 0: loss 10.9886, time 32045.14ms, mfu -100.00%
+iter 1: loss 10.9812, time 31.20ms, mfu -100.00%
+"""
+TITAN = """[rank0]:[titan] 2025-01-01 10:00:00,123 - root - INFO - Training starts at step 1
+[rank0]:[titan] 2025-01-01 10:00:01,123 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss:  8.1234  \x1b[38mgrad_norm:  1.2345  \
+\x1b[33mmemory:  1.20GiB(1.26%)  \x1b[34mtps: 1,234  \x1b[36mtflops: 0.12  \x1b[35mmfu: 0.01%\x1b[39m
+[rank0]:[titan] 2025-01-01 10:00:02,123 - root - INFO - \x1b[31mstep:  2  \x1b[32mloss:  8.0234  \x1b[38mgrad_norm:  1.1345  \
+"""
+MEGATRON = (
+    " [2025-01-01 10:00:00] iteration        {}/     100 | consumed samples:           32 | elapsed time per iteration (ms): 1{}.5 | "
+    "learning rate: 1.5E-06 | global batch size:    32 | lm loss: 1.03{}E+01 | loss scale: 1.0 | grad norm: 2.5 | "
+)
+TRAINER = """{'loss': '4.25', 'grad_norm': '1.5', 'learning_rate': '5e-05', 'epoch': '0.1'}
+{'loss': 4.125, 'grad_norm': 1.25, 'learning_rate': 4e-05, 'epoch': 0.2}
+{'eval_loss': 4.0, 'eval_runtime': 0.1}
+{'train_runtime': 1.5, 'train_loss': 4.18, 'epoch': 1.0}
+"""
+STATE = json.dumps(
+    {
+        "global_step": 2,
+        "log_history": [
+            {"loss": 4.25, "grad_norm": 1.5, "step": 1},
+            {"loss": 4.125, "grad_norm": 1.25, "step": 2},
+            {"train_loss": 4.18, "train_runtime": 1.0, "step": 2, "total_flos": 3.0}
+        ],
+    },
+    indent=2,
+)  # fmt: skip
+
+
+def steps(text, names=None, form="auto"):
+    return [[(one.step, one.loss, one.grad_norm, one.time_s) for one in rank] for rank in read(text, names or {}, form)]
+
+
+def test_nano_gpt() -> None:
+    assert steps(NANO) == [[(0, 10.9886, None, pytest.approx(32.04514)), (1, 10.9812, None, pytest.approx(0.0312))]]
+
+
+def test_torchtitan() -> None:
+    assert steps(TITAN) == [[(1, 8.1234, 1.2345, None), (2, 8.0234, 1.1345, None)]]
+
+
+def test_megatron() -> None:
+    text = "\n".join(MEGATRON.format(number, number, number) for number in (1, 2))
+    assert steps(text) == [[(1, 10.31, 2.5, pytest.approx(0.0115)), (2, 10.32, 2.5, pytest.approx(0.0125))]]
+
+
+def test_what_transformers_prints() -> None:
+    assert steps(TRAINER) == [[(None, 4.25, 1.5, None), (None, 4.125, 1.25, None)]]
+
+
+def test_the_state_that_transformers_trainer_keeps_without_the_mean_of_the_end() -> None:
+    assert steps(STATE) == [[(1, 4.25, 1.5, None), (2, 4.125, 1.25, None)]]
+
+
+def test_json_lines_of_several_ranks_in_any_order() -> None:
+    lines = [{"step": step, "rank": rank, "loss": 10 * rank + step, "clock": 5.0 + step} for step in (1, 0) for rank in (1, 0)]
+    lines.insert(2, {"eval_loss": 3.0})
+    assert steps("\n".join(map(json.dumps, lines))) == [[(0, 0, None, None), (1, 1, None, None)], [(0, 10, None, None), (1, 11, None, None)]]  # fmt: skip
+
+
+def test_names_of_ones_own() -> None:
+    text = '{"n": 1, "ce": 2.5, "gn": 1, "took_ms": 12}\n{"n": 2, "ce": "nan", "gn": 1, "took_ms": 13, "loss": 9}'
+    (first, second) = read(text, {"step": "n", "loss": "ce", "grad_norm": "gn", "time": "took_ms"})[0]
+    assert (first.step, first.loss, first.grad_norm, first.time_s) == (1, 2.5, 1, 0.012)
+    assert second.loss != second.loss
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no record of it has a loss"),
+        ("val loss 3.0\nloss scale: 1.0\nlossy 3", "no record of it has a loss"),
+        ('{"loss": "high"}', "'high' is no number"),
+        ('{"loss": [1]}', "is no number"),
+        ('{"loss": 1}\n[2]', "line 2 is no JSON object"),
+        ('{"loss": 1, "step": 1}\n{"loss": 1, "step": 1}', "step 1 of rank 0 is there twice"),
+        ('{"loss": 1, "step": 0}\n{"loss": 1, "step": 1, "rank": 1}', "rank 1 wrote 1 steps that are not the 1 of rank 0"),
+        ('{"loss": 1, "rank": 1}', "rank 1 wrote 1 steps that are not the 0 of rank 0"),
+        ('{"loss": 1, "rank": 100000000000}', "no whole number from 0 to 1023"),
+        ('{"loss": 1, "step": 1e999}', "no whole number"),
+        ('{"loss": 1, "step_time": -1}', "is no time or amount"),
+        ('{"loss": 1, "clock": NaN}', "is no time or amount"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_reason(text, reason) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        read(text, {}, "auto")
+
+
+@pytest.mark.parametrize("text", ["loss" + " " * 99_000 + "x", "loss 1" * 20_000, "step " * 20_000 + "loss 1", "=" * 99_000 + "loss"])
+def test_lines_that_are_made_to_take_long_do_not(text) -> None:
+    try:
+        read(text, {}, "log")
+    except Unreadable:
+        pass
