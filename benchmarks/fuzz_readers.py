@@ -18,7 +18,7 @@ from ci_bench import __version__
 from ci_bench.commands.trusted.machine_results import DOCUMENTS
 from ci_bench.config import load_config, named_plugins
 from ci_bench.errors import BadConfig
-from ci_bench.formats import userbenchmark
+from ci_bench.formats import training_log, userbenchmark
 from ci_bench.formats.catalogue import decode, read
 from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
@@ -165,4 +165,15 @@ def user_benchmark(content: bytes) -> bool:
         userbenchmark.read(content.decode("utf-8", "replace"))
     except ValueError as error:
         return refused(error)
+    return True
+
+
+def training(content: bytes) -> bool:
+    """What a training wrote of its steps. Ranks that come out of it have the same steps."""
+    try:
+        ranks = training_log.read(decode(content), {})
+    except Unreadable as error:
+        return refused(error)
+    if len({len(steps) for steps in ranks}) != 1:
+        raise Harmful(f"ranks have {[len(steps) for steps in ranks][:10]} steps")
     return True

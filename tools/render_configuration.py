@@ -41,6 +41,7 @@ SECTIONS = {
     "transformers_candidate": "`candidate` of an entry of `transformers`, or an item of its `arms`, where it is a mapping",
     "functions": "`suites.functions`: a list of entries, each with",
     "command": "`suites.command`: a list of entries, each with",
+    "command_losses": "`losses` of an entry of `command`",
     "command_metric": "`metrics` of an entry of `command`: a list of rules, each with",
     "policy": "`policy`: what makes the job fail",
     "severities": "`policy.severities`: what a finding does, by rule",

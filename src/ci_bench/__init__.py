@@ -1,14 +1,14 @@
 """ci-bench: gate pull requests on GPU performance and loss parity.
 
-`benchmark`, `inputs` and `record` are what benchmarks of one's own are written with (docs/suites/functions.md), `step` and `perturb`
-what a training loop of one's own calls (docs/suites/command.md).
+`benchmark`, `inputs` and `record` are what benchmarks of one's own are written with (docs/suites/functions.md); `step` and
+`perturb` are what a training loop of one's own calls (docs/suites/command.md).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ci_bench.suites.functions.declaring import benchmark, inputs, record
     from ci_bench.stepping import perturb, step
+    from ci_bench.suites.functions.declaring import benchmark, inputs, record
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "benchmark", "inputs", "perturb", "record", "step"]

@@ -20,10 +20,10 @@ EPSILON = 2.0**-23
 def step(
     *, loss: SupportsFloat, grad_norm: SupportsFloat | None = None, tokens: int | None = None, rank: int | None = None
 ) -> None:
-    """Note that a training step ended: its loss, and, if you like, the global gradient norm and how many tokens (or rows) it took.
+    """Note that a training step ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
 
-    Every process may call it, or the first alone. `rank` is torchrun's where it is left out. It is one line of JSON, appended to the
-    file that CI_BENCH_OUTPUT names in one write, with the seconds of the machine's monotonic clock.
+    Every process may call it, or the first alone. `rank` is torchrun's where it is left out. It is one line of JSON, appended to
+    the file that CI_BENCH_OUTPUT names in one write, with the seconds of the machine's monotonic clock.
 
     Raises:
         OSError: the file cannot be written.
@@ -31,10 +31,10 @@ def step(
     file = os.environ.get(OUTPUT_VARIABLE)
     if not file:
         return
-    record: dict[str, Any] = {"loss": float(loss), "clock": time.monotonic()}
+    record: dict[str, Any] = {"loss": _number(loss), "clock": time.monotonic()}
     own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
-    record |= {} if grad_norm is None else {"grad_norm": float(grad_norm)}
+    record |= {} if grad_norm is None else {"grad_norm": _number(grad_norm)}
     record |= {} if tokens is None else {"tokens": tokens}
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -43,12 +43,18 @@ def step(
         os.close(descriptor)
 
 
+def _number(value: SupportsFloat) -> float:
+    """A number, or a tensor that has one, which torch warns of while it is part of a graph."""
+    detach = getattr(value, "detach", None)
+    return float(value if detach is None else detach())
+
+
 def perturb(parameters: Iterable[Any]) -> None:
     """Shake each of these tensors by a rounding error, in the runs that measure how far rounding drives a training apart.
 
     For programs that no environment makes round otherwise: trainings on GPUs. In all other runs nothing happens. A tensor is
-    multiplied, in place, by 1 + 2^-23 or 1 - 2^-23 (times 2^16 for bfloat16, 2^13 for float16), each as a whole, so that all ranks
-    shake alike, however it is sharded. The same number of CI_BENCH_ROUNDING always shakes the same way.
+    multiplied, in place, by 1 + 2^-23 or 1 - 2^-23 (times 2^16 for bfloat16, 2^13 for float16), each as a whole, so that all
+    ranks shake alike, however it is sharded. The same number of CI_BENCH_ROUNDING always shakes the same way.
     """
     number = os.environ.get(ROUNDING_VARIABLE)
     if not number:

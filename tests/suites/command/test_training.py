@@ -67,7 +67,11 @@ PLANTED = {
 }
 """Head's changes that are found, and where."""
 UNTOLD = {
-    "a shorter training": ([("STEPS, RATE, RANKS = 20", "STEPS, RATE, RANKS = 19")], [], "19 (candidate) and 20 (reference) steps"),
+    "a shorter training": (
+        [("STEPS, RATE, RANKS = 20", "STEPS, RATE, RANKS = 19")],
+        [],
+        "19 (candidate) and 20 (reference) steps",
+    ),
     "no seed": ([("default_rng(0)", "default_rng()")], [("default_rng(0)", "default_rng()")], "run again, its first loss is"),
     "no rounding": ([("[::order]", "[::-order]")], [], "repeated every bit; name some under `losses.rounding`"),
 }
@@ -89,7 +93,9 @@ def learned(tmp_path, programs, **more):
         trees[side].mkdir()
         for number, program in enumerate(programs.values()):
             (trees[side] / f"train{number}.py").write_text(program[position])
-    entries = [ENTRY | {"name": f"case{number}", "command": ["python", f"train{number}.py"], **more} for number in range(len(programs))]
+    entries = [
+        ENTRY | {"name": f"case{number}", "command": ["python", f"train{number}.py"], **more} for number in range(len(programs))
+    ]
     comparison = judge(measure(tmp_path, *entries, trees=trees))
     findings = [(finding.case, str(finding.rule)) for finding in comparison.judgement.findings]
     return {
@@ -131,7 +137,11 @@ def test_what_nobody_knows_is_no_pass_and_says_why(tmp_path) -> None:
 
 
 def test_arms_are_held_against_the_reference_arm(tmp_path) -> None:
-    arms = {"plain": "python train.py", "backwards": "BACKWARDS=1 python train.py", "faster": "sed 's/0.1,/0.11,/' train.py | python -"}
+    arms = {
+        "plain": "python train.py",
+        "backwards": "BACKWARDS=1 python train.py",
+        "faster": "sed 's/0.1,/0.11,/' train.py | python -",
+    }
     entry = {"name": "pretrain", "arms": arms, "losses": ENTRY["losses"]}
     _, comparison = gate(tmp_path, TRAINER, entry=entry)
     assert {found.arm: str(found.verdict) for found in comparison.cases[0].parity} == {
@@ -151,7 +161,9 @@ def test_a_run_in_another_rounding_and_one_more_in_each_launch_are_kept(tmp_path
     }
     (metric,) = results[HEAD].cases[0].metrics
     assert (metric.name, metric.items, [launch.launch for launch in metric.launches]) == ("step_time", 32, [0, 1])
-    assert [(len(launch.warmup), len(launch.values)) for launch in metric.launches] == [(3, 16), (3, 16)], "the first has no begin"
+    assert [(len(launch.warmup), len(launch.values)) for launch in metric.launches] == [(3, 16), (3, 16)], (
+        "the first has no begin"
+    )
 
 
 def records(*, seconds, ranks=1):
@@ -160,7 +172,9 @@ def records(*, seconds, ranks=1):
     return "\n".join(map(json.dumps, steps))
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [((1.0, 1.05), "regressed"), ((1.05, 1.0), "regressed"), ((1.0, 0.9), "unchanged")])
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [((1.0, 1.05), "regressed"), ((1.05, 1.0), "regressed"), ((1.0, 0.9), "unchanged")]
+)
 def test_a_step_is_the_slowest_ranks(tmp_path, seconds, verdict) -> None:
     """Five per cent on one rank alone are five per cent of the step; a rank that is faster makes no step so."""
     entry = {"name": "ranks", "command": "cat train.py", "output": "stdout", "losses": {"rounding": []}}

@@ -1,0 +1,42 @@
+"""A small transformer, trained by one process or by several under torchrun: a loop of one's own that tells its steps."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import ci_bench
+
+STEPS, ROWS, LENGTH, TOKENS, RATE = 20, 16, 16, 64, 0.05
+
+
+def main() -> None:
+    """Train. Rows are dealt out to the processes in turn."""
+    several = "RANK" in os.environ
+    if several:
+        dist.init_process_group("gloo")
+    rank, count = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    model = torch.nn.Sequential(torch.nn.Embedding(TOKENS, 32), layer, torch.nn.Linear(32, TOKENS))
+    ci_bench.perturb(model.parameters())
+    model = DistributedDataParallel(model) if several else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    draws = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        rows = torch.randint(TOKENS, (ROWS, LENGTH), generator=draws)
+        own = rows[rank::count]
+        loss = cross_entropy(model(own).flatten(0, 1), own.roll(1, 1).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        ci_bench.step(loss=loss, grad_norm=norm, tokens=own.numel())
+    if several:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
