@@ -112,8 +112,6 @@ def training() -> tuple[bytes, ...]:
     """JSON lines of two ranks, the state of transformers' trainer, logs."""
     ranks = [{"rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for rank in (1, 0)]
     lines = [{"step": step, **rank} for step in (0, 1) for rank in ranks]
-        {"step": step, "rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for step in (0, 1) for rank in (1, 0)
-    ]
     state = {"log_history": [{"loss": 4.25, "grad_norm": 1.5, "step": 1}, {"train_loss": 4.18, "step": 2}]}
     log = "iter 0: loss 10.98, time 31.20ms\n\x1b[31mstep:  1  loss:  8.1e-1  grad_norm:  1,200.5\x1b[39m\n{'loss': 'nan'}\n"
     return "\n".join(map(json.dumps, lines)).encode(), json.dumps(state, indent=1).encode(), log.encode()

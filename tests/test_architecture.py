@@ -77,6 +77,7 @@ PROCESSES = {
     "ci_bench.gpu_check.serve",
     "ci_bench.suites.command.meter",
     "ci_bench.suites.command.run",
+    "ci_bench.suites.command.stepping",
     "ci_bench.suites.torchbench.backends",
     "ci_bench.suites.training_loss.planted",
 }

@@ -7,7 +7,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ci_bench.stepping import perturb, step
+    from ci_bench.suites.command.stepping import perturb, step
     from ci_bench.suites.functions.declaring import benchmark, inputs, record
 
 __version__ = "0.1.0"
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
         message = f"module 'ci_bench' has no attribute {name!r}"
         raise AttributeError(message)
     if name in {"perturb", "step"}:
-        from ci_bench import stepping
+        from ci_bench.suites.command import stepping
 
         return getattr(stepping, name)
     from ci_bench.suites.functions import declaring
