@@ -12,17 +12,13 @@ import ci_bench
 STEPS, ROWS, LENGTH, TOKENS, RATE = 20, 16, 16, 64, 0.05
 
 
-def main() -> None:
-    """Train. Rows are dealt out to the processes in turn."""
-    several = "RANK" in os.environ
-    if several:
-        dist.init_process_group("gloo")
-    rank, count = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
+def train(rank: int, count: int) -> None:
+    """Train one of `count` processes, to which rows are dealt out in turn."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     model = torch.nn.Sequential(torch.nn.Embedding(TOKENS, 32), layer, torch.nn.Linear(32, TOKENS))
     ci_bench.perturb(model.parameters())
-    model = DistributedDataParallel(model) if several else model
+    model = DistributedDataParallel(model) if count > 1 else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     draws = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
@@ -34,9 +30,13 @@ def main() -> None:
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         ci_bench.step(loss=loss, grad_norm=norm, tokens=own.numel())
-    if several:
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        train(dist.get_rank(), dist.get_world_size())
+        dist.barrier()
+        dist.destroy_process_group()
+    else:
+        train(0, 1)

@@ -1,5 +1,7 @@
 """Losses that a program of the user's wrote: without norms, with few decimals, in an envelope of its own runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from ci_bench.judge.parity import learning_of, numeric_finding
@@ -7,7 +9,7 @@ from ci_bench.judge.parity_runs import signals_of
 from ci_bench.records.results import Case, CaseResult, Masks, ParityEvidence, Role, Status, Trace
 
 STEPS = 20
-LOSSES = tuple(2.5 - 0.0173 * step for step in range(STEPS))
+LOSSES = tuple(2.5 - 0.0173123456789 * step for step in range(STEPS))
 
 
 def trace(role, losses=LOSSES, *, start="as_it_is", norms=()):
@@ -19,7 +21,10 @@ def moved(by, first=0):
 
 
 def evidence(*runs, reference=LOSSES):
-    traces = (trace(Role.REFERENCE, reference), *(trace(Role.PERTURBED, losses, start=f"r{i}") for i, losses in enumerate(runs)))
+    traces = (
+        trace(Role.REFERENCE, reference),
+        *(trace(Role.PERTURBED, losses, start=f"rounding_{i}") for i, losses in enumerate(runs)),
+    )
     return ParityEvidence(precision="own", epsilon=0.0, steps_per_epoch=STEPS, evaluation_rows=0, masks=(), traces=traces)
 
 
@@ -63,6 +68,17 @@ def test_runs_that_repeat_every_bit_tell_nothing_of_rounding() -> None:
     found = finding(moved(1e-5), LOSSES, LOSSES)
     assert str(found.verdict) == "insufficient_data"
     assert "2 runs in other environments repeated every bit" in found.detail
+
+
+def test_a_log_of_few_decimals_may_be_the_same_in_another_rounding_and_is_not_by_chance_in_another_run() -> None:
+    """In the first case one decimal is rounding's, and two are not; the second says nothing of rounding at all."""
+    written = rounded(LOSSES, 4)
+    assert finding(rounded(moved(1e-4), 4), written, reference=written).verdict.holds
+    assert str(finding(rounded(moved(3e-4, first=5), 4), written, reference=written).verdict) == "different_math"
+    again = evidence(written, reference=written)
+    again = replace(again, traces=(again.traces[0], replace(again.traces[1], start="again_0")))
+    found = numeric_finding(again, trace(Role.CANDIDATE, rounded(moved(3e-4), 4)), Masks.ALIGNED)
+    assert str(found.verdict) == "insufficient_data"
 
 
 def test_a_run_that_starts_further_off_than_rounding_is_of_another_seed_and_widens_nothing() -> None:

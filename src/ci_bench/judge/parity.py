@@ -43,6 +43,8 @@ LARGEST_EPSILON = 2.0**-8
 _ULPS = 4.0
 _MANTISSA_BITS = 23
 _LEAST_NORMAL = 2.0**-126
+ROUNDED = "rounding"
+"""What the start of a run in another rounding begins with."""
 _MOST_DECIMALS = 6
 _DOUBLE = 2.0**-50
 """A number of decimals as text and back is equal to itself but for fp64's rounding."""
@@ -214,7 +216,7 @@ def scaled(values: Floats, signal: str) -> Floats:
 def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
 
-    Of a program that was run again, or in another rounding, a run that repeats the reference bit by bit says nothing of rounding,
+    Of a program that was run again, or in another rounding, a run that repeats full numbers bit by bit says nothing of rounding,
     and one whose first loss is further off than any rounding is of another seed.
     """
     if evidence.epsilon > LARGEST_EPSILON:
@@ -225,7 +227,18 @@ def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
         return enough
     if any(_first_apart(trace, reference) > LARGEST_EPSILON for trace in enough):
         return ()
-    return tuple(trace for trace in enough if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm))
+    return tuple(trace for trace in enough if _tells_of_rounding(trace, reference))
+
+
+def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
+    """Whether a run of a program has a part in the envelope: it came out otherwise, or what is written is too coarse to.
+
+    A log of four decimals may well be the same in another rounding: then rounding moves none of them. Full fp32 numbers are not.
+    """
+    if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm):
+        return True
+    losses = series(reference, "loss", finite_steps(reference))
+    return trace.start.startswith(ROUNDED) and _last_digit(losses) > LIMIT * _ULPS * float(ulp(losses).max())
 
 
 def _perturbed(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:

@@ -156,8 +156,8 @@ def test_a_run_in_another_rounding_and_one_more_in_each_launch_are_kept(tmp_path
     assert {(trace.role, trace.start, trace.index) for trace in traces} == {
         (Role.REFERENCE, "as_it_is", 0),
         (Role.PERTURBED, "rounding_1", 1),
-        (Role.PERTURBED, "again_0", 2),
-        (Role.PERTURBED, "again_1", 3),
+        (Role.PERTURBED, "again_0", 100),
+        (Role.PERTURBED, "again_1", 101),
     }
     (metric,) = results[HEAD].cases[0].metrics
     assert (metric.name, metric.items, [launch.launch for launch in metric.launches]) == ("step_time", 32, [0, 1])
@@ -206,3 +206,13 @@ def test_processes_find_each_other_at_ports_that_are_nobodys(tmp_path) -> None:
     ports = {trace.loss[0] for result in results.values() for trace in result.cases[0].parity.traces}
     assert len(ports) > 1
     assert all(1024 < port < 65536 for port in ports)
+
+
+def test_where_no_step_has_a_time_the_whole_run_has(tmp_path) -> None:
+    state = json.dumps({"log_history": [{"step": step, "loss": 2.0} for step in range(12)]})
+    entry = {"name": "state", "command": "sleep 0.1; cp train.py state.json", "output": "state.json", "losses": {"rounding": []}}
+    results, comparison = gate(tmp_path, state, base=state, entry=entry)
+    (metric,) = results[HEAD].cases[0].metrics
+    assert metric.name == "step_time"
+    assert 0.1 < metric.launches[0].values[0] < 30
+    assert comparison.cases[0].learning.verdict.holds

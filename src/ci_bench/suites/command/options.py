@@ -40,13 +40,19 @@ class Losses:
     """What a training writes of its steps: in which `format`, and what it calls things (`names`; see `formats.training_log`).
 
     `warmup_steps` are the first steps, whose times are kept apart. `rounding` are environments under which the command computes
-    the same but for rounding: how far its losses come apart then is what head's may.
+    the same but for rounding: how far its losses come apart then is what head's may. `None`: `ROUNDINGS` on a CPU, else none.
     """
 
     format: str = "auto"
     names: Mapping[str, str] = field(default_factory=dict)
     warmup_steps: int = 3
-    rounding: tuple[Mapping[str, str], ...] = ROUNDINGS
+    rounding: tuple[Mapping[str, str], ...] | None = None
+
+    def environments(self, device: str) -> tuple[Mapping[str, str], ...]:
+        """The environments of runs in other roundings, on a device."""
+        if self.rounding is not None:
+            return self.rounding
+        return ROUNDINGS if device == "cpu" else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +122,7 @@ def _losses(values: Mapping[str, Any]) -> Losses:
     return Losses(
         format=given.pop("format", "auto"),
         warmup_steps=given.pop("warmup_steps", 3),
-        rounding=ROUNDINGS if rounding is None else tuple(dict(one) for one in rounding),
+        rounding=None if rounding is None else tuple(dict(one) for one in rounding),
         names=given,
     )
 

@@ -59,7 +59,7 @@ class CommandSuite:
 
 def _due(options: Options) -> Due:
     if options.losses is not None:
-        return Due(parity=True)
+        return Due(times=(STEP_TIME.name,), parity=True)
     return Due(times=(STEP_TIME.name,)) if options.format is None else Due()
 
 

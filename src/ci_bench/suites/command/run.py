@@ -6,11 +6,12 @@ output is read warms up itself.
 
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ci_bench.records.metrics import PEAK_RSS
+from ci_bench.records.metrics import PEAK_RSS, STEP_TIME
 from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.command import training
@@ -22,6 +23,7 @@ from ci_bench.suites.command.selecting import BadOutput, Selection, select
 MOST_METRICS = 1000
 MOST_NAMES = 150
 SHOWN = 10
+FIRST_REPEAT = 100
 
 
 def open_workload(case: Case, context: Context) -> "CommandWorkload":
@@ -54,13 +56,13 @@ class CommandWorkload:
             *((arm, training.Kind(role=Role.CANDIDATE), {}) for arm in candidates),
             *(
                 (reference, training.Kind(role=Role.PERTURBED, start=f"rounding_{number}", index=number), environ)
-                for number, environ in enumerate(losses.rounding, 1)
+                for number, environ in enumerate(losses.environments(self._context.device), 1)
             ),
         ]
         traces = []
         for done, (arm, kind, environ) in enumerate(runs, 1):
             more = {**environ, training.ROUNDING_VARIABLE: str(kind.index)} if kind.index else environ
-            ranks, _ = self._train(arm, losses, more)
+            ranks, *_ = self._train(arm, losses, more)
             traces.append(training.trace_of(ranks, arm, kind))
             self._context.progress(arm, done, len(runs))
         return Evidence(parity=training.evidence(traces, candidates=candidates))
@@ -112,19 +114,22 @@ class CommandWorkload:
         traces, facts = [], {}
         launch = self._context.launch
         for arm in self._in_fair_order(arms):
-            ranks, stamps = self._train(arm, losses, {})
+            ranks, stamps, seconds = self._train(arm, losses, {})
             times = training.step_times(ranks, stamps)
-            metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
+            if times:
+                metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
+            else:
+                metrics += [STEP_TIME.of(arm, Launch(launch=launch, values=(seconds,)), lane=Lane.WALL)]
             self._context.progress(arm, 1, 1)
             if arm == self._options.reference:
                 facts = dict(training.facts(ranks, times))
-                again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=len(losses.rounding) + 1 + launch)
+                again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
                 traces = [training.trace_of(ranks, arm, again)]
         kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
         return Evidence(metrics=tuple(metrics), parity=kept, facts=facts)
 
-    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[training.Ranks, Sequence[float]]:
-        """The steps of each rank, and when each line of standard output came, where they are read from it."""
+    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[training.Ranks, Sequence[float], float]:
+        """The steps of each rank; when each line came, where standard output is read; seconds of the whole run."""
         options, own = self._options, self._own_file(arm)
         place = self._place(arm)
         place = replace(place, environ={**place.environ, **environ})
@@ -132,8 +137,10 @@ class CommandWorkload:
         output.remember()
         argv = _with_output(arguments(options.arms[arm]), own)
         stamps: list[float] | None = [] if options.output == STDOUT else None
+        start = time.monotonic()
         run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes, stamps=stamps)
-        return read_losses(output, losses), stamps or ()
+        seconds = time.monotonic() - start
+        return read_losses(output, losses), stamps or (), seconds
 
     def _own_file(self, arm: str) -> Path:
         """The file that the command finds in CI_BENCH_OUTPUT."""

@@ -118,8 +118,6 @@ def timing(ranks: Ranks, times: Sequence[Sequence[float]], arm: str, *, launch: 
     Raises:
         BadOutput: no step is left after those that warm up, or a step took no time.
     """
-    if not times:
-        return ()
     slowest = [max(step) for step in zip(*times, strict=True)]
     warmup, values = slowest[:warmup_steps], slowest[warmup_steps:]
     if not values:
