@@ -61,7 +61,8 @@ def test_what_transformers_prints() -> None:
 
 
 def test_the_state_that_transformers_trainer_keeps_without_the_mean_of_the_end() -> None:
-    assert steps(STATE) == [[(1, 4.25, 1.5, None), (2, 4.125, 1.25, None)]]
+    for text in (STATE, json.dumps(json.loads(STATE))):
+        assert steps(text) == [[(1, 4.25, 1.5, None), (2, 4.125, 1.25, None)]]
 
 
 def test_json_lines_of_several_ranks_in_any_order() -> None:

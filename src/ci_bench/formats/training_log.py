@@ -77,9 +77,9 @@ def _form(text: str) -> str:
     start = text.lstrip()
     if not start.startswith("{"):
         return "log"
-    first = start.partition("\n")[0]
-    if isinstance(_object(first), dict):
-        return "jsonl"
+    first = _object(start.partition("\n")[0])
+    if isinstance(first, dict):
+        return "trainer_state" if HISTORY in first else "jsonl"
     return "trainer_state" if isinstance(_object(start), dict) else "log"
 
 
