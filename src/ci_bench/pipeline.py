@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ci_bench import __version__
-from ci_bench.judge.causes import arms_to_explain
+from ci_bench.judge.causes import arms_that_fail_to_compile, arms_to_explain
 from ci_bench.judge.compare import compare
 from ci_bench.judge.parity import beside_base, closeness
 from ci_bench.judge.policy import Scope
@@ -131,8 +131,9 @@ class ToExplain:
         head, base = both[SideName.HEAD], both.get(SideName.BASE)
         if self.config.run.explain is Explain.ALWAYS:
             return {row.case.id: row.case.arms for row in head.cases}
+        uncompiled = arms_that_fail_to_compile(head.cases)
         if self.noise is None or base is None:
-            return {}
+            return uncompiled
         compared = compare(
             base=base,
             head=head,
@@ -143,7 +144,8 @@ class ToExplain:
             calibration=self.noise.find(head.environment.identity),
             rule=rule_of(self.config.run),
         )
-        return {case.id: arms for case in worst_first(compared.cases) if (arms := arms_to_explain(case))}
+        worse = {case.id: arms for case in worst_first(compared.cases) if (arms := arms_to_explain(case))}
+        return {**worse, **uncompiled}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

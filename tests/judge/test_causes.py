@@ -179,6 +179,8 @@ def test_only_what_was_judged_worse_is_blamed(verdict, detail, slower) -> None:
     head = replace(base, profiles=(profile(row("a", 1.5)),))
     (cause,) = causes(base, head, [pair(verdict, detail=detail)])
     assert (cause.slower, cause.larger) == (slower, False)
+    (cause,) = causes(base, head, [replace(pair(verdict, detail=detail), metric="compile_cold")])
+    assert not cause.slower, "compiling is no step"
     (cause,) = causes(base, head, [pair(verdict, detail=detail, unit=Unit.BYTES)])
     assert (cause.slower, cause.larger) == (False, slower)
 

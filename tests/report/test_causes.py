@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 from rendered import render
-from report_builders import HALF, REVIEWS, explained, paired_run
+from report_builders import HALF, REVIEWS, explained, paired_run, turned
 from rich.console import Console
 from test_hostile import NASTY
 from test_html_page import unpacked
 from test_html_report import rendered
 
-from ci_bench.records.profiles import Line, Profile, ProfileRow, RowKind
+from ci_bench.records.comparison import Verdict
+from ci_bench.records.config import Rule
+from ci_bench.records.profiles import Bundle, Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import Case, CaseResult, Status
 from ci_bench.report.causes import bisect_command
 from ci_bench.report.charts.values import Material
@@ -80,6 +82,67 @@ def test_the_finding_has_the_command_that_looks_for_the_commit() -> None:
         assert bisect_command(one, one.cases[0]) == ""
     unclear = next(case for case in paired_run().cases if case.id == HALF)
     assert bisect_command(paired_run(), unclear) == "", "nothing to follow where nothing is certain"
+
+
+def compiling(*, causes=None, verdict=Verdict.REGRESSED):
+    """The explained case, of which cold compilation alone takes longer: two phases by 1.5 s and 0.5 s; one is shorter."""
+    value = explained()
+    whole = turned("compile_cold", verdict=verdict, base=10.0, by=1.2)
+    phases = (("compile_cold_dynamo", 1.0, 1.5), ("compile_cold_inductor", 5.0, 1.3), ("compile_cold_aot", 2.0, 0.9))
+    pairs = (whole, *(turned(name, base=base, by=by, detail=True) for name, base, by in phases))
+    first = value.cases[0]
+    own = tuple(replace(cause, slower=False, larger=False) for cause in first.causes) if causes is None else causes
+    return replace(value, cases=(replace(first, pairs=pairs, causes=own), *value.cases[1:]))
+
+
+def test_compiling_that_takes_longer_is_told_by_phase_and_by_kernel() -> None:
+    comment = render_comment(compiling())
+    assert lines_of(comment, "compiling takes longer") == ["  - compiling takes longer in: Inductor (+1.50 s); Dynamo (+500 ms)"]
+    assert lines_of(comment, "kernels:") == ["  - kernels: new: `triton_poi_fused_add_0`; gone: `triton_poi_fused_add_mul_0`"]
+    assert len(lines_of(comment, "new graph break")) == 1
+    assert not lines_of(comment, "slower in"), "no step was judged slower"
+    assert not lines_of(comment, "under the profiler no step took longer")
+
+
+def test_phases_are_told_of_an_arm_that_was_not_explained() -> None:
+    assert lines_of(render_comment(compiling(causes=())), "compiling takes longer")
+
+
+def test_nothing_is_said_of_compiling_that_was_not_judged_worse() -> None:
+    comment = render_comment(compiling(verdict=Verdict.UNCHANGED))
+    assert not any(word in comment for word in ("compiling takes longer", "kernels:", "new graph break"))
+
+
+def with_bundle(*, rule, path="files/case-1/repro-inductor.pyz"):
+    bundle = Bundle(file="repro-inductor.pyz", says="inductor: output 0 is off by 3, of values of 1", path=path)
+    value = explained()
+    causes = (replace(value.cases[0].causes[0], slower=False, larger=False, bundle=bundle),)
+    cases = (replace(value.cases[0], causes=causes), *value.cases[1:])
+    found = replace(value.judgement.findings[0], rule=rule)
+    return replace(value, cases=cases, judgement=replace(value.judgement, findings=(found, found)))
+
+
+@pytest.mark.parametrize("rule", [Rule.ACCURACY_BROKEN, Rule.CHECK_FAILED, Rule.CASE_FAILED, Rule.PARITY_BROKEN])
+def test_what_is_wrong_has_the_command_that_shows_it_once(rule) -> None:
+    (line,) = lines_of(render_comment(with_bundle(rule=rule)), "reproduce `")
+    assert line == (
+        "  - reproduce `inductor`: `python files/case-1/repro-inductor.pyz`: inductor: output 0 is off by 3, of values of 1"
+    )
+    stream = io.StringIO()
+    print_comparison(with_bundle(rule=rule), Console(file=stream, width=200))
+    assert stream.getvalue().count("python files/case-1/repro-inductor.pyz") == 1
+
+
+def test_what_is_not_wrong_has_no_such_command_and_a_file_that_is_not_there_is_not_named() -> None:
+    assert not lines_of(render_comment(with_bundle(rule=Rule.REGRESSED)), "reproduce `")
+    for path in ("", "files/x`; rm -rf /.pyz", "<script>"):
+        (line,) = lines_of(render_comment(with_bundle(rule=Rule.CHECK_FAILED, path=path)), "its file was not kept")
+        assert "python" not in line
+
+
+def test_the_command_is_whole_whatever_its_length() -> None:
+    path = f"files/{'long-' * 30}/repro-inductor.pyz"
+    assert lines_of(render_comment(with_bundle(rule=Rule.CHECK_FAILED, path=path)), f"`python {path}`")
 
 
 def profile(*names, step_s=0.01):

@@ -42,7 +42,7 @@ class Attachments:
         if left.is_symlink() or not left.is_dir():
             return {}
         names = sorted(entry.name for entry in os.scandir(left))[:MOST_FILES]
-        told = {_fact(name): self._keep(left / name, self.folder / folder_name(case) / name) for name in names}
+        told = {fact_name(name): self._keep(left / name, self.folder / folder_name(case) / name) for name in names}
         shutil.rmtree(left, ignore_errors=True)
         return told
 
@@ -83,6 +83,6 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _fact(name: str) -> str:
+def fact_name(name: str) -> str:
     """``file.memory-timeline.jsonl.gz`` as the name of a fact: `file.memory_timeline.jsonl.gz`."""
     return f"file.{re.sub('[^a-z0-9_.]', '_', name.lower())}"[:60]

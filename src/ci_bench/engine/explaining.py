@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ci_bench.engine.attachments import FOLDER, fact_name
 from ci_bench.engine.ledger import refuse_row
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.resident import Ended, explain
@@ -36,15 +37,21 @@ class Unexplained:
 def arms_to_explain(
     plan: Sequence[tuple[Suite, Case]], wanted: Mapping[str, Sequence[str]], runs: Sequence[SideRun]
 ) -> tuple[Unexplained, ...]:
-    """What is wanted, in its order, of what steps can be had of: cases that are timed, that are there and open on some side."""
+    """What is wanted, in its order, of cases that are timed, and on some side there, and open or ended by a compiler's error."""
     known = {case.id: (suite, case) for suite, case in plan}
     found = []
     for name, arms in wanted.items():
         suite, case = known[name]
         is_timed = any(stage.kind is StageKind.TIME for stage in suite.stages(case))
-        if is_timed and any(run.side.failure is None and run.ledger.is_open(case) for run in runs):
+        if is_timed and any(run.side.failure is None and _can_explain(run, case) for run in runs):
             found += [Unexplained(suite=suite, case=case, arm=arm) for arm in arms if arm in case.arms]
     return tuple(found)
+
+
+def _can_explain(run: SideRun, case: Case) -> bool:
+    """Whether there are steps to look at, or a compiler's error to show."""
+    failure = run.ledger.rows[case.id].failure
+    return run.ledger.is_open(case) or (failure is not None and failure.of_compiler)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,7 +74,7 @@ class Explaining:
         """Each arm in turn; once the budget is spent, those that are left say so."""
         self._begun = self.clock()
         for number, one in enumerate(wanted):
-            sides = [run for run in self.runs if run.side.name in self.launchers and run.ledger.is_open(one.case)]
+            sides = [run for run in self.runs if run.side.name in self.launchers and _can_explain(run, one.case)]
             event = Event(
                 case=one.case.id,
                 stage=StageKind.EXPLAIN,
@@ -111,6 +118,10 @@ class Explaining:
         told = evidence.spent if evidence is not None else ()
         spent = whole(StageKind.EXPLAIN, told, rest=Phase.START, seconds=ended.duration_s)
         files = run.attachments.take(one.case, run.case_folder(one.case)) if run.attachments and profile is not None else {}
+        if profile is not None and profile.bundle is not None:
+            place = str(files.get(fact_name(profile.bundle.file), ""))
+            kept = place if place.startswith(f"{FOLDER}/") else ""
+            profile = replace(profile, bundle=replace(profile.bundle, path=kept))
         if profile is not None:
             richer = run.ledger.with_profile(one.case, profile, spent=spent, facts=files)
             reason = refuse_row(richer.rows[one.case.id])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import CaseComparison, Pair, Parity
+from ci_bench.records.metrics import COMPILATIONS
 from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind
 from ci_bench.records.results import CaseResult, Outcome, Unit
 from ci_bench.records.units import TIMES
@@ -41,6 +42,15 @@ def arms_to_explain(case: CaseComparison) -> tuple[str, ...]:
     return tuple(arm for arm in found if arm in case.arms)
 
 
+def arms_that_fail_to_compile(rows: Iterable[CaseResult]) -> Mapping[str, tuple[str, ...]]:
+    """The candidate arms of each case that a compiler's error ended; one of them has the graph that its authors need."""
+    return {
+        row.case.id: tuple(arm for arm in row.case.arms if arm != row.case.reference)
+        for row in rows
+        if row.failure is not None and row.failure.of_compiler
+    }
+
+
 def _worse(pairs: Iterable[Pair]) -> list[Pair]:
     worse = [pair for pair in pairs if pair.verdict.worse and not pair.detail]
     return sorted(worse, key=lambda pair: pair.speedup if pair.speedup is not None else math.inf)
@@ -53,7 +63,7 @@ def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> 
     return tuple(
         replace(
             cause_of(before.get(profile.arm), profile),
-            slower=any(pair.arm == profile.arm and pair.unit in TIMES for pair in worse),
+            slower=any(pair.arm == profile.arm and pair.unit in TIMES and pair.metric not in COMPILATIONS for pair in worse),
             larger=any(pair.arm == profile.arm and pair.unit is Unit.BYTES for pair in worse),
         )
         for profile in head.profiles
@@ -63,7 +73,8 @@ def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> 
 def cause_of(base: Profile | None, head: Profile) -> Cause:
     """What changed from one profile to the other."""
     if base is None or base.step_s is None or head.step_s is None:
-        return Cause(arm=head.arm, base_s=base.step_s if base else None, head_s=head.step_s, unknown=_why(base, head))
+        base_s = base.step_s if base else None
+        return Cause(arm=head.arm, base_s=base_s, head_s=head.step_s, unknown=_why(base, head), bundle=head.bundle)
     matches = matched(base.rows, head.rows)
     parts = [part for part in map(_part, (one for one in matches if one.moved(base.step_s))) if part is not None]
     change_s = head.step_s - base.step_s
@@ -82,6 +93,7 @@ def cause_of(base: Profile | None, head: Profile) -> Cause:
         new_recompiles=tuple(one for one in head.recompiles if one not in base.recompiles),
         new_kernels=tuple(sorted(_unnumbered(kernels[1], kernels[0])))[:MOST_PARTS],
         gone_kernels=tuple(sorted(_unnumbered(kernels[0], kernels[1])))[:MOST_PARTS],
+        bundle=head.bundle,
     )
 
 

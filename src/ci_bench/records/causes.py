@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ci_bench.records.profiles import GraphBreak, RowKind
+from ci_bench.records.profiles import Bundle, GraphBreak, RowKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +55,11 @@ class MemoryPart:
 class Cause:
     """What changed of one arm, largest first.
 
-    `slower` says that a time of the arm was judged to be worse, `larger` that its memory was: only then is anything blamed.
+    `slower` says that a time of its steps was judged to be worse, `larger` that its memory was: only then is a part blamed.
     `base_s` and `head_s` are steps under the profiler. `attributed` is the share of their difference that `parts` explain, `None`
     where there is none to explain. Breaks, reasons for compiling again and kernels are those that only head has (`new`), or only
     base (`gone`). `unknown` says why nothing is known; empty where something is.
+    `bundle` is head's graph that goes wrong by itself.
     """
 
     arm: str
@@ -75,3 +76,4 @@ class Cause:
     new_kernels: tuple[str, ...] = ()
     gone_kernels: tuple[str, ...] = ()
     unknown: str = ""
+    bundle: Bundle | None = None

@@ -74,6 +74,8 @@ STEP_PARTS = (
 
 COMPILE_COLD = _time("compile_cold", "cold compilation", 0.20)
 COMPILE_WARM = _time("compile_warm", "warm compilation", 0.20)
+COMPILATIONS = frozenset({COMPILE_COLD.name, COMPILE_WARM.name})
+"""Times that are of no step."""
 COMPILE_PHASES = (
     _time("compile_cold_dynamo", "cold compilation, Dynamo", None, gates=False),
     _time("compile_cold_aot", "cold compilation, AOTAutograd", None, gates=False),

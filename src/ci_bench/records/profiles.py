@@ -10,6 +10,7 @@ from enum import StrEnum
 MOST_ROWS = 150
 MOST_LINES = 8
 MOST_BREAKS = 20
+MOST_NOTES = 10
 MOST_NAME, MOST_PLACE, MOST_CODE, MOST_REASON = 200, 200, 160, 300
 
 
@@ -65,12 +66,24 @@ class GraphBreak:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Bundle:
+    """A captured graph that goes wrong by itself, in a fresh process, too: the file's name, what it says, where it is kept.
+
+    `path` is relative to the results' folder, empty where the file was not kept.
+    """
+
+    file: str
+    says: str
+    path: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """One arm on one side, explained once, in a process of its own after the last launch.
 
     `step_s` is the mean time of the quickest quarter of `steps` under the profiler; `None` where there is no profile: `unknown`
     says why. Rows are those with the most seconds or bytes; `left_out` are more, of `left_out_s` seconds together. `notes` say
-    what could not be found out.
+    what could not be found out. `bundle` is there where a compiled graph of the arm is wrong by itself.
     """
 
     arm: str
@@ -83,3 +96,4 @@ class Profile:
     recompiles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: str = ""
+    bundle: Bundle | None = None

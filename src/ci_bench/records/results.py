@@ -4,6 +4,7 @@ Owns the raw evidence: samples, checks, loss traces, and what a display is told 
 are derived elsewhere (`judge`).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -248,6 +249,11 @@ class ParityEvidence:
     traces: tuple[Trace, ...]
 
 
+_OF_COMPILER = re.compile(
+    r"BackendCompilerFailed|InductorError|LoweringException|TorchRuntimeError|InternalTorchDynamoError|CppCompileError"
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """Why a case did not end `ok`: the stage, the arms it ran, what happened, and the end of its log."""
@@ -257,6 +263,11 @@ class Failure:
     reason: str
     signal: str | None = None
     log_tail: str = ""
+
+    @property
+    def of_compiler(self) -> bool:
+        """Whether the reason, or the log, names an error that torch raises where a compiler fails."""
+        return _OF_COMPILER.search(f"{self.reason}\n{self.log_tail}") is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

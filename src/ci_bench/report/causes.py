@@ -9,14 +9,29 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 
 from ci_bench.records.causes import Cause, MemoryPart, Part
-from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Verdict
+from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Pair, Verdict
 from ci_bench.records.config import Rule
+from ci_bench.records.metrics import COMPILATIONS, COMPILE_COLD, COMPILE_PHASES
+from ci_bench.records.profiles import Bundle
 from ci_bench.records.units import TIMES
 from ci_bench.report.text import bytes_, percent, seconds
 
 SHOWN = 3
-_WORSE = {Rule.REGRESSED, Rule.SUSPECTED}
+_PHASES = {kind.name: kind.title.rpartition(", ")[2] for kind in COMPILE_PHASES}
+_WORSE = frozenset({Rule.REGRESSED, Rule.SUSPECTED})
+WRONG = frozenset(
+    {
+        Rule.PARITY_BROKEN,
+        Rule.ACCURACY_BROKEN,
+        Rule.LEARNING_CHANGED,
+        Rule.OUTPUTS_CHANGED,
+        Rule.CHECK_FAILED,
+        Rule.CASE_FAILED,
+    }
+)
+"""What a compiler that is wrong, or fails, is found by."""
 _COMMIT = re.compile(r"[0-9a-f]{12,64}")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{1,290}")
 _PLAIN_COMMAND = re.compile(r"[A-Za-z0-9_.,=+:/\[\]' -]{1,900}")
 _LEAST_ATTRIBUTED = 0.05
 
@@ -26,25 +41,56 @@ Form = Callable[[str], str]
 
 def explained(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
     """A sentence for each thing that is known of why the case got worse; none where nothing is blamed."""
-    several = sum(_is_blamed(cause) for cause in case.causes) > 1
+    known = {cause.arm: cause for cause in case.causes}
+    compiling = {pair.arm: pair for pair in case.pairs if pair.metric in COMPILATIONS and pair.verdict.worse and not pair.detail}
+    arms = [arm for arm in (*known, *compiling) if arm in compiling or _is_blamed(known[arm])]
+    several = len(dict.fromkeys(arms)) > 1
     return tuple(
-        f"{name(cause.arm)}: {sentence}" if several else sentence
-        for cause in case.causes
-        if _is_blamed(cause)
-        for sentence in _sentences(cause, name=name, prose=prose)
+        f"{name(arm)}: {sentence}" if several else sentence
+        for arm in dict.fromkeys(arms)
+        for sentence in (
+            *(_longer(case, compiling[arm], known.get(arm), name) if arm in compiling else ()),
+            *(_sentences(known[arm], compiles=arm in compiling, name=name, prose=prose) if arm in known else ()),
+        )
     )
+
+
+def _longer(case: CaseComparison, pair: Pair, cause: Cause | None, name: Form) -> Iterator[str]:
+    """Which phases of compiling take longer, and which kernels are others."""
+    phases = [
+        (one.head.median - one.base.median, one)
+        for one in case.pairs
+        if one.arm == pair.arm
+        and one.metric.startswith(f"{COMPILE_COLD.name}_")
+        and one.base is not None
+        and one.head is not None
+    ]
+    grown = sorted(((change, one) for change, one in phases if change > 0), key=lambda each: each[0], reverse=True)
+    if grown and pair.metric == COMPILE_COLD.name:
+        told = (f"{_PHASES.get(one.metric, one.metric)} (+{seconds(change)})" for change, one in grown[:SHOWN])
+        yield f"compiling takes longer in: {'; '.join(told)}"
+    if cause is not None and (cause.new_kernels or cause.gone_kernels):
+        both = (("new", cause.new_kernels), ("gone", cause.gone_kernels))
+        yield f"kernels: {'; '.join(f'{word}: {_first(names, name)}' for word, names in both if names)}"
+
+
+def _first(names: Sequence[str], name: Form) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(map(name, names[:SHOWN])) + more
 
 
 def _is_blamed(cause: Cause) -> bool:
     return cause.slower or cause.larger
 
 
-def _sentences(cause: Cause, *, name: Form, prose: Form) -> Iterator[str]:
+def _sentences(cause: Cause, *, compiles: bool, name: Form, prose: Form) -> Iterator[str]:
+    """Of one arm; `compiles` says that it was judged to compile longer."""
     if cause.unknown:
         yield f"not explained: {prose(cause.unknown)}"
         return
     if cause.slower:
         yield _slower(cause, name)
+    if cause.slower or compiles:
         for broken in cause.new_breaks[:SHOWN]:
             yield f"new graph break: {prose(broken.reason)}{_at((broken.place,) if broken.place else (), name)}"
         for reason in cause.new_recompiles[:SHOWN]:
@@ -98,11 +144,27 @@ def _at(places: Sequence[str], name: Form) -> str:
     return f" at {name(places[0])}" if places else ""
 
 
-def first_of_case(findings: Sequence[Finding]) -> frozenset[int]:
-    """The places of those findings that are the first of their case which says that it got worse."""
+def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, ...]:
+    """A sentence for each arm with a graph that is wrong by itself: the command that shows it, and what it says."""
+    bundles = [(cause.arm, cause.bundle) for cause in case.causes if cause.bundle is not None]
+    return tuple(
+        f"reproduce {name(arm)}: `{_command(one)}`: {prose(one.says)}"
+        if _command(one)
+        else f"a graph of {name(arm)} is wrong by itself ({prose(one.says)}); its file was not kept"
+        for arm, one in bundles
+    )
+
+
+def _command(bundle: Bundle) -> str:
+    """In whole, since it is to be copied; empty where the file was not kept, or its path is none that we give."""
+    return f"python {bundle.path}" if _PLAIN_PATH.fullmatch(bundle.path) else ""
+
+
+def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) -> frozenset[int]:
+    """The places of those findings that are the first of their case by one of the rules: which says that it got worse."""
     found: dict[str, int] = {}
     for place, finding in enumerate(findings):
-        if finding.case is not None and finding.rule in _WORSE:
+        if finding.case is not None and finding.rule in rules:
             found.setdefault(finding.case, place)
     return frozenset(found.values())
 

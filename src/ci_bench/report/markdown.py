@@ -17,7 +17,7 @@ from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Environment, Outcome
 from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
-from ci_bench.report.causes import bisect_command, explained, first_of_case
+from ci_bench.report.causes import WRONG, bisect_command, explained, first_of_case, reproduced
 from ci_bench.report.cells import ICONS, cell, fact
 from ci_bench.report.columns import Columns
 from ci_bench.report.groups import Group, covered, groups
@@ -170,11 +170,16 @@ def findings(comparison: Comparison, *, shown: int | None, without: frozenset[Fi
 
 
 def _with_cause(comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]) -> Iterator[str]:
-    """The findings; under the first of each case that got worse, what is known of why, and how to look for the commit."""
-    cases, first = {case.id: case for case in comparison.cases}, first_of_case(found)
+    """The findings; under the first of each case that got worse, what is known of why, and how to look for the commit.
+
+    Under the first of each case that is wrong there is how to show it.
+    """
+    cases, worse, wrong = {case.id: case for case in comparison.cases}, first_of_case(found), first_of_case(found, WRONG)
     for place, finding in enumerate(found):
-        case = cases.get(finding.case or "") if place in first else None
-        yield "\n".join([cells.finding(finding, short), *(f"  - {line}" for line in (_why(comparison, case) if case else ()))])
+        case = cases.get(finding.case or "")
+        why = _why(comparison, case) if case and place in worse else []
+        shown = reproduced(case, name=code, prose=plain) if case and place in wrong else ()
+        yield "\n".join([cells.finding(finding, short), *(f"  - {line}" for line in (*why, *shown))])
 
 
 def _why(comparison: Comparison, case: CaseComparison) -> list[str]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ci_bench.records.comparison import Comparison, Verdict
 from ci_bench.records.config import Severity
-from ci_bench.report.causes import explained, first_of_case
+from ci_bench.report.causes import WRONG, explained, first_of_case, reproduced
 from ci_bench.report.columns import MAIN, Column, of_modes
 from ci_bench.report.groups import covered, groups
 from ci_bench.report.modes import modes
@@ -165,12 +165,14 @@ def _print_findings(comparison: Comparison, console: Console) -> None:
         text = f"{group.name}{which}: {group.title}{arm} {group.change} in {group.extent}"
         console.print(_item(Mood.BAD if group.worse else Mood.BETTER, clean(text, cap=300)))
     short = labels(comparison)
-    cases, first = {case.id: case for case in comparison.cases}, first_of_case(found)
+    cases, worse, wrong = {case.id: case for case in comparison.cases}, first_of_case(found), first_of_case(found, WRONG)
     for place, finding in enumerate(found[:_SHOWN_FINDINGS]):
         about = "" if finding.case is None else f"{clean(short.get(finding.case, finding.case), cap=160)}: "
         console.print(_item(_SEVERITY_MOODS[finding.severity], f"{about}{clean(finding.message, cap=300)}"))
-        case = cases.get(finding.case or "") if place in first else None
-        for line in explained(case, name=clean, prose=clean) if case else ():
+        case = cases.get(finding.case or "")
+        why = explained(case, name=clean, prose=clean) if case and place in worse else ()
+        shown = reproduced(case, name=clean, prose=clean) if case and place in wrong else ()
+        for line in (*why, *shown):
             console.print(Padding(Text(clean(line, cap=600)), (0, 0, 0, 4), expand=False))
     _print_hidden(len(found) - _SHOWN_FINDINGS, "findings", console)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ci_bench.engine.profiling.bundles import Graphs
 from ci_bench.engine.profiling.compiled import Kernels, breaks_of, has_compiled, may_compile, recompiles
 from ci_bench.engine.profiling.operators import (
     LABEL,
@@ -30,7 +31,7 @@ from ci_bench.engine.profiling.operators import (
 from ci_bench.engine.profiling.sources import Sources
 from ci_bench.engine.timing.fence import close, hold_garbage_collector, synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.memory import keep_freed_memory
-from ci_bench.records.profiles import MOST_BREAKS, MOST_REASON, MOST_ROWS, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import MOST_BREAKS, MOST_NOTES, MOST_REASON, MOST_ROWS, Bundle, Line, Profile, ProfileRow, RowKind
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Workload, no_mark
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: float) -> Evidence:
-    """One profile of one arm, with a trace of a step as an attachment. `limit_s` is about how long it may take."""
+    """One profile of one arm, with a trace of a step as an attachment. `limit_s` is about how long it may take.
+
+    Where a compiled graph of it is wrong by itself, the bundle that shows it is one, too (`bundles`). Raises what the program
+    raises, but for a compiler's error that a bundle shows: then the profile has that alone.
+    """
     if not torch_is_loaded():
         return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),))
     if getattr(workload, "keeps_freed_memory", False):
@@ -68,11 +73,19 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
     begun = time.monotonic()
     program = workload.open(arm)
     looking = _Looking(program=program, sources=sources, context=context)
-    step_s = looking.warm_up()
+    try:
+        step_s = looking.warm_up()
+    except Exception as error:
+        bundle = looking.bundle(arm, limit_s=limit_s - (time.monotonic() - begun))
+        if bundle is None:
+            raise
+        unknown = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_REASON]
+        return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown=unknown, bundle=bundle),))
     left_s = max(0.0, limit_s - (time.monotonic() - begun))
     steps = max(FEWEST_STEPS, min(MOST_STEPS, int(min(LOOK_S, MOST_OF_LIMIT * left_s) / max(step_s, 1e-6))))
     rows, left_out = _most(looking.profile(arm, steps))
     looking.keep_trace(arm)
+    bundle = looking.bundle(arm, limit_s=limit_s - (time.monotonic() - begun))
     close(program)
     return Evidence(
         profiles=(
@@ -85,7 +98,8 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
                 left_out_s=sum(row.seconds for row in left_out),
                 breaks=breaks_of(sources),
                 recompiles=recompiles()[:MOST_BREAKS],
-                notes=tuple(looking.notes),
+                notes=tuple(looking.notes)[:MOST_NOTES],
+                bundle=bundle,
             ),
         )
     )
@@ -110,12 +124,14 @@ class _Looking:
         self._on_gpu = context.device != "cpu"
         self._trace: Any = None
         self._kernels: Kernels | None = None
+        self._graphs = Graphs()
         self._compiled = program.compiler is Compiler.DYNAMO
 
     def warm_up(self) -> float:
         """The seconds of a warm step. What compiles it is listened to from before its first call."""
         if self._compiled or may_compile():
             self._kernels = Kernels(self._sources)
+            self._graphs.listen()
             self.notes += [self._kernels.note] if self._kernels.note and self._compiled else []
         taken = [time_calls(self.explained_step, calls=1, synchronize=self._synchronize) for _ in range(WARM_UP_CALLS)]
         self._compiled = self._compiled or has_compiled()
@@ -182,6 +198,12 @@ class _Looking:
         with _deep_trees():
             python.read(_tree(self._trace))
         return python
+
+    def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
+        """The graph that is wrong by itself, as a file."""
+        found = self._graphs.bundle(self._context.attachments, _PLAIN.sub("_", arm), limit_s=limit_s)
+        self.notes += [self._graphs.note] if self._graphs.note and found is None else []
+        return found
 
     def keep_trace(self, arm: str) -> None:
         """The step with stacks, for Perfetto or chrome://tracing."""

@@ -151,6 +151,7 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
     return titled(
         f"Where a step of {cause.arm} spends its time",
         tag("p", _attributed(cause)),
+        _bundle(cause),
         tag("figure", *pictures, class_="icicles") if pictures else None,
         drawn("Changes by operator", columns.PARTS, cause.parts),
         folded("Memory at the peak of a step", drawn("Memory at the peak", columns.MEMORY_PARTS, cause.memory)),
@@ -158,6 +159,13 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
         *kernels,
         *(tag("p", f"Note: {note}", class_="muted") for note in notes),
     )
+
+
+def _bundle(cause: Cause) -> Html | None:
+    if cause.bundle is None:
+        return None
+    run = (" Reproduce: ", tag("code", f"python {cause.bundle.path}"), ".") if cause.bundle.path else (" Its file was not kept.",)
+    return tag("p", f"One of its compiled graphs is wrong by itself, in a fresh process: {cause.bundle.says}.", *run)
 
 
 def _listed(names: Sequence[str]) -> Iterator[Child]:

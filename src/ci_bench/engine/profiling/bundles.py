@@ -1,0 +1,255 @@
+"""What the compiler's authors get where a compiled arm is wrong: a captured graph with inputs, in a file that runs by itself.
+
+Dynamo is listened to while an arm is explained. A graph whose compiler failed, or whose compiled code computes something else
+than the graph does (`replay`), is written as one archive that Python runs, and run once in a fresh process: only a bundle that
+goes wrong there, too, is kept. Inputs are kept as they are as far as `MOST_INPUT_BYTES` go, the smallest first; larger ones are
+drawn anew with the mean and spread they had. Nothing is minified.
+"""
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ci_bench.engine.profiling import replay
+from ci_bench.records.profiles import MOST_REASON, Bundle
+
+MOST_GRAPHS = 64
+MOST_CHECKED = 3
+"""So many bundles are run in a fresh process; the first that goes wrong there is kept."""
+MOST_INPUT_BYTES = 3_000_000
+LEAST_CHECK_S = 5.0
+_TOP = '''"""A graph that torch {torch} captured. `python {name}` runs it by itself and compiled by {compiler}.
+
+Says what differs. Exit codes: 0 the compiler is right, 1 it is wrong or fails, 125 it can't be said. `--compiler eager` tries
+another one.
+"""
+
+import sys
+from math import inf, nan
+
+import torch
+import torch.fx as fx
+from torch import device, tensor
+
+import replay
+
+{graph}
+
+SETTINGS = {settings}
+
+if __name__ == "__main__":
+    sys.exit(replay.main(sys.argv[0], Repro, SETTINGS))
+'''
+
+
+@dataclass(kw_only=True)
+class Captured:
+    """One graph as the compiler was given it. `failed` says that the compiler raised; `compiled` is what it made otherwise."""
+
+    graph: Any
+    inputs: tuple[Any, ...]
+    compiler: str
+    options: Mapping[str, Any]
+    grad: bool
+    autocast: str
+    device: str
+    failed: bool = False
+    compiled: Callable[..., Any] | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What replaying takes besides the graph."""
+        return {
+            "compiler": self.compiler,
+            "options": dict(self.options),
+            "grad": self.grad,
+            "autocast": self.autocast,
+            "device": self.device,
+        }
+
+    def is_suspect(self) -> bool:
+        """Whether the compiler failed, or what it made computes something else. What cannot be said here is no suspicion."""
+        if self.failed or self.compiled is None:
+            return self.failed
+        compiled = self.compiled
+        try:
+            return replay.replayed(self.graph, self.inputs, lambda: compiled, self.settings()).code == replay.WRONG
+        except Exception:  # noqa: BLE001 - a graph that does not run by itself, or memory that does not suffice
+            return False
+
+
+@dataclass(kw_only=True)
+class Graphs:
+    """Listens to dynamo from `listen` on; the first graphs are kept, by reference."""
+
+    taken: list[Captured] = field(default_factory=list)
+    note: str = ""
+
+    def listen(self) -> None:
+        """Changes dynamo for this process, which measures nothing: each backend of `torch.compile` is called through here."""
+        try:
+            from torch._dynamo.repro.after_dynamo import WrapBackendDebug
+        except ImportError as error:
+            self.note = f"this torch does not say which graphs it compiles: {error}"[:MOST_REASON]
+            return
+        original = WrapBackendDebug.__call__
+
+        def call(wrapper: Any, graph: Any, inputs: Any, **options: Any) -> Any:
+            captured = self._take(wrapper, graph, inputs)
+            try:
+                compiled = original(wrapper, graph, inputs, **options)
+            except Exception:
+                if captured is not None:
+                    captured.failed = True
+                raise
+            if captured is not None:
+                captured.compiled = compiled
+            return compiled
+
+        WrapBackendDebug.__call__ = call  # type: ignore[method-assign,assignment] # there is no hook
+
+    def _take(self, wrapper: Any, graph: Any, inputs: Any) -> Captured | None:
+        import copy
+
+        import torch
+
+        if len(self.taken) >= MOST_GRAPHS:
+            return None
+        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
+        kind = tensors[0].device.type if tensors else "cpu"
+        backend = wrapper._torchdynamo_orig_backend  # noqa: SLF001 - it has no public name
+        captured = Captured(
+            graph=torch.fx.GraphModule(graph, copy.deepcopy(graph.graph)),
+            inputs=tuple(inputs),
+            compiler=name_of(backend, wrapper._compiler_name or ""),  # noqa: SLF001 - as above
+            options=_plain({**getattr(backend, "config", {}), **getattr(backend, "kwargs", {}).get("options", {})}),
+            grad=torch.is_grad_enabled(),
+            autocast=str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if torch.is_autocast_enabled(kind) else "",
+            device=kind,
+        )
+        self.taken.append(captured)
+        return captured
+
+    def bundle(self, folder: Path, arm: str, *, limit_s: float) -> Bundle | None:
+        """The first suspect whose bundle goes wrong in a fresh process; it is in `folder` then. `None` where there is none."""
+        deadline, checked = time.monotonic() + limit_s, 0
+        path = folder / f"repro-{arm}.pyz"
+        for captured in sorted(self.taken, key=lambda one: not one.failed):
+            if checked == MOST_CHECKED or deadline - time.monotonic() < LEAST_CHECK_S:
+                break
+            if not captured.is_suspect():
+                continue
+            checked += 1
+            try:
+                write(path, captured)
+                outcome = check(path, limit_s=deadline - time.monotonic())
+            except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+                self.note = f"no bundle: {type(error).__name__}: {error}"[:MOST_REASON]
+                continue
+            if outcome.code == replay.WRONG:
+                says = f"{captured.compiler}: {outcome.says}"
+                return Bundle(file=path.name, says=" ".join(says.split())[:MOST_REASON])
+            self.note = f"a graph seemed wrong, and by itself it is not: {outcome.says}"[:MOST_REASON]
+        path.unlink(missing_ok=True)
+        return None
+
+
+def name_of(backend: Any, name: str) -> str:
+    """A backend by torch's name of it; else ``module:attribute``, as far as a module that is loaded has it under any name."""
+    import torch
+
+    if name in torch.compiler.list_backends(exclude_tags=()):
+        return name
+    compiler = getattr(backend, "compiler_fn", backend)
+    for module in list(sys.modules):
+        for attribute, value in list(getattr(sys.modules[module], "__dict__", {}).items()):
+            if value is compiler and not attribute.startswith("__"):
+                return f"{module}:{attribute}"
+    return name
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a file can hold."""
+    return {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
+
+
+def write(path: Path, captured: Captured) -> None:
+    """The bundle of a graph. Raises `ValueError` for a graph that is no source, and for one with inputs that are not plain."""
+    import torch
+    from safetensors.torch import save
+    from torch._dynamo.debug_utils import NNModuleToString
+
+    if not NNModuleToString.can_convert_to_string(captured.graph):
+        raise ValueError("a graph with modules that have no source")
+    kept = _kept(captured.inputs)
+    described = [_described(one, is_kept=index in kept) for index, one in enumerate(captured.inputs)]
+    main = _TOP.format(
+        torch=torch.__version__,
+        name=path.name,
+        compiler=re.sub(r"[^\w:.-]", "_", captured.compiler),
+        graph=NNModuleToString.convert(captured.graph).strip(),
+        settings=repr({**captured.settings(), "inputs": described}),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", main)
+        archive.writestr("replay.py", inspect.getsource(replay))
+        archive.writestr("inputs.safetensors", save({str(index): value for index, value in kept.items()}))
+
+
+def _kept(inputs: tuple[Any, ...]) -> dict[int, Any]:
+    """Those inputs that are kept as they are, by place."""
+    import torch
+
+    tensors = {index: one for index, one in enumerate(inputs) if isinstance(one, torch.Tensor)}
+    kept, size = {}, 0
+    for index, one in sorted(tensors.items(), key=lambda item: (item[1].is_floating_point(), item[1].nbytes)):
+        size += one.nbytes
+        if size > MOST_INPUT_BYTES:
+            break
+        kept[index] = one.detach().cpu().contiguous().clone()
+    return kept
+
+
+def _described(value: Any, *, is_kept: bool) -> Any:
+    import torch
+
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return value.node.hint
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or (value.is_complex() and not is_kept):
+        raise ValueError(f"an input that is no plain tensor: {type(value).__name__}")
+    described: dict[str, Any] = {
+        "shape": list(value.shape),
+        "stride": list(torch.empty_like(value).stride()),
+        "dtype": str(value.dtype).removeprefix("torch."),
+        "device": value.device.type,
+        "requires_grad": value.requires_grad,
+    }
+    if not is_kept:
+        wide = value.detach().double()
+        described |= {"mean": float(wide.mean()), "spread": float(wide.std(correction=0))}
+        described |= {"least": float(wide.min()), "most": float(wide.max())}
+    return described
+
+
+def check(path: Path, *, limit_s: float) -> replay.Outcome:
+    """What a bundle says in a fresh process. Raises `subprocess.TimeoutExpired`, and `ValueError` where it says nothing."""
+    command = [sys.executable, str(path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    try:
+        said = json.loads(done.stdout.strip().rpartition("\n")[2])
+        outcome = replay.Outcome(code=int(said["code"]), says=str(said["says"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}") from error
+    if outcome.code != done.returncode:
+        raise ValueError(f"it says {outcome.code}, and ended with {done.returncode}")
+    return outcome

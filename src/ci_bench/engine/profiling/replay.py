@@ -1,0 +1,210 @@
+"""Runs one captured graph uncompiled and compiled, and says whether compiling went wrong. It travels in every bundle, as a file.
+
+A bundle is an archive that Python runs: ``python repro-ARM.pyz``. The graph is source, its inputs are safetensors: nothing is
+unpickled. Exit codes are those of ``git bisect run``: 0 the compiler is right, 1 it is wrong or fails, 125 neither can be said.
+
+What is compared: outputs, gradients of all inputs that need some, and inputs as the graph leaves them; each with the root mean
+square of its error against the same graph in fp64. The compiled graph's error may be 3 times the uncompiled one's, and 1e-4 of
+the values more (1e-2 below fp32), as torch's own runner has it (`torch._dynamo.utils.same`). Imports nothing of ci-bench.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RIGHT, WRONG, UNKNOWN = 0, 1, 125
+SEED = 20_010
+FACTOR = 3.0
+"""An error may be so many times that of the uncompiled graph."""
+SINGLE, HALF = 1e-4, 1e-2
+"""And so much of the values more: of fp32 and fp64; of types with fewer digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """`code` is an exit code; `says` a sentence."""
+
+    code: int
+    says: str
+
+
+def replayed(
+    graph: Any, inputs: Sequence[Any], compiled: Callable[[], Callable[..., Any]], settings: Mapping[str, Any]
+) -> Outcome:
+    """Whether what `compiled` returns computes what `graph` does. Raises what the uncompiled graph raises."""
+    plain = _results(graph, inputs, settings)
+    exact = _exact(graph, inputs, settings)
+    try:
+        own = _results(compiled(), inputs, settings)
+    except Exception as error:  # noqa: BLE001 - a compiler's error is of any class
+        first = str(error).strip().partition("\n")[0]
+        return Outcome(code=WRONG, says=f"compiling fails: {type(error).__name__}: {first}"[:200])
+    if plain.keys() != own.keys():
+        return Outcome(code=WRONG, says=f"it gives {len(own)} tensors in place of {len(plain)}")
+    worst = [found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))]
+    return Outcome(code=WRONG, says=worst[0]) if worst else Outcome(code=RIGHT, says=f"{len(plain)} tensors agree")
+
+
+def _results(call: Callable[..., Any], inputs: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs, gradients, and what one call leaves in its inputs, by name. The inputs given stay as they are."""
+    import torch
+
+    own = [_leaf(value) for value in inputs]
+    torch.manual_seed(SEED)
+    with torch.set_grad_enabled(bool(settings["grad"])), _autocast(settings):
+        found = call(*own)
+    outputs = [one for one in (found if isinstance(found, list | tuple) else [found]) if isinstance(one, torch.Tensor)]
+    results = {f"output {index}": one.detach().clone() for index, one in enumerate(outputs)}
+    roots = [one for one in outputs if one.requires_grad]
+    leaves = [
+        (index, one) for index, one in enumerate(own) if isinstance(one, torch.Tensor) and one.is_leaf and one.requires_grad
+    ]
+    if roots and leaves:
+        torch.manual_seed(SEED)
+        directions = [torch.randn(one.shape, dtype=torch.float32).to(one) for one in roots]
+        taken: tuple[Any, ...] = torch.autograd.grad(roots, [one for _, one in leaves], directions, allow_unused=True)
+        results |= {f"gradient of input {index}": one for (index, _), one in zip(leaves, taken, strict=True) if one is not None}
+    written = {index: one for index, one in enumerate(own) if isinstance(one, torch.Tensor)}
+    results |= {f"input {index} as it is left": one.detach() for index, one in written.items()}
+    return results
+
+
+def _leaf(value: Any) -> Any:
+    import torch
+
+    return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+
+
+@contextlib.contextmanager
+def _autocast(settings: Mapping[str, Any]) -> Iterator[None]:
+    import torch
+
+    if not settings["autocast"]:
+        yield
+        return
+    with torch.autocast(settings["device"], dtype=getattr(torch, settings["autocast"])):
+        yield
+
+
+def _exact(graph: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The results in fp64; none where the graph asks for other types by name."""
+    import copy
+
+    import torch
+
+    wide = [
+        one.detach().double().requires_grad_(one.requires_grad)
+        if isinstance(one, torch.Tensor) and one.is_floating_point()
+        else one
+        for one in inputs
+    ]
+    try:
+        return _results(copy.deepcopy(graph).double(), wide, {**settings, "autocast": ""})
+    except (RuntimeError, TypeError, ValueError):
+        return {}
+
+
+def _apart(name: str, plain: Any, own: Any, exact: Any | None) -> str:
+    """How a tensor differs by more than rounding; empty where it doesn't."""
+    if plain.shape != own.shape or plain.dtype != own.dtype:
+        return f"{name} is {tuple(own.shape)} of {own.dtype}, not {tuple(plain.shape)} of {plain.dtype}"
+    if not (plain.is_floating_point() or plain.is_complex()):
+        unlike = int((plain != own).sum())
+        return f"{name}: {unlike} of {own.numel()} values differ" if unlike else ""
+    finite = plain.isfinite()
+    if not bool((finite == own.isfinite()).all()):
+        return f"{name}: other values are not finite"
+    allowed = HALF if plain.dtype.itemsize < 4 else SINGLE  # noqa: PLR2004 - bytes of fp32
+    reference = plain if exact is None or exact.shape != plain.shape else exact
+    reference = reference.to(dtype=_wide(plain))[finite]
+    scale = _rms(reference)
+    off, rounding = (_rms(one.to(dtype=_wide(plain))[finite] - reference) for one in (own, plain))
+    if off <= FACTOR * rounding + allowed * scale + sys.float_info.min:
+        return ""
+    return f"{name} is off by {off:.3g}, uncompiled by {rounding:.3g}, of values of {scale:.3g}"
+
+
+def _wide(value: Any) -> Any:
+    import torch
+
+    return torch.complex128 if value.is_complex() else torch.float64
+
+
+def _rms(values: Any) -> float:
+    return float(values.abs().square().mean().sqrt()) if values.numel() else 0.0
+
+
+def compiler_of(name: str) -> Any:
+    """A backend by torch's name of it, or as ``module:attribute``. Raises `ImportError` or `AttributeError`."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        return name
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def read(archive: str, described: Sequence[Any]) -> list[Any]:
+    """The graph's inputs: those that are kept, those that are drawn as the kept ones were spread, and plain numbers."""
+    import torch
+    from safetensors.torch import load
+
+    with zipfile.ZipFile(archive) as opened:
+        kept = load(opened.read("inputs.safetensors"))
+    torch.manual_seed(SEED)
+    return [_input(index, one, kept) for index, one in enumerate(described)]
+
+
+def _input(index: int, described: Any, kept: Mapping[str, Any]) -> Any:
+    import torch
+
+    if not isinstance(described, dict):
+        return described
+    dtype = getattr(torch, described["dtype"])
+    value = torch.empty_strided(described["shape"], described["stride"], dtype=dtype, device=described["device"])
+    with torch.no_grad():
+        if str(index) in kept:
+            value.copy_(kept[str(index)])
+        else:
+            drawn = torch.randn(described["shape"]) * described["spread"] + described["mean"]
+            value.copy_(drawn.clamp(described["least"], described["most"]))
+    return value.requires_grad_(described["requires_grad"])
+
+
+def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) -> int:
+    """Replays, prints one line, returns the exit code. Its last line is JSON with ``--json``."""
+    parser = argparse.ArgumentParser(description="Runs a captured graph compiled and uncompiled: 0 right, 1 wrong, 125 unknown.")
+    parser.add_argument("--compiler", default=settings["compiler"], help="another backend: eager, aot_eager, module:attribute")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    flags = parser.parse_args()
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        outcome = _replay(archive, build, settings, flags.compiler)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it says nothing of the compiler
+        outcome = Outcome(code=UNKNOWN, says=f"it can't be said: {type(error).__name__}: {error}")
+    word = {RIGHT: "right", WRONG: "wrong", UNKNOWN: "unknown"}[outcome.code]
+    text = json.dumps({"code": outcome.code, "says": outcome.says}) if flags.json else f"{flags.compiler}: {word}: {outcome.says}"
+    sys.stdout.write(text + "\n")
+    return outcome.code
+
+
+def _replay(archive: str, build: Callable[[], Any], settings: Mapping[str, Any], compiler: str) -> Outcome:
+    import torch
+    from torch._dynamo import config
+
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._inductor import config as inductor
+
+        inductor.fallback_random = True  # so that both draw the same numbers
+    config.suppress_errors = False
+    graph, inputs, backend = build(), read(archive, settings["inputs"]), compiler_of(compiler)
+    options = settings["options"] if compiler == settings["compiler"] else {}
+    return replayed(graph, inputs, lambda: torch.compile(graph, backend=backend, options=dict(options) or None), settings)
