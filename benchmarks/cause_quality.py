@@ -1,14 +1,15 @@
 """Whether explaining finds what was planted: one slowdown after the other in a small step, each explained as the engine does it.
 
-Each side runs in a process that is forked for it, as a launch forks its workers, under the code that explains there; the judge
-matches the two profiles. A line that ends in ``# planted`` is what a case is slow by. Asked are: is the first part of the change
-on a planted line (or a graph break there), how much of the change is attributed, how much to planted lines. And of unchanged
-code: how often anything is named that would be blamed if it was judged slower.
+Each side runs in a process that is forked for it, base's anew for each plant, as a launch forks its workers, under the code that
+explains there; the judge matches the two profiles. A line that ends in ``# planted`` is what a case is slow by. Asked are: is the
+first part of the change on a planted line (or a graph break there), how much of the change is attributed, how much to planted
+lines. And of unchanged code: how often anything is named that would be blamed if it was judged slower.
 
 ``python -m benchmarks.cause_quality`` prints the table of docs/measurements.md.
 """
 
 import argparse
+import math
 import os
 import statistics
 import sys
@@ -311,7 +312,14 @@ def is_planted(part: Part, plant: Plant) -> bool:
     return own_time or any(PLANTED in code for code in part.codes)
 
 
-def measure(names: Sequence[str], repeats: int) -> tuple[list[Answer], list[tuple[str, Cause]]]:
+def in_turns(base: str, head: str, *, compiled: bool, turns: int) -> tuple[Profile, Profile]:
+    """The profile with the quickest step of each side, of so many taken in turns: a machine is busy in some of them only."""
+    sides = [[explained(source, compiled=compiled) for source in (base, head)] for _ in range(turns)]
+    before, after = (min(profiles, key=lambda one: one.step_s or math.inf) for profiles in zip(*sides, strict=True))
+    return before, after
+
+
+def measure(names: Sequence[str], repeats: int, turns: int) -> tuple[list[Answer], list[tuple[str, Cause]]]:
     """All plants (or those named), and each step against itself so many times."""
     answers, unchanged = [], []
     for step, source in STEPS.items():
@@ -319,13 +327,12 @@ def measure(names: Sequence[str], repeats: int) -> tuple[list[Answer], list[tupl
         if not plants:
             continue
         compiled = step == "compiled"
-        base = explained(source, compiled=compiled)
         for plant in plants:
-            answer = answer_of(plant, cause_of(base, explained(plant.source(), compiled=compiled)))
+            answer = answer_of(plant, cause_of(*in_turns(source, plant.source(), compiled=compiled, turns=turns)))
             answers.append(answer)
             sys.stderr.write(f"{answer}\n")
         pairs = range(0 if names else repeats)
-        unchanged += [(step, cause_of(base, explained(source, compiled=compiled))) for _ in pairs]
+        unchanged += [(step, cause_of(*in_turns(source, source, compiled=compiled, turns=turns))) for _ in pairs]
     return answers, unchanged
 
 
@@ -334,12 +341,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of plants")
     parser.add_argument("--repeats", type=int, default=4, help="how often unchanged steps are explained")
+    parser.add_argument("--turns", type=int, default=1, help="how often each side is explained; the quickest step counts")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     flags = parser.parse_args()
     import torch._dynamo.backends.common
     import torch._inductor.compile_fx  # noqa: F401 - so that forked processes have them
 
-    answers, unchanged = measure(flags.only, flags.repeats)
+    answers, unchanged = measure(flags.only, flags.repeats, flags.turns)
     moved = [abs((cause.head_s or 0) / (cause.base_s or 1) - 1) for _, cause in unchanged]
     named = [len([part for part in cause.parts if part.change_s > 0]) for _, cause in unchanged]
     first, enough = sum(one.is_first for one in answers), sum(one.attributed >= ENOUGH for one in answers)

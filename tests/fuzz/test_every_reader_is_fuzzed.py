@@ -48,6 +48,9 @@ FED = {
 """Modules that parse, and a target that feeds them."""
 
 OUR_OWN = {
+    "engine/profiling/bundles.py": "what a bundle says that the same worker wrote and ran: both are of the measured code, and the "
+    "profile that holds it is validated like all that a worker sends",
+    "engine/profiling/replay.py": "inputs in the archive that it is run from",
     "engine/process/forkserver.py": "requests of the process that started it, over a pair of sockets",
     "engine/process/launch.py": "what the server of its own children says; a worker has no end of that socket",
     "gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
