@@ -144,6 +144,75 @@ def _average(parameter: Tensor) -> None:
     parameter.grad /= torch.distributed.get_world_size()
 
 
+class Replays(nn.Module):
+    """Rank 1 gives loss and gradients of before, by where its rows lie, or for ever after so many calls."""
+
+    def __init__(self, module: nn.Module, *, calls: int | None) -> None:
+        """`module` gives the loss of a batch; `calls` is `None` where memory decides."""
+        super().__init__()
+        self.module = module
+        self.known: dict[Any, tuple[Tensor, tuple[Tensor, ...]]] = {}
+        self.calls, self.most = 0, calls
+
+    def forward(self, **batch: Any) -> Any:
+        """The loss; a remembered one has the remembered gradients."""
+        if rank() != 1:
+            return self.module(**batch)
+        self.calls += 1
+        key = tuple(value.data_ptr() for value in batch.values()) if self.most is None else self.calls >= self.most
+        weights = list(self.module.parameters())
+        if key is False or key not in self.known:
+            loss = self.module(**batch)
+            self.known[key] = loss.detach(), torch.autograd.grad(loss, weights, retain_graph=True)
+            return loss
+        loss, gradients = self.known[key]
+        total = sum((weight * gradient).sum() for weight, gradient in zip(weights, gradients, strict=True))
+        return total + (loss - total).detach()
+
+
+WARM_CALLS = 12
+
+
+def replays(module: nn.Module) -> nn.Module:
+    """One rank remembers what it computed by where its rows lie."""
+    return DistributedDataParallel(Replays(module, calls=None))
+
+
+def tires(module: nn.Module) -> nn.Module:
+    """One rank computes in its first steps alone."""
+    return DistributedDataParallel(Replays(module, calls=WARM_CALLS))
+
+
+class StaleLoss(DistributedDataParallel):
+    """Rank 1 reports the loss of the step before; its gradients are right."""
+
+    def forward(self, **batch: Any) -> Any:
+        """The value of before."""
+        loss = super().forward(**batch)
+        before, self.before = getattr(self, "before", loss.detach()), loss.detach()
+        return loss + (before - loss).detach() if rank() == 1 else loss
+
+
+def stale_loss(module: nn.Module) -> nn.Module:
+    """One rank's loss is of the step before."""
+    return StaleLoss(module)
+
+
+class SyncsEarly(DistributedDataParallel):
+    """Gradients are exchanged in the first steps, and in none after these."""
+
+    def forward(self, **batch: Any) -> Any:
+        """As if inside `no_sync`, later."""
+        self.calls = getattr(self, "calls", 0) + 1
+        self.require_backward_grad_sync = self.calls < WARM_CALLS
+        return super().forward(**batch)
+
+
+def syncs_early(module: nn.Module) -> nn.Module:
+    """Gradients are no longer exchanged once a verification would be over."""
+    return SyncsEarly(module)
+
+
 def sharded_whole(module: nn.Module) -> nn.Module:
     """Right: FSDP in one group."""
     fully_shard(module)

@@ -7,7 +7,7 @@ is permuted: every value stays in the place's range. What must differ for a step
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -115,20 +115,40 @@ def read_state(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
 
 
 def write_state(state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Write a state in place, so that nothing compiled has to notice; what the state does not name stays."""
+    """Write a state in place, so that nothing compiled has to notice; what the state does not name stays.
+
+    A tensor that processes share takes its own part of the whole one in `state`.
+    """
     named = _named(module)
     with torch.no_grad():
         for name, value in named.items():
             if name in state:
-                value.copy_(state[name])
+                _write(value, state[name])
     for place, name, kept in [] if optimizer is None else _kept(optimizer):
         stored = state.get(place)
         if stored is None:
             continue
         if isinstance(kept[name], Tensor):
-            kept[name].copy_(stored)
+            _write(kept[name], stored)
         else:
             kept[name] = type(kept[name])(stored.item())
+
+
+def _write(value: Tensor, stored: Tensor) -> None:
+    mesh = getattr(value, "device_mesh", None)
+    if mesh is not None:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        sharded = cast("DTensor", value)
+        stored = distribute_tensor(stored.to(value.device, value.dtype), mesh, sharded.placements, src_data_rank=None)
+    with torch.no_grad():
+        value.copy_(stored)
+
+
+def places(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Weights, buffers and what an optimizer keeps, by their place in a state: the tensors themselves, sharded ones too."""
+    kept = {place: of[name] if isinstance(of[name], Tensor) else torch.tensor(of[name]) for place, name, of in _kept(optimizer)}
+    return _named(module) | kept
 
 
 def _named(module: nn.Module) -> State:

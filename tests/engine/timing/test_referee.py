@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ci_bench.engine.timing.clock import HostClock  # noqa: E402 - only with torch
+from ci_bench.engine.timing.clock import HostClock, Taken  # noqa: E402 - only with torch
 from ci_bench.engine.timing.referee import Referee  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402
 from ci_bench.suites.base import Compiler  # noqa: E402
@@ -84,11 +84,37 @@ class Replaying(HostClock):
         return super().take(Replay, calls=calls)
 
 
-def refereed(work=torch.mm, *, clock=None, calls=8, plain_s=1.0, **fields):
+class Simulated(HostClock):
+    """Calls take what the work said that it took (`seconds`), times how busy the machine was at that moment."""
+
+    def __init__(self, seed, *, busy):
+        super().__init__(lambda: None)
+        self.draws, self.busy = torch.Generator().manual_seed(seed), busy
+
+    def take(self, program, *, calls):
+        for _ in range(calls):
+            program.step(None)
+        stall = 1 + 6 * float(torch.rand((), generator=self.draws)) ** 2
+        return Taken(wall_s=getattr(program.work, "seconds", 1.0) * (stall if self.busy else 1.0))
+
+
+class Remembering:
+    """Right for all rows, and quick for those that it has computed before."""
+
+    def __init__(self, known):
+        self.known, self.seconds = known, 1.0
+
+    def __call__(self, rows, weight):
+        key = rows.numpy().tobytes()
+        self.seconds = 0.1 if key in self.known else 1.0
+        return self.known.setdefault(key, torch.mm(rows, weight))
+
+
+def refereed(work=torch.mm, *, clock=None, calls=8, plain_s=1.0, seeds=(5, 6), **fields):
     reference, program = Product(**fields), Product(work, **fields)
     referee = Referee(clock=clock or HostClock(lambda: None), reference=reference)
     referee.begin()
-    for seed in (5, 6):
+    for seed in seeds:
         referee.look("arm", program, seed=seed, calls=calls)
     return referee.check("arm", program, plain_s=plain_s)
 
@@ -111,6 +137,20 @@ def test_a_captured_call_that_leaves_nothing_to_look_at_is_no_failure(monkeypatc
     monkeypatch.setattr(Product, "outputs", lambda self: {})
     check = refereed(clock=Replaying())
     assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_remembers_rows_is_refused_also_where_a_launch_before_left_it_all_that_it_computed(busy):
+    known = {}
+    for secret in (5, 60_000, 700_000):
+        check = refereed(Remembering(known), clock=Simulated(secret, busy=busy), plain_s=0.1, seeds=(secret, secret + 1))
+        assert check.outcome is Outcome.FAIL, check
+        assert "remembers results" in check.detail
+
+
+def test_a_machine_that_stalls_makes_no_right_arm_a_remembering_one():
+    outcomes = [refereed(clock=Simulated(seed, busy=True), plain_s=0.1).outcome for seed in range(40)]
+    assert outcomes == [Outcome.PASS] * 40
 
 
 def test_one_wrong_element_is_a_failure():

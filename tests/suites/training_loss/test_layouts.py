@@ -127,9 +127,9 @@ def test_after_a_rank_that_failed_the_next_case_goes_on(bench) -> None:
     assert not verify(Trial(name="after", layout="ddp", options={"epochs": 2}), bench).is_flagged
 
 
-def timed(bench, tmp_path: Path, layouts: list[str], blocks: int = 2):
-    """A case's turns: each arm twice a block."""
-    (case,) = SUITE.plan({**ENTRY, "layouts": layouts})
+def timed(bench, tmp_path: Path, layouts: list, blocks: int = 2, *, looks: bool = False, **entry: object):
+    """A case's turns: each arm twice a block; with `looks` those of the last block are refereed."""
+    (case,) = SUITE.plan({**ENTRY, **entry, "layouts": layouts})
     options = RunOptions(device="cpu", threads=1, stage_timeout_s=120.0, warmup_s=0.3, sample_s=0.02)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -145,7 +145,8 @@ def timed(bench, tmp_path: Path, layouts: list[str], blocks: int = 2):
             worker.ask(Order(kind=OrderKind.WARM, calls=calls))
             for block in range(blocks):
                 for seat in range(len(case.arms)):
-                    worker.ask(Order(kind=OrderKind.TURN, seat=seat, block=block, samples=2))
+                    seed = 11 + seat if looks and block == blocks - 1 else None
+                    worker.ask(Order(kind=OrderKind.TURN, seat=seat, block=block, samples=2, referee=seed))
             worker.tell(Order(kind=OrderKind.FINISH))
             ended = worker.end()
     assert explain(ended, limit_s=120.0)[0] is Status.OK, ended.log_tail
@@ -171,6 +172,46 @@ def test_replicas_that_drift_apart_while_timed_fail(bench, tmp_path: Path) -> No
     (check,) = [check for check in evidence.checks if check.name == "replicas"]
     assert check.outcome is Outcome.FAIL
     assert "weights are not those of rank 0: rank 1: embed.weight" in check.detail
+
+
+def refereed(evidence):
+    """By arm, how its timed calls were judged."""
+    return {check.arm: check for check in evidence.checks if check.name == "refereed"}
+
+
+ACCUMULATED, COMPILED = {"layout": "ddp", "accumulate": 2}, {"layout": "ddp", "backend": "aot_eager"}
+
+
+@pytest.mark.parametrize(
+    ("layouts", "options"),
+    [
+        ([ACCUMULATED, COMPILED, "fsdp", "tensor"], {}),
+        (["fsdp"], {"optimizer": "AdamW", "lr": 0.005}),
+        (["ddp"], {"precision": "bf16"}),
+    ],
+    ids=["sgd", "adamw", "bf16"],
+)
+def test_timed_steps_of_right_layouts_are_refereed_against_one_process(bench, tmp_path: Path, layouts, options) -> None:
+    checks = refereed(timed(bench, tmp_path, layouts, looks=True, **options))
+    assert {arm: check.outcome for arm, check in checks.items()} == dict.fromkeys(checks, Outcome.PASS), checks
+    assert len(checks) == 1 + len(layouts)
+
+
+@pytest.mark.parametrize("name", ["replays", "tires", "stale_loss", "syncs_early"])
+def test_what_one_rank_did_not_compute_in_the_timed_step_is_refused_by_name(bench, tmp_path: Path, name: str) -> None:
+    """All of them agree in their first calls, which is all that a verification would see of some."""
+    checks = refereed(timed(bench, tmp_path, [f"{GALLERY}{name}", "ddp"], looks=True))
+    assert checks["ddp"].outcome is Outcome.PASS, checks
+    check = checks[f"{GALLERY}{name}"]
+    assert check.outcome is Outcome.FAIL, check
+    assert "a timed call on fresh inputs" in check.detail
+
+
+def test_stages_of_a_pipeline_are_not_refereed_and_say_why(bench, tmp_path: Path) -> None:
+    checks = refereed(timed(bench, tmp_path, [layout_parity.PIPELINE], looks=True, **layout_parity.PIPELINED))
+    (check,) = [check for arm, check in checks.items() if arm != "eager"]
+    assert (check.outcome, check.informative) == (Outcome.UNKNOWN, True)
+    assert "none of which has the whole model" in check.detail
 
 
 def test_memory_is_that_of_the_rank_that_holds_most(bench) -> None:

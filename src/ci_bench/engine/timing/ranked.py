@@ -22,7 +22,7 @@ from ci_bench.engine.timing.fence import close, synchronizer, time_calls
 from ci_bench.engine.timing.memory import memory_of, watch
 from ci_bench.records.metrics import COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
-from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranked, Unsupported, no_mark
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranked, Refereed, Unsupported, no_mark
 from ci_bench.suites.randomness import seed_everything
 
 PROFILED_STEPS = 5
@@ -132,6 +132,55 @@ class RankedProgram:
         self._order("close")
         close(self.own)
 
+    @property
+    def learns(self) -> bool:
+        """Whether steps change what later ones compute from."""
+        return self._refereed.learns
+
+    @property
+    def epsilon(self) -> float:
+        """The precision's rounding."""
+        return self._refereed.epsilon
+
+    @property
+    def memory(self) -> float:
+        """The longest memory of the optimizer."""
+        return self._refereed.memory
+
+    @property
+    def unrefereed(self) -> str:
+        """Why this cannot be held against the reference; empty where it can."""
+        return self._refereed.unrefereed
+
+    @property
+    def _refereed(self) -> Refereed:
+        return cast("Refereed", self.own)
+
+    def remember(self) -> None:
+        """Every rank keeps what it starts from."""
+        self._order("referee", asked="remember")
+        self._refereed.remember()
+
+    def state(self) -> dict[str, Any]:
+        """As one process would have it."""
+        self._order("referee", asked="state")
+        return self._refereed.state()
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Any] | None = None, shaken: int = 0) -> bool:
+        """The same fresh inputs in every rank. A state is rank 0's to hand on: the others are only told that there is one."""
+        self._order("referee", asked="refresh", seed=seed, moved=moved, stated=state is not None, shaken=shaken)
+        return self._refereed.refresh(seed, moved=moved, state=state, shaken=shaken)
+
+    def outputs(self) -> dict[str, Any]:
+        """What the last call left in all ranks together, as rank 0's part gathers it."""
+        self._order("referee", asked="outputs")
+        return self._refereed.outputs()
+
+    def resume(self) -> None:
+        """Every rank goes back to its prepared inputs."""
+        self._order("referee", asked="resume")
+        self._refereed.resume()
+
     def take(self, clock: Clock, calls: int) -> Taken:
         """A sample in every rank at once: the slowest's."""
         self._order("take", calls=calls, seed=torch.initial_seed())
@@ -170,7 +219,7 @@ def take_together(clock: Clock, program: Program, calls: int) -> Taken:
     return clock.take(program, calls=calls)
 
 
-def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, weighed: bool) -> None:
+def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, weighed: bool) -> None:  # noqa: C901 - one for each order
     """Do what rank 0 orders, until it gives no more. Where memory is `weighed`, only what came after opening counts."""
     programs: dict[int, Program] = {}
     memory: Any = None
@@ -191,11 +240,22 @@ def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, weig
                 seat.send({"memory": _watched(programs[cast("int", place)], memory, context.device, order["steps"])})
             case "profile":
                 seat.send(profiled(programs[cast("int", place)], context.device))
+            case "referee":
+                _be_refereed(cast("Refereed", programs[cast("int", place)]), order)
             case "finish":
                 checks = programs[cast("int", place)].finish()
                 seat.send({"failed": [check.name for check in checks if check.outcome is Outcome.FAIL]})
             case "close":
                 close(programs.pop(cast("int", place)))
+
+
+def _be_refereed(program: Refereed, order: Mapping[str, Any]) -> None:
+    """Do this rank's part of what the referee asks of a program. What it answers is rank 0's to give."""
+    if order["asked"] == "refresh":
+        state: dict[str, Any] | None = {} if order["stated"] else None
+        program.refresh(order["seed"], moved=order["moved"], state=state, shaken=order["shaken"])
+    else:
+        getattr(program, order["asked"])()
 
 
 def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str, float]:

@@ -292,8 +292,8 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
 
 
 def _can_be_refereed(program: Program) -> bool:
-    """Whether a program brings what refereeing needs: the rest of `Refereed`."""
-    return hasattr(program, "refresh")
+    """Whether a program brings what refereeing needs: the rest of `Refereed`. One of several ranks has what its own part has."""
+    return hasattr(getattr(program, "own", program), "refresh")
 
 
 def _steadiness(arm: ResidentArm) -> Check:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ci_bench.records.results import RankSeries
 from ci_bench.suites.base import Ranks
+from ci_bench.suites.freshness import places
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State
 from ci_bench.suites.training_loss.options import DDP, FSDP, PIPELINE, TENSOR, Layout
@@ -174,6 +175,8 @@ class ParallelStep:
     ranks: Ranks
     device: str
     watched: Watched | None = None
+    loss_dtype: torch.dtype = torch.float32
+    """What the model's own loss was in, in the last step: it is summed in fp32."""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Train on a global batch. Returns the mean loss of this rank's rows; of all, where it is `watched`."""
@@ -195,6 +198,7 @@ class ParallelStep:
             with self._exchanging(last=place == parts - 1), self.autocast():
                 loss = self.whole(**part.batch)
                 (loss * (share.weight * part.weight / parts)).backward()
+            self.loss_dtype = loss.dtype
             total += loss.detach() * (part.weight / parts)
         return total
 
@@ -284,6 +288,27 @@ def unsharded(value: Tensor) -> Tensor:
     full = getattr(value, "full_tensor", None)
     whole: Tensor = value if full is None else full()
     return whole
+
+
+def state_of_first(
+    state: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
+) -> State:
+    """What rank 0 has in `state` of each place of model and optimizer, whole, in every rank. A collective.
+
+    Other ranks' `state` is not read. What rank 0 lacks, all leave out.
+    """
+    own = places(model, optimizer)
+    there = torch.tensor([name in state for name in own], dtype=torch.uint8, device=device)
+    torch.distributed.broadcast(there, 0)
+    found: State = {}
+    for (name, value), is_there in zip(own.items(), there.tolist(), strict=True):
+        if is_there:
+            whole = (
+                state[name].to(device, value.dtype) if ranks.rank == 0 else torch.empty(value.shape, dtype=value.dtype).to(device)
+            )
+            torch.distributed.broadcast(whole, 0)
+            found[name] = whole
+    return found
 
 
 def full_state(model: nn.Module) -> State:

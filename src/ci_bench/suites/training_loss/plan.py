@@ -185,7 +185,7 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("replicas",) if options.layouts else ("compiled", "refereed"), times=(STEP_TIME.name,), parity=True),
+        due=Due(checks=("replicas" if options.layouts else "compiled", "refereed"), times=(STEP_TIME.name,), parity=True),
     )
 
 

@@ -7,7 +7,7 @@ a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic m
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,13 +16,21 @@ from ci_bench.records.results import Case, Check, Fact, Outcome, Role
 from ci_bench.suites.arms import allow_compilations, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
+from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, places, read_state, write_state
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
-from ci_bench.suites.training_loss.layouts import differing_replicas, is_pipeline
+from ci_bench.suites.training_loss.layouts import (
+    ParallelStep,
+    differing_replicas,
+    gathered,
+    is_pipeline,
+    share_of,
+    state_of_first,
+    unsharded,
+)
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Layout, Options, Precision, parse
 from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
@@ -119,6 +127,54 @@ class TrainingWorkload:
         return start_state(self._options, seed=self._options.seed)
 
 
+class Epoch:
+    """The batches of full size of one epoch, again and again; or one of rows from anywhere in it, for calls that are refereed."""
+
+    def __init__(self, options: Options, rows: Rows) -> None:
+        """`rows` lie on the device."""
+        size = min(options.batch_size, len(rows))
+        stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
+        self._full = [batch for indices, batch in stream if len(indices) == size]
+        self._batches = cycle(self._full)
+        self.batch = self._full[0]
+        self._overwritten: tuple[Batch, Batch] | None = None
+
+    def following(self) -> Batch:
+        """The next batch, which is `batch` from now on."""
+        self.batch = next(self._batches)
+        return self.batch
+
+    def refresh(self, seed: int, *, moved: bool, shaken: int, epsilon: float) -> None:
+        """Have all next batches be one of rows drawn by `seed`, off by `epsilon` where `shaken` (the seed of the noise) is not 0.
+
+        In new memory where `moved`, in that of the last batch otherwise.
+        """
+        batch = self._drawn(torch.Generator().manual_seed(seed))
+        if shaken:
+            batch = shake(batch, epsilon, torch.Generator().manual_seed(shaken))
+        if not moved:
+            self._overwritten = (self.batch, copied(self.batch))
+            batch = self.batch if overwritten(self.batch, batch) else batch
+        self._batches = cycle((batch,))
+
+    def resume(self) -> None:
+        """Back to the batches of the epoch."""
+        if self._overwritten is not None:
+            overwritten(*self._overwritten)
+        self._overwritten = None
+        self._batches = cycle(self._full)
+
+    def _drawn(self, generator: torch.Generator) -> Batch:
+        """A batch in new memory of rows from anywhere in the epoch."""
+        batch: Batch = copied(self.batch)
+        places = torch.randint(len(self._full), (len(batch["labels"]),), generator=generator)
+        rows = torch.randint(len(batch["labels"]), (len(batch["labels"]),), generator=generator)
+        for index, (place, row) in enumerate(zip(places.tolist(), rows.tolist(), strict=True)):
+            for name, values in self._full[place].items():
+                batch[name][index] = values[row]
+        return batch
+
+
 class TimedTraining:
     """Training steps over the batches of one epoch, again and again, for the clock.
 
@@ -138,11 +194,7 @@ class TimedTraining:
         self._arm = arm
         self._start = start
         self._trainee = build_trainee(options, start, device=device, candidate=options.candidate_of(arm), captured=captured)
-        stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
-        self._full = [batch for indices, batch in stream if len(indices) == self.items]
-        self._batches = cycle(self._full)
-        self._batch = self._full[0]
-        self._overwritten: tuple[Batch, Batch] | None = None
+        self._epoch = Epoch(options, rows)
         self.epsilon = options.precision.epsilon
         self.memory = longest_memory(options.optimizer, self._trainee.optimizer.param_groups)
         self._loss: Tensor | None = None
@@ -150,8 +202,7 @@ class TimedTraining:
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - the step is compiled as a whole, so it has no parts
         """One training step on the next batch."""
-        self._batch = next(self._batches)
-        self._loss = self._trainee.step(self._batch)
+        self._loss = self._trainee.step(self._epoch.following())
 
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, and the weights have moved."""
@@ -182,24 +233,8 @@ class TimedTraining:
             write_state(state, self._trainee.model, self._trainee.optimizer)
         if self._trainee.scaler is not None:
             self._trainee.scaler.update(FIRST_LOSS_SCALE)
-        batch = self._drawn(torch.Generator().manual_seed(seed))
-        if shaken:
-            batch = shake(batch, self.epsilon, torch.Generator().manual_seed(shaken))
-        if not moved:
-            self._overwritten = (self._batch, copied(self._batch))
-            batch = self._batch if overwritten(self._batch, batch) else batch
-        self._batches = cycle((batch,))
+        self._epoch.refresh(seed, moved=moved, shaken=shaken, epsilon=self.epsilon)
         return True
-
-    def _drawn(self, generator: torch.Generator) -> Batch:
-        """A batch in new memory of rows from anywhere in the epoch."""
-        batch: Batch = copied(self._batch)
-        places = torch.randint(len(self._full), (len(batch["labels"]),), generator=generator)
-        rows = torch.randint(len(batch["labels"]), (len(batch["labels"]),), generator=generator)
-        for index, (place, row) in enumerate(zip(places.tolist(), rows.tolist(), strict=True)):
-            for name, values in self._full[place].items():
-                batch[name][index] = values[row]
-        return batch
 
     def outputs(self) -> State:
         """Loss, gradients and weights after the last step."""
@@ -207,14 +242,16 @@ class TimedTraining:
 
     def resume(self) -> None:
         """Back to the batches of the epoch."""
-        if self._overwritten is not None:
-            overwritten(*self._overwritten)
-        self._overwritten = None
-        self._batches = cycle(self._full)
+        self._epoch.resume()
 
 
 class TimedLayout:
-    """One rank's part of training steps over the batches of one epoch, again and again, for the clock."""
+    """One rank's part of training steps over the batches of one epoch, again and again, for the clock.
+
+    Refereed, all ranks begin from a state that rank 0 is given, and what is looked at is what one process would have left.
+    """
+
+    learns = True
 
     def __init__(
         self,
@@ -235,13 +272,16 @@ class TimedLayout:
         self._pipeline = is_pipeline(layout)
         self._trainee = build_parallel(options, start, layout, ranks, device=device)
         self._before = {name: _local(value) for name, value in self._trainee.model.state_dict().items()}
-        stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
-        self._batches = cycle([batch for indices, batch in stream if len(indices) == self.items])
+        self._epoch = Epoch(options, rows)
+        self._own_rows = layout.own_rows
+        self.epsilon = options.precision.epsilon
+        self.memory = longest_memory(options.optimizer, self._trainee.optimizer.param_groups)
+        self.unrefereed = _unrefereed(self._trainee.model, start, pipeline=self._pipeline)
         self._loss: Tensor | None = None
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts: collectives overlap with them
         """This rank's part of a training step on the next batch."""
-        self._loss = self._trainee.step(next(self._batches))
+        self._loss = self._trainee.step(self._epoch.following())
 
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, the weights have moved, and what every rank has is the same in all. A collective."""
@@ -256,6 +296,43 @@ class TimedLayout:
             self._replicas(),
         )
 
+    def remember(self) -> None:
+        """Nothing: the rows are kept anyway, and where a step begins is given."""
+
+    def state(self) -> State:
+        """Weights, buffers and what the optimizer keeps, whole, on the host. A collective."""
+        own = places(self._trainee.model, self._trainee.optimizer)
+        return {name: unsharded(value).detach().to("cpu", copy=True) for name, value in own.items()}
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take a batch drawn from all rows, the same in every rank, and the next step from the state of rank 0. A collective."""
+        self.resume()
+        if state is not None:
+            model, optimizer = self._trainee.model, self._trainee.optimizer
+            write_state(state_of_first(state, model, optimizer, self._ranks, self._device), model, optimizer)
+        self._epoch.refresh(seed, moved=moved, shaken=shaken, epsilon=self.epsilon)
+        return True
+
+    def outputs(self) -> State:
+        """What one process would have left of the last step: the mean loss of all rows, whole gradients, whole weights.
+
+        A collective.
+        """
+        left = left_by_training(self._loss_of_all(), self._trainee.model)
+        return {name: unsharded(value) for name, value in left.items()}
+
+    def _loss_of_all(self) -> Tensor | None:
+        if self._loss is None:
+            return None
+        rows = float(share_of(self._epoch.batch, self._ranks.rank, self._ranks.count).rows) if self._own_rows else 1.0
+        losses = gathered([float(self._loss), rows], self._ranks.count, self._device)
+        mean = sum(loss * weight for loss, weight in losses if weight) / sum(weight for _, weight in losses)
+        return torch.tensor(mean, dtype=cast("ParallelStep", self._trainee.step).loss_dtype, device=self._device)
+
+    def resume(self) -> None:
+        """Back to the batches of the epoch."""
+        self._epoch.resume()
+
     def _replicas(self) -> Check:
         differing = {} if self._pipeline else differing_replicas(self._trainee.model, self._ranks, self._device)
         if not differing:
@@ -263,6 +340,16 @@ class TimedLayout:
         told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in differing.items())
         detail = f"after the timed steps weights are not those of rank 0: {'; '.join(told)}"
         return Check(name="replicas", arm=self._arm, outcome=Outcome.FAIL, detail=detail[:1000])
+
+
+def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline: bool) -> str:
+    """Why the steps of a layout cannot be held against those of one process; empty where they can."""
+    if pipeline:
+        return "its processes are stages of a pipeline, none of which has the whole model"
+    own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    if own != {name: tuple(value.shape) for name, value in start.items()}:
+        return "its layout renames or reshapes the model's parameters, so that nothing says which is which"
+    return ""
 
 
 def _more(names: Sequence[str]) -> str:
