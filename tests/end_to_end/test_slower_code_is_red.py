@@ -133,6 +133,7 @@ def sources():
     """Every suite by its own plan, every format as a command that is read, and plugins that take turns or measure themselves."""
     for name in BUILT_IN:
         yield _of_plan(name, find_suite(name), ENTRIES[name])
+    yield _of_plan("training_loss in layouts", find_suite("training_loss"), {"name": "it", "layouts": ["ddp", "fsdp"]})
     for form in catalogue.READABLE:
         command = _of_plan(f"format {form}", find_suite("command"), {**ENTRIES["command"], "format": form})
         yield replace(command, reading=reading_of(form))

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-sys.path[:0] = [str(HERE.parent / suite) for suite in ("torchbench", "transformers", "fastrnns")]
+sys.path[:0] = [str(HERE.parent / suite) for suite in ("torchbench", "transformers", "fastrnns", "functions")]
 collect_ignore = [] if find_spec("torch") else sorted({path.name for path in HERE.glob("*.py")} - {"conftest.py"})
 
 
@@ -35,3 +35,12 @@ def no_collection(monkeypatch):
     """Collecting garbage among all of transformers takes longer than a small model's step."""
     if "ci_bench.suites.transformers.verify" in sys.modules:
         monkeypatch.setattr(sys.modules["ci_bench.suites.transformers.verify"], "forget", lambda device: None)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """An empty tree, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return tmp_path

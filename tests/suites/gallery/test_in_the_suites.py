@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import cycle
 
+import functions_builders
 import pytest
 import torch
 import torchbench_builders
@@ -13,7 +14,9 @@ from transformers_builders import agrees as transformers_agrees
 from transformers_builders import tiny
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.base import BUILT_IN
 from ci_bench.suites.fastrnns import run as fastrnns_run
+from ci_bench.suites.functions import run as functions_run
 from ci_bench.suites.transformers import steps
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.run import open_program
@@ -236,3 +239,76 @@ def test_a_fault_of_a_gradient_is_refused_by_fastrnns(monkeypatch, precision, ma
 def test_without_a_fault_fastrnns_agrees(monkeypatch, precision, gradients):
     check = fastrnns(monkeypatch, lambda value: value, gradients=gradients, precision=precision)
     assert check.outcome is Outcome.PASS, check.detail
+
+
+# functions
+
+PRODUCT = """
+    PLANTED = []
+
+    @ci_bench.benchmark(dtype=["{dtype}"], backward={gradients}, provider="theirs")
+    def product(dtype):
+        (x,), (w,) = ci_bench.inputs(1, (48, 32), dtype), ci_bench.inputs(1, (32, 16), dtype)
+        return lambda: PLANTED[0](x, w)
+
+    @product.provider("torch", reference=True)
+    def _(dtype):
+        (x,), (w,) = ci_bench.inputs(1, (48, 32), dtype), ci_bench.inputs(1, (32, 16), dtype)
+        return lambda: (x @ w).relu()
+"""
+
+
+def functions(tree, change, *, gradients=False, precision="fp32"):
+    """The planted code stands in the user's own file, in place of an expression."""
+
+    def planted(x, w):
+        out = (x @ w).relu()
+        if not gradients:
+            return out + (change(out.detach().clone()) - out.detach()) if out.requires_grad else change(out.clone())
+        copy = x * 1  # of whose gradient the hook makes another one, before it reaches x
+        copy.register_hook(lambda gradient: change(gradient.clone()))
+        return (copy @ w).relu()
+
+    real = functions_run.open_workload
+
+    def opened(case, context):
+        workload = real(case, context)
+        workload._bench.benchmark.function.__globals__["PLANTED"][:] = [planted]
+        return workload
+
+    functions_builders.write(tree, PRODUCT.format(dtype=precision, gradients=gradients))
+    (case,) = functions_builders.plan(tree)
+    evidence = opened(case, functions_builders.context(tree)).verify(case.arms)
+    return next(check for check in evidence.checks if check.name == "agrees" and check.arm == "theirs")
+
+
+FUNCTIONS_PRECISIONS = ("fp32", "bf16", "fp16")
+
+
+@table({**OUTPUT_FAULTS, **OF_SEVERAL_INPUTS}, FUNCTIONS_PRECISIONS)
+def test_a_fault_of_an_output_is_refused_by_functions(tree, precision, make):
+    check = functions(tree, make(), precision=precision)
+    assert check.outcome is Outcome.FAIL, check.detail
+
+
+def test_half_a_thousandth_is_refused_by_functions(tree):
+    assert functions(tree, scaled).outcome is Outcome.FAIL
+
+
+@table(GRADIENT_FAULTS, FUNCTIONS_PRECISIONS)
+def test_a_fault_of_a_gradient_is_refused_by_functions(tree, precision, make):
+    check = functions(tree, make(), gradients=True, precision=precision)
+    assert check.outcome is Outcome.FAIL, check.detail
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("precision", FUNCTIONS_PRECISIONS)
+def test_without_a_fault_functions_agrees(tree, precision, gradients):
+    check = functions(tree, lambda value: value, gradients=gradients, precision=precision)
+    assert check.outcome is Outcome.PASS, check.detail
+
+
+def test_no_suite_that_computes_is_forgotten():
+    """A command computes by itself; the faults of a training are in `training_loss`'s own `test_negative_controls`."""
+    tested = {name for name in BUILT_IN if f"test_without_a_fault_{name}_agrees" in globals()}
+    assert tested == BUILT_IN.keys() - {"command", "training_loss"}
