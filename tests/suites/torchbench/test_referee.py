@@ -1,10 +1,11 @@
 """Timed calls of models under a referee: what remembers, skips or postpones is refused by name, what is honest is not."""
 
 import pytest
-from refereeing import referee_checks
+from refereeing import evidence_of_turns, referee_checks
 from torch._dynamo.utils import counters
 from torchbench_builders import context, opened
 
+from ci_bench.engine.timing import referee
 from ci_bench.records.results import Outcome
 
 pytestmark = pytest.mark.engine
@@ -28,6 +29,7 @@ CHEATS = {
     "by_address": "left what the reference does not",
     "by_first_element": "left what the reference does not",
     "by_count": "left what the reference does not",
+    "by_seed": "left what the reference does not",
     "every_other": "left what the reference does not",
     "half_batch": "left what the reference does not",
     "while_collected": "left what the reference does not",
@@ -51,6 +53,25 @@ def test_what_is_right_but_remembered_is_refused_for_its_time():
 def test_what_is_written_behind_the_clock_is_refused():
     check = refereed(planted("later"))
     assert check.outcome is Outcome.FAIL, check
+
+
+def untouched(entry):
+    """By arm, what was found to be changed of what all arms share."""
+    case, workload = opened(**entry)
+    checks = evidence_of_turns(workload, case.arms, context()).checks
+    return {check.arm: (check.outcome, check.detail) for check in checks if check.name == "untouched"}
+
+
+def test_what_replaces_a_function_that_checks_are_made_with_is_named(monkeypatch):
+    monkeypatch.setattr(referee, "agree", referee.agree)  # it is put back
+    outcome, said = untouched(planted("patching"))["eager"]
+    assert outcome is Outcome.FAIL
+    assert "replaced what samples and checks are made with: ci_bench.engine.timing.referee.agree" in said
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "planted_replays:static_outputs"])
+def test_what_changes_nothing_that_is_shared_has_no_such_check(backend):
+    assert untouched(zoo("mlp", backend)) == {}
 
 
 HONEST = ["static_outputs", "by_shape", "on_own_buffers"]

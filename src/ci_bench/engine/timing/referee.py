@@ -48,12 +48,14 @@ Left = Mapping[str, Tensor]
 class Look:
     """One refereed call: how its inputs were made, what each copy left, how long it took per call (s), or what it raised.
 
+    `draw` seeded the generators, as it does before a sample, so that they don't tell a look from one; 0: `seed` did.
     `fresh` says that the inputs had other values than before. `kinds` are the classes of tensors that are none of torch's own.
     `unsettled` names what changed though nobody called.
     """
 
     seed: int
     moved: bool
+    draw: int = 0
     fresh: bool = True
     left: tuple[Left, ...] = ()
     kinds: frozenset[str] = frozenset()
@@ -87,6 +89,7 @@ def take_look(
         return Look(
             seed=seed,
             moved=moved,
+            draw=draw,
             fresh=all(fresh),
             left=left,
             kinds=frozenset(type(value).__name__ for one in seen for value in one.values() if not _is_own(value)),
@@ -94,7 +97,7 @@ def take_look(
             wall_s=taken.wall_s,
         )
     except Exception as error:  # noqa: BLE001 - benched code may raise anything; whose fault it is, the reference tells
-        return Look(seed=seed, moved=moved, raised=_words(error), lacked_memory=is_out_of_memory(error))
+        return Look(seed=seed, moved=moved, draw=draw, raised=_words(error), lacked_memory=is_out_of_memory(error))
     finally:
         for copy in every:
             copy.resume()
@@ -210,15 +213,18 @@ class Referee:
         whole = copies(self.reference)[0]
         self.start = whole.state() if whole.learns else None
 
-    def look(self, arm: str, program: Program, *, seed: int, calls: int) -> None:
-        """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones."""
+    def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
+        """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones.
+
+        `draw` seeds the generators as the next sample's are seeded, so that they do not tell a look from a sample.
+        """
         if any(copy.unrefereed for copy in copies(program)):
             return
         coin = random.Random(seed)  # noqa: S311 - it spreads a seed that was drawn as a secret
         ways = [True, False] if calls > 1 else [bool(coin.getrandbits(1))]
         coin.shuffle(ways)
         for moved in ways:
-            taken = take_look(self.clock, program, coin.getrandbits(31) + 1, moved=moved, state=self.start)
+            taken = take_look(self.clock, program, coin.getrandbits(31) + 1, moved=moved, state=self.start, draw=draw)
             self.looks.setdefault(arm, []).append(taken)
 
     def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
@@ -320,7 +326,7 @@ class Referee:
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
         """The reference's own call from a look's seed, or from another one; `draw` seeds its generators otherwise."""
-        return take_look(self.clock, self.reference, seed or look.seed, moved=True, state=self.start, draw=draw)
+        return take_look(self.clock, self.reference, seed or look.seed, moved=True, state=self.start, draw=draw or look.draw)
 
     def _agreement(self, look: Look, own: Look) -> Agreement:
         """The rule of numbers, with as many shaken runs as it takes to tell."""
@@ -346,7 +352,7 @@ class Referee:
         plain = whole.state() if self.start is None else self.start
         weights = {name: value for name, value in plain.items() if name.startswith(WEIGHTS)}
         off = {**plain, **shaken(weights, size, torch.Generator().manual_seed(noise))}
-        found = take_look(self.clock, self.reference, look.seed, moved=True, state=off, noise=noise)
+        found = take_look(self.clock, self.reference, look.seed, moved=True, state=off, noise=noise, draw=look.draw)
         for copy in copies(self.reference):
             copy.refresh(look.seed, moved=True, state=plain)
             copy.resume()

@@ -22,6 +22,7 @@ from ci_bench.engine.timing.fence import (
     hold_garbage_collector,
     synchronizer,
     time_calls,
+    torch_is_loaded,
     warm_up,
 )
 from ci_bench.engine.timing.memory import keep_freed_memory
@@ -30,10 +31,11 @@ from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
 from ci_bench.records.results import SHORT_OF_MEMORY, Check, Fact, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
-from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.randomness import seed_step, step_seed
 
 if TYPE_CHECKING:
     from ci_bench.engine.timing.referee import Referee
+    from ci_bench.engine.timing.untouched import Untouched
 
 SAMPLES_A_BLOCK = 2
 """Of each arm: there and back (`turns.plan_block`)."""
@@ -66,6 +68,7 @@ class ResidentArms:
     referee: "Referee | None" = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     retries: int = 0
+    untouched: "Untouched | None" = None
     _open_reference: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class ResidentArms:
     def open(self, workload: Workload, arms: tuple[str, ...]) -> tuple[int, ...]:
         """Build every arm, as often as it rotates, and time its first call. Returns how many calls of each make a sample."""
         synchronize = synchronizer(self.context.device)
+        self.untouched = _what_is_shared()
         if getattr(workload, "keeps_freed_memory", False):
             keep_freed_memory()
         for name in arms:
@@ -93,6 +97,9 @@ class ResidentArms:
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
+            if self.untouched is not None and name == arms[0]:
+                self.untouched.note()
+            self._look_at_settings(name)
         self._open_reference = partial(workload.open, arms[0])
         self.referee = self._call_referee()
         for arm in self.arms:
@@ -116,6 +123,7 @@ class ResidentArms:
                     limit_s=self.options.warmup_s,
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
+            self._look_at_settings(arm.name)
         self.retries = self.clock.retries()
         return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
 
@@ -144,7 +152,8 @@ class ResidentArms:
             self.clock.settle_flushes(flushes)
         if referee is not None and self.referee is not None:
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
-                self.referee.look(taking.name, taking.program, seed=referee, calls=taking.calls)
+                draw = step_seed(TIMING_SEED, block, taking.blocks.count(block))
+                self.referee.look(taking.name, taking.program, seed=referee, calls=taking.calls, draw=draw)
         if touch and taking.calls >= TOUCH_FROM_CALLS:
             self.clock.call(taking.program)
         for _ in range(samples):
@@ -152,6 +161,11 @@ class ResidentArms:
             with self.stopwatch.phase(Phase.SAMPLES, taking.name):
                 taking.taken.append(self.clock.take(taking.program, calls=taking.calls))
             taking.blocks.append(block)
+        self._look_at_settings(taking.name)
+
+    def _look_at_settings(self, arm: str) -> None:
+        if self.untouched is not None:
+            self.untouched.look(arm)
 
     def keep_busy(self, place: int, seconds: float) -> int:
         """Call one arm as samples do, without a flush, until so much time is over. Returns how many calls that were."""
@@ -186,6 +200,7 @@ class ResidentArms:
             checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
         checks += self._refereed()
         checks += self._short_of_memory()
+        checks += [] if self.untouched is None else self.untouched.checks(self.arms[0].name)
         for arm in self.arms:
             close(arm.program)
         return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts)
@@ -289,6 +304,15 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                     return resident.evidence(launch)
             channel.send(OBEYED)
     raise Abandoned
+
+
+def _what_is_shared() -> "Untouched | None":
+    """Notes what all arms share; `None` where nothing computes with torch, so that there is nothing to compare either."""
+    if not torch_is_loaded():
+        return None
+    from ci_bench.engine.timing.untouched import Untouched
+
+    return Untouched()
 
 
 def _can_be_refereed(program: Program) -> bool:
