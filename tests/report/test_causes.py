@@ -11,6 +11,7 @@ from test_hostile import NASTY
 from test_html_page import unpacked
 from test_html_report import rendered
 
+from ci_bench.page_assets import page_assets
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Rule
 from ci_bench.records.profiles import Bundle, Line, Profile, ProfileRow, RowKind
@@ -18,6 +19,7 @@ from ci_bench.records.results import Case, CaseResult, Status
 from ci_bench.report.causes import bisect_command
 from ci_bench.report.charts.values import Material
 from ci_bench.report.html.icicles import icicle
+from ci_bench.report.html.report import render_html
 from ci_bench.report.markdown import render_comment
 from ci_bench.report.terminal import print_comparison
 
@@ -135,9 +137,11 @@ def test_what_is_wrong_has_the_command_that_shows_it_once(rule) -> None:
 
 def test_what_is_not_wrong_has_no_such_command_and_a_file_that_is_not_there_is_not_named() -> None:
     assert not lines_of(render_comment(with_bundle(rule=Rule.REGRESSED)), "reproduce `")
-    for path in ("", "files/x`; rm -rf /.pyz", "<script>"):
-        (line,) = lines_of(render_comment(with_bundle(rule=Rule.CHECK_FAILED, path=path)), "its file was not kept")
+    for path in ("", "files/x`; rm -rf /.pyz", "<script>", "files/../../elsewhere.pyz"):
+        wrong = with_bundle(rule=Rule.CHECK_FAILED, path=path)
+        (line,) = lines_of(render_comment(wrong), "its file was not kept")
         assert "python" not in line
+        assert "<code>python" not in render_html(wrong, assets=page_assets("report.js"))
 
 
 def test_the_command_is_whole_whatever_its_length() -> None:

@@ -148,16 +148,17 @@ def reproduced(case: CaseComparison, *, name: Form, prose: Form) -> tuple[str, .
     """A sentence for each arm with a graph that is wrong by itself: the command that shows it, and what it says."""
     bundles = [(cause.arm, cause.bundle) for cause in case.causes if cause.bundle is not None]
     return tuple(
-        f"reproduce {name(arm)}: `{_command(one)}`: {prose(one.says)}"
-        if _command(one)
+        f"reproduce {name(arm)}: `{reproducing(one)}`: {prose(one.says)}"
+        if reproducing(one)
         else f"a graph of {name(arm)} is wrong by itself ({prose(one.says)}); its file was not kept"
         for arm, one in bundles
     )
 
 
-def _command(bundle: Bundle) -> str:
-    """In whole, since it is to be copied; empty where the file was not kept, or its path is none that we give."""
-    return f"python {bundle.path}" if _PLAIN_PATH.fullmatch(bundle.path) else ""
+def reproducing(bundle: Bundle) -> str:
+    """The command that shows it, in whole, to be copied; empty where the file was not kept, or its path is none that we give."""
+    plain = _PLAIN_PATH.fullmatch(bundle.path) and ".." not in bundle.path
+    return f"python {bundle.path}" if plain else ""
 
 
 def first_of_case(findings: Sequence[Finding], rules: frozenset[Rule] = _WORSE) -> frozenset[int]:

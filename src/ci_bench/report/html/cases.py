@@ -13,6 +13,7 @@ from ci_bench.records.causes import Cause
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair
 from ci_bench.records.results import CaseResult, Fact, SideName
 from ci_bench.report import columns, words
+from ci_bench.report.causes import reproducing
 from ci_bench.report.charts.samples import Sides
 from ci_bench.report.columns import Columns, Kind, of_one_case
 from ci_bench.report.html.icicles import icicle
@@ -164,7 +165,8 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
 def _bundle(cause: Cause) -> Html | None:
     if cause.bundle is None:
         return None
-    run = (" Reproduce: ", tag("code", f"python {cause.bundle.path}"), ".") if cause.bundle.path else (" Its file was not kept.",)
+    command = reproducing(cause.bundle)
+    run = (" Reproduce: ", tag("code", command), ".") if command else (" Its file was not kept.",)
     return tag("p", f"One of its compiled graphs is wrong by itself, in a fresh process: {cause.bundle.says}.", *run)
 
 
