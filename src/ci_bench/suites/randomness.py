@@ -39,7 +39,7 @@ def seed_everything(seed: int) -> None:
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**_BITS)
     if torch := sys.modules.get("torch"):
-        torch.manual_seed(seed)
+        torch.random.manual_seed(seed)
 
 
 def generator_states() -> States:

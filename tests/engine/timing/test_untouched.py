@@ -1,5 +1,8 @@
 """What all arms share: who changed a setting, and what was replaced of the functions that checks are made with."""
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -26,6 +29,20 @@ def test_where_nothing_was_changed_there_is_no_check(watched):
     watched.look("eager")
     watched.look("mine")
     assert list(watched.checks("eager")) == []
+
+
+def test_what_compiling_imports_replaces_nothing_of_it():
+    """Dynamo wraps `torch.manual_seed` when it is first imported, and transformers brings much of its own."""
+    program = """
+import torch
+from ci_bench.engine.timing.untouched import functions
+before = functions()
+torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
+import torch._inductor.compile_fx, transformers
+print([name for name, value in functions().items() if before.get(name) is not value])
+"""
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == "[]"
 
 
 def test_the_arm_whose_turn_left_other_threads_fails_and_no_other(watched):

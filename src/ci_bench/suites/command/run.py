@@ -132,7 +132,7 @@ class CommandWorkload:
         """The steps of each rank; when each line came, where standard output is read; seconds of the whole run."""
         options, own = self._options, self._own_file(arm)
         place = self._place(arm)
-        place = replace(place, environ={**place.environ, **environ})
+        place = replace(place, environ={"PYTHONUNBUFFERED": "1", **place.environ, **environ})
         output = Output(named=options.output, own=own, place=place)
         output.remember()
         argv = _with_output(arguments(options.arms[arm]), own)
@@ -198,7 +198,6 @@ def _rendezvous() -> dict[str, str]:
         "MASTER_PORT": str(port),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "127.0.0.1:0",
-        "PYTHONUNBUFFERED": "1",
     }
 
 
