@@ -40,7 +40,7 @@ def answers() -> tuple[bytes, ...]:
     """What workers say."""
     progress = b'{"progress": {"arm": "plain", "done": 1, "total": 2}}\n'
     evidence = b'{"evidence": {"metrics": [], "checks": [], "parity": null, "facts": {"n": 1}}}\n'
-    return (progress + b'{"done": {"calls": 3}}\n', evidence, b'{"fault": {"kind": "failed", "message": "no"}}\n')
+    return (progress + b'{"done": {"calls": [3, 1]}}\n', evidence, b'{"fault": {"kind": "failed", "message": "no"}}\n')
 
 
 def events() -> tuple[bytes, ...]:

@@ -22,6 +22,7 @@ EVENTS = ("push", "schedule", "workflow_dispatch", "merge_group", "pull_request"
 """Events whose code comes from people who may push, or can be told from those that don't."""
 FIXED = {
     "mode": "native",
+    "fleet": "",
     "image": "",
     "gpus": "all",
     "gpu_access": "auto",

@@ -21,8 +21,9 @@ What goes wrong, and what ci-bench does then. Each row is shown by the test it n
 make faults
 ```
 
-Nothing that was measured is lost in any of them: `results.json` is written anew, whole, whenever a case ends, and every planned case
-has exactly one row. Exit codes are those of the [README](../README.md). What is protected against whom is in
+Nothing that was measured is lost in any of them: `results.json` is written anew, whole, as cases end, and every planned case has
+exactly one row. (Where writing takes long, since there are hundreds of cases, it is done as often as costs 5 % of the run: who is
+killed between two times measures so much again.) Exit codes are those of the [README](../README.md). What is protected against whom is in
 [SECURITY.md](../SECURITY.md).
 
 This page is made from [tests/faults/table.py](../tests/faults/table.py).

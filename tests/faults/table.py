@@ -267,6 +267,88 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "engine/machine/test_monitor.py::test_a_process_that_came_after_ours_taints",
         ),
     ),
+    "On a GPU": (
+        Row(
+            "base was in doubt (a clock, a disturbed block, sides that had to follow one another), head is not",
+            "green: a doubt is owed by nobody",
+            "judge/test_missing.py::test_a_doubt_of_the_baselines_is_not_owed_by_head",
+        ),
+        Row(
+            "one arm draws more power than another, and so runs at a lower clock",
+            "nothing: clocks are compared between the sides of one arm",
+            "engine/machine/test_health.py::test_how_far_the_clocks_of_base_and_head_may_be_apart_under_one_arm",
+        ),
+        Row(
+            "a power cap holds all the time",
+            "recorded with each block, no doubt, no block measured again; a slowdown under it is found",
+            "engine/test_simulated_device.py::test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt",
+        ),
+        Row(
+            "head draws more power and runs slower for it",
+            "the block counts, and says so",
+            "engine/test_turns.py::test_a_block_whose_sides_had_other_clocks_counts_and_says_so",
+        ),
+        Row(
+            "the card is always throttled, or never alone",
+            "at most half of a launch's blocks are measured again; the rest count, with the reason",
+            "engine/test_turns.py::test_a_machine_that_is_always_disturbed_is_asked_again_for_half_of_a_launch_at_most",
+        ),
+        Row(
+            "`run.cuda_graph`, and a suite that owes the parts of a step",
+            "the whole is owed and gates in their place",
+            "engine/test_simulated_device.py::test_parts_of_a_step_are_owed_by_nobody_where_it_is_replayed_from_a_graph",
+        ),
+        Row(
+            "a capture fails and leaves the process unfit",
+            "the workers are replaced, and the case is timed plainly, told",
+            "engine/test_simulated_device.py::test_a_card_that_refuses_captures_is_timed_plainly",
+        ),
+        Row(
+            "cuBLAS, cuDNN or another library finds no memory",
+            "`out_of_memory`, in any of their words; with two sides there, one after the other",
+            "suites/test_memory_errors.py::test_memory_that_ran_out_is_known_by_any_of_its_words",
+        ),
+        Row(
+            "both sides do not fit, or the card takes one process at a time",
+            "one after the other, told; `doctor` says so before",
+            "engine/test_simulated_device.py::test_on_a_card_for_one_process_at_a_time_the_sides_follow_one_another",
+        ),
+        Row(
+            "memory is so short that the allocator frees some in every step",
+            "one after the other, told",
+            "engine/test_runner.py::test_sides_that_find_no_room_beside_each_other_are_timed_one_after_the_other",
+        ),
+        Row(
+            "an eager optimizer",
+            "captured, it can be; plain, it pays nothing for that",
+            "suites/transformers/test_steps.py::test_capturable_is_for_steps_that_are_captured_or_compiled_as_a_whole",
+        ),
+        Row(
+            "a model sets TF32 by either of torch's interfaces",
+            "what was asked for is in force, by both",
+            "suites/torchbench/test_own_models.py::test_a_model_that_turns_tf32_on_is_measured_without_it",
+        ),
+        Row(
+            "compiling leaves memory cached, a graph computes in a pool of its own",
+            "the first is in no peak, the second is",
+            "engine/timing/test_memory.py::test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free",
+        ),
+        Row(
+            "a part of a GPU (MIG)",
+            "its own name, memory and processes; clocks, heat and lock are those of the whole",
+            "engine/test_simulated_device.py::test_a_gate_runs_on_a_slice_of_a_card_by_its_own_name_and_memory",
+        ),
+        Row(
+            "the second of two GPUs",
+            "measured alone, under its own lock",
+            "engine/test_simulated_device.py::test_a_gate_runs_on_the_second_of_two_cards_and_leaves_the_first_alone",
+        ),
+        Row(
+            "two versions of ROCm",
+            "two machines",
+            "engine/machine/test_probe.py::test_two_versions_of_rocm_are_two_machines_and_a_build_for_cuda_has_none",
+        ),
+    ),
     "Nothing to compare": (
         Row(
             "empty plan or results, all skipped or failed, baseline missing or empty, nothing comparable or in common",

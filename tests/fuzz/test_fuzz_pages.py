@@ -114,6 +114,7 @@ PLANTED = {
     "format": "ci_bench.formats.catalogue._checked",
     "config": "ci_bench.config._file_complaints",
     "config of plugins": "ci_bench.config._with_suites",
+    "losses of a training": "ci_bench.formats.training_log._by_rank",
     "benchmarks": "ci_bench.suites.functions.grids._check",
     "results": "ci_bench.records.documents._head",
     "comparison": "ci_bench.records.documents._head",
