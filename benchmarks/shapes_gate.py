@@ -70,10 +70,13 @@ CONFIGURATION = """
 schema_version: 1
 run:
   threads: 1
-  sample_s: 0.004
+  sample_s: 0.001
+  blocks: 5
 suites:
   functions:
     - path: benchmarks
+policy:
+  default_threshold: 5%
 """
 
 
