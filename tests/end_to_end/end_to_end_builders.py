@@ -3,6 +3,9 @@
 import subprocess
 from pathlib import Path
 
+import yaml
+
+from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison
 
@@ -16,6 +19,19 @@ def git(folder: Path, *arguments: str) -> str:
 def commit(folder: Path, step_s: str) -> None:
     (folder / "fake_step_s").write_text(step_s)
     git(folder, "commit", "-a", "-m", f"take {step_s} s")
+
+
+def prepare_slower(repository: Path, tmp_path: Path, ci_bench, *, cases: tuple[str, ...], **run: object) -> Path:
+    """Cases of which head takes many times as long, in launches of fixed number; the folder of both sides, which are ready."""
+    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
+    config["suites"]["fake"] = [{"name": name} for name in cases]
+    config["run"] |= {"sampling": "fixed", "blocks": 3, "sample_s": 0.002, **run}
+    (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
+    git(repository, "commit", "-a", "-m", f"{len(cases)} cases")
+    commit(repository, "0.03")
+    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
+    assert code == ExitCode.OK, said
+    return tmp_path / "sides"
 
 
 def outcome(out: Path) -> Comparison:

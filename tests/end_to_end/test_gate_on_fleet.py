@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
-from end_to_end_builders import commit, git, outcome
+from end_to_end_builders import outcome, prepare_slower
 
 from ci_bench.commands.merging import read_pair
 from ci_bench.errors import ExitCode
@@ -25,16 +24,7 @@ pytestmark = pytest.mark.usefixtures("plugin")
 
 @pytest.fixture
 def slower(repository, tmp_path, ci_bench):
-    """Two cases, of which head takes many times as long; both sides are ready."""
-    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
-    config["suites"]["fake"] = [{"name": "one"}, {"name": "two"}]
-    config["run"] |= {"sampling": "fixed", "launches": 3, "blocks": 3, "sample_s": 0.002}
-    (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
-    git(repository, "commit", "-a", "-m", "two cases")
-    commit(repository, "0.03")
-    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
-    assert code == ExitCode.OK, said
-    return tmp_path / "sides"
+    return prepare_slower(repository, tmp_path, ci_bench, cases=("one", "two"), launches=3)
 
 
 def gate(sides, out):

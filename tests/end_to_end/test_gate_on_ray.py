@@ -4,8 +4,7 @@ import os
 from collections import defaultdict
 
 import pytest
-import yaml
-from end_to_end_builders import commit, git, outcome
+from end_to_end_builders import outcome, prepare_slower
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
@@ -38,15 +37,7 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def slower(repository, tmp_path, ci_bench):
-    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
-    config["suites"]["fake"] = [{"name": name} for name in ("one", "two", "three")]
-    config["run"] |= {"sampling": "fixed", "launches": LAUNCHES, "blocks": 3, "sample_s": 0.002, "lock_timeout_s": 120}
-    (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
-    git(repository, "commit", "-a", "-m", "three cases")
-    commit(repository, "0.03")
-    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
-    assert code == ExitCode.OK, said
-    return tmp_path / "sides"
+    return prepare_slower(repository, tmp_path, ci_bench, cases=("one", "two", "three"), launches=LAUNCHES, lock_timeout_s=120)
 
 
 def test_a_node_that_is_killed_loses_nothing(cluster, slower, tmp_path, ci_bench, monkeypatch) -> None:

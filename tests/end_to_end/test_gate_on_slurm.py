@@ -3,9 +3,8 @@
 import os
 
 import pytest
-import yaml
 from benchmarks.fleet_engines import CannotStart, slurm
-from end_to_end_builders import commit, git, outcome
+from end_to_end_builders import outcome, prepare_slower
 
 from ci_bench.commands.merging import read_pair
 from ci_bench.errors import ExitCode
@@ -30,15 +29,7 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def slower(repository, tmp_path, ci_bench):
-    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
-    config["suites"]["fake"] = [{"name": "one"}, {"name": "two"}]
-    config["run"] |= {"sampling": "fixed", "launches": LAUNCHES, "blocks": 3, "sample_s": 0.002, "lock_timeout_s": 120}
-    (repository / "ci-bench.yml").write_text(yaml.safe_dump(config))
-    git(repository, "commit", "-a", "-m", "two cases")
-    commit(repository, "0.03")
-    code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
-    assert code == ExitCode.OK, said
-    return tmp_path / "sides"
+    return prepare_slower(repository, tmp_path, ci_bench, cases=("one", "two"), launches=LAUNCHES, lock_timeout_s=120)
 
 
 def test_leases_are_jobs_whose_documents_are_merged_and_judged(cluster, slower, tmp_path, ci_bench) -> None:
