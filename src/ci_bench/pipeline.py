@@ -23,6 +23,7 @@ from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, Closeness, Comparison
 from ci_bench.records.config import Config, Explain, Policy, RunOptions, Sampling
+from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import CaseResult, Environment, Results, Run, RunState, SideName, Source
 from ci_bench.report.charts.values import Material
 from ci_bench.report.markdown import render_report
@@ -157,8 +158,8 @@ class OpenCases:
     config: Config
     noise: NoiseFolder
 
-    def __call__(self, launches: int, measured: "Measured") -> Mapping[str, frozenset[tuple[str, str]]]:
-        """The cases that are open after so many launches, by id, with name and arm of their open metrics."""
+    def __call__(self, launches: int, measured: "Measured") -> Mapping[str, OpenCase]:
+        """The cases that are open after so many launches, by id."""
         base, head = (
             results_of(self.run, side.source, *measured[side.name])
             for name in (SideName.BASE, SideName.HEAD)

@@ -175,7 +175,7 @@ def measured(source, ratio, *, rule, seed, calibration=None, device="cpu", run="
         )  # fmt: skip
         if len(rule.looks) > 1 and source.case.id not in asked:
             break
-        wanted = asked.get(source.case.id)
+        wanted = asked[source.case.id].metrics if source.case.id in asked else None
     return base, head_side, launch + 1
 
 

@@ -10,6 +10,7 @@ from fake_suite import QUICK, FakeRun, fake_environ
 from ci_bench.engine.machine import headroom
 from ci_bench.engine.runner import _Jobs
 from ci_bench.records.metrics import COMPILE_WARM, STEP_TIME
+from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Environment, Phase, SideName, Status
 
 ROOMY = replace(QUICK, threads=1)
@@ -96,7 +97,7 @@ def test_one_side_gets_ready_after_the_other_where_first_calls_count_or_cores_ar
 @pytest.mark.parametrize(("device", "may"), [("cpu", True), ("cuda", False), (None, False)])
 def test_on_a_gpu_no_side_compiles_and_warms_up_beside_the_other(device, may) -> None:
     environment = Environment(identity={} if device is None else {"device": device}, condition={})
-    jobs = SimpleNamespace(engine=SimpleNamespace(options=ROOMY), asked={"one": STEPS})
+    jobs = SimpleNamespace(engine=SimpleNamespace(options=ROOMY), asked={"one": OpenCase(metrics=STEPS)})
     runs = [SimpleNamespace(environment=environment)] * 2
     assert _Jobs._may_get_ready_at_once(jobs, SimpleNamespace(id="one"), runs) is may
 

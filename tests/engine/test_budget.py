@@ -12,19 +12,27 @@ from fake_time import Ended, StageClock
 from ci_bench.engine import budget, runner
 from ci_bench.engine.budget import Budget, can_wait
 from ci_bench.records.config import Sampling
+from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Outcome, Status
 
 WHOLE = ["verify", "memory", "cold", "time"]
 OPEN = frozenset({("step_time", "plain"), ("step_time", "other"), ("peak_anonymous", "plain"), ("peak_anonymous", "other")})
 
 
-def gate(folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, start_s=0.0, usual_s=None, stages=WHOLE):
-    """A paired run in simulated time: `took_s` of each event, `needs` is how many launches decide a case."""
+def gate(folder, monkeypatch, *names, budget_s, took_s, needs=lambda _: 100, start_s=0.0, usual_s=None, stages=WHOLE, worse=()):
+    """A paired run in simulated time: `took_s` of each event, `needs` is how many launches decide a case.
+
+    Those of `worse` look changed for the worse until then.
+    """
     clock = StageClock(took_s)
     Ended(clock=clock, start_s=start_s).into(monkeypatch)
 
     def still_open(launches, _):
-        return {f"fake/{name}": OPEN for name in names if launches < needs(name)}
+        return {
+            f"fake/{name}": OpenCase(metrics=OPEN, worse=needs(name) - launches if name in worse else 0)
+            for name in names
+            if launches < needs(name)
+        }
 
     if usual_s:
         monkeypatch.setattr(runner, "Budget", lambda **given: Budget(**{**given, "usual_s": usual_s}))
@@ -69,6 +77,55 @@ def test_where_not_all_fits_the_cases_that_take_least_go_on(tmp_path, monkeypatc
     )
     assert {name: launches(rows, name) for name in rows["head"]} == {"long": [0], "short": [0, 1, 2], "middle": [0, 1]}
     assert clock.now == 35.0
+
+
+def where_one_looks_worse(folder, monkeypatch, *, budget_s, worse, decides=5):
+    """Cases of 16, 3 and 5 s a launch, 24 s in all; whether the long one looks worse, which so many launches decide."""
+    took_s = {"fake/long": 16.0, "fake/short": 3.0, "fake/middle": 5.0}
+    clock, rows = gate(
+        folder,
+        monkeypatch,
+        *("long", "short", "middle"),
+        budget_s=budget_s,
+        took_s=lambda event: took_s[event.case],
+        needs=lambda name: decides if name == "long" else 100,
+        stages=["time"],
+        worse=worse,
+    )
+    return clock.now, {name: len(launches(rows, name)) for name in rows["head"]}
+
+
+def test_where_not_all_fits_what_looks_worse_goes_on_to_its_verdict_first(tmp_path, monkeypatch):
+    """After the first launch (24 s) the long case has its four others (64 s) set aside, and the short one gets what is left."""
+    assert where_one_looks_worse(tmp_path, monkeypatch, budget_s=92.0, worse=["long"]) == (
+        91.0,
+        {"long": 5, "short": 2, "middle": 1},
+    )
+
+
+def test_the_control_what_does_not_look_worse_goes_by_what_it_takes(tmp_path, monkeypatch):
+    _, taken = where_one_looks_worse(tmp_path, monkeypatch, budget_s=92.0, worse=[])
+    assert taken["long"] < 5 <= min(taken["short"], taken["middle"])
+
+
+def test_a_verdict_that_does_not_fit_any_more_takes_nothing_from_the_others(tmp_path, monkeypatch):
+    """Four launches of 16 s do not fit into 60: the long case is like all others then."""
+    (again := tmp_path / "again").mkdir()
+    told = where_one_looks_worse(tmp_path, monkeypatch, budget_s=84.0, worse=["long"])
+    assert told == where_one_looks_worse(again, monkeypatch, budget_s=84.0, worse=[])
+
+
+@pytest.mark.parametrize(
+    ("left_s", "chosen"),
+    [(51.9, ["worse", "other"]), (52.0, ["worse"]), (60.9, ["worse"]), (61.0, ["worse", "other"])],
+    ids=["no-verdict-fits", "a-verdict-fits", "and-no-more", "and-the-other-beside-it"],
+)
+def test_starting_the_later_launches_of_what_looks_worse_is_set_aside_too(left_s, chosen):
+    """Four more launches of 10 s that start for 3 s are 52 s; the other case takes 9 s in the first of them."""
+    plan = [(None, SimpleNamespace(id=name)) for name in ("worse", "other")]
+    own = Budget(limit_s=left_s, clock=lambda: 0.0, start_s=3.0, took_s={("worse", "time"): 10.0, ("other", "time"): 9.0})
+    asked = {"worse": OpenCase(metrics=OPEN, worse=4), "other": OpenCase(metrics=OPEN)}
+    assert [case.id for _, case in own.affordable(plan, lambda *_: ["time"], asked)] == chosen
 
 
 def test_peaks_of_memory_wait_until_all_is_verified_and_timed_and_what_is_left_out_is_said(tmp_path, monkeypatch):

@@ -32,8 +32,14 @@ def cut(side, number):
     return replace(side, cases=tuple(cases))
 
 
-def ask_metrics(base, head, done, *, calibration=None, rule=RULE, policy=None):
+def ask_cases(base, head, done, *, calibration=None, rule=RULE, policy=None):
     return still_open(base, head, policy=policy or Policy(), calibration=calibration, launches_done=done, rule=rule, now=NOW)
+
+
+def ask_metrics(base, head, done, *, calibration=None, rule=RULE, policy=None):
+    return {
+        case: one.metrics for case, one in ask_cases(base, head, done, calibration=calibration, rule=rule, policy=policy).items()
+    }
 
 
 def ask(base, head, done, **options):
@@ -115,6 +121,31 @@ def test_after_the_last_look_nothing_is_open():
 
     assert ask(base, head, 16) == ask(base, head, 99) == frozenset()
     assert ask(cut(base, 3), cut(head, 3), 3, rule=fixed(3)) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "done", "worse"),
+    [
+        pytest.param(1.2, 1, 5, id="slower-called-from-six-launches-on"),
+        pytest.param(1.2, 4, 2, id="slower-two-more"),
+        pytest.param(1.2, 5, 1, id="slower-between-two-looks"),
+        pytest.param(1.0, 1, 0, id="unchanged"),
+        pytest.param(1 / 1.2, 1, 0, id="faster-fails-nothing"),
+    ],
+)
+def test_an_open_case_says_how_many_launches_decide_what_looks_worse(ratio, done, worse):
+    base, head = simulate(1, launches=8, slower={(1, "step_time", "eager"): ratio, (1, "step_time", None): ratio})
+    cases = ask_cases(cut(base, done), cut(head, done), done)
+
+    assert (cases["s/c1"].worse if "s/c1" in cases else 0) == worse
+    assert not any(one.worse for name, one in cases.items() if name != "s/c1")
+
+
+def test_with_a_calibration_the_next_look_decides(calibration):
+    base, head = simulate(1, launches=8, noise=4.0, slower={(1, "step_time", "eager"): 1.06, (1, "step_time", None): 1.06})
+    cases = {done: ask_cases(cut(base, done), cut(head, done), done, calibration=calibration) for done in (1, 2)}
+
+    assert [cases[done]["s/c1"].worse for done in cases] == [1, 1]
 
 
 @pytest.mark.parametrize("kept", [1, 2])

@@ -6,13 +6,16 @@ ends within its budget and what its last stage takes longer than expected.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Case
 from ci_bench.suites.base import ONCE, Stage, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
+NOTHING_ASKED: Mapping[str, OpenCase] = MappingProxyType({})
 WRITING_EVERY = 20.0
 """Results are written again once so many times as long was measured as writing them took: that is at most 5 % of a run."""
 
@@ -69,21 +72,35 @@ class Budget:
         """What is left for a launch of each of so many cases, where every one may need another after it."""
         return self.left_s / (2 * max(1, cases))
 
-    def affordable(self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]]) -> Plan:
+    def affordable(
+        self, wanted: Plan, stages_of: Callable[[Suite, Case], Sequence[Stage]], asked: Mapping[str, OpenCase] = NOTHING_ASKED
+    ) -> Plan:
         """The cases of a further launch that fit into what is left together, in the order given; all where all do.
 
-        Where not all do, those that take least: that many more cases can be decided.
+        Where not all do, first those that look worse, whose verdicts are what is waited for: what all launches take
+        that decide one (`OpenCase.worse`) is set aside. Cases whose verdicts don't fit any more are like all others, and of them
+        those that take least: that many more cases can be decided.
         """
         if self.limit_s is None:
             return wanted
-        left_s = self.limit_s - (self.clock() - self.since) - self.start_s
-        expected = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted}
-        chosen = set()
-        for name in sorted(expected, key=expected.__getitem__):
-            if expected[name] <= left_s:
-                left_s -= expected[name]
+        left_s = self.limit_s - (self.clock() - self.since)
+        launch_s = {case.id: self.expected_s(case, stages_of(suite, case)) for suite, case in wanted}
+        chosen: set[str] = set()
+        starts = 0
+        for name, launches in _most_telling_first(launch_s, asked):
+            takes_s = launches * launch_s[name] + max(0, launches - starts) * self.start_s
+            if name not in chosen and takes_s <= left_s:
+                left_s -= takes_s
+                starts = max(starts, launches)
                 chosen.add(name)
         return tuple((suite, case) for suite, case in wanted if case.id in chosen)
+
+
+def _most_telling_first(launch_s: Mapping[str, float], asked: Mapping[str, OpenCase]) -> Iterator[tuple[str, int]]:
+    """Cases with how many launches of them are to fit: what looks worse to its verdict, then every case once more."""
+    worse = [(name, asked[name].worse) for name in launch_s if name in asked and asked[name].worse]
+    yield from sorted(worse, key=lambda one: one[1] * launch_s[one[0]])
+    yield from ((name, 1) for name in sorted(launch_s, key=launch_s.__getitem__))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,12 +20,13 @@ from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.scratch import make
 from ci_bench.engine.process.users import let_pass
-from ci_bench.engine.stages import UNSEEN, Job, SeriesName, SideRun, Stages
+from ci_bench.engine.stages import UNSEEN, Job, SideRun, Stages
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
 from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.metrics import COMPILE_WARM
+from ci_bench.records.open_cases import OpenCase, SeriesName, open_metrics
 from ci_bench.records.results import (
     Case,
     CaseResult,
@@ -45,7 +46,7 @@ Measured = Mapping[SideName, tuple[Environment, Ledger]]
 """What each side has so far. The environment is empty until a worker has looked at the machine."""
 
 Record = Callable[[SideName, Environment, Ledger], None]
-StillOpen = Callable[[int, Measured], Mapping[str, frozenset[SeriesName]]]
+StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
 """The judge's answer to: which cases need another launch, after so many, and for which of their metrics?"""
 NeedsSeeds = Callable[[CaseResult, CaseResult], bool]
 """The judge's answer to: do base's and head's trainings need to be compared over seeds?"""
@@ -172,7 +173,7 @@ class _Jobs:
     earlier_s: float = 0.0
     launch: int = 0
     begun: bool = False
-    asked: Mapping[str, frozenset[SeriesName]] | None = None
+    asked: Mapping[str, OpenCase] | None = None
     cold_s: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
     ahead: int = 0
     cut: set[str] = field(default_factory=set)
@@ -246,7 +247,8 @@ class _Jobs:
 
     def _affordable(self, wanted: Plan) -> Plan:
         """What of a launch fits into the budget. The first one looks before each stage, and what is left out has a row."""
-        return self.budget.affordable(wanted, partial(self._stages, launch=self.launch)) if self.launch else wanted
+        stages_of = partial(self._stages, launch=self.launch)
+        return self.budget.affordable(wanted, stages_of, self.asked or {}) if self.launch else wanted
 
     def _has(self, case: Case, launch: int) -> bool:
         """Whether all sides have everything of a launch of a case."""
@@ -462,7 +464,7 @@ class _Jobs:
         """
         if not self.engine.options.overlap or self.asked is None or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
-        if any(name == COMPILE_WARM.name for name, _ in self.asked.get(case.id, frozenset())):
+        if any(name == COMPILE_WARM.name for name, _ in open_metrics(self.asked, case.id)):
             return False
         device = (runs[0].environment or UNSEEN).identity.get("device")
         return device == "cpu" and has_cores_for_two(self.engine.options, device=device)
@@ -480,7 +482,7 @@ class _Jobs:
         if self.asked is None:
             return True
         brought = frozenset[SeriesName]().union(*(run.brought.get((case.id, stage), frozenset()) for run in self.runs))
-        return not brought or not brought.isdisjoint(self.asked.get(case.id, frozenset()))
+        return not brought or not brought.isdisjoint(open_metrics(self.asked, case.id))
 
     def _may_compile_again(self, case: Case, stage: Stage) -> bool:
         """Whether one more cold compilation, as long as those before, fits into what a case may spend on repeating them."""

@@ -32,6 +32,7 @@ from ci_bench.engine.witness import Account, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
 from ci_bench.records.metrics import COMPILE_WARM
+from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
     SHORT_OF_MEMORY,
@@ -60,7 +61,6 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFL
 """Nothing is downloaded while measuring."""
 
 OnAnswer = Callable[[Answer], None]
-SeriesName = tuple[str, str]
 """The name and the arm of a metric."""
 
 

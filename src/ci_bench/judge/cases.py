@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.judge import ratios
-from ci_bench.judge.pairing import Key, Keyed, Match, oriented, times_owed
+from ci_bench.judge.pairing import Keyed, Match, oriented, times_owed
 from ci_bench.judge.ratios import Known
 from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy
+from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import Better, CaseResult, Check, Due, Lane, Metric, Outcome, Status, Unit
 
-Changes = Mapping[str, Mapping[Key, SpeedupChange]]
+Changes = Mapping[str, Mapping[SeriesName, SpeedupChange]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +24,7 @@ class _Found:
     """A metric that an arm shares with the reference arm, on head and, where it has it too, on base."""
 
     case: int
-    key: Key
+    key: SeriesName
     reference: str
     head: tuple[Metric, Metric]
     base: tuple[Metric, Metric] | None
@@ -65,7 +66,7 @@ def _shared(case: int, match: Match, *, with_base: bool) -> Iterator[_Found]:
             yield _Found(case=case, key=key, reference=reference, head=arms, base=earlier)
 
 
-def _two_arms(metrics: Keyed, key: Key, reference: str) -> tuple[Metric, Metric] | None:
+def _two_arms(metrics: Keyed, key: SeriesName, reference: str) -> tuple[Metric, Metric] | None:
     """The metric of the reference arm and of another, where both have it once and it means the same; counts have no speedup."""
     one, two = metrics.get((key[0], reference), ()), metrics.get(key, ())
     if key[1] == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:

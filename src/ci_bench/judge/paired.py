@@ -18,12 +18,13 @@ import numpy as np
 from ci_bench.judge import aggregates, noise, sequential
 from ci_bench.judge.devices import Slots
 from ci_bench.judge.noise import LEAST_HISTORY, Floats, Learned
-from ci_bench.judge.pairing import Judged, Key, Line, MetricVerdict
+from ci_bench.judge.pairing import Judged, Line, MetricVerdict
 from ci_bench.judge.sequential import Code, Counts, Rule, Ruling, Truths
 from ci_bench.judge.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions
 from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
+from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import Better, Launch, Metric, Unit
 
 _MOST_AT_ONCE = 500_000
@@ -312,7 +313,7 @@ def judge_turns(turns: Turns, *, calibration: str) -> Judged:
 
 def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
     thresholds = np.array([line.threshold for line in turns.lines], dtype=np.float64)
-    doubts = [Suspicion(doubt) for doubt in _suspicions(turns, ruling).tolist()]
+    doubts = [Suspicion(doubt) for doubt in suspicions_of(turns, ruling).tolist()]
     verdicts = [_VERDICTS[code] for code in ruling.code.tolist()]
     answers = map(
         Answer,
@@ -358,8 +359,8 @@ def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | N
         yield None if one is None or two is None else (one, two)
 
 
-def _suspicions(turns: Turns, ruling: Ruling) -> Counts:
-    """What the undecided changes amount to."""
+def suspicions_of(turns: Turns, ruling: Ruling) -> Counts:
+    """What the undecided changes amount to, a `Suspicion` for each line."""
     cases = Undecided(
         d=turns.figures.d,
         within=turns.figures.within,
@@ -383,7 +384,7 @@ def _mean(turns: Turns) -> MeanSpeedup | None:
     return MeanSpeedup(speedup=math.exp(-mean.value), interval=interval, metrics=mean.cases, launches=mean.launches)
 
 
-def _changes(turns: Turns) -> dict[str, dict[Key, SpeedupChange]]:
+def _changes(turns: Turns) -> dict[str, dict[SeriesName, SpeedupChange]]:
     """Whether head changed the speedup of each arm over its reference, by the rule that judges times: the contrast of both.
 
     Of an arm's change and the reference's, what both share cancels. Nothing was learned of the difference by itself.
@@ -399,7 +400,7 @@ def _changes(turns: Turns) -> dict[str, dict[Key, SpeedupChange]]:
     rule = replace(turns.rule, gating=None, tau=_rows(turns.rule.tau, arms), margin=_rows(turns.rule.margin, arms))
     slots = None if turns.figures.slots is None else turns.figures.slots[arms]
     ruling = sequential.replay(d, nothing, _of_contrasts(turns.learned, arms, references), rule, slots=slots)
-    changes: dict[str, dict[Key, SpeedupChange]] = {}
+    changes: dict[str, dict[SeriesName, SpeedupChange]] = {}
     columns = (arms.tolist(), ruling.code.tolist(), _speedups(ruling.mean), _intervals(ruling.low, ruling.high, rule.level))
     for row, code, ratio, interval in zip(*columns, strict=True):
         if ratio is not None:

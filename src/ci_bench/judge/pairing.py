@@ -15,15 +15,14 @@ from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.metrics import LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
+from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import GRAPHED, Better, Case, CaseResult, Lane, Metric, Outcome, Results, Status, Unit
 from ci_bench.records.units import TIMES
 
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
 _FIELDS = ("unit", "better", "lane")
 
-Key = tuple[str, str]
-"""The name and the arm of a metric."""
-Keyed = dict[Key, tuple[Metric, ...]]
+Keyed = dict[SeriesName, tuple[Metric, ...]]
 Rules = Callable[[Metric], MetricPolicy]
 
 
@@ -135,7 +134,7 @@ def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str
     return (STEP_TIME.name,) if owed and replayed else owed
 
 
-def _successor(key: Key, before: Keyed, after: Keyed) -> MetricKind | None:
+def _successor(key: SeriesName, before: Keyed, after: Keyed) -> MetricKind | None:
     """What head has in place of a metric that only base has, where this version measures it in another way than earlier ones."""
     name, arm = key
     kind = REPLACED.get(name)
@@ -261,7 +260,7 @@ class Judged:
     outcomes: tuple[MetricVerdict, ...]
     shifts: tuple[CommonShift, ...] = ()
     pairing: Pairing | None = None
-    changes: Mapping[str, Mapping[Key, SpeedupChange]] = field(default_factory=dict)
+    changes: Mapping[str, Mapping[SeriesName, SpeedupChange]] = field(default_factory=dict)
 
 
 WORST_FIRST = (

@@ -13,13 +13,15 @@ import numpy as np
 from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.devices import slots_of
 from ci_bench.judge.metrics import by_memory, in_turns
-from ci_bench.judge.paired import turns_of
-from ci_bench.judge.pairing import Key, Line, is_exact, known_of, lines_of_both
+from ci_bench.judge.paired import Turns, suspicions_of, turns_of
+from ci_bench.judge.pairing import Line, is_exact, known_of, lines_of_both
 from ci_bench.judge.ratios import LEAST_LAUNCHES
-from ci_bench.judge.sequential import Rule
+from ci_bench.judge.sequential import Counts, Rule, Ruling
+from ci_bench.judge.suspicion import Suspicion
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import MetricPolicy, Policy
+from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Metric, Results, Unit
 from ci_bench.records.units import TIMES
 
@@ -38,8 +40,8 @@ def still_open(
     launches_done: int,
     rule: Rule,
     now: datetime | str | None = None,
-) -> Mapping[str, frozenset[Key]]:
-    """The cases that need more launches after `launches_done` of them, by id, with their open metrics (name and arm).
+) -> Mapping[str, OpenCase]:
+    """The cases that need more launches after `launches_done` of them, by id, with their open metrics.
 
     A metric is open while it can fail the run, is undecided and worth another look, however its samples came to be: in turns,
     from a command that measures itself, one compilation a launch. A peak of memory that differs between the sides is open until a
@@ -57,7 +59,9 @@ def still_open(
         return {}
     looks = [look for look in rule.looks if look <= launches_done]
     if not looks:
-        return {result.case.id: frozenset((one.name, one.arm) for one in result.metrics) for result in head.cases}
+        return {
+            result.case.id: OpenCase(metrics=frozenset((one.name, one.arm) for one in result.metrics)) for result in head.cases
+        }
     lines = lines_of_both(*in_turns(base, head), partial(_rules, policy))
     known = known_of(lines)
     unrepeated = [line for line in lines if is_exact(line, known) and _may_not_repeat(line, launches_done)]
@@ -66,8 +70,22 @@ def still_open(
     history = learned(usable, [line.key for line in sampled], now=now or head.run.started_at)
     turns = turns_of(sampled, history, rule, slots_of(head))
     turns.figures.d[:, looks[-1] :] = np.nan
-    undecided = turns.gating & (turns.ruling().next_look > launches_done)
-    return _by_case([*unrepeated, *(sampled[row] for row in np.flatnonzero(undecided).tolist())])
+    ruling = turns.ruling()
+    undecided = turns.gating & (ruling.next_look > launches_done)
+    worse = _launches_for_the_worse(turns, ruling, launches_done).tolist()
+    return _by_case([(line, 0) for line in unrepeated] + [(sampled[row], worse[row]) for row in np.flatnonzero(undecided)])
+
+
+def _launches_for_the_worse(turns: Turns, ruling: Ruling, launches_done: int) -> Counts:
+    """How many more launches each line takes until a change for the worse, which it looks like, can be called; 0 for others.
+
+    That is the next look, or the first from `Rule.cold_launches` on where past runs did not teach how noisy it is.
+    """
+    looks = np.array(turns.rule.looks)
+    least = np.where(turns.measured, 1, turns.rule.cold_launches)
+    deciding = looks[np.minimum(np.searchsorted(looks, np.maximum(ruling.next_look, least)), len(looks) - 1)]
+    doubted = suspicions_of(turns, ruling) >= Suspicion.POSSIBLE
+    return np.where(doubted, np.maximum(deciding - launches_done, 0), 0)
 
 
 def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
@@ -83,8 +101,14 @@ def _may_not_repeat(line: Line, launches_done: int) -> bool:
     return by_memory(line.base[0], line.head[0], line.threshold, least=line.least).verdict is not Verdict.UNCHANGED
 
 
-def _by_case(lines: Iterable[Line]) -> Mapping[str, frozenset[Key]]:
-    names: dict[str, set[Key]] = {}
-    for line in lines:
-        names.setdefault(line.case, set()).add((line.metric.name, line.metric.arm))
-    return {case: frozenset(own) for case, own in names.items()}
+def _by_case(lines: Iterable[tuple[Line, int]]) -> Mapping[str, OpenCase]:
+    """Open lines by their case, each with the launches that it takes where it looks worse."""
+    cases: dict[str, list[tuple[Line, int]]] = {}
+    for line, worse in lines:
+        cases.setdefault(line.case, []).append((line, worse))
+    return {
+        case: OpenCase(
+            metrics=frozenset((line.metric.name, line.metric.arm) for line, _ in own), worse=max(worse for _, worse in own)
+        )
+        for case, own in cases.items()
+    }
