@@ -2,7 +2,8 @@
 
 Owns the way from bytes to values and back, and how the JSON lies on its lines, so that it can be read and compared by eye; what
 can be wrong with a document is in `faults`. A document may come from a stranger's pull request: its size and its depth are
-bounded. msgspec is imported where it is used: it costs more time than a command that does not need it.
+bounded. msgspec and the values of each kind are imported where they are used: they cost more time than what a command does that
+needs none of them, such as checking a configuration.
 """
 
 import json
@@ -13,15 +14,19 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ci_bench.errors import BadDocument, CannotWrite
-from ci_bench.records.calibration import Calibration, calibration_faults
-from ci_bench.records.comparison import Comparison
 from ci_bench.records.faults import Fault, capped, comparison_faults, form_faults, oddities, ordered, results_faults, show
-from ci_bench.records.history import History, history_faults
-from ci_bench.records.results import Results
 from ci_bench.records.soundness import compiled, compiled_parts
+
+if TYPE_CHECKING:
+    from ci_bench.records.calibration import Calibration
+    from ci_bench.records.comparison import Comparison
+    from ci_bench.records.history import History
+    from ci_bench.records.results import Results
+
+    Document = Results | Comparison | Calibration | History
 
 one_line = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 """Raises `ValueError` where a number is not finite."""
@@ -60,8 +65,6 @@ MAX_VALUES = 5_000_000
 MAX_FIELDS = 10_000
 """Of one object. Both are far beyond what is measured; without them, a small file could keep a reader busy for long."""
 
-Document = Results | Comparison | Calibration | History
-
 _GZIP = b"\x1f\x8b"
 
 
@@ -75,35 +78,46 @@ class Kind(StrEnum):
     CONFIG = "config"
 
 
-def read_results(path: Path, *, max_bytes: int = MAX_BYTES) -> Results:
+_JSON = tuple(kind for kind in Kind if kind is not Kind.CONFIG)
+
+
+def read_results(path: Path, *, max_bytes: int = MAX_BYTES) -> "Results":
     """Read and check a results document. Raises `BadDocument` with every fault."""
+    from ci_bench.records.results import Results
+
     document = _read(path, Kind.RESULTS, max_bytes)
     assert isinstance(document, Results)  # noqa: S101 - only a bug of ours breaks it
     return document
 
 
-def read_comparison(path: Path, *, max_bytes: int = MAX_BYTES) -> Comparison:
+def read_comparison(path: Path, *, max_bytes: int = MAX_BYTES) -> "Comparison":
     """Read and check a comparison document. Raises `BadDocument` with every fault."""
+    from ci_bench.records.comparison import Comparison
+
     document = _read(path, Kind.COMPARISON, max_bytes)
     assert isinstance(document, Comparison)  # noqa: S101 - only a bug of ours breaks it
     return document
 
 
-def read_calibration(path: Path, *, max_bytes: int = MAX_BYTES) -> Calibration:
+def read_calibration(path: Path, *, max_bytes: int = MAX_BYTES) -> "Calibration":
     """Read and check a calibration document. Raises `BadDocument` with every fault."""
+    from ci_bench.records.calibration import Calibration
+
     document = _read(path, Kind.CALIBRATION, max_bytes)
     assert isinstance(document, Calibration)  # noqa: S101 - only a bug of ours breaks it
     return document
 
 
-def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> History:
+def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> "History":
     """Read and check a history document, compressed (gzip) or not. Raises `BadDocument` with every fault."""
+    from ci_bench.records.history import History
+
     document = _read(path, Kind.HISTORY, max_bytes)
     assert isinstance(document, History)  # noqa: S101 - only a bug of ours breaks it
     return document
 
 
-def packed(document: Document) -> bytes:
+def packed(document: "Document") -> bytes:
     """A document as one line of JSON, compressed, always to the same bytes. Raises `BadDocument` where a number is not finite."""
     import gzip
 
@@ -122,9 +136,9 @@ def document_kind(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
         return Kind.CONFIG
     raw = _load(path, max_bytes)
     named = raw.get("kind") if isinstance(raw, dict) else None
-    if named in tuple(_READ):
+    if named in _JSON:
         return Kind(named)
-    names = f"{', '.join(map(repr, map(str, list(_READ)[:-1])))} or {list(_READ)[-1].value!r}"
+    names = f"{', '.join(map(repr, map(str, _JSON[:-1])))} or {_JSON[-1].value!r}"
     raise BadDocument(f"{path}: $.kind is {show(named)}, not {names}; ci-bench did not write this file")
 
 
@@ -133,16 +147,16 @@ def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tup
 
     `form` stands in for the kind's own schema, so that plugins can extend the configuration.
     """
-    return _parse(raw, kind, form or schema(kind))[1]
+    return _form_faults(raw, kind, form or schema(kind)) if kind is Kind.CONFIG else _parse(raw, kind)[1]
 
 
-def to_json(document: Document) -> dict[str, Any]:
+def to_json(document: "Document") -> dict[str, Any]:
     """Turn a document into what its file holds. Raises `BadDocument` where a number is not finite."""
     plain: dict[str, Any] = json.loads(text_of(document))
     return plain
 
 
-def write(document: Document, path: Path) -> None:
+def write(document: "Document", path: Path) -> None:
     """Write a document so that a reader sees the old file or the new one, never a part.
 
     Creates the folder. Half a surrogate pair, which a log can hold and UTF-8 cannot, becomes a question mark.
@@ -191,7 +205,7 @@ def _replace(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def text_of(document: Document) -> str:
+def text_of(document: "Document") -> str:
     """A document as it is written. Raises `BadDocument` where a number is not finite."""
     import msgspec
 
@@ -202,8 +216,8 @@ def text_of(document: Document) -> str:
         raise BadDocument(f"a number that is not finite cannot be written:\n{capped(oddities(plain, '$'))}") from error
 
 
-def _read(path: Path, kind: Kind, max_bytes: int) -> Document:
-    document, faults = _parse(_load(path, max_bytes), kind, schema(kind))
+def _read(path: Path, kind: Kind, max_bytes: int) -> "Document":
+    document, faults = _parse(_load(path, max_bytes), kind)
     if document is None or faults:
         raise BadDocument(f"{path}: not a sound {kind} document:\n{capped(faults)}")
     return document
@@ -276,17 +290,24 @@ def _unpacked(path: Path, content: bytes, max_bytes: int) -> bytes:
     return whole
 
 
-def _parse(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Document | None, tuple[Fault, ...]]:
-    """Check in the order that helps: is it our document, its version, its form, then what a schema cannot say."""
-    import msgspec
-
+def _form_faults(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Fault, ...]:
+    """Check in the order that helps: is it our document, its version, its form."""
     own = form is schema(kind)
     try:
         is_sound = own and _sound(kind)(raw)
-        faults = _head(raw, kind) or (() if is_sound else form_faults(raw, form, _sound_part(kind) if own else None))
-        if faults or kind is Kind.CONFIG:
-            return None, faults
-        form_of, faults_of = _READ[kind]
+        return _head(raw, kind) or (() if is_sound else form_faults(raw, form, _sound_part(kind) if own else None))
+    except RecursionError:
+        return (Fault("$", "nested too deep"),)
+
+
+def _parse(raw: Any, kind: Kind) -> "tuple[Document | None, tuple[Fault, ...]]":
+    """A document of this kind, and what is wrong with it that no schema can say; none where its form is wrong."""
+    import msgspec
+
+    if faults := _form_faults(raw, kind, schema(kind)):
+        return None, faults
+    form_of, faults_of = _reader(kind)
+    try:
         document = msgspec.convert(raw, form_of)
         return document, ordered(faults_of(document))
     except RecursionError:
@@ -295,13 +316,27 @@ def _parse(raw: Any, kind: Kind, form: Mapping[str, Any]) -> tuple[Document | No
         return None, (Fault("$", str(error)),)
 
 
-_READ: Mapping[Kind, tuple[type[Document], Callable[[Any], Iterable[Fault]]]] = {
-    Kind.RESULTS: (Results, results_faults),
-    Kind.COMPARISON: (Comparison, comparison_faults),
-    Kind.CALIBRATION: (Calibration, calibration_faults),
-    Kind.HISTORY: (History, history_faults),
-}
-"""What each kind of JSON document becomes, and what is wrong with it that no schema can say."""
+def _reader(kind: Kind) -> "tuple[type[Document], Callable[[Any], Iterable[Fault]]]":
+    """What this kind of JSON document becomes, and who knows what is wrong with it that no schema can say."""
+    match kind:
+        case Kind.RESULTS:
+            from ci_bench.records.results import Results
+
+            return Results, results_faults
+        case Kind.COMPARISON:
+            from ci_bench.records.comparison import Comparison
+
+            return Comparison, comparison_faults
+        case Kind.CALIBRATION:
+            from ci_bench.records.calibration import Calibration, calibration_faults
+
+            return Calibration, calibration_faults
+        case Kind.HISTORY:
+            from ci_bench.records.history import History, history_faults
+
+            return History, history_faults
+        case Kind.CONFIG:
+            raise AssertionError("a configuration is read by `config`")
 
 
 def _head(raw: Any, kind: Kind) -> tuple[Fault, ...]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ci_bench.records.comparison import Comparison
 from ci_bench.records.results import CaseResult, Metric, Results, Trace
 from ci_bench.records.spelling import Places, find_places, meant, unknown_field
 from ci_bench.records.units import TIMES
+
+if TYPE_CHECKING:  # a configuration has faults, too, and is read without it
+    from ci_bench.records.comparison import Comparison
 
 MAX_FAULTS = 50
 COUNTED_FAULTS = 1000
@@ -291,7 +293,7 @@ def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:
     yield from (Fault(f"{path}.non_finite", f"{name}[{index}] is not null in its series") for name, index in named - holes)
 
 
-def comparison_faults(comparison: Comparison) -> Iterator[Fault]:
+def comparison_faults(comparison: "Comparison") -> Iterator[Fault]:
     """What no schema can say: ids that come twice, and an absence beside a base."""
     yield from twice("$.cases", [case.id for case in comparison.cases])
     if (comparison.base is None) == (comparison.absence is None):
