@@ -78,6 +78,28 @@ def test_of_a_few_rows_one_may_flip(flipped, holds):
     assert verdict(0.60, disagreements=flipped, rows=20).holds is holds
 
 
+def cut_short(candidate, *, whole=(0.60,), cut=3):
+    """A candidate beside peers of which some were evaluated, and `cut` perturbed runs that ended with the envelope."""
+    runs = [trace(Role.REFERENCE, accuracy=whole[0])]
+    runs += [perturbed(index=index, accuracy=share) for index, share in enumerate(whole[1:])]
+    runs += [perturbed(index=len(whole) + index, accuracy=None) for index in range(cut)]
+    return accuracy_parity(evidence(*runs, trace(Role.CANDIDATE, accuracy=candidate), rows=1000, masks=Masks.ALIGNED), "inductor")
+
+
+def test_where_peers_were_cut_short_what_holds_is_certain_to():
+    found = cut_short(0.607)
+    assert (found.holds, found.spread) == (True, None)
+    assert found.detail == "+0.70 points, limit 0.77 (whatever 3 perturbed runs, cut short, would have shown)"
+
+
+@pytest.mark.parametrize(("candidate", "whole", "cut"), [(0.608, (0.60,), 3), (0.63, (0.60, 0.605), 2), (0.56, (0.6, 0.605), 2)])
+def test_where_peers_were_cut_short_although_it_was_not_certain_it_is_broken(candidate, whole, cut):
+    """Two whole peers alone would allow for 63.7 times their spread."""
+    assert not cut_short(candidate, whole=whole, cut=cut).holds
+    if len(whole) > 1:
+        assert cut_short(candidate, whole=whole, cut=0).holds
+
+
 def test_peers_of_other_data_do_not_count():
     runs = [trace(Role.REFERENCE, accuracy=0.6), perturbed(accuracy=0.1, data="other"), trace(Role.CANDIDATE, accuracy=0.6)]
     assert accuracy_parity(evidence(*runs, rows=1000), "inductor").spread is None

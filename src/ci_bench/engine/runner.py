@@ -25,7 +25,6 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
 from ci_bench.records.config import Explain, RunOptions, Sampling
-from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.open_cases import OpenCase, SeriesName, open_metrics
 from ci_bench.records.results import (
     Case,
@@ -417,7 +416,7 @@ class _Jobs:
             if stage.kind is StageKind.VERIFY:
                 self.beside.settle(case)
         elif open_runs:
-            ready, room_s = self._may_get_ready_at_once(case, open_runs), self.budget.share_s(self.ahead)
+            ready, room_s = self._may_get_ready_at_once(open_runs), self.budget.share_s(self.ahead)
             self.stages.in_turns(replace(job, ready_at_once=ready, room_s=room_s), open_runs, launchers)
         self._note(case, stage, self.engine.clock() - begun)
         return reason
@@ -447,27 +446,31 @@ class _Jobs:
         return ""
 
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
-        """Whether both sides may do a stage at the same time: its time is nobody's figure, and the machine has room for two.
+        """Whether both sides may do a stage at the same time: neither is timed, and the machine has room for two.
 
-        Memory on a GPU is of both sides together where the driver tells no processes apart, so that each has it alone there.
+        On the CPU they compile from cold at the same time, too, each on its own cores: both find the same machine. Memory on a
+        GPU is of both sides together where the driver tells no processes apart, and what is tuned there would be tuned beside
+        another process, so that each has it alone.
         """
-        if not self.engine.options.overlap or stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
+        if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
-        device = str((runs[0].environment or UNSEEN).identity.get("device"))
-        memory = stage.kind is StageKind.ALONE and stage.cache is not Cache.COLD and device == "cpu"
-        return (stage.kind in UNTIMED or memory) and has_cores_for_two(self.engine.options, device=device)
+        device = (runs[0].environment or UNSEEN).identity.get("device")
+        alone = stage.kind is StageKind.ALONE and device == "cpu"
+        return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
 
-    def _may_get_ready_at_once(self, case: Case, runs: Sequence[SideRun]) -> bool:
-        """Whether both sides may open and warm up at the same time: nobody asks for their first calls, and each has its cores.
+    def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
+        """Whether both sides may open, compile and warm up at the same time: on the CPU, where each has its cores.
 
         Not on a GPU, which they would share: what is tuned while a side compiles would be tuned beside the other.
         """
-        if not self.engine.options.overlap or self.asked is None or len(runs) < 2:  # noqa: PLR2004 - sides
-            return False
-        if any(name == COMPILE_WARM.name for name, _ in open_metrics(self.asked, case.id)):
+        if len(runs) < 2:  # noqa: PLR2004 - sides
             return False
         device = (runs[0].environment or UNSEEN).identity.get("device")
-        return device == "cpu" and has_cores_for_two(self.engine.options, device=device)
+        return device == "cpu" and self._has_room_for_two(runs)
+
+    def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
+        options, device = self.engine.options, str((runs[0].environment or UNSEEN).identity.get("device"))
+        return options.overlap and has_cores_for_two(options, device=device)
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.

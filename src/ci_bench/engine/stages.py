@@ -17,7 +17,7 @@ from pathlib import Path
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger, refuse_row
 from ci_bench.engine.machine.energy import energy
-from ci_bench.engine.machine.headroom import Headroom
+from ci_bench.engine.machine.headroom import Headroom, shares_of_cores
 from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.protocol import Answer, Task
@@ -31,7 +31,6 @@ from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
 from ci_bench.engine.witness import Account, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
-from ci_bench.records.metrics import COMPILE_WARM
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
@@ -122,7 +121,9 @@ class SideRun:
             raise MeasuringFailed(message)
         self.environment = Environment(identity=told.get("identity", {}), condition=told.get("condition", {}))
 
-    def task(self, suite: Suite, case: Case, stage: Stage, launch: int, *, graphs: bool = True) -> Task:
+    def task(
+        self, suite: Suite, case: Case, stage: Stage, launch: int, *, graphs: bool = True, cores: tuple[int, ...] = ()
+    ) -> Task:
         """The task of one stage; a cold one loses its compiler cache. Without `graphs`, none is captured."""
         scratch = self._own(self.case_folder(case).name)
         make(scratch)
@@ -139,6 +140,7 @@ class SideRun:
             stage=stage,
             environ=cache_environment(cache),
             keep=self.keep,
+            cores=cores,
         )
 
     def case_folder(self, case: Case) -> Path:
@@ -164,12 +166,8 @@ class SideRun:
         blocks: tuple[Block, ...] = (),
         checks: tuple[Check, ...] = (),
         seen: tuple[Metric, ...] = (),
-        dropped: str = "",
     ) -> None:
-        """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused.
-
-        The metric that is to be `dropped` was not measured under the conditions of its other launches.
-        """
+        """Enter what came of a stage, and the metrics that were `seen` from outside. What cannot be read again is refused."""
         status, reason = explain(ended, limit_s=self.options.stage_timeout_s)
         rest = Phase.HAND_OVER if stage.kind is StageKind.TIME else Phase.START
         logger.info("%s: %s (%s): %s after %.1f s", case.id, stage.kind, ", ".join(stage.arms), status, ended.duration_s)
@@ -178,7 +176,7 @@ class SideRun:
             files = self.attachments.take(case, self.case_folder(case)) if self.attachments else {}
             enriched = replace(
                 evidence,
-                metrics=(*(one for one in evidence.metrics if one.name != dropped), *seen),
+                metrics=(*evidence.metrics, *seen),
                 checks=(*evidence.checks, *checks),
                 facts={**evidence.facts, **files},
                 spent=whole(stage.kind, evidence.spent, rest=rest, seconds=ended.duration_s),
@@ -279,8 +277,11 @@ class Stages:
         self._finish(event, [run])
 
     def at_once(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
-        """A job whose time nobody looks at, of several sides at the same time; one after the other where that is too much.
+        """A job of several sides at the same time; one after the other where that is too much.
 
+        Its time is nobody's figure, but for compilations from cold. These each side does on as many cores of its own, so that
+        neither is faster once the other has ended, and at the same time, so that both find the compiler's files in the page
+        cache, or neither does.
         A side that did not end well beside the other is heard once more alone: the memory or the device may not have been enough
         for two. So is the last one where memory runs short meanwhile.
 
@@ -289,10 +290,12 @@ class Stages:
         """
         event = self._begin(job, runs)
         ended: dict[SideName, Ended] = {}
+        shares = shares_of_cores(len(runs)) if job.stage.cache is Cache.COLD else ()
+        cores = dict(zip((run.side.name for run in runs), shares, strict=False))
         with ExitStack() as stack:
             working = {}
             for run in runs:
-                opened = self._opener(job, run, launchers, event)()
+                opened = self._opener(job, run, launchers, event, cores=cores.get(run.side.name, ()))()
                 with run.blaming(job.case, job.stage):
                     working[run.side.name] = run, (worker := stack.enter_context(opened))
                     worker.ends_within(0.0)
@@ -312,7 +315,7 @@ class Stages:
                 run.settle(job.case, job.stage, found)
             else:
                 logger.info("%s: %s of %s once more, alone", job.case.id, job.stage.kind, run.side.name)
-                task = run.task(job.suite, job.case, job.stage, job.launch)
+                task = run.task(job.suite, job.case, job.stage, job.launch, cores=cores.get(run.side.name, ()))
                 run.run(launchers[run.side.name], task, job.case, job.stage, partial(self._show, event))
         self.done += len(runs) - 1
         self._finish(event, runs)
@@ -354,7 +357,6 @@ class Stages:
                         blocks=played.blocks,
                         checks=told,
                         seen=seen,
-                        dropped=COMPILE_WARM.name if job.ready_at_once else "",
                     )
         self._finish(event, runs)
 
@@ -424,10 +426,12 @@ class Stages:
                 stack.enter_context(run.blaming(job.case, job.stage))
             return turns.play(openers)
 
-    def _opener(self, job: Job, run: SideRun, launchers: Mapping[SideName, Launcher], event: Event) -> Opener:
+    def _opener(
+        self, job: Job, run: SideRun, launchers: Mapping[SideName, Launcher], event: Event, *, cores: tuple[int, ...] = ()
+    ) -> Opener:
         return partial(
             launchers[run.side.name].begin,
-            run.task(job.suite, job.case, job.stage, job.launch, graphs=job.graphs),
+            run.task(job.suite, job.case, job.stage, job.launch, graphs=job.graphs, cores=cores),
             timeout_s=self.options.stage_timeout_s,
             on_answer=partial(self._show, event),
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ci_bench.accuracy import ROUNDING, certain_limit, limit_of, spread_of
 from ci_bench.judge.parity_runs import Floats, Stopped, Twins, first_of, insufficient, match, series, stopped
 from ci_bench.judge.ratios import LEVEL, t_quantile
 from ci_bench.judge.wording import count_of, percent
@@ -210,14 +211,9 @@ def _finding(
     )
 
 
-ACCURACY_LEVEL = 0.995
-MARGIN = 0.01
-"""A difference up to this share never counts."""
 FLIPPED = 0.005
 """The share of rows that may flip when the same weights are evaluated both ways: ties broken by rounding."""
 
-_ROUNDING = 1e-9
-"""The last bits of a difference of two shares: 0.61 - 0.60 is more than 0.01."""
 _PEERS = (Role.REFERENCE, Role.PERTURBED, Role.OTHER_MASKS)
 
 
@@ -226,15 +222,17 @@ def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None
 
     Per seed ``d = a_cand - mean(a_peers)``; the spread s is pooled over seeds from the peers (reference, perturbed and
     other-mask runs), with f degrees of freedom. Broken if ``|mean d| > max(1 point, t(0.995, f) s sqrt(sum(1 + 1/n)) / S)``,
-    or if more than 0.5 % of rows flip between the two ways of evaluating the same weights.
+    or if more than 0.5 % of rows flip between the two ways of evaluating the same weights. Where perturbed runs of the one seed
+    were cut short, broken unless it holds whatever they would have shown (`certain_limit`).
     """
     runs = [trace for trace in evidence.traces if trace.role is Role.CANDIDATE and trace.arm == arm and _evaluated(trace)]
     groups = [(run, peers) for run in runs if (peers := _peers(evidence, run.seed))]
     if not groups:
         return None
     deviations = [_share(run) - statistics.fmean(peers) for run, peers in groups]
-    spread = _spread([peers for _, peers in groups])
-    limit = _limit([peers for _, peers in groups], spread)
+    spread = spread_of([peers for _, peers in groups])
+    missing = _cut_short(evidence, groups[0][0].seed) if len(groups) == 1 else 0
+    limit = max(0.0, certain_limit(groups[0][1], missing=missing)) if missing else limit_of([peers for _, peers in groups])
     flipped, rows = _flipped(evidence, [run for run, _ in groups])
     difference = statistics.fmean(deviations)
     return AccuracyParity(
@@ -242,8 +240,8 @@ def accuracy_parity(evidence: ParityEvidence, arm: str) -> AccuracyParity | None
         candidate=statistics.fmean(_share(run) for run, _ in groups),
         spread=spread,
         limit=limit,
-        holds=abs(difference) <= limit + _ROUNDING and flipped <= max(1.0, FLIPPED * rows),
-        detail=_detail(difference, limit, spread, flipped, rows),
+        holds=abs(difference) <= limit + ROUNDING and flipped <= max(1.0, FLIPPED * rows),
+        detail=_detail(difference, limit, _noise(spread, missing), _flips(flipped, rows)),
     )
 
 
@@ -268,24 +266,12 @@ def _peers(evidence: ParityEvidence, seed: int) -> list[float]:
     ]
 
 
-def _spread(groups: list[list[float]]) -> float | None:
-    """The pooled standard deviation within seeds: https://en.wikipedia.org/wiki/Pooled_variance."""
-    freedom = _freedom(groups)
-    if freedom == 0:
-        return None
-    squares = sum((value - statistics.fmean(peers)) ** 2 for peers in groups for value in peers)
-    return math.sqrt(squares / freedom)
-
-
-def _freedom(groups: list[list[float]]) -> int:
-    return sum(len(peers) - 1 for peers in groups)
-
-
-def _limit(groups: list[list[float]], spread: float | None) -> float:
-    if spread is None:
-        return MARGIN
-    scale = math.sqrt(sum(1 + 1 / len(peers) for peers in groups)) / len(groups)
-    return min(1.0, max(MARGIN, t_quantile(ACCURACY_LEVEL, _freedom(groups)) * spread * scale))
+def _cut_short(evidence: ParityEvidence, seed: int) -> int:
+    """How many perturbed runs of a seed were not evaluated: they ended with the envelope."""
+    reference = first_of(evidence, Role.REFERENCE, seed)
+    same = None if reference is None else (reference.arm, seed, reference.data)
+    perturbed = [one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == same]
+    return sum(1 for one in perturbed if not _evaluated(one))
 
 
 def _flipped(evidence: ParityEvidence, runs: list[Trace]) -> tuple[float, int]:
@@ -293,10 +279,18 @@ def _flipped(evidence: ParityEvidence, runs: list[Trace]) -> tuple[float, int]:
     return float(sum(sum(map(abs, pair)) for pair in counted)), evidence.evaluation_rows * len(counted)
 
 
-def _detail(difference: float, limit: float, spread: float | None, flipped: float, rows: int) -> str:
-    noise = "rounding's own spread is unknown" if spread is None else f"rounding alone spreads runs by {100 * spread:.2f}"
-    flips = f"; {flipped:.0f} of {rows} rows flip when the same weights are evaluated both ways" if rows else ""
+def _detail(difference: float, limit: float, noise: str, flips: str) -> str:
     return f"{100 * difference:+.2f} points, limit {100 * limit:.2f} ({noise}){flips}"
+
+
+def _noise(spread: float | None, missing: int) -> str:
+    if missing:
+        return f"whatever {count_of(missing, 'perturbed run')}, cut short, would have shown"
+    return "rounding's own spread is unknown" if spread is None else f"rounding alone spreads runs by {100 * spread:.2f}"
+
+
+def _flips(flipped: float, rows: int) -> str:
+    return f"; {flipped:.0f} of {rows} rows flip when the same weights are evaluated both ways" if rows else ""
 
 
 OF_STARTS = Question(

@@ -1,11 +1,12 @@
 """What a machine has to spare beside one side's work."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ci_bench.engine.machine import headroom
-from ci_bench.engine.machine.headroom import Headroom, available_bytes, cores, has_cores_for_two
+from ci_bench.engine.machine.headroom import Headroom, available_bytes, cores, has_cores_for_two, shares_of_cores
 from ci_bench.records.config import RunOptions
 
 GIB = 1 << 30
@@ -59,3 +60,19 @@ def test_memory_is_short_where_half_of_what_was_free_is_gone(monkeypatch, left, 
     monkeypatch.setattr(headroom, "available_bytes", lambda: None if left is None else left * GIB)
     assert Headroom(free=10 * GIB).is_short() is short
     assert not Headroom(free=None).is_short()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "quota", "shares"),
+    [
+        ({0, 1}, 2, ((0,), (1,))),
+        ({3, 5, 7, 9, 11}, 5, ((3, 5), (7, 9))),
+        (set(range(8)), 2, ((0,), (1,))),
+        ({4}, 1, ()),
+    ],
+    ids=["two", "one is left over", "by the container's quota", "too few"],
+)
+def test_each_side_has_as_many_cores_for_itself(monkeypatch, allowed, quota, shares):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
+    monkeypatch.setattr(headroom, "cores", lambda: quota)
+    assert shares_of_cores(2) == shares

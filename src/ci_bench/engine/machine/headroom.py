@@ -1,6 +1,7 @@
 """What this machine has to spare beside one side's work: cores and memory, of the machine or of the container around.
 
-Stages whose time nobody looks at may run on base and head at once where both fit; `stages` asks here whether they do.
+Stages whose time nobody looks at may run on base and head at once where both fit, and on the CPU compilations, each side on cores
+of its own; `stages` asks here whether they do.
 """
 
 import os
@@ -43,6 +44,13 @@ def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
     """Whether two sides may work at once: on a GPU where each has a core for itself, on the CPU where each has its threads."""
     each = 1 if device.startswith("cuda") else options.threads
     return each is not None and cores() >= 2 * each
+
+
+def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the cores that each of several sides has for itself, as many for each; empty where they are too few."""
+    allowed = sorted(os.sched_getaffinity(0))
+    each = cores() // sides
+    return tuple(tuple(allowed[each * side : each * (side + 1)]) for side in range(sides)) if each else ()
 
 
 @dataclass(slots=True)

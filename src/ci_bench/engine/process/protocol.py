@@ -24,7 +24,8 @@ class Task:
 
     `environ` is set in the worker before anything else runs there. `worker` is the suite's worker module. `keep` says what is
     written of what the case's reference arm computes, `base_digest` is the digest of base's tensors in `files`.
-    `limit_s` is about how long a stage that can do more or less may take.
+    `limit_s` is about how long a stage that can do more or less may take. The worker and what it starts keep to `cores`, by their
+    numbers; without any to those that it may use anyway.
     """
 
     launch: int
@@ -39,6 +40,7 @@ class Task:
     files: Files | None = None
     base_digest: str = ""
     limit_s: float = 0.0
+    cores: tuple[int, ...] = ()
 
 
 class OrderKind(StrEnum):

@@ -46,6 +46,8 @@ def main(answers: int, orders: int, task_path: str) -> int:
     """Do the task in the file `task_path`; answer and take orders on these descriptors. Returns the exit code."""
     task = decode_task(Path(task_path).read_bytes())
     os.environ.update(task.environ)
+    if task.cores:
+        os.sched_setaffinity(0, task.cores)
     channel = Channel(answers, orders)
     try:
         if task.stage is not None and task.stage.processes > 1:

@@ -16,7 +16,7 @@ masks that would explain a difference.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, islice
@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ci_bench.accuracy import is_certain
 from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Role, Trace
 from ci_bench.suites.base import Context
 from ci_bench.suites.randomness import States, generator_states, moved, seed_step
@@ -244,7 +245,7 @@ class Verifier:
         if self.options.layouts:
             return self._gather_layouts(arms)
         reference, expected = self._run_and_draw(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))
-        traces = [reference, *self._envelope(seed)]
+        traces = [reference]
         masks: list[ArmMasks] = []
         for arm in arms:
             if arm == REFERENCE_ARM:
@@ -255,12 +256,12 @@ class Verifier:
             traces.append(candidate)
             if masks[-1].masks is Masks.DIFFER:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
-        return self._evidence(traces, masks)
+        return self._evidence([*traces, *self._envelope(traces, masks)], masks)
 
     def _gather_layouts(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the layouts among `arms`: over seeds where a step draws random numbers, each rank its own."""
         seed = self.options.seed
-        traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed)), *self._envelope(seed)]
+        traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))]
         drawn = self._drawn()
         detail = f"ranks draw masks of their own ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
         masks: list[ArmMasks] = []
@@ -271,7 +272,7 @@ class Verifier:
             traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
-        return self._evidence(traces, masks)
+        return self._evidence([*traces, *self._envelope(traces, masks)], masks)
 
     def _drawn(self) -> tuple[str, ...]:
         """The generators that a step of one process draws from."""
@@ -324,14 +325,28 @@ class Verifier:
             traces=tuple(traces),
         )
 
-    def _envelope(self, seed: int) -> list[Trace]:
-        """Perturbed references: whole trainings where accuracy is judged too, else only as long as the envelope needs."""
-        steps = None if self.test is not None else ENVELOPE_STEPS
-        recipes = [
-            Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=seed, index=index, steps=steps)
-            for index in range(self.options.perturbations)
-        ]
-        return [self._run(recipe) for recipe in recipes]
+    def _envelope(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> list[Trace]:
+        """Perturbed references: as long as the envelope needs, and whole trainings until accuracy is decided without more."""
+        seed, count = self.options.seed, self.options.perturbations
+        found: list[Trace] = []
+        for index in range(count):
+            whole = self.test is not None and not self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
+            steps = None if whole else ENVELOPE_STEPS
+            found.append(self._run(Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=seed, index=index, steps=steps)))
+        return found
+
+    def _accuracy_is_certain(self, traces: Sequence[Trace], masks: Sequence[ArmMasks], *, missing: int) -> bool:
+        """Whether every candidate is as accurate as the reference, whatever so many further peers would show.
+
+        Over seeds all peers are asked: there each of them narrows the limit.
+        """
+        if any(arm.masks is Masks.DIFFER for arm in masks):
+            return False
+        peers = [trace.accuracy for trace in traces if trace.arm == REFERENCE_ARM and trace.accuracy is not None]
+        candidates = [trace.accuracy for trace in traces if trace.role is Role.CANDIDATE]
+        return all(
+            accuracy is not None and bool(peers) and is_certain(accuracy, peers, missing=missing) for accuracy in candidates
+        )
 
     def _more_seeds(self, arm: str, known: set[tuple[Role, str, int]]) -> list[Trace]:
         """The statistical tier's trainings that are not there yet."""
@@ -372,7 +387,8 @@ class Verifier:
             trainee = self._trainee(recipe, state)
             trace = record_training(trainee, recipe, state=state, verifier=self)
             self._note_masks(recipe, trainee)
-            yield trainee, state, self._evaluated(trace, trainee, self.test) if self.test is not None else trace
+            test = self.test if recipe.steps is None else None
+            yield trainee, state, trace if test is None else self._evaluated(trace, trainee, test)
 
     def _trainee(self, recipe: Recipe, state: State) -> Trainee:
         """The trainee of a recipe. Where several processes share its layout, the others are told to train along."""

@@ -1,0 +1,69 @@
+"""Perturbed trainings end with the envelope where accuracy is decided without them, and are whole where it is not."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from ci_bench.records.results import ArmMasks, Masks, Role, Trace
+from ci_bench.suites.training_loss.options import Options
+from ci_bench.suites.training_loss.verify import ENVELOPE_STEPS, Verifier
+
+WHOLE = 250
+
+
+def trace(role, accuracy, *, arm="eager", index=0, steps=WHOLE):
+    return Trace(
+        arm=arm,
+        role=role,
+        seed=0,
+        index=index,
+        loss=(1.0,) * steps,
+        grad_norm=(1.0,) * steps,
+        start="s",
+        data="d",
+        accuracy=accuracy,
+    )
+
+
+def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.ALIGNED, evaluation=True):
+    """How long each perturbed training is, beside candidates of these accuracies; `peers` are theirs where they are whole."""
+
+    def run(_self, recipe):
+        steps = recipe.steps or WHOLE
+        shown = peers[recipe.index] if evaluation and recipe.steps is None else None
+        return trace(recipe.role, shown, index=recipe.index, steps=steps)
+
+    monkeypatch.setattr(Verifier, "_run", run)
+    verifier = Verifier(options=Options(), context=SimpleNamespace(), train=(), test=() if evaluation else None)
+    runs = [trace(Role.REFERENCE, 0.60), *(trace(Role.CANDIDATE, one, arm=f"a{at}") for at, one in enumerate(candidates))]
+    if not evaluation:
+        runs = [replace(one, accuracy=None) for one in runs]
+    found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
+    assert [one.role for one in found] == [Role.PERTURBED] * 3
+    return [len(one.loss) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "whole"),
+    [
+        ([0.601], 0),
+        ([], 0),
+        ([0.585], 1),
+        ([0.64], 2),
+        ([0.60, 0.20], 3),
+        ([0.20], 3),
+        ([None], 3),
+    ],
+    ids=["as the reference", "none", "a bit off", "further off", "one of two is off", "far off", "was not evaluated"],
+)
+def test_as_many_are_whole_as_it_takes_to_decide(monkeypatch, candidates, whole):
+    assert lengths(monkeypatch, candidates) == [WHOLE] * whole + [ENVELOPE_STEPS] * (3 - whole)
+
+
+def test_where_masks_differ_all_are_whole(monkeypatch):
+    assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER) == [WHOLE] * 3
+
+
+def test_without_evaluation_all_are_short(monkeypatch):
+    assert lengths(monkeypatch, [0.20], evaluation=False) == [ENVELOPE_STEPS] * 3
