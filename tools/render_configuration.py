@@ -31,6 +31,7 @@ SECTIONS = {
     "compile": "`compile` of an entry",
     "compiled_arm": "an item of `arms` of an entry, where it is a mapping",
     "layout_options": "an item of `layouts` of an entry of `training_loss`, where it is a mapping",
+    "checkpointing": "`checkpoint` of an entry of `training_loss`",
     "training_loss": "`suites.training_loss`: a list of entries, each with",
     "dataset": "`dataset` of an entry",
     "model": "`model` of an entry",

@@ -17,6 +17,7 @@ RESUME, LEFT, LOCK, CLOSED = (f"faults/test_{name}.py" for name in ("resume", "l
 PAIRED = "faults/test_resume_paired.py"
 BUDGET, HOSTILE, FUZZ = "faults/test_budget.py", "faults/test_hostile_size.py", "fuzz/test_fuzz.py"
 LAYOUTS = "suites/training_loss/test_layouts.py"
+CHECKPOINTS = "suites/training_loss/test_checkpoints.py"
 ENGINE, CLI = "engine/test_faults.py", "end_to_end/test_cli.py"
 CLIENT, COMMENTS, PUBLISH = "github/test_client.py", "github/test_comments.py", "github/test_commands.py"
 
@@ -76,6 +77,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "one rank diverges alone",
             "`parity_broken`: the rank, the step and the signal",
             f"{LAYOUTS}::test_a_planted_fault_is_found_with_rank_and_step",
+        ),
+        Row(
+            "a checkpoint loses the optimizer's state, its step counters, or a shard",
+            "`parity_broken`: who saved and who loaded it, the step and the signal",
+            f"{CHECKPOINTS}::test_a_checkpoint_that_loses_something_is_found_with_step_and_signal",
         ),
         Row(
             "ranks drift apart while they are timed",

@@ -216,7 +216,9 @@ def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
     if result.parity is None:
         return ()
     reference = result.case.reference
-    traces = tuple(trace for trace in result.parity.traces if trace.role is Role.CANDIDATE or trace.arm == reference)
+    traces = tuple(
+        trace for trace in result.parity.traces if trace.role in {Role.CANDIDATE, Role.RESUMED} or trace.arm == reference
+    )
     candidates = tuple(arm for arm in result.case.arms if arm != reference)
     return parity_findings(replace(result.parity, traces=traces), arms=candidates)
 

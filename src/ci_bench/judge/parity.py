@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ci_bench.judge.parity_over_seeds import accuracy_parity, starts_finding, statistical_finding
+from ci_bench.judge.parity_resumed import first_apart
 from ci_bench.judge.parity_runs import (
     LARGEST,
     Floats,
@@ -449,7 +450,20 @@ def parity_findings(evidence: ParityEvidence, *, arms: tuple[str, ...] = ()) -> 
     """One finding per candidate arm: those the evidence names, and those of `arms` that it should have named."""
     named = [entry.arm for entry in evidence.masks]
     ran = [trace.arm for trace in evidence.traces if trace.role is Role.CANDIDATE]
-    return tuple(_arm_finding(evidence, arm) for arm in dict.fromkeys([*named, *ran, *arms]))
+    found = {arm: _arm_finding(evidence, arm) for arm in dict.fromkeys([*named, *ran, *arms])}
+    broken = {arm for arm, finding in found.items() if not finding.verdict.holds}
+    return tuple(
+        finding if arm in broken else _with_resumed(finding, evidence, arm, broken=broken) for arm, finding in found.items()
+    )
+
+
+def _with_resumed(finding: ParityFinding, evidence: ParityEvidence, arm: str, *, broken: set[str]) -> ParityFinding:
+    """The finding of an arm that holds, or that of the first run that resumed from a checkpoint and does not."""
+    masks = finding.masks
+    if finding.tier is not Tier.NUMERIC or masks is None:
+        return finding
+    apart = first_apart(evidence, arm, lambda whole, run: numeric_finding(whole, run, masks), broken=broken)
+    return finding if apart is None else replace(apart, arm=arm, accuracy=finding.accuracy, seed_rule=finding.seed_rule)
 
 
 def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:

@@ -170,6 +170,8 @@ class Role(StrEnum):
     OTHER_MASKS = "other_masks"
     OTHER_START = "other_start"
     """The reference of its seed, drawn again: other start weights and other masks, on the same data."""
+    RESUMED = "resumed"
+    """Some steps of the candidate's seed, from a checkpoint."""
 
 
 class Masks(StrEnum):
@@ -203,8 +205,16 @@ class RankSeries:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """The checkpoint that a run resumed from: the arm that saved it, and the first step that was trained after it."""
+
+    saved_by: str
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """One training run: loss and global gradient norm of every step, from step 0.
+    """One training run: loss and global gradient norm of every step, from step 0 or from the one it `resumed` at.
 
     `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
     seen. `accuracy` is a share in 0..1, `None` where evaluation is off. `disagreements` counts evaluation rows that the trained
@@ -223,6 +233,7 @@ class Trace:
     accuracy: float | None = None
     disagreements: tuple[int, int] | None = None
     ranks: RankSeries | None = None
+    resumed: Resumed | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

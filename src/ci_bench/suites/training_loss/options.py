@@ -122,6 +122,20 @@ def read_layout(word: str | Mapping[str, Any]) -> Layout:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpointing:
+    """Every layout and one process save a checkpoint `after` so many steps, and train the `steps` after it from each other's.
+
+    `save` and `load` are the user's own, by import path: both are called in every rank with model, optimizer and a folder. `None`
+    is torch's distributed checkpoint.
+    """
+
+    after: int
+    steps: int = 10
+    save: str | None = None
+    load: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """One training: `seed` rules weights, data order and masks; `seeds` is how many the statistical tier uses.
 
@@ -137,6 +151,7 @@ class Options:
     dropout: bool = True
     layouts: tuple[Layout, ...] = ()
     processes: int = 2
+    checkpoint: Checkpointing | None = None
     epochs: int = 3
     num_samples: int = 2000
     batch_size: int = 16
@@ -172,6 +187,8 @@ class Options:
         params: dict[str, Any] = asdict(self)
         del params["backends"], params["listed"]
         layouts, processes = params.pop("layouts"), params.pop("processes")
+        if self.checkpoint is None:
+            del params["checkpoint"]
         if self.dropout:
             del params["dropout"]
         arms = [arm.as_params() for arm in self.listed]
@@ -197,6 +214,7 @@ def parse(params: Mapping[str, Any]) -> Options:
     backend, usual = values.pop("backend", "inductor"), values.pop("compile", None)
     listed = tuple(read_arm(word, usual) for word in values.pop("arms", ()))
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
+    saved = values.pop("checkpoint", None)
     precision = values.pop("precision", Precision.FP32)
     dataset = Dataset(**values.pop("dataset", {}))
     model = Model(**values.pop("model", {}))
@@ -207,6 +225,7 @@ def parse(params: Mapping[str, Any]) -> Options:
         backends=backends,
         listed=listed,
         layouts=layouts,
+        checkpoint=None if saved is None else Checkpointing(**saved),
         precision=Precision(precision),
         dataset=dataset,
         model=model,

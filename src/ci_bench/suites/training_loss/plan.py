@@ -1,5 +1,6 @@
 """The half of `training_loss` that needs no torch: options to cases, cases to stages."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ci_bench.suites.training_loss.options import (
     LAYOUTS,
     PIPELINE,
     REFERENCE_ARM,
+    Checkpointing,
     Layout,
     Options,
     Precision,
@@ -28,8 +30,11 @@ PARALLEL = (
     "torch.distributed.tensor.parallel",
     "torch.distributed.pipelining",
     "torch.nn.parallel.distributed",
+    "torch.distributed.checkpoint.state_dict",
 )
 """What layouts import, whichever they are."""
+LEAST_STEPS, MOST_STEPS = 10, 50
+"""What parity can be judged over, from the first step on."""
 MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 
@@ -115,6 +120,8 @@ def _stages_of_layouts(case: Case, count: int) -> tuple[Stage, ...]:
 def _check_layouts(options: Mapping[str, Any], place: str) -> None:
     """Raises `BadConfig` with all that does not fit together about `layouts` and `processes`."""
     faults = [*_layout_faults(options)] if "layouts" in options else []
+    if "checkpoint" in options:
+        faults += _checkpoint_faults(options)
     if "processes" in options and "layouts" not in options:
         faults.append("processes: says how many share a layout, and no `layouts` are listed; add them, or leave it out")
     if faults:
@@ -141,6 +148,21 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"layouts: {layout.name} shares the rows of a batch, and {batch} are too few for {max(counts)} processes"
         if word == PIPELINE:
             yield from _pipeline_faults(layout, options, counts)
+
+
+def _checkpoint_faults(options: Mapping[str, Any]) -> Iterator[str]:
+    saved, usual = Checkpointing(**options["checkpoint"]), Options()
+    if "layouts" not in options:
+        yield "checkpoint: is of layouts, and no `layouts` are listed; add them, or leave it out"
+    if (saved.save is None) != (saved.load is None):
+        yield "checkpoint: `save` and `load` belong together; name both, or leave both out"
+    rows, size = options.get("num_samples", usual.num_samples), options.get("batch_size", usual.batch_size)
+    total, end = math.ceil(rows / size) * options.get("epochs", usual.epochs), saved.after + saved.steps
+    if not LEAST_STEPS <= end <= min(total, MOST_STEPS):
+        yield (
+            f"checkpoint: `after` and `steps` are {end} together; parity takes {LEAST_STEPS} to {MOST_STEPS} steps, "
+            f"and the training has {total}"
+        )
 
 
 def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequence[int]) -> Iterator[str]:
@@ -185,7 +207,16 @@ def _plan_case(params: Mapping[str, Any]) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("replicas" if options.layouts else "compiled", "refereed"), times=(STEP_TIME.name,), parity=True),
+        due=Due(checks=_owed(options), times=(STEP_TIME.name,), parity=True),
+    )
+
+
+def _owed(options: Options) -> tuple[str, ...]:
+    """The checks of each candidate arm."""
+    return (
+        "replicas" if options.layouts else "compiled",
+        "refereed",
+        *(("resumes",) if options.checkpoint is not None else ()),
     )
 
 

@@ -5,9 +5,9 @@ Gradients are left in place after the step, so that their norm can be read outsi
 are allocated before the first step, so that the first step has the same guards as all others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.base import Ranks
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.optimizers import lost_by_correction
+from ci_bench.suites.training_loss.checkpoints import identities, names_in_whole
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.layouts import (
     ParallelStep,
@@ -58,6 +59,8 @@ class Trainee:
     """The norm of all gradients, where it takes several processes to know."""
     watched: Watched | None = None
     """What each of several processes sees, or what of this one's batch is theirs."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the tensors of a layout are called in the whole model, where otherwise. Known where checkpoints are asked for."""
 
     def gradient_norm(self) -> float:
         """The global 2-norm of all gradients, accumulated in fp64."""
@@ -124,6 +127,7 @@ def build_parallel(
 ) -> Trainee:
     """A fresh trainee of a layout, in this rank; `watched` where every step's loss and norm are to be known to all ranks."""
     model = model_from(options, state, device)
+    tensors = identities(model)
     set_fp32_precision(tf32=options.precision is Precision.TF32)
     logits = make_logits(options, model)
     loss = make_loss(options, model, logits)
@@ -159,6 +163,7 @@ def build_parallel(
         compile=make_compiler(None),
         norm=norm,
         watched=seen,
+        names={} if options.checkpoint is None or options.checkpoint.save else names_in_whole(model, tensors),
     )
 
 

@@ -16,6 +16,7 @@ masks that would explain a difference.
 
 import hashlib
 import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -26,9 +27,10 @@ import torch
 from torch import Tensor
 
 from ci_bench.accuracy import is_certain
-from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Role, Trace
+from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Resumed, Role, Trace
 from ci_bench.suites.base import Context
 from ci_bench.suites.randomness import States, generator_states, moved, seed_step
+from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches
 from ci_bench.suites.training_loss.layouts import alike_draws, full_state
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
@@ -226,6 +228,13 @@ class Recipe:
     index: int = 0
     steps: int | None = None
     mask_seed: int = MASK_SEED
+    resumes: str = ""
+    """The arm from whose checkpoint it goes on; empty where it begins at step 0."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether it leaves a checkpoint, where the options ask for one."""
+        return self.role in {Role.REFERENCE, Role.CANDIDATE}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,6 +270,8 @@ class Verifier:
     def _gather_layouts(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the layouts among `arms`: over seeds where a step draws random numbers, each rank its own."""
         seed = self.options.seed
+        if self.shelf is not None:
+            shutil.rmtree(self.shelf.folder, ignore_errors=True)
         traces = [self._run(Recipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed))]
         drawn = self._drawn()
         detail = f"ranks draw masks of their own ({', '.join(drawn)})" if drawn else "a step draws no random numbers"
@@ -272,7 +283,36 @@ class Verifier:
             traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
-        return self._evidence([*traces, *self._envelope(traces, masks)], masks)
+        traces += self._envelope(traces, masks)
+        if self.shelf is not None:
+            traces += self._resumed(arms, self.shelf, drawn)
+        return self._evidence(traces, masks)
+
+    def _resumed(self, arms: tuple[str, ...], shelf: Shelf, drawn: tuple[str, ...]) -> list[Trace]:
+        """From the checkpoint of each arm some steps of every other and of itself, and of one process; not where masks differ."""
+        layouts = [arm for arm in arms if arm != REFERENCE_ARM]
+        if drawn:
+            detail = f"a step draws random numbers ({', '.join(drawn)}), other ones in each layout; set dropout: false"
+            self.checks.extend(Check(name="resumes", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in layouts)
+            return []
+        recipes = [
+            Recipe(arm=arm, role=Role.RESUMED, seed=self.options.seed, index=place, resumes=saved)
+            for arm in arms
+            for place, saved in enumerate(arms)
+            if {saved, arm} != {REFERENCE_ARM}
+        ]
+        traces = [self._run(recipe) for recipe in recipes]
+        shutil.rmtree(shelf.folder, ignore_errors=True)
+        steps = f"{shelf.options.steps} steps from step {shelf.options.after} on"
+        detail = f"{steps} from the checkpoint of each of {', '.join(arms)}"
+        self.checks.extend(Check(name="resumes", arm=arm, outcome=Outcome.PASS, detail=detail) for arm in layouts)
+        return traces
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """Where checkpoints lie, if the options ask for them."""
+        options, folder = self.options.checkpoint, self.context.scratch / "checkpoints"
+        return None if options is None else Shelf(options=options, folder=folder, arms=self.options.arms)
 
     def _drawn(self) -> tuple[str, ...]:
         """The generators that a step of one process draws from."""
@@ -286,7 +326,9 @@ class Verifier:
     def _note_masks(self, recipe: Recipe, trainee: Trainee) -> None:
         """Check, once for each layout whose ranks draw masks for rows of their own, that these are not the same ones."""
         seen, layout = trainee.watched, self.options.layout_of(recipe.arm)
-        if seen is None or layout is None or not layout.own_rows or recipe.seed != self.options.seed or not self._drawn():
+        if seen is None or layout is None or not layout.own_rows or recipe.role is Role.RESUMED:
+            return
+        if recipe.seed != self.options.seed or not self._drawn():
             return
         alike = alike_draws(seen.draws)
         if not alike:
@@ -380,14 +422,15 @@ class Verifier:
         (`recompile_limit`) it would run a candidate eagerly without a word.
         """
         torch.compiler.reset()
-        state = start_state(self.options, seed=recipe.seed + (OTHER_START if recipe.role is Role.OTHER_START else 0))
+        elsewhere = recipe.role in {Role.OTHER_START, Role.RESUMED}  # a checkpoint that restores nothing must not pass
+        state = start_state(self.options, seed=recipe.seed + (OTHER_START if elsewhere else 0))
         if recipe.role is Role.PERTURBED:
             state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
         with self._aligned():
             trainee = self._trainee(recipe, state)
             trace = record_training(trainee, recipe, state=state, verifier=self)
             self._note_masks(recipe, trainee)
-            test = self.test if recipe.steps is None else None
+            test = None if recipe.role is Role.RESUMED or recipe.steps is not None else self.test
             yield trainee, state, trace if test is None else self._evaluated(trace, trainee, test)
 
     def _trainee(self, recipe: Recipe, state: State) -> Trainee:
@@ -404,7 +447,7 @@ class Verifier:
             candidate=self.options.candidate_of(recipe.arm),
             captured=self.context.cuda_graph,
         )
-        return trainee if ranks is None else watching_ranks(trainee, ranks.count)
+        return trainee if ranks is None or recipe.role is Role.RESUMED else watching_ranks(trainee, ranks.count)
 
     def _first_batch(self) -> Batch:
         """The batch that every training of the first seed begins with."""
@@ -435,24 +478,34 @@ class Verifier:
 
 
 def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier: Verifier) -> Trace:
-    """Train and keep loss and gradient norm of every step, and digests of what it started from and saw."""
-    options = verifier.options
+    """Train and keep loss and gradient norm of every step, and digests of what it started from and saw.
+
+    What is seen are the batches of the whole training, also where only some steps of it are trained from a checkpoint.
+    """
+    options, shelf = verifier.options, verifier.shelf
     stream = batches(verifier.train, batch_size=options.batch_size, seed=recipe.seed, epochs=options.epochs)
-    total = math.ceil(len(verifier.train) / options.batch_size) * options.epochs
-    total = min(total, recipe.steps or total)
+    trained = _steps(recipe, verifier)
+    ranks = None if options.layout_of(recipe.arm) is None else verifier.context.ranks
     seen = hashlib.sha256(verifier.train.digest().encode())
     losses: list[float] = []
     norms: list[float] = []
     rates, generator = [group["lr"] for group in trainee.optimizer.param_groups], torch.Generator().manual_seed(recipe.index)
-    for step, (indices, batch) in enumerate(islice(stream, total)):
+    for step, (indices, batch) in enumerate(islice(stream, max(trained.stop, ENVELOPE_STEPS))):
+        if step < ENVELOPE_STEPS:
+            seen.update(indices.numpy().tobytes())
+        if step not in trained:
+            continue
+        if shelf is not None and step == shelf.options.after:
+            if recipe.resumes:
+                shelf.load(recipe.resumes, trainee.model, trainee.optimizer, trainee.names, ranks)
+            elif recipe.saves:
+                shelf.save(recipe.arm, trainee.model, trainee.optimizer, trainee.names, ranks)
         if recipe.role is Role.PERTURBED:
             rounded_rates(options.optimizer, trainee.optimizer, rates, step, generator)
         seed_step(recipe.mask_seed, recipe.seed, step)
         losses.append(float(trainee.step(batch)))
         norms.append(trainee.gradient_norm())
-        if step < ENVELOPE_STEPS:
-            seen.update(indices.numpy().tobytes())
-        verifier.context.progress(f"{recipe.arm} ({recipe.role})", step + 1, total)
+        verifier.context.progress(f"{recipe.arm} ({recipe.role})", step + 1 - trained.start, len(trained))
     return Trace(
         arm=recipe.arm,
         role=recipe.role,
@@ -460,11 +513,21 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
         index=recipe.index,
         loss=_finite(losses),
         grad_norm=_finite(norms),
-        non_finite=(*_non_finite("loss", losses), *_non_finite("grad_norm", norms)),
+        non_finite=(*_non_finite("loss", losses, trained.start), *_non_finite("grad_norm", norms, trained.start)),
         start=state_digest(state),
         data=seen.hexdigest()[:16],
         ranks=None if trainee.watched is None else trainee.watched.series(),
+        resumed=Resumed(saved_by=recipe.resumes, step=trained.start) if recipe.resumes else None,
     )
+
+
+def _steps(recipe: Recipe, verifier: Verifier) -> range:
+    """Which steps of a training are trained."""
+    options, shelf = verifier.options, verifier.shelf
+    total = math.ceil(len(verifier.train) / options.batch_size) * options.epochs
+    if recipe.resumes and shelf is not None:
+        return range(min(shelf.options.after, total), min(shelf.options.after + shelf.options.steps, total))
+    return range(min(total, recipe.steps or total))
 
 
 def _first_loss(trace: Trace) -> float:
@@ -477,7 +540,10 @@ def _finite(values: list[float]) -> tuple[float | None, ...]:
     return tuple(value if math.isfinite(value) else None for value in values)
 
 
-def _non_finite(signal: str, values: list[float]) -> tuple[NonFinite, ...]:
+def _non_finite(signal: str, values: list[float], first: int) -> tuple[NonFinite, ...]:
+    """The holes of a series whose first value is of step `first`."""
     return tuple(
-        NonFinite(signal=signal, step=step, value=str(value)) for step, value in enumerate(values) if not math.isfinite(value)
+        NonFinite(signal=signal, step=first + place, value=str(value))
+        for place, value in enumerate(values)
+        if not math.isfinite(value)
     )

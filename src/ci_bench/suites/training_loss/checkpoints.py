@@ -1,0 +1,145 @@
+"""Checkpoints of a training in one layout that another layout, or one process, resumes from.
+
+Saved and loaded with torch's distributed checkpoint, each process its own shards of weights, buffers and what the optimizer keeps
+(https://docs.pytorch.org/docs/stable/distributed.checkpoint.html), or by the user's own functions. The names in a checkpoint are
+those that the whole model has, also where a layout or the stage of a pipeline calls its parameters otherwise.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from ci_bench.suites.base import Ranks
+from ci_bench.suites.training_loss.network import BadModel
+from ci_bench.suites.training_loss.options import Checkpointing
+from ci_bench.suites.user_code import load_named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shelf:
+    """Where the checkpoints of a case lie, a folder for each arm that saves one, and how they are saved and loaded."""
+
+    options: Checkpointing
+    folder: Path
+    arms: tuple[str, ...]
+
+    def of(self, arm: str) -> Path:
+        """The folder of an arm's checkpoint."""
+        return self.folder / str(self.arms.index(arm))
+
+    def save(
+        self, arm: str, model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str], ranks: Ranks | None
+    ) -> None:
+        """Save this process's part. A collective where several `ranks` share the training."""
+        self.of(arm).mkdir(parents=True, exist_ok=True)
+        if self.options.save is not None:
+            load_named(self.options.save, option="checkpoint.save")(model, optimizer, self.of(arm))
+        else:
+            from torch.distributed.checkpoint.state_dict_saver import save
+
+            save(state_of(model, optimizer, names), checkpoint_id=self.of(arm), no_dist=ranks is None)
+        if ranks is not None:
+            torch.distributed.barrier()
+
+    def load(
+        self, arm: str, model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str], ranks: Ranks | None
+    ) -> None:
+        """Bring a model and an optimizer that have not trained to where the arm's training was. A collective likewise."""
+        optimizer.zero_grad(set_to_none=True)  # torch takes an optimizer whose parameters have gradients for one that has trained
+        if self.options.load is not None:
+            load_named(self.options.load, option="checkpoint.load")(model, optimizer, self.of(arm))
+            return
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        state = state_of(model, optimizer, names)
+        load(state, checkpoint_id=self.of(arm), no_dist=ranks is None)
+        put_back(state, model, optimizer, names)
+
+
+MODEL, OPTIMIZER = "model", "optimizer"
+
+
+def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """What a checkpoint holds, by the whole model's names: sharded tensors as they are, of an optimizer each place by itself."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    return {
+        MODEL: _renamed(get_model_state_dict(model), names),
+        OPTIMIZER: {
+            f"{kind}.{_renamed_place(place, names)}": value
+            for key, value in get_optimizer_state_dict(model, optimizer, options=flat).items()
+            for kind, _, place in [key.partition(".")]
+        },
+    }
+
+
+def put_back(
+    state: Mapping[str, Mapping[str, Any]], model: nn.Module, optimizer: torch.optim.Optimizer, names: Mapping[str, str]
+) -> None:
+    """Write what `state_of` gave, and a checkpoint filled in, into model and optimizer."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
+
+    own = {whole: name for name, whole in names.items()}
+    set_model_state_dict(model, _renamed(state[MODEL], own))
+    flat = {
+        f"{kind}.{_renamed_place(place, own)}": value
+        for key, value in state[OPTIMIZER].items()
+        for kind, _, place in [key.partition(".")]
+    }
+    set_optimizer_state_dict(model, optimizer, flat, options=StateDictOptions(flatten_optimizer_state_dict=True))
+
+
+def names_in_whole(model: nn.Module, whole: Mapping[str, int]) -> dict[str, str]:
+    """What each parameter and buffer of a layout's model is called in the whole model; those called alike are left out.
+
+    `whole` are the whole model's, by name, each with its `id` before the layout was made. A tensor is known by being the same
+    one, else by its name: layouts put shards in the place of parameters.
+
+    Raises:
+        BadModel: the whole model has no such tensor.
+    """
+    by_id = {identity: name for name, identity in whole.items()}
+    found, unknown = {}, []
+    for name, value in _tensors(model):
+        there = by_id.get(id(value), name)
+        if there not in whole:
+            unknown.append(name)
+        elif there != name:
+            found[name] = there
+    if unknown:
+        listed = ", ".join(unknown[:3])
+        raise BadModel(
+            f"checkpoint: the layout trains tensors that the model has not, so that no other layout can load them: {listed}; "
+            "name `checkpoint.save` and `checkpoint.load` of your own, or leave `checkpoint` out"
+        )
+    return found
+
+
+def identities(model: nn.Module) -> dict[str, int]:
+    """The tensors that a checkpoint of a model holds, by name."""
+    return {name: id(value) for name, value in _tensors(model)}
+
+
+def _tensors(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    kept = model.state_dict(keep_vars=True)
+    return ((name, value) for name, value in kept.items() if isinstance(value, Tensor))
+
+
+def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in values.items()}
+
+
+def _renamed_place(place: str, names: Mapping[str, str]) -> str:
+    """A place of an optimizer's state, ``blocks.0.weight.exp_avg``, whose parameter is renamed: the longest name that fits."""
+    parts = place.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:end])
+        if name in names:
+            return ".".join([names[name], *parts[end:]])
+    return place
