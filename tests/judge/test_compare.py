@@ -201,6 +201,17 @@ def test_other_options_are_another_measurement(params):
     assert case_of(base, base).pairs[0].verdict is Verdict.UNCHANGED
 
 
+def test_another_largest_batch_is_another_measurement():
+    plain = result(metric(sampled(1.0)))
+    base, head, silent = (replace(plain, facts=facts) for facts in ({"largest_batch": 8}, {"largest_batch": 9}, {"other": 1}))
+    pair = case_of(head, base).pairs[0]
+    assert (pair.verdict, pair.reason) == (
+        Verdict.INCOMPARABLE, "the largest batch was of 8 rows in the baseline, and is of 9 now",
+    )  # fmt: skip
+    assert case_of(silent, base).pairs[0].verdict is Verdict.INCOMPARABLE
+    assert case_of(base, base).pairs[0].verdict is Verdict.UNCHANGED
+
+
 @pytest.mark.parametrize(("mode", "times", "memory"), [(BaselineMode.FILE, 0.05, 0.05), (BaselineMode.PAIRED, 0.01, 0.05)])
 def test_the_threshold_of_turns_is_that_of_times_alone(mode, times, memory):
     both = result(metric(sampled(1.0), name="other"), peak(9e6, 9e6, name="held"))

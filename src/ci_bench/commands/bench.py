@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ci_bench.pipeline import OpenCases, ToExplain
     from ci_bench.planning import Plan
     from ci_bench.records.config import Config, RunOptions
-    from ci_bench.records.results import Case, Environment, Lease, Results, Run, SideName, WorkflowRun
+    from ci_bench.records.results import Case, Environment, Fact, Lease, Results, Run, SideName, WorkflowRun
     from ci_bench.resuming import Earlier
 
 
@@ -61,9 +61,9 @@ class Bench:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
         What `noise`, or `calibrations`, holds of this machine is read once a worker has seen it: what is broken is told then.
-        `known` is what an earlier run measured: where there is a budget, it says which cases tell the most. `kept` are the
-        tensors that it saved, by case: head's are held against them. With `resume`, an interrupted run in the output folder is
-        resumed. `seal` is on what base and the engine consist of: where it is broken, every case fails.
+        `known` is what an earlier run measured: its largest batches are head's, and where there is a budget, it says which cases
+        tell the most. `kept` are the tensors that it saved, by case: head's are held against them. With `resume`, an interrupted
+        run in the output folder is resumed. `seal` is on what base and the engine consist of: where it is broken, all cases fail.
         """
         from ci_bench import pipeline, planning
         from ci_bench.doctor import require_engine
@@ -96,6 +96,7 @@ class Bench:
                 usual_s=first_s,
                 attachments=attachments,
                 outputs=self._outputs(sides, kept or {}),
+                sizes=_sizes(known),
                 inspect=intact if seal is None else lambda everything: seal.breaks(shared=everything),
             )
             return pipeline.measure(
@@ -282,3 +283,11 @@ class Device:
         from ci_bench.github.workflow import LogLevel, command
 
         tell(command(LogLevel.NOTICE, line, title="ci-bench") if self.environ.get("GITHUB_ACTIONS") == "true" else line)
+
+
+def _sizes(known: "Results | None") -> "dict[str, dict[str, Fact]]":
+    """The facts of the largest batch of each case of an earlier run that has one."""
+    from ci_bench.records.results import LARGEST_BATCH, SIZE_FACTS
+
+    rows = (row for row in (known.cases if known else ()) if isinstance(row.facts.get(LARGEST_BATCH), int))
+    return {row.case.id: {name: row.facts[name] for name in SIZE_FACTS if name in row.facts} for row in rows}

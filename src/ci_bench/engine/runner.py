@@ -20,7 +20,7 @@ from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.scratch import make
 from ci_bench.engine.process.users import let_pass
-from ci_bench.engine.stages import UNSEEN, Job, SideRun, Stages
+from ci_bench.engine.stages import UNSEEN, Job, SideRun, Sizes, Stages
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
@@ -82,13 +82,13 @@ class Engine:
     `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
     touches it; `refuse` says why a machine that a worker saw is not the one that was asked for, or nothing; `watch` opens what
     watches a machine. `still_open` is the judge's word on adaptive sampling (without it, the number of launches is fixed),
-    `clock` gives seconds, `seed` orders cases and turns.
-    `needs_seeds` is its word on stages of the kind `StageKind.SEEDS`; without it, none takes place.
-    `to_explain` is its word on what is explained once all samples are taken; without it, nothing is.
-    `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `usual_s` is what a case's first
-    launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side without
-    any keeps none. `outputs` says which tensors are saved, and what an earlier run's are
-    that head's are held against. `inspect` says what was changed out of a side's reach: no figure counts then.
+    `clock` gives seconds, `seed` orders cases and turns. `needs_seeds` is its word on stages of the kind `StageKind.SEEDS`;
+    without it, none takes place. `to_explain` is its word on what is explained once all samples are taken; without it, nothing
+    is. `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `usual_s` is what a case's
+    first launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side
+    without any keeps none. `outputs` says which tensors are saved, and what an earlier run's are that head's are held against;
+    `sizes` are the facts of the largest batches that it found, by case. `inspect` says what was changed out of a side's reach: no
+    figure counts then.
     """
 
     options: RunOptions
@@ -107,6 +107,7 @@ class Engine:
     attachments: Mapping[SideName, Attachments] = field(default_factory=dict)
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
     inspect: Inspect = intact
+    sizes: Sizes = field(default_factory=dict)
 
     @property
     def samples_adaptively(self) -> bool:
@@ -430,9 +431,11 @@ class _Jobs:
     def _do_untimed(self, job: Job, runs: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
         """The sides at once, or one after the other; why the second isn't begun, where that does not fit into the budget.
 
-        In the first launch it is expected to take as long as the first did. Of peaks of memory both are taken: one alone is a
-        metric that is gone.
+        It is expected to take as long in the first launch. Of peaks both are taken: one alone is a metric that is gone.
         """
+        if job.stage.kind is StageKind.SIZE:
+            self.stages.of_one_side(job, runs, launchers, self.engine.sizes.get(job.case.id, {}))
+            return ""
         if self._may_run_at_once(job.stage, runs):
             self.stages.at_once(job, runs, launchers)
             return ""

@@ -34,12 +34,15 @@ from ci_bench.records.config import RunOptions
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
+    LARGEST_BATCH,
     SHORT_OF_MEMORY,
+    SIZE_FACTS,
     Block,
     Case,
     Check,
     Environment,
     Event,
+    Fact,
     Failure,
     Metric,
     Outcome,
@@ -60,7 +63,8 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFL
 """Nothing is downloaded while measuring."""
 
 OnAnswer = Callable[[Answer], None]
-"""The name and the arm of a metric."""
+Sizes = Mapping[str, Mapping[str, Fact]]
+"""The facts of the largest batch of each case that has one, by the case's id."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,6 +74,7 @@ class SideRun:
     `brought` are the metrics that each stage of a case brought so far, by the case's id.
     `attachments` are where files of its cases are kept; `None` where they are not.
     `keep` says what its workers write of what reference arms compute.
+    `sizes` are the facts of the largest batch of each case that has one, by the case's id: they hold for all that comes after.
     """
 
     side: Side
@@ -81,6 +86,7 @@ class SideRun:
     brought: dict[tuple[str, Stage], frozenset[SeriesName]] = field(default_factory=dict)
     attachments: Attachments | None = None
     keep: Keeping = Keeping.NOTHING
+    sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
 
     def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool) -> Launcher:
         """A fresh server that imports `preload` in this side's environment."""
@@ -141,7 +147,18 @@ class SideRun:
             environ=cache_environment(cache),
             keep=self.keep,
             cores=cores,
+            largest_batch=self._largest_batch(case),
         )
+
+    def size(self, case: Case, facts: Mapping[str, Fact]) -> None:
+        """The largest batch that was found of a case, by whichever side, is this side's as well."""
+        self.sizes[case.id] = facts
+        self.ledger = self.ledger.with_evidence(case, Evidence(facts=facts), duration_s=0.0)
+
+    def _largest_batch(self, case: Case) -> int | None:
+        """That of this run, or of the earlier one that it resumes."""
+        found = self.sizes.get(case.id, self.ledger.rows[case.id].facts).get(LARGEST_BATCH)
+        return found if isinstance(found, int) else None
 
     def case_folder(self, case: Case) -> Path:
         """The folder that a case's stages share."""
@@ -178,7 +195,7 @@ class SideRun:
                 evidence,
                 metrics=(*evidence.metrics, *seen),
                 checks=(*evidence.checks, *checks),
-                facts={**evidence.facts, **files},
+                facts={**evidence.facts, **files, **self._kept_size(case)},
                 spent=whole(stage.kind, evidence.spent, rest=rest, seconds=ended.duration_s),
             )
             richer = self.ledger.with_evidence(case, enriched, duration_s=ended.duration_s, blocks=blocks)
@@ -191,6 +208,11 @@ class SideRun:
         failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason, signal=signal_name(ended), log_tail=ended.log_tail)
         lost = Spent(stage=stage.kind, phase=rest, seconds=ended.duration_s)
         self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s, spent=(lost,))
+
+    def _kept_size(self, case: Case) -> Mapping[str, Fact]:
+        """What no later stage may change: its worker runs benched code, which could take another batch than the other side."""
+        earlier = self.ledger.rows[case.id].facts
+        return self.sizes.get(case.id) or {name: earlier[name] for name in SIZE_FACTS if name in earlier}
 
     def _note(self, case: Case, stage: Stage, evidence: Evidence) -> None:
         before = self.brought.get((case.id, stage), frozenset())
@@ -275,6 +297,24 @@ class Stages:
         task = run.task(job.suite, job.case, job.stage, job.launch)
         run.run(launcher, task, job.case, job.stage, partial(self._show, event))
         self._finish(event, [run])
+
+    def of_one_side(
+        self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], facts: Mapping[str, Fact]
+    ) -> None:
+        """A search for the largest batch: what base finds, or head where base ends without one, holds for both.
+
+        Where an earlier run has found one, those are its `facts`: another batch would be another measurement.
+        """
+        asked = 0
+        for run in runs if not facts else ():
+            self.alone(job, run, launchers[run.side.name])
+            row, asked = run.ledger.rows[job.case.id], asked + 1
+            facts = {name: row.facts[name] for name in SIZE_FACTS if name in row.facts}
+            if run.ledger.is_open(job.case):
+                break
+        self.done += len(runs) - asked
+        for run in runs:
+            run.size(job.case, facts)
 
     def at_once(self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher]) -> None:
         """A job of several sides at the same time; one after the other where that is too much.

@@ -16,7 +16,19 @@ from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, Sp
 from ci_bench.records.config import MetricPolicy, Policy
 from ci_bench.records.metrics import LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
 from ci_bench.records.open_cases import SeriesName
-from ci_bench.records.results import GRAPHED, Better, Case, CaseResult, Lane, Metric, Outcome, Results, Status, Unit
+from ci_bench.records.results import (
+    GRAPHED,
+    LARGEST_BATCH,
+    Better,
+    Case,
+    CaseResult,
+    Lane,
+    Metric,
+    Outcome,
+    Results,
+    Status,
+    Unit,
+)
 from ci_bench.records.units import TIMES
 
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
@@ -396,7 +408,10 @@ class Matching:
 
 
 def _other_options(base: CaseResult, head: CaseResult) -> str | None:
-    """Two cases of one id that were given other options are not the same measurement."""
+    """Two cases of one id that were given other options, or found another batch to fit, are not the same measurement."""
     fields = sorted({*base.case.params, *head.case.params})
     differing = [field for field in fields if base.case.params.get(field) != head.case.params.get(field)]
-    return f"the case's options differ: {', '.join(differing)}" if differing else None
+    if differing:
+        return f"the case's options differ: {', '.join(differing)}"
+    rows = [side.facts.get(LARGEST_BATCH) for side in (base, head)]
+    return None if rows[0] == rows[1] else f"the largest batch was of {rows[0]} rows in the baseline, and is of {rows[1]} now"

@@ -143,6 +143,10 @@ class Outcome(StrEnum):
 
 SHORT_OF_MEMORY = "short_of_memory"
 """The check that there was room on the device while samples were taken; it exists only where there was not."""
+LARGEST_BATCH = "largest_batch"
+"""The fact of how many rows were found to fit."""
+SIZE_FACTS = (LARGEST_BATCH, "largest_batch_bytes", "largest_batch_limit_bytes", "largest_batch_search")
+"""All that is told of it: besides, what those rows take, what was allowed, and what ended the search."""
 GRAPHED = "graphed"
 """The check that a step was replayed from a CUDA graph, where that was asked for."""
 

@@ -18,6 +18,7 @@ from ci_bench.records.results import Event
 
 DOING = {
     "prepare": "preparing data",
+    "size": "looking for the largest batch",
     "verify": "verifying",
     "seeds": "training over seeds",
     "time": "timing",

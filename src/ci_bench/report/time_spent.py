@@ -23,7 +23,13 @@ _PHASES = {
     Phase.JUDGE: "judging",
     Phase.WRITE: "writing documents",
 }
-_STAGES = {"launch": "between cases", "alone": "memory, compiling", "verify": "verification", "time": "timing"}
+_STAGES = {
+    "launch": "between cases",
+    "alone": "memory, compiling",
+    "size": "largest batch",
+    "verify": "verification",
+    "time": "timing",
+}
 _SAMPLES = (_STAGES["time"], _PHASES[Phase.SAMPLES])
 
 

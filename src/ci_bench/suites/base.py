@@ -40,6 +40,8 @@ class StageKind(StrEnum):
 
     PREPARE = "prepare"
     """Fetch and tokenise once; the only stage that may use the network."""
+    SIZE = "size"
+    """Find out how many rows of the reference arm fit into memory: on one side, for both and for all arms."""
     VERIFY = "verify"
     """Gather the suite's own evidence that the arms compute the same."""
     SEEDS = "seeds"
@@ -54,7 +56,7 @@ class StageKind(StrEnum):
     """Find out what one arm's step consists of. The engine's own, after the last launch; no suite plans it."""
 
 
-ONCE = frozenset({StageKind.PREPARE, StageKind.VERIFY, StageKind.SEEDS})
+ONCE = frozenset({StageKind.PREPARE, StageKind.SIZE, StageKind.VERIFY, StageKind.SEEDS})
 """The kinds of which one stage is enough for a case: they bring no samples to replicate, and what is sampled needs them."""
 
 
@@ -66,11 +68,23 @@ class Cache(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SizeLimits:
+    """What a search for the largest batch may try: `most` rows, in `memory_bytes`; `None` is `share` of the device's memory.
+
+    On the CPU the device's memory is the machine's, or the container's where that has less.
+    """
+
+    most: int = 1024
+    memory_bytes: int | None = None
+    share: float = 0.4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
     """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch).
 
     `exclusive` says that it asks for something of the device as a whole, so that the other side must not be there meanwhile.
-    `processes` are the ranks that do it together.
+    `processes` are the ranks that do it together. `limits` are those of a stage of the kind `StageKind.SIZE`.
     """
 
     kind: StageKind
@@ -79,6 +93,7 @@ class Stage:
     cache: Cache = Cache.SHARED
     exclusive: bool = False
     processes: int = 1
+    limits: SizeLimits | None = None
 
     def takes_place_in(self, launch: int) -> bool:
         """Whether the stage belongs to a launch (counted from 0)."""
@@ -150,6 +165,8 @@ class Context:
     """Whether steps that are timed are captured in CUDA graphs, every arm's, so that they have to be built for that."""
     ranks: Ranks | None = None
     """The processes of the stage, where it has several."""
+    largest_batch: int | None = None
+    """How many rows a stage of the kind `StageKind.SIZE` found to fit; `None` where none was asked for, or before it."""
 
     @property
     def attachments(self) -> Path:
@@ -304,6 +321,13 @@ class SelfMeasuring(Protocol):
 
     def measure(self, arms: tuple[str, ...]) -> Evidence:
         """Run it once, and return what it measured, as samples of this launch (`Context.launch`)."""
+
+
+class Sized(Workload, Protocol):
+    """A case whose batch may be of any size, in stages of the kind `StageKind.SIZE`."""
+
+    def open_sized(self, arm: str, rows: int) -> Program:
+        """A fresh program of so many rows. Raises `Unsupported` where the case has a fixed batch."""
 
 
 class TrainingOverSeeds(Protocol):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ci_bench.errors import BadConfig
-from ci_bench.suites.base import Cache, StageKind, find_suite
+from ci_bench.suites.base import Cache, SizeLimits, StageKind, find_suite
 from ci_bench.suites.torchbench.catalogue import ZOO
 from ci_bench.suites.torchbench.options import Precision, parse
 from ci_bench.suites.torchbench.plan import SUITE
@@ -133,3 +133,25 @@ def test_several_batch_sizes_are_a_case_each():
     assert [case.id.rpartition(",")[2] for case in cases] == ["batch=4]", "batch=16]"]
     (alone,) = SUITE.plan({"models": ["mlp"], "mode": "inference", "batch_size": 4})
     assert "batch=" not in alone.id
+
+
+def test_the_largest_batch_is_a_case_whose_id_never_changes_and_whose_first_stage_finds_it():
+    (case,) = SUITE.plan({**ONE, "batch_size": "largest", "largest_batch": {"most": 64, "memory_bytes": 5_000_000}})
+    assert case.id == "torchbench/mlp[backend=inductor,mode=inference,precision=fp32,batch=largest]"
+    settings = parse(json.loads(json.dumps(case.params))).settings
+    assert (settings.batch_size, settings.largest) == (None, SizeLimits(most=64, memory_bytes=5_000_000))
+    stages = SUITE.stages(case)
+    assert [str(stage.kind) for stage in stages] == ["prepare", "size", "alone", "verify", "alone", "alone", "time"]
+    assert (stages[1].arms, stages[1].exclusive, stages[1].limits) == (("eager",), True, settings.largest)
+    given, found = SUITE.plan({**ONE, "batch_size": [8, "largest"]})
+    assert (given.id[-9:], found.id[-15:]) == (",batch=8]", ",batch=largest]")
+    assert "largest" not in given.params["settings"]
+
+
+@pytest.mark.parametrize(("entry", "words"), [
+    ({"batch_size": "largest", "dynamic": True}, "largest is one size, and `dynamic: true` has several"),
+    ({"batch_size": 8, "largest_batch": {"most": 64}}, "no batch size is looked for"),
+])  # fmt: skip
+def test_a_search_that_contradicts_something_is_refused(entry, words):
+    with pytest.raises(BadConfig, match=words):
+        SUITE.plan({**ONE, **entry})

@@ -40,6 +40,17 @@ def available_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
     return min(found, default=None)
 
 
+def total_bytes(memory: Path = MEMORY, cgroup: Path = CGROUP) -> int | None:
+    """The memory of this machine, or what its container may have of it; `None` where nobody says."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration):
+        line = next(line for line in memory.read_text().splitlines() if line.startswith("MemTotal:"))
+        found.append(int(line.split()[1]) * 1024)
+    with suppress(OSError, ValueError):
+        found.append(int((cgroup / "memory.max").read_text()))
+    return min(found, default=None)
+
+
 def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
     """Whether two sides may work at once: on a GPU where each has a core for itself, on the CPU where each has its threads."""
     each = 1 if device.startswith("cuda") else options.threads

@@ -25,7 +25,7 @@ class Task:
     `environ` is set in the worker before anything else runs there. `worker` is the suite's worker module. `keep` says what is
     written of what the case's reference arm computes, `base_digest` is the digest of base's tensors in `files`.
     `limit_s` is about how long a stage that can do more or less may take. The worker and what it starts keep to `cores`, by their
-    numbers; without any to those that it may use anyway.
+    numbers; without any to those that it may use anyway. `largest_batch` are the rows that were found to fit.
     """
 
     launch: int
@@ -41,6 +41,7 @@ class Task:
     base_digest: str = ""
     limit_s: float = 0.0
     cores: tuple[int, ...] = ()
+    largest_batch: int | None = None
 
 
 class OrderKind(StrEnum):

@@ -24,6 +24,7 @@ from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import ResidentArms, make_clock, serve_turns
+from ci_bench.engine.timing.sizing import find_largest_batch
 from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.base import (
     Context,
@@ -31,6 +32,7 @@ from ci_bench.suites.base import (
     NotMeasured,
     Ranks,
     SelfMeasuring,
+    Sized,
     Stage,
     StageKind,
     TrainingOverSeeds,
@@ -151,6 +153,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         keep=keeper.keep,
         cuda_graph=task.options.cuda_graph,
         ranks=_ranks(seat),
+        largest_batch=task.largest_batch,
     )
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(str(task.worker)).open_workload(task.case, context)
@@ -171,6 +174,9 @@ def _gather(  # noqa: PLR0911 - one for each kind
             with stopwatch.phase(Phase.PREPARE):
                 workload.prepare()
             return Evidence()
+        case StageKind.SIZE:
+            with stopwatch.phase(Phase.PREPARE):
+                return find_largest_batch(cast("Sized", workload), stage, context=context)
         case StageKind.VERIFY:
             with stopwatch.phase(Phase.CHECKS):
                 return workload.verify(stage.arms)

@@ -12,6 +12,7 @@ are counted (docs/adr/0035).
 import ctypes
 import gc
 import re
+import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -90,6 +91,11 @@ class HostMemory:
         self._high_water: float | None = None
         self._seen: list[float] = []
 
+    def afresh(self) -> "HostMemory":
+        """The same, from the same start, without a peak so far."""
+        self._seen = []
+        return self
+
     def held(self) -> float | None:
         """The bytes in use between two steps."""
         self._last = _read_settled()
@@ -121,6 +127,18 @@ class HostMemory:
         return {PEAK_ANONYMOUS.name: _highest(self._seen), FILE_BACKED.name: now.file_backed}
 
 
+def cap_growth(more: float) -> None:
+    """From now on an allocation fails where this process would take so many bytes more than it has (RLIMIT_DATA, setrlimit(2)).
+
+    What counts is writable private memory as it is asked for, touched or not; where the kernel doesn't tell it, nothing is done.
+    """
+    kilobytes = _read_kilobytes(_STATUS)
+    if "VmData" in kilobytes:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        cap = int(1024 * kilobytes["VmData"] + more)
+        resource.setrlimit(resource.RLIMIT_DATA, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard))
+
+
 class DeviceMemory:
     """A GPU's memory, by torch's allocator: it holds nothing before the model is built."""
 
@@ -132,6 +150,10 @@ class DeviceMemory:
         self._allocated = self._reserved = 0.0
 
         self._emptied = False
+
+    def afresh(self) -> "DeviceMemory":
+        """The same, without a peak so far."""
+        return DeviceMemory(self._device)
 
     def held(self) -> float | None:
         """The bytes in use between two steps; before the first of them, what compiling and autotuning left cached is freed."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from ci_bench.records.metrics import STEP_PARTS
 from ci_bench.suites.arms import CompiledArm, read_arm
+from ci_bench.suites.base import SizeLimits
 
 REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"
@@ -84,6 +85,13 @@ class DynamicShapes(StrEnum):
     """`mark_unbacked` on them: nothing may depend on the size that the first batch happens to have."""
 
 
+class Size(StrEnum):
+    """A batch size that is found, not given."""
+
+    LARGEST = "largest"
+    """As many rows as fit into memory."""
+
+
 class Precision(StrEnum):
     """How numbers are kept and multiplied. `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts."""
 
@@ -117,12 +125,14 @@ class Settings:
     measure rounding; `prepared` how many batches take turns. `None` for `cudagraphs`, `lr` and `batch_size` leaves it to
     torch, to the optimizer and to the model. `quantization_limit` is the share of the outputs that quantising the candidate
     alone may lose, `None` for that of its kind (`quantization.LIMITS`). With `dynamic`, batches differ in size along the axes
-    that `varies` names.
+    that `varies` names. `largest` are the limits of a search for the batch size, which holds in place of `batch_size`; `None`
+    where there is none.
     """
 
     scope: Scope = Scope.MODEL
     measure: Measure = Measure.BOTH
     batch_size: int | None = None
+    largest: SizeLimits | None = None
     optimizer: str = "Adam"
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 0.01
@@ -185,7 +195,7 @@ class Options:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
         del params["listed"]
-        for name in ("varies", "dynamic_shapes"):  # results of earlier versions have neither
+        for name in ("varies", "dynamic_shapes", "largest"):  # results of earlier versions have none of them
             if getattr(self.settings, name) == getattr(Settings(), name):
                 del params["settings"][name]
         if self.listed:
@@ -217,6 +227,8 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     given = {name: value for name, value in values.items() if name in known}
     given["varies"] = tuple(map(Axis, given.get("varies", (Axis.BATCH,))))
     given["dynamic_shapes"] = DynamicShapes(given.get("dynamic_shapes", DynamicShapes.SYMBOLS))
+    limits = given.get("largest")
+    given["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits
     given["scope"] = Scope(given.get("scope", Scope.MODEL))
     given["quantized_arms"] = QuantizedArms(given.get("quantized_arms", QuantizedArms.BOTH))
     given["measure"] = Measure(given.get("measure", Measure.BOTH))

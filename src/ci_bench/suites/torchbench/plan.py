@@ -18,7 +18,7 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
 from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, arm_name, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, SizeLimits, Stage, StageKind
 from ci_bench.suites.inductor import option_faults
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
@@ -32,7 +32,9 @@ from ci_bench.suites.torchbench.options import (
     Precision,
     Scope,
     Settings,
+    Size,
     Source,
+    parse,
     settings_from,
 )
 from ci_bench.suites.torchbench.tables import Table, read_tables, rules_for, unknown_models
@@ -176,7 +178,7 @@ class TorchBench:
                 backend=backend,
                 source=source,
                 path=options.get("path"),
-                settings=replace(settings, batch_size=size),
+                settings=_sized(settings, size, options),
                 listed=listed or compiled,
             )
             _check(one)
@@ -197,13 +199,15 @@ class TorchBench:
         """Prepare, compile from cold, verify, then memory and time; each only where it was asked for."""
         measure = Measure(case.params["settings"]["measure"])
         arms = case.arms
+        limits = parse(case.params).settings.largest
         prepare = Stage(kind=StageKind.PREPARE, arms=())
+        size = (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),) if limits else ()
         candidates = (arm for arm in arms if arm != REFERENCE_ARM)
         cold = (Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         verify = (Stage(kind=StageKind.VERIFY, arms=arms),) if measure is not Measure.PERFORMANCE else ()
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in arms)
         timed = (*memory, Stage(kind=StageKind.TIME, arms=arms, launches=None)) if measure is not Measure.ACCURACY else ()
-        return (prepare, *cold, *verify, *timed)
+        return (prepare, *size, *cold, *verify, *timed)
 
     def needs_network(self, case: Case) -> bool:
         """Never: the zoo and configurations need none, and a checkout's models have to be there already."""
@@ -229,10 +233,19 @@ def _models(options: Mapping[str, Any], source: Source, table: Table) -> tuple[s
     return select(known, selection_from(options))
 
 
-def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | None, ...]:
+def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
     """The batch size of each case; an id tells it where there are several."""
     given = options.get("batch_size")
     return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
+def _sized(settings: Settings, size: int | str | None, options: Mapping[str, Any]) -> Settings:
+    """The settings of a case of this batch size, given or to be found."""
+    if size == Size.LARGEST:
+        return replace(settings, batch_size=None, largest=SizeLimits(**options.get("largest_batch", {})))
+    if "largest_batch" in options and Size.LARGEST not in _batch_sizes(options):
+        raise BadConfig(f"{WHERE}.largest_batch: no batch size is looked for; take `batch_size: largest`, or leave it out")
+    return replace(settings, batch_size=None if size is None else int(size))
 
 
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -277,6 +290,8 @@ def _check(options: Options) -> None:
 def _check_dynamic(options: Options) -> None:
     """What says how shapes are dynamic acts where they are, and is dynamo's."""
     settings = options.settings
+    if settings.dynamic and settings.largest is not None:
+        raise BadConfig(f"{WHERE}.batch_size: largest is one size, and `dynamic: true` has several; leave one of them out")
     if not settings.dynamic:
         for name in ("varies", "dynamic_shapes"):
             if getattr(settings, name) != getattr(Settings(), name):
@@ -327,7 +342,8 @@ def _case(options: Options, prefix: str, *, sized: bool) -> Case:
     name = prefix + NAME.sub("_", options.model)[-60:]
     only = options.listed[0].name if options.backend and options.listed else options.backend
     backend = f"backend={only}," if only else ""  # an id would be long with all arms
-    batch = f",batch={options.settings.batch_size}" if sized else ""
+    largest = options.settings.largest is not None
+    batch = f",batch={Size.LARGEST if largest else options.settings.batch_size}" if sized or largest else ""
     setting = f"{backend}mode={options.mode},precision={options.precision}{batch}"
     return Case(
         id=f"torchbench/{name}[{setting}]",

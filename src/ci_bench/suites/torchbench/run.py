@@ -9,18 +9,19 @@ from dataclasses import replace
 
 import torch
 
+from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case
 from ci_bench.suites.arms import CompiledArm, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.randomness import seed_everything
 from ci_bench.suites.torchbench.backends import set_up_torch
 from ci_bench.suites.torchbench.evidence import accuracy_evidence
-from ci_bench.suites.torchbench.options import REFERENCE_ARM, Precision, parse
+from ci_bench.suites.torchbench.options import REFERENCE_ARM, Options, Precision, parse
 from ci_bench.suites.torchbench.program import Ready, make_ready
 from ci_bench.suites.torchbench.quantization import quantize
 from ci_bench.suites.torchbench.sources.loaded import Loaded, find_loader
-from ci_bench.suites.torchbench.sources.transforms import transformed
-from ci_bench.suites.torchbench.status import Word, worded
+from ci_bench.suites.torchbench.sources.transforms import leaves, transformed
+from ci_bench.suites.torchbench.status import ModelFailed, Word, worded
 from ci_bench.suites.torchbench.tables import Settled, settle
 from ci_bench.suites.torchbench.timed import ModelProgram
 
@@ -35,19 +36,29 @@ def open_workload(case: Case, context: Context) -> "ModelWorkload":
     Raises:
         Unsupported: a table skips the model here, or the device lacks the precision.
     """
-    settled = settle(parse(case.params), context.device)
+    options = parse(case.params)
+    if options.settings.largest is not None and context.largest_batch is not None:
+        options = _of_size(options, context.largest_batch)
+    settled = settle(options, context.device)
     if settled.skip is not None:
         raise Unsupported(settled.skip)
     _require(settled.options.precision, context.device)
     set_up_torch(settled.options)
-    return ModelWorkload(settled, context)
+    return ModelWorkload(case, settled, context)
+
+
+def _of_size(options: Options, rows: int) -> Options:
+    """The options with so many rows."""
+    return replace(options, settings=replace(options.settings, batch_size=rows))
 
 
 class ModelWorkload:
     """Steps of one model, eager and compiled."""
 
-    def __init__(self, settled: Settled, context: Context) -> None:
+    def __init__(self, case: Case, settled: Settled, context: Context) -> None:
         """Nothing is loaded yet."""
+        self._case = case
+        self._elements: dict[int, int] = {}
         self._settled = settled
         self._options = settled.options
         self._context = context
@@ -56,15 +67,56 @@ class ModelWorkload:
         """Find out early whether backend and model exist, and whether eager runs."""
         for candidate in self._options.candidates.values():
             backend_of(candidate)
+        if self._options.settings.largest is not None:
+            return  # the search builds it, in a size that fits
         ready = self._build(candidate=None)
         with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
             ready.step(ready.samples[0], no_mark)
 
     def open(self, arm: str) -> Program:
         """A fresh model of the arm; every arm starts from the same bytes, since loading follows the seed."""
-        loaded = self._load(quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization)
+        return self.program(arm, self.load(arm))
+
+    def load(self, arm: str) -> Loaded:
+        """The model of an arm, and its samples."""
+        return self._load(quantized=arm != REFERENCE_ARM or not self._options.settings.compares_quantization)
+
+    def program(self, arm: str, loaded: Loaded) -> Program:
+        """A program of what was loaded for the arm."""
         ready = self._ready(loaded, candidate=self._options.candidates.get(arm))
         return ModelProgram(arm, self._options, loaded, ready, unrefereed=_excused(self._settled))
+
+    def open_sized(self, arm: str, rows: int) -> Program:
+        """The arm in a batch of so many rows.
+
+        Raises:
+            Unsupported: the model has a fixed batch.
+            LookupError: its table says that it takes fewer rows.
+        """
+        settled = settle(_of_size(parse(self._case.params), rows), self._context.device)
+        size = settled.options.settings.batch_size
+        if size is None:
+            raise Unsupported(f"a table says that the batch of {self._options.model} is fixed; leave `batch_size: largest` out")
+        if size < rows:
+            raise LookupError(f"a table says that {self._options.model} takes at most {size} rows")
+        sized = ModelWorkload(self._case, settled, self._context)
+        try:
+            loaded = sized.load(arm)
+        except ModelFailed as error:
+            if isinstance(error.__cause__, BadConfig):
+                raise Unsupported(str(error.__cause__)) from error
+            raise
+        self._require_other_inputs(rows, loaded)
+        return sized.program(arm, loaded)
+
+    def _require_other_inputs(self, rows: int, loaded: Loaded) -> None:
+        """Raise `Unsupported` where a batch of another size is no other: the same search would go on for ever larger ones."""
+        elements = sum(leaf.numel() for sample in loaded.samples for leaf in leaves(sample))
+        for other, theirs in self._elements.items():
+            if other != rows and theirs == elements:
+                same = f"its inputs are the same for {other} and for {rows} rows"
+                raise Unsupported(f"{self._options.model}: {same}; have its factory follow a parameter `batch_size`")
+        self._elements[rows] = elements
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Compare the candidates among `arms` with eager, step by step."""
@@ -90,6 +142,8 @@ class ModelWorkload:
 
     def _load(self, *, quantized: bool = True) -> Loaded:
         """A fresh model, always from the same seed; quantised where the case asks for that, and the arm is to be."""
+        settings = self._options.settings
+        assert settings.largest is None or settings.batch_size, "what nobody looked for is not measured"  # noqa: S101 - our own bug
         with worded(Word.MODEL_FAIL_TO_LOAD, Word.OOM):
             seed_everything(self._options.settings.seed)
             loaded = find_loader(self._options.source)(self._options, self._context.device)
