@@ -451,29 +451,18 @@ class _Jobs:
     def _may_run_at_once(self, stage: Stage, runs: Sequence[SideRun]) -> bool:
         """Whether both sides may do a stage at the same time: neither is timed, and the machine has room for two.
 
-        On the CPU they compile from cold at the same time, too, each on its own cores: both find the same machine. Memory on a
-        GPU is of both sides together where the driver tells no processes apart, and what is tuned there would be tuned beside
-        another process, so that each has it alone.
+        On the CPU they compile from cold at once, too, each on its own cores. A GPU each has alone: its memory is of
+        both together where the driver tells no processes apart, and what is tuned would be tuned beside another process.
         """
-        if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
-            return False
-        device = (runs[0].environment or UNSEEN).identity.get("device")
-        alone = stage.kind is StageKind.ALONE and device == "cpu"
-        return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
+        may = stage.kind in UNTIMED or (stage.kind is StageKind.ALONE and _device(runs) == "cpu")
+        return may and not stage.exclusive and len(runs) > 1 and self._has_room_for_two(runs)
 
     def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
-        """Whether both sides may open, compile and warm up at the same time: on the CPU, where each has its cores.
-
-        Not on a GPU, which they would share: what is tuned while a side compiles would be tuned beside the other.
-        """
-        if len(runs) < 2:  # noqa: PLR2004 - sides
-            return False
-        device = (runs[0].environment or UNSEEN).identity.get("device")
-        return device == "cpu" and self._has_room_for_two(runs)
+        """Whether both sides may open, compile and warm up at the same time: on the CPU, where each has its cores."""
+        return len(runs) > 1 and _device(runs) == "cpu" and self._has_room_for_two(runs)
 
     def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
-        options, device = self.engine.options, str((runs[0].environment or UNSEEN).identity.get("device"))
-        return options.overlap and has_cores_for_two(options, device=device)
+        return self.engine.options.overlap and has_cores_for_two(self.engine.options, device=_device(runs))
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.
@@ -548,6 +537,10 @@ class _Jobs:
 def _jobs(stage: Stage, sides: int) -> int:
     """How many jobs a stage is on so many sides that are still open."""
     return min(sides, 1) if stage.kind is StageKind.TIME else sides
+
+
+def _device(runs: Sequence[SideRun]) -> str:
+    return str((runs[0].environment or UNSEEN).identity.get("device"))
 
 
 def _preload(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
