@@ -1,8 +1,11 @@
 """Two profiles become what changed: rows matched, ranked by their share of the change, and nothing blamed that did not move."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judge_builders import metric, result, sampled
 
 from ci_bench.judge.causes import arms_to_explain, cause_of, causes, closest, matched
@@ -76,6 +79,56 @@ def test_without_text_the_rows_that_fit_worst_are_left_over() -> None:
     assert [(one.seconds, two.seconds) for one, two in closest(base, head)] == [(0.001, 0.001), (0.002, 0.002)]
     assert [(two.seconds, one.seconds) for two, one in closest(head, base)] == [(0.001, 0.001), (0.002, 0.002)]
     assert closest([], head) == []
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 9), max_size=4), st.lists(st.integers(1, 9), max_size=5))
+def test_the_pairs_are_in_order_and_no_others_differ_by_less(before, after) -> None:
+    """Held against every way to leave rows of the longer side out."""
+    base, head = ([row("aten::mul", float(one), f"m.py:{place}") for place, one in enumerate(side)] for side in (before, after))
+    pairs = closest(base, head)
+    few, many = sorted((base, head), key=len)
+    ways = combinations(many, len(few))
+    least = min(sum(abs(one.seconds - two.seconds) for one, two in zip(few, way, strict=True)) for way in ways)
+    assert sum(abs(one.seconds - two.seconds) for one, two in pairs) == least
+    assert len(pairs) == len(few)
+    for place, side in enumerate((base, head)):
+        order = [next(number for number, one in enumerate(side) if one is pair[place]) for pair in pairs]
+        assert order == sorted(set(order))
+
+
+@pytest.mark.parametrize(("after", "before", "gone"), [(0.0, 2.0, True), (2.0, 0.0, False)], ids=["quicker", "slower"])
+def test_the_largest_share_comes_first_whichever_way_the_step_moved(before, after, gone) -> None:
+    rows = row("aten::mm", 0.010)
+    base, head = (
+        profile(rows, row("aten::copy_", one, "b.py:2"), row("aten::add", one / 4, "c.py:3")) for one in (before, after)
+    )
+    cause = cause_of(base, head)
+    names = [part.before if gone else part.after for part in cause.parts]
+    assert names == [("aten::copy_",), ("aten::add",)]
+    assert [part.share for part in cause.parts] == [pytest.approx(0.8), pytest.approx(0.2)]
+
+
+def test_a_step_that_moved_by_half_a_per_cent_has_no_shares() -> None:
+    parts = row("aten::add", 0.02, "b.py:2"), row("aten::mul", 0.02, "c.py:3")
+    still, moved = profile(row("aten::mm", 1.0), step_s=1.0), profile(row("aten::mm", 1.0), *parts, step_s=1.005)
+    assert (cause_of(still, moved).attributed, [one.share for one in cause_of(still, moved).parts]) == (None, [None, None])
+    assert cause_of(still, replace(moved, step_s=1.0051)).attributed is not None
+
+
+def test_only_so_many_parts_names_and_places_are_kept() -> None:
+    many = [row("aten::copy_", 0.001 * (100 - one), f"m.py:{one}", f"y{one}") for one in range(70)]
+    assert len(cause_of(profile(row("aten::mm", 1.0)), profile(row("aten::mm", 1.0), *many)).parts) == 60
+    lines = ",".join(f"m.py:{one}" for one in range(9))
+    head = profile(row("aten::mm", 1.0), row("aten::copy_", 1.0, lines))
+    (part,) = cause_of(profile(row("aten::mm", 1.0)), head).parts
+    assert part.places == ("m.py:0", "m.py:1", "m.py:2", "m.py:3")
+
+
+@pytest.mark.parametrize(("held", "told"), [(64 * 1024, 1), (64 * 1024 - 1, 0)])
+def test_memory_below_64_kib_is_not_named(held, told) -> None:
+    head = profile(row("aten::mm", 0.01), row("aten::empty", 0.0, "b.py:2", alive_bytes=float(held)), step_s=0.01)
+    assert len(cause_of(profile(row("aten::mm", 0.01)), head).memory) == told
 
 
 def test_a_kernel_with_another_number_is_the_same_kernel() -> None:

@@ -227,6 +227,7 @@ def test_a_peak_of_memory_waits_for_a_second_launch_and_no_longer():
     peaks = [peak(1e9), peak(2e9)], [peak(1e9, 1.5e9), peak(1e9, 2e9)]
 
     assert ask(of(peaks[0][0]), of(peaks[0][1]), 1) == names(0)
+    assert ask_cases(of(peaks[0][0]), of(peaks[0][1]), 1)["s/c0"].worse == 0
     assert ask(of(peaks[0][0]), of(peaks[0][1]), 2) == frozenset()
     assert ask(of(peaks[1][0]), of(peaks[1][1]), 2) == frozenset()
 

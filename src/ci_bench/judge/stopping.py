@@ -77,15 +77,14 @@ def still_open(
 
 
 def _launches_for_the_worse(turns: Turns, ruling: Ruling, launches_done: int) -> Counts:
-    """How many more launches each line takes until a change for the worse, which it looks like, can be called; 0 for others.
+    """How many more launches each open line takes until a change for the worse, which it looks like, can be called; 0 for others.
 
     That is the next look, or the first from `Rule.cold_launches` on where past runs did not teach how noisy it is.
     """
     looks = np.array(turns.rule.looks)
     least = np.where(turns.measured, 1, turns.rule.cold_launches)
-    deciding = looks[np.minimum(np.searchsorted(looks, np.maximum(ruling.next_look, least)), len(looks) - 1)]
-    doubted = suspicions_of(turns, ruling) >= Suspicion.POSSIBLE
-    return np.where(doubted, np.maximum(deciding - launches_done, 0), 0)
+    deciding = looks[np.searchsorted(looks, np.maximum(ruling.next_look, least))]
+    return np.where(suspicions_of(turns, ruling) >= Suspicion.POSSIBLE, deciding - launches_done, 0)
 
 
 def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
