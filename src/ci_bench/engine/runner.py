@@ -454,8 +454,10 @@ class _Jobs:
         On the CPU they compile from cold at once, too, each on its own cores. A GPU each has alone: its memory is of
         both together where the driver tells no processes apart, and what is tuned would be tuned beside another process.
         """
-        may = stage.kind in UNTIMED or (stage.kind is StageKind.ALONE and _device(runs) == "cpu")
-        return may and not stage.exclusive and len(runs) > 1 and self._has_room_for_two(runs)
+        if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
+            return False
+        alone = stage.kind is StageKind.ALONE and _device(runs) == "cpu"
+        return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
 
     def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
         """Whether both sides may open, compile and warm up at the same time: on the CPU, where each has its cores."""
