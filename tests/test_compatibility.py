@@ -38,8 +38,9 @@ def _resolve(root: Schema, node: Any) -> Schema:
 
 def _narrowed(before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, seen: set[tuple[int, int]]) -> Iterator[str]:
     old, new = _resolve(*before), _resolve(*now)
-    if new.get("if") == {"type": "array"} and "if" not in old and "array" not in _types(old):
-        yield from _narrowed(before, (now[0], new["else"]), path, seen)  # lists are new: what was accepted is not one
+    condition = new.get("if", {})
+    if [*condition] == ["type"] and "if" not in old and condition["type"] not in _types(old):
+        yield from _narrowed(before, (now[0], new["else"]), path, seen)  # lists, say, are new: what was accepted is not one
         return
     if (id(old), id(new)) in seen:
         return
@@ -99,6 +100,11 @@ def listed(node):
     return {"if": {"type": "array"}, "then": {"items": dict(node)}, "else": dict(node)}
 
 
+def worded(node):
+    """What a schema accepts, or one word."""
+    return {"if": {"type": "string"}, "then": {"const": "largest"}, "else": dict(node)}
+
+
 def change(edit):
     text = copy.deepcopy(schema(Kind.RESULTS))
     edit(text)
@@ -116,8 +122,10 @@ def change(edit):
         (lambda text: text["properties"]["tool_version"].update(pattern="^1"), ".tool_version: pattern changed"),
         (lambda text: text["properties"]["tool_version"].update(minLength=40), ".tool_version: minLength rose"),
         (lambda text: text["properties"].update(tool_version=listed({"type": "integer"})), "string went from the type"),
+        (lambda text: text["properties"].update(measured_s=worded({"type": "number"})), "null went from the type"),
+        (lambda text: text["properties"].update(tool_version=worded({"type": "integer"})), ".tool_version: if changed"),
     ],
-    ids=["removed", "required", "enum", "bound", "type", "pattern", "length", "a list, and others no more"],
+    ids=["removed", "required", "enum", "bound", "type", "pattern", "length", "a list, and others no more", "a word", "no word"],
 )
 def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
     told = [*narrowed(schema(Kind.RESULTS), change(edit))]
@@ -134,8 +142,10 @@ def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
         lambda text: text["properties"]["cases"].update(maxItems=10**9),
         lambda text: text["properties"]["tool_version"].update(description="in other words"),
         lambda text: text["properties"].update(tool_version=listed(text["properties"]["tool_version"])),
+        lambda text: text["properties"].update(measured_s=worded(text["properties"]["measured_s"])),
+        lambda text: text["properties"].update(measured_s=listed(worded(text["properties"]["measured_s"]))),
     ],
-    ids=["nothing", "a field", "a value", "no longer required", "more", "words", "a list as well"],
+    ids=["nothing", "a field", "a value", "no longer required", "more", "words", "a list as well", "a word", "a list and a word"],
 )
 def test_a_schema_that_accepts_more_may(edit):
     assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []
