@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci_bench.judge.devices import USUAL, USUAL_WEIGHT, between, layout, least_without_one
+from ci_bench.judge.devices import between, layout, least_without_one
 
 NAN = math.nan
+USUAL, USUAL_WEIGHT = 0.25, 20.0
 RATIOS = st.one_of(st.floats(-0.2, 0.2).map(lambda one: round(one, 4)), st.just(NAN))
 
 
@@ -89,6 +90,16 @@ def test_the_variance_between_devices_is_that_of_the_loops(run, spread, unknown)
     spreads = [NAN if unknown and not row else spread * (1 + row) for row in range(len(cases))]
     found = between(lying(cases, slots), np.array(spreads))
     assert found == pytest.approx(plain_between(cases, slots, spreads), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("spreads", [(0.02, 0.002, 0.01), (0.002, 0.02, NAN), (0.03, 0.03, 0.03)])
+def test_one_figure_for_all_cases_weighs_each_by_how_well_it_knows(spreads):
+    """Cases of unlike noise and unlike layouts, whose devices differ: each iteration moves the weights."""
+    cases = [[0.01, 0.03, 0.05, 0.02, NAN, 0.06], [0.002, 0.031, 0.001, 0.03, 0.058, 0.06], [0.1, 0.12, NAN, 0.03, 0.0, 0.01]]
+    slots = [0, 1, 0, 1, 2, 2]
+    found = between(lying(cases, slots), np.array(spreads))
+    assert found == pytest.approx(plain_between(cases, slots, spreads), rel=1e-9)
+    assert found.max() > found.min()
 
 
 def test_one_device_shows_nothing_and_the_usual_share_stands_for_it():
