@@ -12,11 +12,13 @@ from paired_builders import NOW, calibrated, device_clock, paired, pairs_of, rat
 
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.judge.calibration import learned
+from ci_bench.judge.metrics import in_turns
 from ci_bench.judge.noise import Learned
-from ci_bench.judge.paired import _of_contrasts, figures
+from ci_bench.judge.paired import _of_contrasts, figures, judge_turns, turns_of
+from ci_bench.judge.pairing import lines_of_both
 from ci_bench.judge.sequential import Rule, adaptive, fixed, replay
 from ci_bench.records.comparison import BaselineMode, Verdict
-from ci_bench.records.config import Policy, Severity
+from ci_bench.records.config import MetricPolicy, Policy, Severity
 from ci_bench.records.config import Rule as PolicyRule
 from ci_bench.records.results import Better, Due, Launch, Status, Unit
 
@@ -459,3 +461,18 @@ def test_the_figures_of_both_sides_are_means_over_the_launches_that_were_judged(
     assert pair.base.estimate == pytest.approx(1.1)
     assert pair.head.estimate == pytest.approx(1.1 * 1.02)
     assert pair.speedup == pytest.approx(1 / 1.02 if better is Better.LOWER else 1.02)
+
+
+def test_the_device_of_each_launch_lies_in_its_column():
+    one = metric(launches([1.0, 1.1], [1.0, 1.2], [1.0, 1.0]))
+    for most, expected in ((4, [[2, -1, 1, -1]]), (2, [[2, -1]])):
+        assert figures([(one, one)], most=most, slots=[{0: 2, 2: 1, 7: 5}]).slots.tolist() == expected
+    assert figures([(one, one)], most=4).slots is None
+
+
+@pytest.mark.parametrize("places", [{}, {0: 0, 1: 1, 2: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 1: 1, 2: 2}], ids=["-", "2", "1", "3"])
+def test_a_pairing_says_on_how_many_devices_it_stands(places):
+    base, head = simulate(1, launches=3)
+    lines = lines_of_both(*in_turns(base, head), lambda *_: MetricPolicy(threshold=0.05))
+    turns = turns_of(lines, learned(None, [line.key for line in lines], now=NOW), Rule(), {"s/c0": places} if places else {})
+    assert judge_turns(turns, calibration="").pairing.devices == max(1, len({*places.values()}))
