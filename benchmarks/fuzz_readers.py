@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ci_bench import __version__
 from ci_bench.commands.trusted.machine_results import DOCUMENTS
 from ci_bench.config import load_config, named_plugins
 from ci_bench.errors import BadConfig
-from ci_bench.formats import training_log, userbenchmark
+from ci_bench.formats import training_events, training_log, userbenchmark
 from ci_bench.formats.catalogue import decode, read
 from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Unreadable
@@ -177,3 +178,44 @@ def training(content: bytes) -> bool:
     if len({len(steps) for steps in ranks}) != 1:
         raise Harmful(f"ranks have {[len(steps) for steps in ranks][:10]} steps")
     return True
+
+
+def training_events_file(content: bytes) -> bool:
+    """A file of TensorBoard or W&B: as it is, and with checksums that fit, or nothing behind them would ever be reached."""
+    form = training_events.form_of(content) or training_events.TENSORBOARD
+    accepted = [_events(one, form) for one in (content, _sealed(content, form))]
+    return all(accepted)
+
+
+def _events(content: bytes, form: str) -> bool:
+    """A file beside itself in another folder, and alone. Ranks that come out have the same steps."""
+    files = [training_events.File(folder=folder, name="file", content=content) for folder in ("runs", "more")]
+    accepted = False
+    for several in (files, files[:1]):
+        try:
+            ranks = training_events.read(several, {}, form)
+        except Unreadable as error:
+            accepted = refused(error)
+            continue
+        accepted = True
+        if len({len(steps) for steps in ranks}) != 1:
+            raise Harmful(f"ranks have {[len(steps) for steps in ranks][:10]} steps")
+    return accepted
+
+
+def _sealed(content: bytes, form: str) -> bytes:
+    """The records that their lengths make of it, each with the checksums that it ought to have."""
+    sealed, place = bytearray(content), 0 if form == training_events.TENSORBOARD else 7
+    while place + 12 <= len(sealed):
+        if form == training_events.TENSORBOARD:
+            end = place + 12 + int.from_bytes(sealed[place : place + 8], "little")
+            sealed[place + 8 : place + 12] = training_events.checksum(bytes(sealed[place : place + 8])).to_bytes(4, "little")
+            if end + 4 > len(sealed):
+                break
+            sealed[end : end + 4] = training_events.checksum(bytes(sealed[place + 12 : end])).to_bytes(4, "little")
+            place = end + 4
+        else:
+            end = place + 7 + int.from_bytes(sealed[place + 4 : place + 6], "little")
+            sealed[place : place + 4] = zlib.crc32(sealed[place + 6 : end]).to_bytes(4, "little")
+            place = end
+    return bytes(sealed)

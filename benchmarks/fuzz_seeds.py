@@ -117,6 +117,12 @@ def training() -> tuple[bytes, ...]:
     return "\n".join(map(json.dumps, lines)).encode(), json.dumps(state, indent=1).encode(), log.encode()
 
 
+def training_events() -> tuple[bytes, ...]:
+    """Event files and a run of W&B, as the tools made them."""
+    folder = ROOT / "tests" / "formats" / "training_data"
+    return files(*sorted(folder.glob("*/*tfevents*")), *sorted(folder.glob("*.wandb")))
+
+
 def github_answers() -> tuple[bytes, ...]:
     """Answers of GitHub's API: a listing of artifacts, a pull request, comments, an error."""
     run = {"id": 5, "repository_id": 7, "head_repository_id": 7, "head_branch": "main", "head_sha": "ab" * 20}

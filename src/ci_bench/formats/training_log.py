@@ -12,7 +12,7 @@ Lines of a log are a name, as a rule a colon or an equals sign, and a number, se
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -67,10 +67,23 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> tuple[tuple
         raise Unreadable(f"format: {form!r} is none of {', '.join(FORMATS)}")
     form = _form(text) if form == "auto" else form
     asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
-    found = list(_of_log(text, asked) if form == "log" else _of_objects(text, asked, form))
+    found = list(_of_log(text, asked) if form == "log" else of_objects(_objects(text, form), asked))
     if not found:
         raise Unreadable(f"no record of it has a loss, by the name of {' or '.join(map(repr, asked['loss']))}")
-    return _by_rank(found)
+    must_say(names, found)
+    return by_rank(found)
+
+
+def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
+    """What somebody named is there: a misspelt gradient norm would leave the gate without a word.
+
+    Raises:
+        Unreadable: no record has it.
+    """
+    fields = {"step": "step", "grad_norm": "grad_norm", "time": "time_s", "clock": "clock_s", "tokens": "tokens"}
+    for what, field in fields.items():
+        if what in names and all(getattr(record, field) is None for record in records):
+            raise Unreadable(f"{what}: no record with a loss has {names[what]!r}")
 
 
 def _form(text: str) -> str:
@@ -90,8 +103,9 @@ def _object(text: str) -> Any:
         return None
 
 
-def _of_objects(text: str, asked: Mapping[str, Sequence[str]], form: str) -> Iterator[Record]:
-    for line, values in _objects(text, form):
+def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]) -> Iterator[Record]:
+    """The records of mappings by name, each with its position; those without a loss are left out."""
+    for line, values in rows:
         record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
         if record is not None:
             yield record
@@ -187,7 +201,12 @@ def _positive(value: float, what: str) -> float:
     return value
 
 
-def _by_rank(records: Sequence[Record]) -> tuple[tuple[Record, ...], ...]:
+def by_rank(records: Sequence[Record]) -> tuple[tuple[Record, ...], ...]:
+    """The steps of each rank, in their order.
+
+    Raises:
+        Unreadable: a step is there twice, or ranks have different steps.
+    """
     if len(records) > MOST_STEPS:
         raise Unreadable(f"{len(records):,} records have a loss, and {MOST_STEPS:,} are the most that are read")
     ranks: dict[int, list[Record]] = {}

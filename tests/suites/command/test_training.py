@@ -4,7 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from command_builders import QUICK, judge, measure, verdicts
+from command_builders import QUICK, judge, measure, measure_here, verdicts
+from event_files import tensorboard, wandb
 
 from ci_bench.records.results import Role, SideName, Status
 
@@ -216,3 +217,56 @@ def test_where_no_step_has_a_time_the_whole_run_has(tmp_path) -> None:
     assert metric.name == "step_time"
     assert 0.1 < metric.launches[0].values[0] < 30
     assert comparison.cases[0].learning.verdict.holds
+
+
+def event_file(losses):
+    return tensorboard(*((step, 100.0 + step, {"Loss/train": loss, "lr": 0.1}) for step, loss in enumerate(losses)))
+
+
+def offline_run(losses):
+    return wandb(*({"train/loss": loss, "tokens": 64} for loss in losses))
+
+
+@pytest.mark.parametrize(("write", "name"), [(event_file, "events.out.tfevents.1"), (offline_run, "run-a.wandb")])
+def test_losses_in_files_of_tensorboard_and_wandb_are_held_against_bases(tmp_path, write, name) -> None:
+    """The same passes; a loss that is 1 % off from step 7 on is found; a side that logs under another name is no pass."""
+    right = [2.5 * 0.9**step for step in range(20)]
+    rounded = [loss * (1 + 2e-7) for loss in right]
+    wrong = [loss * (1.01 if step >= 7 else 1) for step, loss in enumerate(right)]
+    trees = {side: tmp_path / side for side in (BASE, HEAD)}
+    for side, learned_by_head in ((BASE, right), (HEAD, wrong)):
+        trees[side].mkdir()
+        for number, losses in enumerate((right, learned_by_head)):
+            (trees[side] / f"case{number}").write_bytes(write(losses))
+            (trees[side] / f"case{number}rounded").write_bytes(write(rounded))
+    entries = [
+        {
+            "name": f"case{number}",
+            "command": f"mkdir -p logs{number}; cp case{number}$ROUNDED logs{number}/{name}; ln -sfn logs{number} latest{number}",
+            "env": {"ROUNDED": ""},
+            "output": f"l*{number}/*",
+            "losses": {"rounding": [{"ROUNDED": "rounded"}]},
+        }
+        for number in range(2)
+    ]
+    results = measure(tmp_path, *entries, trees=trees)
+    rows = [row for result in results.values() for row in result.cases]
+    assert {row.status for row in rows} == {Status.OK}, [row.failure for row in rows]
+    same, fault = judge(results).cases
+    assert same.learning.verdict.holds, same.learning.detail
+    assert str(fault.learning.verdict) == "different_math"
+    assert "at step 7" in fault.learning.detail
+    (metric,) = rows[0].metrics
+    assert metric.launches[0].values == (1.0,) * 16, "the clock is that of what was logged"
+
+
+def test_a_misspelt_tag_fails_the_case_with_the_right_one(tmp_path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "events").write_bytes(event_file([2.0] * 12))
+    losses = {"format": "tensorboard", "loss": "Loss/trian", "rounding": []}
+    entry = {"name": "tag", "command": "mkdir -p logs; cp events logs/events.out", "output": "logs/*", "losses": losses}
+    (row,) = measure_here(tmp_path, entry)
+    assert row.status == Status.FAILED
+    assert "events.out cannot be read as tensorboard: loss: nothing is called 'Loss/trian'; did you mean 'Loss/train'" in (
+        row.failure.reason
+    )

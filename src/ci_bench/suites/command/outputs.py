@@ -1,10 +1,11 @@
 """What a run wrote: found, seen to be new, and read. A file that was there before the run says nothing about it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ci_bench.formats import catalogue, training_log
+from ci_bench.formats import catalogue, training_events, training_log
 from ci_bench.formats.series import Reading, Unreadable
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Losses
 from ci_bench.suites.command.process import Place, show_tail
@@ -84,7 +85,7 @@ def read_output(output: Output, form: str) -> Reading:
 
 
 def read_losses(output: Output, losses: Losses) -> tuple[tuple[training_log.Record, ...], ...]:
-    """What the run wrote of its steps, by rank. Several files are read as one text, in the order of their names.
+    """What the run wrote of its steps, by rank. Several files of text are read as one, in the order of their names.
 
     Raises:
         BadOutput: it is missing, or cannot be read.
@@ -92,8 +93,7 @@ def read_losses(output: Output, losses: Losses) -> tuple[tuple[training_log.Reco
     try:
         files = output.files()
         try:
-            text = "\n".join(_text(file) for file in files)
-            return training_log.read(text, losses.names, losses.format)
+            return _steps(files, losses)
         except (Unreadable, OSError) as error:
             raise _refused(files[0], output, losses.format, error) from error
     except BadOutput:
@@ -101,16 +101,28 @@ def read_losses(output: Output, losses: Losses) -> tuple[tuple[training_log.Reco
         raise
 
 
+def _steps(files: Sequence[Path], losses: Losses) -> tuple[tuple[training_log.Record, ...], ...]:
+    content = _bytes(files[0])
+    form = training_events.form_of(content) if losses.format == catalogue.AUTO else losses.format
+    if form not in training_events.FORMATS:
+        text = "\n".join(catalogue.decode(_bytes(file)) for file in files)
+        return training_log.read(text, losses.names, losses.format)
+    once = {file.resolve(): file for file in reversed(files)}  # wandb/latest-run is a link to a run beside it
+    read = [training_events.File(folder=str(file.parent), name=file.name, content=_bytes(file)) for file in once.values()]
+    return training_events.read(read, losses.names, form)
+
+
 def _read(file: Path, form: str, output: Output) -> Reading:
     try:
-        return catalogue.read(_text(file), form)
+        return catalogue.read(catalogue.decode(_bytes(file)), form)
     except (Unreadable, OSError) as error:
         raise _refused(file, output, form, error) from error
 
 
-def _text(file: Path) -> str:
+def _bytes(file: Path) -> bytes:
+    """At most a byte more than is read."""
     with file.open("rb") as stream:
-        return catalogue.decode(stream.read(catalogue.MAX_BYTES + 1))
+        return stream.read(catalogue.MAX_BYTES + 1)
 
 
 def _refused(file: Path, output: Output, form: str, error: Exception) -> BadOutput:

@@ -1,0 +1,427 @@
+"""What a training logged for TensorBoard (event files) or for W&B (a run's own file, as it is written offline): steps by rank.
+
+Owns the two containers, checksums included, and as much of the messages in them as numbers by name and step need:
+
+- TensorBoard: TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord) of ``Event``
+  (https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto).
+- W&B: the log of LevelDB (https://github.com/google/leveldb/blob/main/doc/log_format.md), with zlib's CRC-32, of ``Record``
+  (https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto).
+
+Both are read without the tools' own libraries (docs/adr/0058-loops-and-their-logs.md). What a file says is not believed: a
+checksum that does not fit, a field that ends beyond its message, or too much of anything is refused. A file that ends within a
+record is read up to there, as both tools do; steps that are missing are noticed where runs are compared. Which numbers are a
+step's loss and time is `training_log`'s.
+"""
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ci_bench.formats import training_log
+from ci_bench.formats.series import Unreadable
+from ci_bench.formats.training_log import Record
+from ci_bench.records.spelling import meant
+
+TENSORBOARD, WANDB = "tensorboard", "wandb"
+FORMATS = (TENSORBOARD, WANDB)
+MOST_BYTES = 64 << 20
+"""Of all files together."""
+MOST_MESSAGES = 1_000_000
+MOST_NAMES = 10_000
+LONGEST_NAME = 500
+LONGEST_NUMBER = 100
+SHOWN = 10
+STEP, MOMENT = "_step", "_timestamp"
+"""What W&B calls the step and the time of day of what it logs; rows of event files have them, too."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    **training_log.NAMES,
+    "step": (*training_log.NAMES["step"], "train/global_step", "trainer/global_step", STEP),
+    "loss": (*training_log.NAMES["loss"], "train_loss", "Loss/train", "loss/train", "loss_metrics/global_avg_loss"),
+    "grad_norm": (*training_log.NAMES["grad_norm"], "grad-norm"),
+    "time": (*training_log.NAMES["time"], "iteration-time", "time_metrics/end_to_end(s)"),
+    "clock": (*training_log.NAMES["clock"], MOMENT),
+}
+"""What is looked for where nobody says it; the last ones are torchtitan's and Megatron-LM's tags."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+_MAGIC = b":W&B\xe1\xbe\x00"
+_BLOCK, _HEADER = 32768, 7
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+
+Field = int | bytes
+Row = dict[str, float | str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """A file that a run wrote: its folder and name, to tell ranks and restarts apart, and what is in it."""
+
+    folder: str
+    name: str
+    content: bytes
+
+
+@dataclass(kw_only=True, slots=True)
+class _Log:
+    """What a file logged: the numbers that are asked for, a row for each step or call, and the names of all numbers.
+
+    `run` tells which files go on from one another: those of a folder (TensorBoard), of a run's id (W&B).
+    """
+
+    file: File
+    run: str
+    rows: list[Row]
+    names: set[str]
+
+    def note(self, name: str) -> None:
+        """A name, whether it is asked for or not."""
+        if len(self.names) >= MOST_NAMES and name not in self.names:
+            raise Unreadable(f"{self.file.name} has more than {MOST_NAMES:,} names of numbers")
+        self.names.add(name)
+
+
+def form_of(content: bytes) -> str | None:
+    """Which of the two a file is, by how it begins; `None` for anything else."""
+    if content.startswith(_MAGIC[:4]):
+        return WANDB
+    if len(content) >= 12 and checksum(content[:8]) == _uint32(content, 8):  # noqa: PLR2004 - a length and its checksum
+        return TENSORBOARD
+    return None
+
+
+def read(files: Sequence[File], names: Mapping[str, str], form: str) -> tuple[tuple[Record, ...], ...]:
+    """The steps of each rank, in their order.
+
+    Files of one folder (W&B: of one run's id) are of one process that was restarted: a later one counts from its first step on.
+    Each folder whose files have losses is a rank, in the order of the numbers in their names, unless a logged `rank` says it.
+
+    Raises:
+        Unreadable: a file is broken or too large, nothing is called like the loss, two processes wrote one run at once, or steps
+            of ranks differ.
+    """
+    if (size := sum(len(file.content) for file in files)) > MOST_BYTES:
+        raise Unreadable(f"{size:,} bytes, and {MOST_BYTES:,} are the most that are read; log fewer pictures and histograms")
+    asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
+    wanted = {name for several in asked.values() for name in several}
+    reader = _tensorboard if form == TENSORBOARD else _wandb
+    logs = [reader(file, wanted) for file in files]
+    _must_have(names, {name for log in logs for name in log.names})
+    runs: dict[str, list[tuple[_Log, list[Record]]]] = {}
+    for log in logs:
+        if found := _records(log, asked):
+            runs.setdefault(log.run, []).append((log, found))
+    if not runs:
+        raise Unreadable(_no_loss(asked["loss"], logs))
+    joined = {run: _continued(parts) for run, parts in runs.items()}
+    training_log.must_say(names, [record for records in joined.values() for record in records])
+    ranks = set(asked["rank"])
+    return _by_rank(joined, form, has_ranks=any(ranks & row.keys() for log in logs for row in log.rows))
+
+
+def _records(log: _Log, asked: Mapping[str, Sequence[str]]) -> list[Record]:
+    """The steps of one file. `line` is the position of the row."""
+    return list(training_log.of_objects(enumerate(log.rows), asked))
+
+
+def _must_have(given: Mapping[str, str], known: set[str]) -> None:
+    """A name that somebody chose is there: a misspelt one would leave a signal out."""
+    for what, name in given.items():
+        if name not in known | {STEP, MOMENT}:
+            raise Unreadable(f"{what}: nothing is called {name!r}{meant(name, sorted(known))}; there is {_listed(known)}")
+
+
+def _no_loss(tried: Sequence[str], logs: Sequence[_Log]) -> str:
+    known = {name for log in logs for name in log.names}
+    if not known:
+        return "there is no number in it"
+    near = next((hint for name in tried if (hint := meant(name, sorted(known)))), "")
+    return f"nothing is called {' or '.join(map(repr, tried))}{near}; name the loss with `losses.loss`: there is {_listed(known)}"
+
+
+def _listed(names: set[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(repr(name[:100]) for name in sorted(names)[:SHOWN]) + more
+
+
+def _continued(parts: Sequence[tuple[_Log, list[Record]]]) -> list[Record]:
+    """The steps of one process over its restarts: what comes later counts from its first step on.
+
+    Raises:
+        Unreadable: two files were written at the same time, so that they are not of one process.
+    """
+    ordered = sorted(parts, key=lambda part: _moment(part[0], part[1][0]))
+    for (one, before), (other, after) in pairwise(ordered):
+        if _moment(other, after[0]) < _moment(one, before[-1]):
+            message = f"{one.file.name} and {other.file.name} of {one.run or 'one folder'} were written at the same time"
+            raise Unreadable(f"{message}; give each process a folder or a run of its own")
+    kept: list[Record] = []
+    for _, records in ordered:
+        begins = min(record.step or 0 for record in records)
+        kept = [record for record in kept if (record.step or 0) < begins] + records
+    return kept
+
+
+def _moment(log: _Log, record: Record) -> float:
+    value = log.rows[record.line].get(MOMENT, 0.0)
+    return 0.0 if isinstance(value, str) else float(value)
+
+
+def _by_rank(runs: Mapping[str, list[Record]], form: str, *, has_ranks: bool) -> tuple[tuple[Record, ...], ...]:
+    """The steps of each rank: as the numbers say it, else a folder is a rank."""
+    if has_ranks or len(runs) == 1:
+        return training_log.by_rank([record for records in runs.values() for record in records])
+    if form == WANDB:
+        message = f"{len(runs)} runs of W&B have losses ({', '.join(sorted(runs)[:SHOWN])})"
+        raise Unreadable(
+            f"{message}, and which rank each is of is not known: log `rank` with the loss, or name the run in `output`"
+        )
+    folders = sorted(runs, key=_natural)
+    try:
+        return training_log.by_rank(
+            [replace(record, rank=rank) for rank, folder in enumerate(folders) for record in runs[folder]]
+        )
+    except Unreadable as error:
+        raise Unreadable(f"{error}; each folder with losses is a rank: {', '.join(folders[:SHOWN])}") from error
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    """So that ``rank_10`` comes after ``rank_2``."""
+    return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d{1,18})", path)]
+
+
+def _tensorboard(file: File, wanted: set[str]) -> _Log:
+    """Scalars of an event file; those of one step are a row, and a name that comes twice begins another."""
+    log, rows = _Log(file=file, run=file.folder, rows=[], names=set()), dict[int, Row]()
+    for number, event in enumerate(_records_of_tf(file)):
+        _bounded(number, file)
+        moment, step, summary = 0.0, 0, b""
+        for key, value in _fields(event, file):
+            if key == 1 and isinstance(value, bytes):
+                moment = _float64(value)
+            elif key == 2 and isinstance(value, int):  # noqa: PLR2004 - field numbers are those of the messages
+                step = value
+            elif key == 5 and isinstance(value, bytes):  # noqa: PLR2004
+                summary = value
+        for name, scalar in _scalars(summary, file):
+            log.note(name)
+            if name not in wanted:
+                continue
+            if step not in rows or name in rows[step]:
+                rows[step] = {STEP: step, MOMENT: moment}
+                log.rows.append(rows[step])
+            rows[step][name] = scalar
+    return log
+
+
+def _scalars(summary: bytes, file: File) -> Iterator[tuple[str, float]]:
+    """The numbers of a ``Summary``, each with its tag; pictures, texts and histograms are none."""
+    for key, value in _fields(summary, file):
+        if key != 1 or not isinstance(value, bytes):
+            continue
+        name, number = "", None
+        for inner, content in _fields(value, file):
+            if inner == 1 and isinstance(content, bytes):
+                name = _name(content)
+            elif inner == 2 and isinstance(content, bytes):  # noqa: PLR2004 - simple_value
+                number = _float32(content)
+            elif inner == 8 and isinstance(content, bytes):  # noqa: PLR2004 - tensor
+                number = _of_tensor(content, file)
+        if name and number is not None:
+            yield name, number
+
+
+_OF_DTYPE: Mapping[Field, tuple[int, str]] = {1: (5, "<f"), 2: (6, "<d"), 3: (7, "<i"), 9: (10, "<q")}
+"""DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64: the field with values of that kind, and their bytes in `tensor_content`."""
+
+
+def _of_tensor(tensor: bytes, file: File) -> float | None:
+    """The number in a ``TensorProto``, where it has exactly one."""
+    fields = list(_fields(tensor, file))
+    own, code = _OF_DTYPE.get(next((value for key, value in fields if key == 1), 0), (0, ""))
+    for key, value in fields if own else ():
+        if key not in {own, 4}:
+            continue
+        if isinstance(value, int):
+            return float(value - (1 << 64) if value >> 63 else value)
+        if len(value) == struct.calcsize(code):
+            return float(struct.unpack(code, value)[0])
+        if key == own and code[1] in "iq" and (packed := _varint(value, 0, file))[1] == len(value):
+            return float(packed[0] - (1 << 64) if packed[0] >> 63 else packed[0])
+    return None
+
+
+def _records_of_tf(file: File) -> Iterator[bytes]:
+    """The messages of a TFRecord file: a length and its checksum, a message and its checksum."""
+    content, place = file.content, 0
+    while place + 12 <= len(content):
+        length = int.from_bytes(content[place : place + 8], "little")
+        if checksum(content[place : place + 8]) != _uint32(content, place + 8):
+            raise _broken(file, place)
+        end = place + 12 + length
+        if end + 4 > len(content):
+            return  # it was not written to its end
+        message = content[place + 12 : end]
+        if checksum(message) != _uint32(content, end):
+            raise _broken(file, place)
+        yield message
+        place = end + 4
+
+
+def _wandb(file: File, wanted: set[str]) -> _Log:
+    """What ``wandb.log`` was called with, a row for each call."""
+    log = _Log(file=file, run=file.name, rows=[], names=set())
+    for number, record in enumerate(_records_of_leveldb(file)):
+        _bounded(number, file)
+        for key, value in _fields(record, file):
+            if key == 17 and isinstance(value, bytes):  # noqa: PLR2004 - run
+                ids = [_name(text) for inner, text in _fields(value, file) if inner == 1 and isinstance(text, bytes)]
+                log.run = next(filter(None, ids), log.run)
+            if key == 2 and isinstance(value, bytes):  # noqa: PLR2004 - history
+                row: Row = {}
+                for name, text in _items(value, file):
+                    _add_item(log, row, name, text, wanted)
+                log.rows.append(row)
+    return log
+
+
+def _add_item(log: _Log, row: Row, name: str, text: bytes, wanted: set[str]) -> None:
+    """A number, or a text of one: W&B writes what is not finite as a text."""
+    if name in wanted and len(text) <= LONGEST_NUMBER:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise Unreadable(f"{name} in {log.file.name} is no JSON") from None
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            row[name] = value
+            log.note(name)
+    elif text[:1] not in b'{["tfn':
+        log.note(name)
+
+
+def _items(history: bytes, file: File) -> Iterator[tuple[str, bytes]]:
+    """Name and JSON of each item; the names of what is nested are joined with dots, as W&B does."""
+    for key, value in _fields(history, file):
+        if key != 1 or not isinstance(value, bytes):
+            continue
+        name, nested, text = "", [], b""
+        for inner, content in _fields(value, file):
+            if not isinstance(content, bytes):
+                continue
+            if inner == 1:
+                name = _name(content)
+            elif inner == 2:  # noqa: PLR2004 - nested_key
+                nested.append(_name(content))
+            elif inner == 16:  # noqa: PLR2004 - value_json
+                text = content
+        yield name or ".".join(nested)[:LONGEST_NAME], text
+
+
+def _records_of_leveldb(file: File) -> Iterator[bytes]:
+    """The messages of a log of LevelDB, put together where blocks cut them."""
+    content, place, parts = file.content, _HEADER, list[bytes]()
+    if content[:_HEADER] != _MAGIC:
+        raise Unreadable(f"{file.name} does not begin as a run of W&B does, or in another version of its format")
+    while place + _HEADER <= len(content):
+        left = _BLOCK - place % _BLOCK
+        if left < _HEADER:
+            place += left
+            continue
+        checksum, length, kind = struct.unpack_from("<IHB", content, place)
+        if place + _HEADER + length > len(content):
+            return  # it was not written to its end
+        part = content[place + _HEADER : place + _HEADER + length]
+        fits = (kind in {_WHOLE, _FIRST}) == (not parts) and kind in {_WHOLE, _FIRST, _MIDDLE, _LAST}
+        if length > left - _HEADER or not fits or zlib.crc32(part, zlib.crc32(bytes([kind]))) != checksum:
+            raise _broken(file, place)
+        parts.append(part)
+        if kind in {_WHOLE, _LAST}:
+            yield b"".join(parts)
+            parts.clear()
+        place += _HEADER + length
+
+
+def _fields(message: bytes, file: File) -> Iterator[tuple[int, Field]]:
+    """Number and value of each field of a message in protobuf's wire format (https://protobuf.dev/programming-guides/encoding).
+
+    Numbers of four and eight bytes come as bytes.
+    """
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place, file)
+        kind = key & 7
+        if kind == _VARINT:
+            value, place = _varint(message, place, file)
+            yield key >> 3, value
+            continue
+        if kind == _BYTES:
+            length, place = _varint(message, place, file)
+        elif kind in {_FIXED64, _FIXED32}:
+            length = 8 if kind == _FIXED64 else 4
+        else:
+            raise _broken(file)
+        if place + length > len(message):
+            raise _broken(file)
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: bytes, place: int, file: File) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends."""
+    value = 0
+    for shift, byte in enumerate(message[place : place + _LONGEST_VARINT]):
+        value |= (byte & 127) << 7 * shift
+        if byte < 128:  # noqa: PLR2004 - the highest bit says that more follow
+            return value & (1 << 64) - 1, place + shift + 1
+    raise _broken(file)
+
+
+def _broken(file: File, place: int | None = None) -> Unreadable:
+    where = "a message in it is malformed" if place is None else f"the checksum of the record at byte {place:,} does not fit"
+    return Unreadable(f"{file.name} is broken: {where}")
+
+
+def _bounded(number: int, file: File) -> None:
+    if number >= MOST_MESSAGES:
+        raise Unreadable(f"{file.name} has more than {MOST_MESSAGES:,} records")
+
+
+def _name(content: bytes) -> str:
+    return content[: 4 * LONGEST_NAME].decode("utf-8", "replace")[:LONGEST_NAME]
+
+
+def _float32(content: bytes) -> float | None:
+    return float(struct.unpack("<f", content)[0]) if len(content) == 4 else None  # noqa: PLR2004 - bytes
+
+
+def _float64(content: bytes) -> float:
+    return float(struct.unpack("<d", content)[0]) if len(content) == 8 else 0.0  # noqa: PLR2004 - bytes
+
+
+def _uint32(content: bytes, place: int) -> int:
+    return int.from_bytes(content[place : place + 4], "little")
+
+
+def _table() -> tuple[int, ...]:
+    """Of CRC-32C, whose polynomial is 0x82F63B78, reversed (RFC 3720, appendix B.4)."""
+    entries = list(range(256))
+    for _ in range(8):
+        entries = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in entries]
+    return tuple(entries)
+
+
+_CRC32C = _table()
+
+
+def checksum(content: bytes) -> int:
+    """CRC-32C, turned by 15 bits and moved, as TFRecord has it."""
+    crc, table = 0xFFFFFFFF, _CRC32C
+    for byte in content:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
