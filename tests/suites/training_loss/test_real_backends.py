@@ -71,8 +71,8 @@ def test_dynamo_and_autograd_backends_learn_the_same(bench):
     assert evidence.steps_per_epoch == 8
     assert [trace.role for trace in evidence.traces] == [
         Role.REFERENCE,
-        *3 * [Role.PERTURBED],
         *2 * [Role.CANDIDATE],
+        *3 * [Role.PERTURBED],  # last: they end as soon as no further step of theirs could change a verdict
     ]
 
 
