@@ -66,7 +66,11 @@ EFFECTS = {"os", "subprocess", "socket", "shutil", "tempfile", "pathlib", "io", 
 EFFECT_CALLS = {"open", "input", "exec", "eval", "write_text", "write_bytes", "read_text", "read_bytes", "unlink", "mkdir"}
 PURE = {"judge", "report"}
 EDGE = {"ci_bench.cli", "ci_bench.flags", "ci_bench.fastrnns_flags", "ci_bench.settings"}
-SCRIPTS = {"ci_bench.engine.profiling.replay", "ci_bench.suites.training_loss.data.generate"}
+SCRIPTS = {
+    "ci_bench.engine.profiling.replay",
+    "ci_bench.suites.command.looping",
+    "ci_bench.suites.training_loss.data.generate",
+}
 PROCESSES = {
     "ci_bench.engine.machine.context",
     "ci_bench.engine.machine.probe",

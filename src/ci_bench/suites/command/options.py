@@ -1,5 +1,6 @@
 """The options of `command` as one frozen value, with their defaults. No torch here."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,8 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.results import Better
 
 ONLY_ARM = "command"
+ONLY_LOOP = "loop"
+RUNNER = "ci_bench.suites.command.looping"
 STDOUT = "stdout"
 PLACE = "{output}"
 OUTPUT_VARIABLE = "CI_BENCH_OUTPUT"
@@ -39,13 +42,15 @@ ROUNDINGS: tuple[Mapping[str, str], ...] = (
 class Losses:
     """What a training writes of its steps: in which `format`, and what it calls things (`names`; see `formats.training_log`).
 
-    `warmup_steps` are the first steps, whose times are kept apart. `rounding` are environments under which the command computes
-    the same but for rounding: how far its losses come apart then is what head's may. `None`: `ROUNDINGS` on a CPU, else none.
+    `warmup_steps` are the first steps, whose times are kept apart; `steps` end a loop. `rounding` are environments in which the
+    command computes the same but for rounding: how far its losses come apart then is what head's may. `None`: `ROUNDINGS` on a
+    CPU, else none.
     """
 
     format: str = "auto"
     names: Mapping[str, str] = field(default_factory=dict)
     warmup_steps: int = 3
+    steps: int | None = None
     rounding: tuple[Mapping[str, str], ...] | None = None
 
     def environments(self, device: str) -> tuple[Mapping[str, str], ...]:
@@ -60,14 +65,16 @@ class Options:
     """One entry.
 
     Without `format` the command itself is measured, its wall time and its peak of memory. With `format` what it says is read, and
-    with `losses` what a training says of its steps:
-    from the file that `output` names (a glob may name several), from its standard output, or from the file that the command finds
-    in CI_BENCH_OUTPUT. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
+    with `losses` what a training says of its steps: from the file that `output` names (a glob may name several), from standard
+    output, or from the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands are what runs it, in so many
+    `processes`. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
     """
 
     name: str
     arms: Mapping[str, Command]
     reference: str
+    loop: str | None = None
+    processes: int = 1
     cwd: str = "."
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 600.0
@@ -85,24 +92,61 @@ def parse(values: Mapping[str, Any]) -> Options:
         BadConfig: options contradict each other.
     """
     given = dict(values)
-    name = given["name"]
-    command, arms = given.pop("command", None), given.pop("arms", None)
-    if command is not None and arms is not None:
-        _complain(name, "command", "the entry has arms, too; write the command as one of them")
-    commands = arms if arms is not None else {ONLY_ARM: [] if command is None else command}
+    name, losses = given["name"], given.pop("losses", None)
+    if given.get("loop") is not None:
+        losses = {} if losses is None else dict(losses)
+        commands = _loops(given, losses)
+    else:
+        commands = _commands(given)
+        if losses is not None and losses.get("steps") is not None:
+            _complain(name, "losses.steps", "only a `loop` can be ended after so many; have the command take no more")
+    given = {option: value for option, value in given.items() if option not in {"command", "arms"}}
     reference = given.pop("reference", next(iter(commands)))
     if reference not in commands:
         _complain(name, "reference", f"{reference!r} is none of the arms ({', '.join(commands)})")
-    losses = given.pop("losses", None)
     _require_format(given, has_losses=losses is not None)
     return Options(
-        arms={arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()},
+        arms=commands,
         reference=reference,
         losses=None if losses is None else _losses(losses),
         metrics=tuple(map(_rule, given.pop("metrics", ()))),
         exit_codes=tuple(given.pop("exit_codes", (0,))),
         **given,
     )
+
+
+def _commands(given: Mapping[str, Any]) -> Mapping[str, Command]:
+    """The command of each arm."""
+    name, command, arms = given["name"], given.get("command"), given.get("arms")
+    if command is not None and arms is not None:
+        _complain(name, "command", "the entry has arms, too; write the command as one of them")
+    if given.get("processes", 1) != 1:
+        _complain(name, "processes", "a command starts its own, with torchrun or otherwise; only a `loop` is started in several")
+    commands = arms if arms is not None else {ONLY_ARM: [] if command is None else command}
+    for arm, one in commands.items():
+        if isinstance(one, Mapping):
+            _complain(name, f"arms.{arm}", "arguments are a loop's; name it with `loop`, or write a command")
+    return {arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()}
+
+
+def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, Command]:
+    """The command of each arm of a training loop: what runs the loop, with the arm's arguments."""
+    name = given["name"]
+    for option in ("command", "output", "format", "metrics"):
+        if given.get(option):
+            _complain(name, option, "the entry has a `loop`, whose steps are known; write an entry for each")
+    for option in losses.keys() - {"warmup_steps", "rounding", "steps"}:
+        _complain(name, f"losses.{option}", "the entry has a `loop`, which yields its losses under names that are known")
+    processes, steps = given.get("processes", 1), losses.get("steps")
+    start = ("python",) if processes == 1 else ("torchrun", f"--nproc-per-node={processes}")
+    end = () if steps is None else ("--steps", str(steps))
+    commands: dict[str, Command] = {}
+    for arm, arguments in (given.get("arms") or {ONLY_LOOP: {}}).items():
+        if not isinstance(arguments, Mapping):
+            _complain(name, f"arms.{arm}", "the entry has a `loop`; write the arguments that it is called with, as a mapping")
+        more = ("--arguments", json.dumps(arguments, sort_keys=True)) if arguments else ()
+        commands[arm] = (*start, "-m", RUNNER, given["loop"], *end, *more)
+    return commands
 
 
 def _require_format(given: Mapping[str, Any], *, has_losses: bool) -> None:
@@ -122,6 +166,7 @@ def _losses(values: Mapping[str, Any]) -> Losses:
     return Losses(
         format=given.pop("format", "auto"),
         warmup_steps=given.pop("warmup_steps", 3),
+        steps=given.pop("steps", None),
         rounding=None if rounding is None else tuple(dict(one) for one in rounding),
         names=given,
     )

@@ -1,6 +1,6 @@
-"""What a training loop of one's own calls: `step` as each step ends, and `perturb` once, before the first.
+"""What a training loop of one's own calls: `step` as each step ends, or yields: `Step`; and `perturb` once, before the first.
 
-Both do nothing outside of ci-bench, so that they may stay in the loop. Imports no torch; losses may be tensors, which waits for
+All do nothing outside of ci-bench, so that they may stay in the loop. Imports no torch; losses may be tensors, which waits for
 the device, as logging a loss does.
 """
 
@@ -9,12 +9,25 @@ import os
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
 OUTPUT_VARIABLE = "CI_BENCH_OUTPUT"
 ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
 EPSILON = 2.0**-23
 """The relative distance of neighbouring fp32 numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A training step that ended: its loss, and, if you like, the global gradient norm and the step's tokens (or rows).
+
+    What a loop that is a generator yields (`loop` of an entry). Numbers may be tensors with one element.
+    """
+
+    loss: SupportsFloat
+    grad_norm: SupportsFloat | None = None
+    tokens: int | None = None
 
 
 def step(
@@ -29,13 +42,18 @@ def step(
         OSError: the file cannot be written.
     """
     file = os.environ.get(OUTPUT_VARIABLE)
-    if not file:
-        return
-    record: dict[str, Any] = {"loss": _number(loss), "clock": time.monotonic()}
+    if file:
+        write(file, Step(loss=loss, grad_norm=grad_norm, tokens=tokens), rank=rank)
+
+
+def write(file: str, step: Step, *, rank: int | None = None, step_time: float | None = None) -> None:
+    """Append a step to a file, as one line in one write; `step_time` in seconds, where it is known."""
+    record: dict[str, Any] = {"loss": _number(step.loss), "clock": time.monotonic()}
     own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
-    record |= {} if grad_norm is None else {"grad_norm": _number(grad_norm)}
-    record |= {} if tokens is None else {"tokens": tokens}
+    record |= {} if step.grad_norm is None else {"grad_norm": _number(step.grad_norm)}
+    record |= {} if step.tokens is None else {"tokens": step.tokens}
+    record |= {} if step_time is None else {"step_time": step_time}
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, json.dumps(record).encode() + b"\n")

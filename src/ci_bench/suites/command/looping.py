@@ -1,0 +1,121 @@
+"""Runs a training loop that is a generator: ``python -m ci_bench.suites.command.looping package.module:train``.
+
+A script for the process of the measured code, started by entries with `loop`. The loop is the user's, with whatever it does
+between two steps; here is the clock around it. A step ends when the loop yields it and the device has done what was queued; the
+next begins when the loop goes on, so that what is written here is no part of a step. The first one has the loop's set-up in it.
+Imports no torch: what the loop has not imported is not waited for.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from ci_bench.suites.command.stepping import OUTPUT_VARIABLE, Step, write
+
+EXAMPLE = "`yield ci_bench.Step(loss=loss)` at the end of each step"
+
+
+class BadLoop(Exception):  # noqa: N818 - it says what is wrong with a loop
+    """What was named is no loop. The message says what to change."""
+
+
+def load(target: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names, from the working directory or what is installed.
+
+    Raises:
+        BadLoop: the module has no such function.
+    """
+    module, _, name = target.partition(":")
+    found = getattr(import_module(module), name, None)
+    if not callable(found):
+        raise BadLoop(f"{target}: {module} has no function {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str) -> Iterator[Any]:
+    """What the loop yields.
+
+    Raises:
+        BadLoop: it yields nothing that could be gone through.
+    """
+    yielded = loop(**arguments)
+    if not hasattr(yielded, "__next__"):
+        raise BadLoop(f"{target} is no generator, it returned a {type(yielded).__name__}; have it {EXAMPLE}")
+    return yielded  # type: ignore[no-any-return]
+
+
+def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float], None], target: str) -> None:
+    """Go through the steps, `most` of them at most, and `note` each with the seconds that it took.
+
+    Raises:
+        BadLoop: something else than a `Step` was yielded, or nothing.
+    """
+    count, begun = 0, time.perf_counter()
+    for step in steps:
+        _wait_for_the_device()
+        seconds = time.perf_counter() - begun
+        if not isinstance(step, Step):
+            raise BadLoop(f"{target} yielded a {type(step).__name__} as step {count}; have it {EXAMPLE}")
+        note(step, seconds)
+        count += 1
+        if count == most:
+            _close(steps)
+            return
+        begun = time.perf_counter()
+    if not count:
+        raise BadLoop(f"{target} yielded no step; have it {EXAMPLE}")
+
+
+def _close(steps: Iterator[Any]) -> None:
+    """Let the loop clean up behind itself; what is no generator has nothing to be closed."""
+    close = getattr(steps, "close", None)
+    if close is not None:
+        close()
+
+
+def _wait_for_the_device() -> None:
+    """Until everything queued is done; of devices that the loop did not use nothing is started."""
+    torch = sys.modules.get("torch")
+    for name in ("cuda", "xpu"):
+        device = getattr(torch, name, None)
+        if device is not None and device.is_initialized():
+            device.synchronize()
+
+
+def _end_with_the_others() -> None:
+    """Where ranks are still connected, end at once when all are here: gloo's threads may abort a process that takes them down."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the loop that `argv` names, and write its steps where CI_BENCH_OUTPUT says; without one they are counted only."""
+    parser = argparse.ArgumentParser(prog="python -m ci_bench.suites.command.looping")
+    parser.add_argument("target", metavar="package.module:function")
+    parser.add_argument("--steps", type=int, help="end the loop after so many")
+    parser.add_argument("--arguments", type=json.loads, default={}, metavar="JSON", help="keyword arguments of the function")
+    given = parser.parse_args(argv)
+    file = os.environ.pop(OUTPUT_VARIABLE, "")  # what the loop tells by ci_bench.step would be there twice
+
+    def note(step: Step, seconds: float) -> None:
+        if file:
+            write(file, step, step_time=seconds)
+
+    try:
+        drive(steps_of(load(given.target), given.arguments, given.target), given.steps, note, given.target)
+    except BadLoop as error:
+        sys.exit(str(error))
+    _end_with_the_others()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
