@@ -144,6 +144,14 @@ def test_no_bit_that_flips_goes_unnoticed(content) -> None:
             assert len(rank) < len(whole), place
 
 
+def test_a_length_that_flipped_is_no_end_of_the_file() -> None:
+    content = bytearray(steps(3.0, 2.0, 1.0))
+    second = len(steps(3.0))
+    content[second + 3] ^= 1
+    with pytest.raises(Unreadable, match=f"the record at byte {second} is not what its checksum says"):
+        losses(of(bytes(content)))
+
+
 @pytest.mark.parametrize(
     ("given", "names", "reason"),
     [

@@ -81,6 +81,14 @@ def test_names_of_ones_own() -> None:
     assert second.loss != second.loss
 
 
+@pytest.mark.parametrize("what", ["step", "grad_norm", "time", "clock", "tokens"])
+def test_a_name_that_no_record_has_is_refused(what) -> None:
+    """A misspelt gradient norm would leave the gate without a word."""
+    for text in ('{"loss": 1, "gnorm": 2}', "loss: 1 gnorm: 2"):
+        with pytest.raises(Unreadable, match=f"{what}: no record with a loss has 'gn'"):
+            read(text, {what: "gn"}, "auto")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

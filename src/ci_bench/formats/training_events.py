@@ -332,12 +332,14 @@ def _records_of_leveldb(file: File) -> Iterator[bytes]:
         if left < _HEADER:
             place += left
             continue
-        checksum, length, kind = struct.unpack_from("<IHB", content, place)
+        expected, length, kind = struct.unpack_from("<IHB", content, place)
+        fits = (kind in {_WHOLE, _FIRST}) == (not parts) and kind in {_WHOLE, _FIRST, _MIDDLE, _LAST}
+        if length > left - _HEADER or not fits:
+            raise _broken(file, place)
         if place + _HEADER + length > len(content):
             return  # it was not written to its end
         part = content[place + _HEADER : place + _HEADER + length]
-        fits = (kind in {_WHOLE, _FIRST}) == (not parts) and kind in {_WHOLE, _FIRST, _MIDDLE, _LAST}
-        if length > left - _HEADER or not fits or zlib.crc32(part, zlib.crc32(bytes([kind]))) != checksum:
+        if zlib.crc32(part, zlib.crc32(bytes([kind]))) != expected:
             raise _broken(file, place)
         parts.append(part)
         if kind in {_WHOLE, _LAST}:
@@ -382,7 +384,7 @@ def _varint(message: bytes, place: int, file: File) -> tuple[int, int]:
 
 
 def _broken(file: File, place: int | None = None) -> Unreadable:
-    where = "a message in it is malformed" if place is None else f"the checksum of the record at byte {place:,} does not fit"
+    where = "a message in it is malformed" if place is None else f"the record at byte {place:,} is not what its checksum says"
     return Unreadable(f"{file.name} is broken: {where}")
 
 
