@@ -45,7 +45,7 @@ def _narrowed(before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, se
     if (id(old), id(new)) in seen:
         return
     seen.add((id(old), id(new)))
-    yield from (f"{path}: {complaint}" for complaint in _own(old, new))
+    yield from (f"{path}: {complaint}" for complaint in _own(old, _of_old_documents(old, new)))
     inner = [("properties", name) for name in old.get("properties", {}) if name in new.get("properties", {})]
     for word, name in inner:
         yield from _narrowed((before[0], old[word][name]), (now[0], new[word][name]), f"{path}.{name}", seen)
@@ -56,6 +56,24 @@ def _narrowed(before: tuple[Schema, Any], now: tuple[Schema, Any], path: str, se
         yield f"{path}: anyOf has fewer branches"
     for number, (one, other) in enumerate(zip(old.get("anyOf", ()), new.get("anyOf", ()), strict=False)):
         yield from _narrowed((before[0], one), (now[0], other), f"{path}.anyOf[{number}]", seen)
+
+
+def _of_old_documents(old: Schema, new: Schema) -> Schema:
+    """A schema whose condition is written as documents without its new fields meet it, where those could not be there before."""
+    if old.get("additionalProperties") is not False or not {"if", "then"} <= new.keys() or "else" in new:
+        return new
+    fields = new.get("properties", {}).keys() - old.get("properties", {}).keys()
+    return {**new, "if": _without(new["if"], fields)}
+
+
+def _without(condition: Any, fields: Any) -> Any:
+    """A condition without the branches that ask for one of these fields."""
+    if [*condition] == ["not"]:
+        return {"not": _without(condition["not"], fields)}
+    if [*condition] == ["anyOf"]:
+        kept = [branch for branch in condition["anyOf"] if [*branch] != ["required"] or not fields & {*branch["required"]}]
+        return kept[0] if len(kept) == 1 else {"anyOf": kept}
+    return condition
 
 
 def _own(old: Schema, new: Schema) -> Iterator[str]:
@@ -149,6 +167,35 @@ def test_a_schema_that_refuses_what_it_accepted_is_told(edit, complaint):
 )
 def test_a_schema_that_accepts_more_may(edit):
     assert [*narrowed(schema(Kind.RESULTS), change(edit))] == []
+
+
+def asking(condition, **more):
+    """A closed mapping that asks for `a` where a condition holds."""
+    fields = {name: {"type": "integer"} for name in ("a", "b", *more)}
+    return {"type": "object", "additionalProperties": False, "properties": fields, "if": condition, "then": {"required": ["a"]}}
+
+
+NO_B = {"not": {"required": ["b"]}}
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaints"),
+    [
+        ({"not": {"anyOf": [{"required": ["b"]}, {"required": ["c"]}]}}, []),
+        ({"not": {"anyOf": [{"required": ["c"]}, {"required": ["c", "b"]}]}}, ["$: if changed"]),
+        ({"not": {"anyOf": [{"required": ["a"]}, {"required": ["c"]}]}}, ["$: if changed"]),
+        ({"not": {"required": ["c"]}}, ["$: if changed"]),
+        ({"not": {"anyOf": [{"required": ["b"]}, {"properties": {"c": {"const": 1}}}]}}, ["$: if changed"]),
+    ],
+    ids=["or a new field", "a new field alone", "another old field", "in its place", "whatever is in a new field"],
+)
+def test_a_field_may_be_asked_for_unless_a_new_one_is_there(condition, complaints):
+    assert [*narrowed(asking(NO_B), asking(condition, c=True))] == complaints
+
+
+def test_a_field_that_others_might_have_had_before_is_not_new():
+    before, now = asking(NO_B), asking({"not": {"anyOf": [{"required": ["b"]}, {"required": ["c"]}]}}, c=True)
+    assert [*narrowed({**before, "additionalProperties": True}, now)] == ["$: it became closed", "$: if changed"]
 
 
 def test_under_a_new_version_anything_may_change():

@@ -122,7 +122,7 @@ def test_arms_are_arguments_and_are_held_against_the_reference(tmp_path) -> None
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "loop.py").write_text(LOOP)
     arms = {"plain": {}, "same": {"rate": 1.0}, "faster": {"rate": 1.1}}
-    (row,) = measure_here(tmp_path, {**ENTRY, "loop": "loop:train", "arms": arms})
+    (row,) = measure_here(tmp_path, {**ENTRY, "loop": "loop:train", "arguments": arms})
     assert row.status == Status.OK, row.failure
     traces = {trace.arm: trace for trace in row.parity.traces if trace.index == 0}
     assert traces["same"].loss == traces["plain"].loss != traces["faster"].loss

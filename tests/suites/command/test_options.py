@@ -68,9 +68,9 @@ WRONG = [
     ({"loop": "a:b", "format": "auto"}, "suites.command.kernels.format: the entry has a `loop`"),
     ({"loop": "a:b", "output": "x"}, "suites.command.kernels.output: the entry has a `loop`"),
     ({"loop": "a:b", "losses": {"loss": "x"}}, "suites.command.kernels.losses.loss: the entry has a `loop`"),
-    ({"loop": "a:b", "arms": {"x": "b"}}, "suites.command.kernels.arms.x: the entry has a `loop`; write the arguments"),
-    ({"loop": "a:b", "arms": {"x": {}}, "reference": "y"}, "suites.command.kernels.reference: 'y' is none of the arms (x)"),
-    ({"arms": {"x": {"a": 1}}}, "suites.command.kernels.arms.x: arguments are a loop's"),
+    ({"loop": "a:b", "arms": {"x": "b"}}, "suites.command.kernels.arms: the entry has a `loop`"),
+    ({"loop": "a:b", "arguments": {"x": {}}, "reference": "y"}, "suites.command.kernels.reference: 'y' is none of the arms (x)"),
+    ({"command": "a", "arguments": {"x": {}}}, "suites.command.kernels.arguments: only a `loop` has arguments"),
     ({"command": "a", "processes": 2}, "suites.command.kernels.processes: a command starts its own"),
     ({"command": "a", "losses": {"steps": 5}}, "suites.command.kernels.losses.steps: only a `loop` can be ended"),
 ]
@@ -87,7 +87,7 @@ def test_the_schema_takes_a_script_a_list_and_arms(tmp_path) -> None:
     assert load(tmp_path, "command: make bench")["command"] == "make bench"
     assert load(tmp_path, 'command: [python, bench.py, "{output}"]')["command"] == ["python", "bench.py", "{output}"]
     assert load(tmp_path, "arms: {eager: ./a, fused: [./b, -f]}")["arms"] == {"eager": "./a", "fused": ["./b", "-f"]}
-    assert load(tmp_path, "loop: a.b:c", "arms: {x: {}, y: {z: 1, w: a}}")["arms"] == {"x": {}, "y": {"z": 1, "w": "a"}}
+    assert load(tmp_path, "loop: a.b:c", "arguments: {x: {}, y: {z: 1, w: a}}")["arguments"] == {"x": {}, "y": {"z": 1, "w": "a"}}
 
 
 def test_a_loop_is_run_by_python_or_by_torchrun_with_the_arguments_of_each_arm() -> None:
@@ -97,7 +97,7 @@ def test_a_loop_is_run_by_python_or_by_torchrun_with_the_arguments_of_each_arm()
     assert options.losses is not None
     options = parse(
         {"name": "a", "loop": "package.train:train", "processes": 2, "losses": {"steps": 60, "warmup_steps": 5}}
-        | {"arms": {"eager": {}, "compiled": {"compile": True, "rate": 0.1}}}
+        | {"arguments": {"eager": {}, "compiled": {"compile": True, "rate": 0.1}}}
     )
     start = ("torchrun", "--nproc-per-node=2", *runner, "--steps", "60")
     assert options.arms == {"eager": start, "compiled": (*start, "--arguments", '{"compile": true, "rate": 0.1}')}
@@ -109,7 +109,7 @@ def test_a_loop_is_run_by_python_or_by_torchrun_with_the_arguments_of_each_arm()
 
 REFUSED = [
     (["loop: train.py"], "'train.py' does not have the form"),
-    (["loop: a:b", "arms: {x: {a: [1]}}"], "a list is not text or a number"),
+    (["loop: a:b", "arguments: {x: {a: [1]}}"], "a list is not text or a number"),
     (["loop: a:b", "processes: 0"], "0 is less than 1"),
     (["arms: {x: []}"], "0 of at least 1 items"),
     (["format: auto"], "command: missing"),

@@ -66,14 +66,15 @@ class Options:
 
     Without `format` the command itself is measured, its wall time and its peak of memory. With `format` what it says is read, and
     with `losses` what a training says of its steps: from the file that `output` names (a glob may name several), from standard
-    output, or from the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands are what runs it, in so many
-    `processes`. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
+    output, or from the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands are what runs it, with the
+    `arguments` of each arm, in so many `processes`. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
     """
 
     name: str
     arms: Mapping[str, Command]
     reference: str
     loop: str | None = None
+    arguments: Mapping[str, Mapping[str, Any]] | None = None
     processes: int = 1
     cwd: str = "."
     env: Mapping[str, str] = field(default_factory=dict)
@@ -120,32 +121,31 @@ def _commands(given: Mapping[str, Any]) -> Mapping[str, Command]:
     name, command, arms = given["name"], given.get("command"), given.get("arms")
     if command is not None and arms is not None:
         _complain(name, "command", "the entry has arms, too; write the command as one of them")
+    if given.get("arguments") is not None:
+        _complain(name, "arguments", "only a `loop` has arguments; write them into the command, or a command for each arm")
     if given.get("processes", 1) != 1:
         _complain(name, "processes", "a command starts its own, with torchrun or otherwise; only a `loop` is started in several")
     commands = arms if arms is not None else {ONLY_ARM: [] if command is None else command}
-    for arm, one in commands.items():
-        if isinstance(one, Mapping):
-            _complain(name, f"arms.{arm}", "arguments are a loop's; name it with `loop`, or write a command")
     return {arm: one if isinstance(one, str) else tuple(one) for arm, one in commands.items()}
 
 
 def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, Command]:
     """The command of each arm of a training loop: what runs the loop, with the arm's arguments."""
     name = given["name"]
-    for option in ("command", "output", "format", "metrics"):
+    for option in ("command", "arms", "output", "format", "metrics"):
         if given.get(option):
-            _complain(name, option, "the entry has a `loop`, whose steps are known; write an entry for each")
+            more = "; its arms are `arguments`" if option == "arms" else ""
+            _complain(name, option, f"the entry has a `loop`, whose steps are known; write an entry for each{more}")
     for option in losses.keys() - {"warmup_steps", "rounding", "steps"}:
         _complain(name, f"losses.{option}", "the entry has a `loop`, which yields its losses under names that are known")
     processes, steps = given.get("processes", 1), losses.get("steps")
-    start = ("python",) if processes == 1 else ("torchrun", f"--nproc-per-node={processes}")
-    end = () if steps is None else ("--steps", str(steps))
+    start = ["python"] if processes == 1 else ["torchrun", f"--nproc-per-node={processes}"]
+    start += ["-m", RUNNER, given["loop"]]
+    start += [] if steps is None else ["--steps", str(steps)]
     commands: dict[str, Command] = {}
-    for arm, arguments in (given.get("arms") or {ONLY_LOOP: {}}).items():
-        if not isinstance(arguments, Mapping):
-            _complain(name, f"arms.{arm}", "the entry has a `loop`; write the arguments that it is called with, as a mapping")
-        more = ("--arguments", json.dumps(arguments, sort_keys=True)) if arguments else ()
-        commands[arm] = (*start, "-m", RUNNER, given["loop"], *end, *more)
+    for arm, arguments in (given.get("arguments") or {ONLY_LOOP: {}}).items():
+        more = ["--arguments", json.dumps(arguments, sort_keys=True)] if arguments else []
+        commands[arm] = (*start, *more)
     return commands
 
 
