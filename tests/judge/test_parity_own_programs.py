@@ -25,7 +25,9 @@ def evidence(*runs, reference=LOSSES):
         trace(Role.REFERENCE, reference),
         *(trace(Role.PERTURBED, losses, start=f"rounding_{i}") for i, losses in enumerate(runs)),
     )
-    return ParityEvidence(precision="own", epsilon=0.0, steps_per_epoch=STEPS, evaluation_rows=0, masks=(), traces=traces)
+    return ParityEvidence(
+        precision="own", epsilon=0.0, steps_per_epoch=STEPS, evaluation_rows=0, masks=(), traces=traces, own_program=True
+    )
 
 
 def finding(losses, *runs, reference=LOSSES, norms=()):
@@ -96,3 +98,15 @@ def test_head_is_held_against_base_in_bases_envelope_alone() -> None:
     wide = evidence(moved(0.009, first=1), reference=moved(1e-3, first=1))
     assert str(learning_of(row(evidence(moved(1e-6))), row(wide)).verdict) == "different_math"
     assert learning_of(row(wide), row(evidence(moved(1e-6)))).verdict.holds
+
+
+def test_weights_that_nobody_perturbed_are_no_envelope_unless_the_program_is_the_users() -> None:
+    """A suite that perturbs by nothing has measured no rounding; that is no word on whose program it is."""
+    own = evidence(moved(1e-6))
+    assert str(numeric_finding(own, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict) == "numeric_parity"
+    of_a_suite = replace(own, own_program=False)
+    finding = numeric_finding(of_a_suite, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED)
+    assert str(finding.verdict) == "insufficient_data"
+    assert "there is no usable perturbed run" in finding.detail
+    perturbed = replace(of_a_suite, epsilon=1e-6)
+    assert str(numeric_finding(perturbed, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict) == "numeric_parity"

@@ -100,6 +100,22 @@ def test_a_comparison_comes_back_as_it_was(document: Any, tmp_path: Path) -> Non
     assert validate(to_json(document), Kind.COMPARISON) == ()
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "said", "own"),
+    [(0, None, True), (1.2e-07, None, False), (0, False, False), (0, True, True)],
+    ids=["earlier, of a program", "earlier, of perturbed weights", "of a suite that perturbs by nothing", "of a program"],
+)
+def test_evidence_of_earlier_versions_is_of_a_program_where_its_epsilon_is_0(epsilon, said, own, tmp_path: Path) -> None:
+    raw = to_json(RESULTS)
+    (row,) = [row for row in raw["cases"] if row["parity"]]
+    row["parity"] |= {"epsilon": epsilon, "own_program": said}
+    if said is None:
+        del row["parity"]["own_program"]
+    (tmp_path / "results.json").write_text(json.dumps(raw))
+    parity = [row.parity for row in read_results(tmp_path / "results.json").cases if row.parity]
+    assert [(one.epsilon, one.own_program) for one in parity] == [(epsilon, own)]
+
+
 def test_samples_stay_on_one_line(tmp_path: Path) -> None:
     write(RESULTS, tmp_path / "results.json")
     assert '       "values": [0.0101, 0.0102, 0.01],\n' in (tmp_path / "results.json").read_text()

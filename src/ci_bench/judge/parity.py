@@ -23,7 +23,6 @@ from ci_bench.judge.parity_runs import (
     insufficient,
     length,
     match,
-    of_own_program,
     seed_rule,
     series,
     signals_of,
@@ -217,14 +216,15 @@ def scaled(values: Floats, signal: str) -> Floats:
 def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
 
-    Of a program that was run again, or in another rounding, a run that repeats full numbers bit by bit says nothing of rounding,
-    and one whose first loss is further off than any rounding is of another seed.
+    There is none where weights were perturbed by more than any precision rounds, or by nothing. Of a program that was run again,
+    or in another rounding, a run that repeats full numbers bit by bit says nothing of rounding, and one whose first loss is
+    further off than any rounding is of another seed.
     """
-    if evidence.epsilon > LARGEST_EPSILON:
+    if evidence.epsilon > LARGEST_EPSILON or (evidence.epsilon == 0 and not evidence.own_program):
         return ()
     runs = (trace for trace in _perturbed(evidence, reference) if trace.start != reference.start)
     enough = tuple(trace for trace in runs if finite_steps(trace) >= LEAST_STEPS)
-    if not of_own_program(evidence):
+    if not evidence.own_program:
         return enough
     if any(_first_apart(trace, reference) > LARGEST_EPSILON for trace in enough):
         return ()
@@ -258,9 +258,9 @@ def _first_apart(trace: Trace, reference: Trace) -> float:
 def _why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
     runs = _perturbed(evidence, reference)
     apart = max((_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss), default=0.0)
-    if of_own_program(evidence) and apart > LARGEST_EPSILON:
+    if evidence.own_program and apart > LARGEST_EPSILON:
         return f"the command does not repeat itself: run again, its first loss is {percent(apart)} off; have it set its seeds"
-    if of_own_program(evidence) and runs:
+    if evidence.own_program and runs:
         return (
             f"the losses differ, and how far rounding drives them apart is unknown: {count_of(len(runs), 'run')} in other "
             "environments repeated every bit; name some under `losses.rounding` that do not"

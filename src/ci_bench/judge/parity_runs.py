@@ -60,12 +60,7 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
     if not run.data or run.data != reference.data:
         return insufficient(f"seed {run.seed} did not see the same data as the reference")
     found = _finite_part(reference, run)
-    return replace(found, as_written=of_own_program(evidence)) if isinstance(found, Twins) else found
-
-
-def of_own_program(evidence: ParityEvidence) -> bool:
-    """Whether losses are what a program of the user's wrote, whose weights nobody could perturb."""
-    return evidence.epsilon == 0
+    return replace(found, as_written=evidence.own_program) if isinstance(found, Twins) else found
 
 
 def first_of(evidence: ParityEvidence, role: Role, seed: int) -> Trace | None:

@@ -308,12 +308,21 @@ def _parse(raw: Any, kind: Kind) -> "tuple[Document | None, tuple[Fault, ...]]":
         return None, faults
     form_of, faults_of = _reader(kind)
     try:
-        document = msgspec.convert(raw, form_of)
+        document = msgspec.convert(_of_earlier_versions(raw) if kind is Kind.RESULTS else raw, form_of)
         return document, ordered(faults_of(document))
     except RecursionError:
         return None, (Fault("$", "nested too deep"),)
     except msgspec.ValidationError as error:
         return None, (Fault("$", str(error)),)
+
+
+def _of_earlier_versions(results: dict[str, Any]) -> dict[str, Any]:
+    """Results whose evidence says whether it is of a program of the user's; before it did, that alone had an epsilon of 0."""
+    cases = [
+        case | {"parity": {"own_program": case["parity"]["epsilon"] == 0, **case["parity"]}} if case.get("parity") else case
+        for case in results["cases"]
+    ]
+    return results | {"cases": cases}
 
 
 def _reader(kind: Kind) -> "tuple[type[Document], Callable[[Any], Iterable[Fault]]]":

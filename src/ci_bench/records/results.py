@@ -253,7 +253,9 @@ class ArmMasks:
 class ParityEvidence:
     """All that loss parity is judged from.
 
-    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts.
+    `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts. Of a program of
+    the user's (`own_program`) losses are as it wrote them, and no weights were perturbed: `epsilon` is 0, and what are called
+    perturbed runs are the program run again, as it is or in environments that round otherwise.
     """
 
     precision: str
@@ -262,6 +264,7 @@ class ParityEvidence:
     evaluation_rows: int
     masks: tuple[ArmMasks, ...]
     traces: tuple[Trace, ...]
+    own_program: bool = False
 
 
 _OF_COMPILER = re.compile(

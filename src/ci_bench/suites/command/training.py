@@ -49,11 +49,17 @@ class Kind:
 
 
 def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvidence:
-    """What is known of losses from these runs. `epsilon` is 0: no weights were perturbed."""
+    """What is known of losses from these runs of a program whose weights nobody perturbed."""
     masks = [ArmMasks(arm=arm, masks=Masks.ALIGNED, detail="not probed: as the commands draw them") for arm in candidates]
     steps = max((len(trace.loss) for trace in traces), default=1)
     return ParityEvidence(
-        precision="own", epsilon=0.0, steps_per_epoch=steps, evaluation_rows=0, masks=tuple(masks), traces=tuple(traces)
+        precision="own",
+        epsilon=0.0,
+        steps_per_epoch=steps,
+        evaluation_rows=0,
+        masks=tuple(masks),
+        traces=tuple(traces),
+        own_program=True,
     )
 
 
