@@ -40,6 +40,7 @@ SECTIONS = {
     "transformers": "`suites.transformers`: a list of entries, each with",
     "transformers_model": "`model` of an entry of `transformers`, where it is a mapping",
     "transformers_candidate": "`candidate` of an entry of `transformers`, or an item of its `arms`, where it is a mapping",
+    "sampling": "`sampling` of an entry of `transformers`",
     "functions": "`suites.functions`: a list of entries, each with",
     "command": "`suites.command`: a list of entries, each with",
     "command_losses": "`losses` of an entry of `command`",

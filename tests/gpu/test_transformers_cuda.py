@@ -129,6 +129,13 @@ def test_work_and_peak_are_facts(tmp_path):
     assert facts.get("peak_flops_per_s") == peak_of(torch.cuda.get_device_name(0), Precision.BF16)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("loop", ["own", "generate"])
+def test_drawn_tokens_of_ragged_prompts_are_those_of_the_same_random_numbers(tmp_path, loop, precision):
+    drawn = {"sampling": {"temperature": 0.8, "top_k": 50, "top_p": 0.9}, "ragged": True, "loop": loop, "cache": "static"}
+    assert red(one(tmp_path, model="llama", mode="generation", precision=precision, memory=False, **drawn)) == set()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fused_attention_counts_as_on_the_cpu(dtype):
     from ci_bench.suites.roofline import count_work

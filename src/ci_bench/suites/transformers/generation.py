@@ -1,13 +1,14 @@
-"""A greedy generation, in two phases that are timed: the prompt up to the first token, and each token after it.
+"""A generation, in two phases that are timed: the prompt up to the first token, and each token after it.
 
-The loop is written out around the model's own forward pass: `model.generate` adds stopping rules, samplers and streamers, which
-are not the model. Its tokens are those of `model.generate(do_sample=False)`. A candidate compiles the pass that decodes, as
-`generate` does; the prompt is processed eagerly in every arm unless the candidate is `whole`.
+The usual loop is written out around the model's own forward pass: `model.generate` adds stopping rules, samplers and streamers,
+which are not the model. Its tokens are those of `model.generate`, which may be asked for itself. A candidate compiles the pass
+that decodes, as `generate` does; the prompt is processed eagerly in every arm unless the candidate is `whole`.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import asdict
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from ci_bench.suites.base import Mark, Part, Unsupported
 from ci_bench.suites.freshness import State, read_state, write_state
 from ci_bench.suites.transformers import FIRST_TOKEN, TOKEN
 from ci_bench.suites.transformers.agreement import Observation
-from ci_bench.suites.transformers.inputs import Batch, arguments_of, described
-from ci_bench.suites.transformers.options import TIMED_AGREES, CacheKind, Options
+from ci_bench.suites.transformers.inputs import PADDING, Batch, arguments_of, described
+from ci_bench.suites.transformers.options import TIMED_AGREES, CacheKind, Loop, Options
 from ci_bench.suites.transformers.parts import Parts
+from ci_bench.suites.transformers.sampling import draw, gap, generator_of, noise, seed_of
 from ci_bench.suites.transformers.steps import check, nothing
 from ci_bench.suites.transformers.translate import forward_of, has_cuda_graphs
 
+SHOWN_ROWS = 5
 Choose = Callable[[int, Tensor], Tensor]
 """From the number of a token (from 0) and its logits [batch, 1, vocabulary] to the token, int64 [batch, 1]."""
 Tokens = tuple[Tensor, ...]
@@ -58,6 +61,7 @@ class Generation:
         self.script: Script = script or ()
         self.observed: Script = ()
         self._tokens: Tokens = ()
+        self._calls = 0
         self._parts = parts
         self._options = options
         self.epsilon = options.precision.epsilon
@@ -70,27 +74,56 @@ class Generation:
         self._prefill = partial(prefill, **last_logits_only(parts.model))
         self._keep_encoded = whole and has_cuda_graphs(parts.candidate)
         self._static = static_cache(self.model, options) if options.cache is CacheKind.STATIC else None
+        self._generate_of: ByGenerate | None = None
+        if options.loop is Loop.GENERATE and not parts.recipe.exact:
+            decode = None if parts.candidate is None else self._decode
+            self._generate_of = ByGenerate(self.model, options, decode, whole=whole, first=self._first)
 
     def step(self, mark: Mark) -> None:
-        """One generation for the next prompts."""
+        """One generation for the next prompts. Each draws other random numbers than the one before, the same in every arm."""
         self._batch = next(self._feed.following)
-        self._tokens = self._generate(self._prefill, self._decode, self._batch, mark, greedy)
+        self._calls += 1
+        if self._generate_of is not None:
+            self._tokens = self._by_generate(self._generate_of, mark)
+        else:
+            self._tokens = self._generate(self._prefill, self._decode, self._batch, mark, self._drawing())
+
+    def _by_generate(self, generate: "ByGenerate", mark: Mark, **looks: Any) -> Tokens:
+        """What `generate` makes of the batch. It draws from torch's own generator, which is seeded for each generation."""
+        with torch.no_grad(), self._autocast():
+            torch.manual_seed(seed_of(self._options.seed, self._calls))
+            return generate(self._batch, self._start(self._batch), self._empty_cache(), mark, **looks)
+
+    def _drawing(self) -> Choose:
+        """How the timed loop takes a token."""
+        sampling, device = self._options.sampling, self._parts.recipe.device
+        if sampling is None:
+            return greedy
+        generator = generator_of(self._options.seed, self._calls, device)
+        return lambda _, logits: draw(logits[:, -1], sampling, generator)
 
     def _generate(
-        self, prefill: Callable[..., Any], decode: Callable[..., Any], batch: Batch, mark: Mark, choose: Choose
+        self,
+        prefill: Callable[..., Any],
+        decode: Callable[..., Any],
+        batch: Batch,
+        mark: Mark,
+        choose: Choose,
+        *,
+        cache: Any = None,
     ) -> Tokens:
         """Prefill, mark, decode, mark. A static cache is emptied, and a dynamic one made, before the prompt."""
         with torch.no_grad(), self._autocast():
-            cache = self._empty_cache()
-            place, more = (
-                ("input_ids", {}) if not self.model.config.is_encoder_decoder else ("decoder_input_ids", self._start(batch))
-            )
-            output = prefill(**batch, **more, past_key_values=cache)
+            cache = self._empty_cache() if cache is None else cache
+            place = "decoder_input_ids" if self.model.config.is_encoder_decoder else "input_ids"
+            padding = Padding(self.model, batch, self._options) if "attention_mask" in batch else None
+            output = prefill(**batch, **self._start(batch), **({} if padding is None else padding.prompt), past_key_values=cache)
             encoded = self._encoded(output)
             tokens = [choose(0, output.logits)]
             mark()
             for number in range(1, self._options.new_tokens):
-                output = decode(**{place: tokens[-1]}, **encoded, past_key_values=cache)
+                where = {} if padding is None else padding.token(number)
+                output = decode(**{place: tokens[-1]}, **encoded, **where, past_key_values=cache)
                 tokens.append(choose(number, output.logits))
             mark()
         return tuple(tokens)
@@ -101,12 +134,19 @@ class Generation:
         self._static.reset()
         return self._static
 
-    def _start(self, batch: Batch) -> dict[str, Tensor]:
-        """The decoder's first id, for every row."""
+    @property
+    def _first(self) -> int:
+        """The id that a decoder apart begins with."""
         config = self.model.config
-        first = config.decoder_start_token_id if config.decoder_start_token_id is not None else config.bos_token_id
+        own = getattr(config, "decoder_start_token_id", None)
+        return own if own is not None else getattr(config, "bos_token_id", None) or 0
+
+    def _start(self, batch: Batch) -> dict[str, Tensor]:
+        """The decoder's first id, for every row; nothing where there is no decoder apart."""
+        if not self.model.config.is_encoder_decoder:
+            return {}
         rows = next(iter(batch.values()))
-        return {"decoder_input_ids": torch.full((len(rows), 1), first or 0, dtype=torch.int64, device=rows.device)}
+        return {"decoder_input_ids": torch.full((len(rows), 1), self._first, dtype=torch.int64, device=rows.device)}
 
     def _encoded(self, output: Any) -> dict[str, tuple[Tensor, ...]]:
         """What the encoder made of the prompt. A copy, where the next call would overwrite it."""
@@ -116,47 +156,88 @@ class Generation:
         return {"encoder_outputs": (states.clone() if self._keep_encoded else states,)}
 
     def observe(self, *, lightly: bool = False) -> Observation:  # noqa: ARG002 - logits of single tokens are small
-        """The logits of every token of the next prompts, after the script's tokens where there is one."""
+        """The logits of every token of the next prompts, after the script's tokens where there is one.
+
+        The reference in fp64 goes through ragged prompts row by row, each without padding: nothing can leak there.
+        """
         self._batch = next(self._feed.following)
+        self._calls += 1
         seen: dict[str, Tensor] = {}
         given = self.script[len(self.observed)] if self.script else None
+        if self._generate_of is not None:
+            self._tokens = self._by_generate(self._generate_of, nothing, seen=seen, given=given)
+        else:
+            own = self._drawing()
 
-        def choose(number: int, logits: Tensor) -> Tensor:
-            seen[f"logits: token {number}"] = logits[:, -1:].detach().cpu().clone()
-            return given[number] if given else greedy(number, logits)
+            def choose(number: int, logits: Tensor) -> Tensor:
+                seen[f"logits: token {number}"] = logits[:, -1:].detach().cpu().clone()
+                return given[number] if given else own(number, logits)
 
-        self._tokens = self._generate(self._prefill, self._decode, self._batch, nothing, choose)
+            apart = self._options.ragged and self._parts.recipe.exact
+            run = self._row_by_row if apart else self._generate
+            self._tokens = run(self._prefill, self._decode, self._batch, nothing, choose)
         self.observed = (*self.observed, self._tokens)
         return Observation(values=seen)
 
+    def _row_by_row(
+        self, prefill: Callable[..., Any], decode: Callable[..., Any], batch: Batch, _: Mark, choose: Choose
+    ) -> Tokens:
+        """Each prompt by itself, without padding, all in step: `choose` sees the logits of a whole batch."""
+        caches = [dynamic_cache(self.model) for _ in range(len(batch["input_ids"]))]
+        lengths = batch["attention_mask"].sum(dim=1).tolist()
+        with torch.no_grad(), self._autocast():
+            rows = [
+                prefill(input_ids=batch["input_ids"][row : row + 1, -length:], past_key_values=caches[row]).logits[:, -1:]
+                for row, length in enumerate(lengths)
+            ]
+            tokens = [choose(0, torch.cat(rows))]
+            for number in range(1, self._options.new_tokens):
+                last = tokens[-1]
+                rows = [decode(input_ids=last[row : row + 1], past_key_values=cache).logits for row, cache in enumerate(caches)]
+                tokens.append(choose(number, torch.cat(rows)))
+        return tuple(tokens)
+
     def finish(self) -> tuple[Check, ...]:
-        """Every token of the last timed generation is the likeliest by the model itself, but for rounding."""
-        arm, limit = self._parts.arm, math.sqrt(self.epsilon)
+        """Every token of the last timed generation is the one that the model itself makes, but for rounding."""
+        arm, limit, options = self._parts.arm, math.sqrt(self.epsilon), self._options
         gaps, finite = self._scored()
         checks = (check("finite_output", arm, passed=finite, detail=f"logits of {len(gaps)} tokens"),)
-        if self._parts.candidate is None:
-            return checks
+        plain = options.loop is Loop.OWN and options.sampling is None and not options.ragged
+        if self._parts.candidate is None and plain:
+            return checks  # what scores is what was timed
         worst = float(gaps.max())
-        told = f"the timed tokens are the model's own likeliest within {worst:.2g} of the logits' size (limit {limit:.2g})"
+        which = "own likeliest" if options.sampling is None else "own choice by the same random numbers"
+        alone = ", each prompt by itself and unpadded" if options.ragged else ""
+        told = f"the timed tokens are the model's {which}{alone} within {worst:.2g} of the logits' size (limit {limit:.2g})"
+        if options.ragged and not worst <= limit:
+            rows = (~(gaps.amax(dim=0) <= limit)).nonzero()[:SHOWN_ROWS, 0].tolist()
+            told = f"{told}; rows that are not: {', '.join(map(str, rows))}"
         return (*checks, check(TIMED_AGREES, arm, passed=worst <= limit, detail=told))
 
     def _scored(self) -> tuple[Tensor, bool]:
-        """How far each token of the last generation is from the model's own likeliest, fp32 [tokens, batch]; are all finite?
+        """How far each token of the last generation is from the model's own, fp32 [tokens, batch]; are all logits finite?
 
-        By the model as it is, uncompiled, after the same tokens; in units of the logits' root mean square.
+        By the model as it is, uncompiled, after the same tokens, ragged prompts row by row; in units of the logits' root mean
+        square. A drawn token is held against what the same random numbers make of the model's own logits.
         """
-        gaps, finite = [], []
+        gaps, finite, options, sampling = [], [], self._options, self._options.sampling
+        generator = generator_of(options.seed, self._calls, self._parts.recipe.device)
 
         def choose(number: int, logits: Tensor) -> Tensor:
             row = logits[:, -1].float()
             token = self._tokens[number]
             size = row.square().mean().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
-            gaps.append((row.amax(dim=-1) - row.gather(-1, token)[:, 0]) / size)
+            if sampling is None:
+                apart = row.amax(dim=-1) - row.gather(-1, token)[:, 0]
+            else:
+                apart = gap(row, noise(row, generator), token, sampling, slack=math.sqrt(self.epsilon))
+            gaps.append(apart / size)
             finite.append(bool(torch.isfinite(row).all()))
             return token
 
         own = partial(self.model, use_cache=True)
-        self._generate(partial(own, **last_logits_only(self.model)), own, self._batch, nothing, choose)
+        run = self._row_by_row if options.ragged else self._generate
+        run(partial(own, **last_logits_only(self.model)), own, self._batch, nothing, choose)
         return torch.stack(gaps), all(finite)
 
     def remember(self) -> None:
@@ -173,7 +254,7 @@ class Generation:
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
     def outputs(self) -> State:
-        """Whether each token is the model's own likeliest after those before it, up to rounding; bool [tokens, batch].
+        """Whether each token is the model's own after those before it, up to rounding; bool [tokens, batch].
 
         Tokens cannot be held against another arm's: where two are as likely, rounding chooses, and all after it differ.
         """
@@ -185,6 +266,141 @@ class Generation:
         self._feed.resume()
 
 
+class Padding:
+    """What tells a decoder which ids of a ragged batch are padding, at the prompt and at each token after it."""
+
+    def __init__(self, model: Any, batch: Batch, options: Options) -> None:
+        """`batch` holds ids and mask, padded on the left."""
+        mask = batch["attention_mask"]
+        self._mask = torch.cat([mask, mask.new_ones(len(mask), options.new_tokens)], dim=1)
+        self._prompt, self._whole = mask.shape[1], options.cache is CacheKind.STATIC
+        places = (mask.cumsum(dim=1) - 1).clamp_min(0)
+        self._last = places[:, -1:]
+        self._placed = "position_ids" in arguments_of(model)
+        self.prompt: dict[str, Tensor] = {"position_ids": places} if self._placed else {}
+
+    def token(self, number: int) -> dict[str, Tensor]:
+        """For the token `number`, from 1. A static cache keeps one shape: what is not there yet is hidden by causality."""
+        mask = self._mask if self._whole else self._mask[:, : self._prompt + number]
+        return {"attention_mask": mask, **({"position_ids": self._last + number} if self._placed else {})}
+
+
+class ByGenerate:
+    """`generate` of transformers, with all that it does around the model; of a candidate the pass that decodes is translated."""
+
+    def __init__(self, model: Any, options: Options, decode: Callable[..., Any] | None, *, whole: bool, first: int) -> None:
+        """`decode` is the candidate's forward pass; with `whole` it takes the prompt, too. A decoder apart begins with `first`.
+
+        What the model brings to tell `generate` is put aside: penalties and ends of texts are no part of a measurement.
+        """
+        self._model, self._options = model, options
+        self._settings = model.generation_config = settings_of(options, first)
+        self._before = vars(model).get("forward")
+        self._forward = None if decode is None else self._translated(model.forward, decode, whole=whole)
+
+    def _translated(self, own: Callable[..., Any], decode: Callable[..., Any], *, whole: bool) -> Callable[..., Any]:
+        """A forward pass that takes single tokens through the candidate; it has the arguments of the model's own."""
+        name = "decoder_input_ids" if self._model.config.is_encoder_decoder else "input_ids"
+
+        @wraps(own)
+        def forward(*values: Any, **named: Any) -> Any:
+            if not whole and (named.get(name) is None or named[name].shape[1] != 1):
+                return own(*values, **named)
+            self._put(self._before)  # what is translated is the model, and calls its forward pass
+            try:
+                return decode(*values, **{key: value for key, value in named.items() if key != "use_cache"})
+            finally:
+                self._put(forward)
+
+        return forward
+
+    def _put(self, forward: Callable[..., Any] | None) -> None:
+        """Give the model another forward pass; `None` is its class's."""
+        if forward is None:
+            vars(self._model).pop("forward", None)
+        else:
+            vars(self._model)["forward"] = forward
+
+    def __call__(
+        self,
+        batch: Batch,
+        start: Mapping[str, Tensor],
+        cache: Any,
+        mark: Mark,
+        *,
+        seen: dict[str, Tensor] | None = None,
+        given: Tokens | None = None,
+    ) -> Tokens:
+        """A generation; marks after the first token and at the end. Puts logits into `seen`, and takes the tokens `given`."""
+        from transformers import GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+
+        generate: Any = GenerationMixin.generate  # Whisper's own splits long sound, and calls this for each piece
+        new = self._options.new_tokens
+        named = dict(batch)
+        inputs = named.pop(self._model.main_input_name)
+        if not inputs.is_floating_point():  # else an id that happens to be the padding's would be masked
+            named.setdefault("attention_mask", torch.ones_like(inputs))
+        if self._forward is not None:
+            self._put(self._forward)
+        try:
+            found: Tensor = generate(
+                self._model,
+                inputs=inputs,
+                **named,
+                **start,
+                generation_config=self._settings,
+                past_key_values=cache,
+                logits_processor=LogitsProcessorList([] if seen is None else [_watch(seen, given)]),
+                stopping_criteria=StoppingCriteriaList([_marking(mark, len(inputs), inputs.device)]),
+            )
+        finally:
+            self._put(self._before)
+        mark()
+        return tuple(found[:, found.shape[1] - new + number].unsqueeze(1) for number in range(new))
+
+
+def settings_of(options: Options, first: int) -> Any:
+    """The `GenerationConfig` of a case."""
+    from transformers import GenerationConfig
+
+    sampling = options.sampling
+    return GenerationConfig(  # type: ignore[no-untyped-call] # transformers leaves it unannotated
+        do_sample=sampling is not None,
+        **({} if sampling is None else {**asdict(sampling), "top_k": sampling.top_k or 0}),
+        decoder_start_token_id=first,
+        pad_token_id=PADDING,
+        max_new_tokens=options.new_tokens,
+        min_new_tokens=options.new_tokens,
+        disable_compile=True,
+    )
+
+
+def _marking(mark: Mark, rows: int, device: torch.device) -> Callable[..., Tensor]:
+    """What `generate` asks after each token whether to stop: never, and after the first one it marks."""
+    never = torch.zeros(rows, dtype=torch.bool, device=device)
+    asked = False
+
+    def stop(*_: Any, **__: Any) -> Tensor:
+        nonlocal asked
+        if not asked:
+            asked = True
+            mark()
+        return never
+
+    return stop
+
+
+def _watch(seen: dict[str, Tensor], given: Tokens | None) -> Callable[[Tensor, Tensor], Tensor]:
+    """What `generate` shows its logits to before it takes a token."""
+
+    def look(_: Tensor, logits: Tensor) -> Tensor:
+        number = len(seen)
+        seen[f"logits: token {number}"] = logits[:, None].detach().cpu().clone()
+        return logits if given is None else torch.full_like(logits, -torch.inf).scatter(-1, given[number], 0.0)
+
+    return look
+
+
 def require_generation(model: Any, options: Options) -> None:
     """Raise `Unsupported` where a model cannot generate, or not in this way."""
     name = type(model).__name__
@@ -192,6 +408,8 @@ def require_generation(model: Any, options: Options) -> None:
         raise Unsupported(f"{name} does not generate; mode generation needs a decoder with a language head")
     if not {"past_key_values", "use_cache"} <= set(arguments_of(model)):
         raise Unsupported(f"{name} keeps its state elsewhere than in past_key_values, which this suite does not drive")
+    if options.ragged and (model.config.is_encoder_decoder or "attention_mask" not in arguments_of(model)):
+        raise Unsupported(f"{name} has no prompt that continues; `ragged` is for decoders with a mask")
     if options.cache is CacheKind.STATIC and not getattr(model, "_can_compile_fullgraph", True):
         raise Unsupported(f"{name} has no static cache")
 

@@ -1,6 +1,7 @@
 """The inputs of a model, drawn from the seed in the shapes that its configuration asks for: text, images, sound, and labels.
 
-Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise. All rows are of full length.
+Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise. All rows are of full length,
+but for ragged prompts.
 """
 
 import inspect
@@ -18,6 +19,10 @@ Batch = dict[str, Tensor]
 
 IMAGE_SIZE = 224
 """Of families whose configuration names none, as convolutional networks take any size."""
+SHORTEST = 4
+"""The shortest of ragged prompts is this part of the longest."""
+PADDING = 0
+"""Any id: nothing may depend on it."""
 FRAMES_PER_LABEL = 4
 """Frames of sound to one character: CTC needs at least two."""
 
@@ -68,8 +73,18 @@ class Inputs:
     def _text(self, generator: torch.Generator) -> Batch:
         """Prompts of a generation need no mask, as all have the same length."""
         ids = self._ids(generator)
+        if self.options.mode is Mode.GENERATION and self.options.ragged:
+            return self._ragged(ids, generator)
         masked = "attention_mask" in arguments_of(self.model) and self.options.mode is not Mode.GENERATION
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)} if masked else {"input_ids": ids}
+
+    def _ragged(self, ids: Tensor, generator: torch.Generator) -> Batch:
+        """Prompts of a quarter to all of the length, the first of all of it, padded on the left as `generate` wants them."""
+        full = ids.shape[1]
+        lengths = torch.randint(max(1, full // SHORTEST), full + 1, (len(ids), 1), generator=generator)
+        lengths[0] = full
+        mask = (torch.arange(full) >= full - lengths).long()
+        return {"input_ids": torch.where(mask.bool(), ids, PADDING), "attention_mask": mask}
 
     def _ids(self, generator: torch.Generator, length: int | None = None) -> Tensor:
         config = self.model.config.get_text_config()

@@ -12,12 +12,14 @@ from ci_bench.suites.arms import CompiledArm, arguments_of
 
 REFERENCE_ARM = "eager"
 
+ROWS_ALONE = "rows_alone"
+"""The check that ragged prompts are, each of them, what they are by themselves; of the reference arm."""
 AGREES, TIMED_AGREES = "agrees", "timed_output_agrees"
 """The checks that two arms compute the same: of the first steps against fp64, and of the last timed step against the model."""
 
 
 class Mode(StrEnum):
-    """What a step does: a forward pass, a whole training step, or a greedy generation from a prompt."""
+    """What a step does: a forward pass, a whole training step, or a generation from a prompt."""
 
     INFERENCE = "inference"
     TRAINING = "training"
@@ -60,6 +62,24 @@ class CacheKind(StrEnum):
 
     DYNAMIC = "dynamic"
     STATIC = "static"
+
+
+class Loop(StrEnum):
+    """Who goes from token to token."""
+
+    OWN = "own"
+    """A loop written out around the model, without stopping rules, processors and streamers."""
+    GENERATE = "generate"
+    """`generate` of transformers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """How tokens are drawn: of logits over `temperature`, the `top_k` likeliest, and of these what makes up `top_p`."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
 
 
 class Way(StrEnum):
@@ -142,7 +162,8 @@ class Options:
     """One case. `sequence_length` is `None` where the model has none; `seed` rules weights and inputs.
 
     `candidate` is the only arm beside the reference; where an entry lists `arms` there is none, and `listed` are the candidates.
-    `prepared_inputs` batches take turns. `memory_limit_bytes` is what a worker may take beyond what it starts with.
+    `prepared_inputs` batches take turns. Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length.
+    `memory_limit_bytes` is what a worker may take beyond what it starts with.
     """
 
     model: Model
@@ -164,6 +185,9 @@ class Options:
     dropout: bool = False
     cache: CacheKind = CacheKind.DYNAMIC
     new_tokens: int = 32
+    loop: Loop = Loop.OWN
+    sampling: Sampling | None = None
+    ragged: bool = False
     prepared_inputs: int = 4
     seed: int = 0
 
@@ -185,6 +209,9 @@ class Options:
         """All options, as `parse` reads them: two cases can be compared when these are equal."""
         params = asdict(self)
         del params["candidate"], params["listed"]
+        for name, usual in (("loop", Loop.OWN), ("sampling", None), ("ragged", False)):  # earlier results have none of them
+            if params[name] == usual:
+                del params[name]
         plain = {name: str(value) if isinstance(value, StrEnum) else value for name, value in params.items()}
         if self.listed:
             return {**plain, "arms": [candidate.as_params() for candidate in self.listed]}
@@ -193,9 +220,11 @@ class Options:
 
 def parse(params: Mapping[str, Any]) -> Options:
     """Options from a case's parameters. What a case need not say takes its default."""
-    kinds = {"mode": Mode, "precision": Precision, "attention": Attention, "cache": CacheKind}
+    kinds = {"mode": Mode, "precision": Precision, "attention": Attention, "cache": CacheKind, "loop": Loop}
     values: dict[str, Any] = {name: kinds[name](value) if name in kinds else value for name, value in params.items()}
     listed = tuple(map(_candidate_of, values.pop("arms", ())))
+    sampling = values.pop("sampling", None)
+    values["sampling"] = Sampling(**sampling) if isinstance(sampling, Mapping) else sampling
     given = values.pop("candidate", None if listed else asdict(Candidate()))
     candidate = None if given is None else _candidate_of(given)
     values |= {"model": Model(**values["model"]), "candidate": candidate, "listed": listed}

@@ -23,6 +23,7 @@ from ci_bench.suites.transformers.options import (
     TIMED_AGREES,
     CacheKind,
     Candidate,
+    Loop,
     Mode,
     Model,
     Options,
@@ -38,6 +39,7 @@ MEMORY_LAUNCHES = (0, 1)
 """Peaks are taken in two launches: where they repeat exactly they can be compared exactly."""
 GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cache")
 """Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
+OF_GENERATIONS = frozenset({"loop", "sampling", "ragged"})
 MOST_CASES = 2000
 LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.AOT_PRECOMPILE, Experiment.AOT_INDUCTOR, Experiment.COVERAGE})
 """Experiments without a form here: TorchScript cannot read these models; two make files of a module, and one counts."""
@@ -189,6 +191,8 @@ def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tupl
 
 def _options(raw: Mapping[str, Any], candidates: tuple[Candidate, ...], *, together: bool) -> Options:
     """Enumerations for their words."""
+    if raw["mode"] != Mode.GENERATION:
+        raw = {name: value for name, value in raw.items() if name not in OF_GENERATIONS}
     told = [candidate.as_params() for candidate in candidates]
     arms = {"arms": told} if together else {"candidate": told[0] if told else None}
     return parse({**raw, "model": asdict(raw["model"]), **arms})
@@ -221,7 +225,9 @@ def _owed(options: Options) -> tuple[str, ...]:
 
 def _point(options: Options) -> str:
     """What tells the cases of a grid apart, as ``mode=inference,batch=8,seq=128,…``."""
-    generation = {"new": options.new_tokens, "cache": options.cache} if options.mode is Mode.GENERATION else {}
+    generation = (
+        {"new": options.new_tokens, "cache": options.cache, **_manner(options)} if options.mode is Mode.GENERATION else {}
+    )
     length = {} if options.sequence_length is None else {"seq": options.sequence_length}
     said = {
         "mode": options.mode,
@@ -233,6 +239,16 @@ def _point(options: Options) -> str:
         **({} if options.listed else {"arm": options.arms[-1]}),
     }
     return ",".join(f"{key}={value}" for key, value in said.items())
+
+
+def _manner(options: Options) -> dict[str, Any]:
+    """How tokens come about, where that is not the usual way."""
+    sampling = options.sampling
+    return {
+        **({} if options.loop is Loop.OWN else {"loop": options.loop}),
+        **({} if sampling is None else {"sampled": f"{sampling.temperature:g}:{sampling.top_k or 'all'}:{sampling.top_p:g}"}),
+        **({"prompts": "ragged"} if options.ragged else {}),
+    }
 
 
 def _listed(value: Any) -> list[Any]:

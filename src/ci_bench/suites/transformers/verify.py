@@ -20,7 +20,7 @@ from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Computed, Context, Evidence
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.memory_errors import is_out_of_memory
-from ci_bench.suites.numerics import jolt_of
+from ci_bench.suites.numerics import agree_coarsely, jolt_of
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.transformers import PROCESS_VRAM
@@ -28,7 +28,7 @@ from ci_bench.suites.transformers.agreement import Change, Observation, Referenc
 from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
-from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, Mode
+from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, ROWS_ALONE, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
 from ci_bench.suites.transformers.steps import Observed, Training, nothing
 
@@ -86,8 +86,7 @@ class Verifier:
         candidates = self.recipe.options.candidates
         if not candidates:
             seen = self.look(REFERENCE_ARM)
-            self._keep_alone()
-            return replace(seen, facts={**seen.facts, **self._facts()})
+            return replace(seen, checks=self._keep_alone(), facts={**seen.facts, **self._facts()})
         checks = self._compare(tuple(candidate.arm for candidate in candidates))
         modes = {candidate.arm: candidate.mode for candidate in candidates}
         return Evidence(checks=checks, facts={**self._facts(), **without_cuda_graphs(modes, self.context.device)})
@@ -134,7 +133,20 @@ class Verifier:
             self._keep(recipe, None, None)
             return tuple(_unknown(arm, error) for arm in arms)
         reference, memory = self._keep(recipe, exact, script)
-        return tuple(self._held_against(reference, memory, recipe, arm, script) for arm in arms)
+        held = tuple(self._held_against(reference, memory, recipe, arm, script) for arm in arms)
+        return (*held, *self._rows_alone(reference))
+
+    def _rows_alone(self, reference: Reference) -> tuple[Check, ...]:
+        """Whether eager's ragged prompts are what each is by itself: of the candidates it only says how far rounding goes."""
+        options = self.recipe.options
+        if options.mode is not Mode.GENERATION or not options.ragged or reference.exact is reference.eager:
+            return ()
+        epsilon = options.precision.epsilon
+        eager = reference.eager.values
+        exact = {name: value.to(eager[name].dtype) for name, value in reference.exact.values.items()}
+        looked = agree_coarsely(eager, exact, epsilon=epsilon)
+        detail = f"eager's logits of padded prompts against each prompt by itself in fp64: {looked.detail}"
+        return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
     def _held_against(self, reference: Reference, memory: float, recipe: Recipe, arm: str, script: Script | None) -> Check:
         allow_compilations(1 + recipe.options.arms.index(arm))
@@ -147,7 +159,7 @@ class Verifier:
         """How many steps are compared: every batch that takes turns."""
         return max(STEPS, self.recipe.options.prepared_inputs)
 
-    def _keep_alone(self) -> None:
+    def _keep_alone(self) -> tuple[Check, ...]:
         """What the only arm of a case computes is held against the other side's, though no other arm is."""
         recipe = replace(self.recipe, options=replace(self.recipe.options, dropout=False))
         exact, script = None, None
@@ -157,7 +169,8 @@ class Verifier:
             if not is_out_of_memory(error):
                 raise
             logger.warning("the reference in fp64: %s", error)
-        self._keep(recipe, exact, script)
+        reference, _ = self._keep(recipe, exact, script)
+        return self._rows_alone(reference)
 
     def _keep(self, recipe: Recipe, exact: Observation | None, script: Script | None) -> tuple[Reference, float]:
         """Observe the eager arm, once from shaken weights, and keep what it computes for the other side.
