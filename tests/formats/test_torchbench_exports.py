@@ -10,6 +10,7 @@ import pytest
 from ci_bench.formats import catalogue, dynamo_csv, oss_benchmark, userbenchmark
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Unreadable
+from ci_bench.records.profiles import GraphBreak, Profile
 from ci_bench.records.results import (
     Better,
     CaseResult,
@@ -216,6 +217,93 @@ def test_another_reader_of_these_files_finds_the_same():
     times = [one for one in records.series if one.measure == "step_time"]
     assert [one.values for one in times] == [(0.002, 0.004, 0.004, 0.005), (0.001, 0.002, 0.002, 0.003)]
     assert {one.unit for one in times} == {"s"}
+
+
+PHASES = {"dynamo": 1.25, "aot": 0.5, "inductor": 3.1415926535, "kernels": 2.0, "autotune": 0.125}
+EXPERIMENT = (
+    metric("step_time", "eager", (0.004,), items=32),
+    metric("step_time", "aot-inductor", (0.0012345678901,), items=32),
+    metric("compile_cold", "aot-inductor", (7.123456789,)),
+    metric("compile_warm", "aot-inductor", (0.987654321,)),
+    *(metric(f"compile_cold_{phase}", "aot-inductor", (seconds,)) for phase, seconds in PHASES.items()),
+    metric("package_size", "aot-inductor", (1_234_567.0,), unit=Unit.BYTES),
+    metric("peak_anonymous", "eager", (3e9 + 1,), unit=Unit.BYTES),
+    metric("peak_anonymous", "aot-inductor", (2e9 + 1,), unit=Unit.BYTES),
+    metric("memory_growth", "eager", (0.0,), unit=Unit.BYTES),
+    metric("memory_growth", "aot-inductor", (4097.0,), unit=Unit.BYTES),
+    metric("graph_breaks", "aot-inductor", (2.0,), unit=Unit.COUNT),
+    metric("recompiles", "aot-inductor", (3.0,), unit=Unit.COUNT),
+)
+READ_BACK = {
+    "": ("step_time", 1e-3),
+    "compilation_latency": ("compile_cold", 1),
+    "warm_compilation_latency": ("compile_warm", 1),
+    "package_size": ("package_size", 1),
+    "dynamo_peak_mem": ("peak_anonymous", 1e9),
+    "dynamo_memory_growth": ("memory_growth", 1e9),
+    "graph_breaks": ("graph_breaks", 1),
+    "recompiles": ("recompiles", 1),
+    **{f"{phase}_latency": (f"compile_cold_{phase}", 1) for phase in PHASES},
+}
+"""What a column holds: the metric of the arm, and how many of its unit one of the column's is."""
+
+
+def test_what_experiments_measure_has_columns_and_is_read_back_without_loss():
+    quantized = {"quantization_error": 0.012345}
+    given = replace(row("mlp", backend="aot-inductor", metrics=EXPERIMENT), facts=quantized)
+    files = texts(dynamo_csv.write(results(given)))
+    assert sorted(name.rpartition("cpu_")[2] for name in files) == ["accuracy.csv", "compilation_metrics.csv", "performance.csv"]
+    found = {one.measure: one for text in files.values() for one in catalogue.read(text, "dynamo-csv").series}
+    written = {one.name: one.launches[0].values[0] for one in EXPERIMENT if one.arm == "aot-inductor"}
+    assert {metric for metric, _ in READ_BACK.values()} == {*written}
+    for measure, (name, scale) in READ_BACK.items():
+        assert found[measure].values[0] * scale == pytest.approx(written[name], rel=1e-15), measure
+    assert (found["eager_peak_mem"].values, found["eager_memory_growth"].values) == ((3.000000001,), (0.0,))
+    assert found["quantization_error"].values == (0.012345,)
+    assert all(one.better for one in found.values()), "each column has its direction"
+    assert [one.measure for one in found.values() if not one.derived and "latency" in one.measure] == [
+        "compilation_latency",
+        "warm_compilation_latency",
+    ]
+
+
+def test_shares_of_coverage_have_a_direction_when_they_are_read():
+    covered = tuple(metric(name, "coverage", (value,), unit=Unit.COUNT) for name, value in COVERED.items())
+    (text,) = [
+        text
+        for name, text in texts(dynamo_csv.write(results(row("mlp", backend="coverage", metrics=covered)))).items()
+        if name.endswith("_coverage.csv")
+    ]
+    found = {one.measure: (one.values, one.better, one.derived) for one in dynamo_csv.read(text).series}
+    assert found["pct_ops"] == ((0.75,), Better.HIGHER, False)
+    assert found["pct_time"] == ((0.9,), Better.HIGHER, True)
+    assert found["graph_calls"] == ((6.0,), None, True)
+
+
+def test_a_column_of_experiments_is_there_where_an_arm_has_it():
+    more = (*MEASURED, metric("recompiles", "inductor", (0.0,), unit=Unit.COUNT))
+    alone, both = (
+        texts(dynamo_csv.write(results(*rows)))[PERFORMANCE] for rows in ([row("mlp")], [row("mlp"), row("cnn", metrics=more)])
+    )
+    assert alone.splitlines()[0].endswith(",fallbacks_to_eager,cudagraph_skips")
+    assert [one["recompiles"] for one in table(both)] == ["", "0"]
+    assert [one.benchmark.split()[0] for one in dynamo_csv.read(both).series if one.measure == "recompiles"] == ["cnn"]
+
+
+def test_reasons_of_graph_breaks_have_a_file_where_they_were_looked_at():
+    breaks = (GraphBreak(reason='call to "print", which writes', place="model.py:42", times=3), GraphBreak(reason="a jump"))
+    explained = (Profile(arm="eager", step_s=None), Profile(arm="inductor", step_s=None, breaks=breaks))
+    files = texts(dynamo_csv.write(results(replace(row("mlp"), profiles=explained), row("cnn"))))
+    assert table(files["inductor_zoo_fp32_training_cpu_graph_breaks.csv"]) == [
+        {"model": "mlp", "reason": 'call to "print", which writes', "user_stack": "model.py:42", "times": "3"},
+        {"model": "mlp", "reason": "a jump", "user_stack": "", "times": "1"},
+    ]
+    assert len(files) == 3
+
+
+def test_what_quantising_lost_is_of_no_arm_where_there_are_several():
+    given = replace(several((TUNED, Outcome.PASS, "pass: 9 tensors")), facts={"quantization_error": 0.5})
+    assert not any("quantization_error" in text for text in texts(dynamo_csv.write(results(given))).values())
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", ""])

@@ -1,24 +1,29 @@
-"""The CSV files of PyTorch's dynamo and TorchBench runners, read and written: performance, accuracy, coverage.
+"""The CSV files of PyTorch's dynamo and TorchBench runners, read and written: performance, accuracy, coverage, compilation.
 
 Latencies are in milliseconds, latencies of compilation in seconds, memory in gigabytes (``output_csv`` and its callers in
 ``benchmarks/dynamo/common.py``). Written is one file per backend, source, precision, mode and device. For the tools that read
 them: a failed model has speedup and latency 0, which those tools drop. What is lost: samples, intervals, launches, checks but
 accuracy, the reason of a failure; skipped cases have no row, as there. Counters that were not taken stay empty, where the
-runner would pad with 0.
+runner would pad with 0. What the runner has no column for follows its own ones, in files where an arm has it (`MORE`).
+Six decimals as the runner has them, and more where a number has more: what is read back is what was written.
 """
 
 import csv
 import io
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from ci_bench.formats.exporting import Files, Written
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
+from ci_bench.records.metrics import COMPILE_COLD, COMPILE_PHASES
 from ci_bench.records.results import Better, CaseResult, Results, Status
 
+PHASES = {kind.name.removeprefix(f"{COMPILE_COLD.name}_"): kind.name for kind in COMPILE_PHASES}
+"""Our metric by the phase of compiling."""
 _KEYS = ("dev", "name", "batch_size", "tag")
 _MAIN = "abs_latency"
 _COLUMNS: dict[str, tuple[str, Better, bool]] = {
@@ -30,6 +35,15 @@ _COLUMNS: dict[str, tuple[str, Better, bool]] = {
     "compression_ratio": ("x", Better.HIGHER, True),
     "graph_breaks": ("count", Better.LOWER, False),
     "unique_graph_breaks": ("count", Better.LOWER, False),
+    "warm_compilation_latency": ("s", Better.LOWER, False),
+    "package_size": ("B", Better.LOWER, False),
+    "eager_memory_growth": ("GB", Better.LOWER, False),
+    "dynamo_memory_growth": ("GB", Better.LOWER, False),
+    "recompiles": ("count", Better.LOWER, False),
+    "pct_ops": ("share", Better.HIGHER, False),
+    "pct_time": ("share", Better.HIGHER, True),
+    "quantization_error": ("share", Better.LOWER, True),
+    **{f"{phase}_latency": ("s", Better.LOWER, True) for phase in PHASES},
 }
 """Unit, direction and whether it is derived. Of other columns (``calls_captured``) the runner says no direction."""
 _PASSED = "pass"
@@ -122,6 +136,8 @@ COUNTERS = {
     "cudagraph_skips": "cudagraph_skips",
 }
 """The runner's column by our metric."""
+MORE = ("warm_compilation_latency", "package_size", "eager_memory_growth", "dynamo_memory_growth", "recompiles")
+"""Of experiments, behind the runner's columns of performance; the package's size is in bytes."""
 GIGA = 1e9
 PEAKS = ("peak_allocated", "peak_anonymous", "peak_rss")
 
@@ -141,24 +157,42 @@ BY_STATUS = {
 }
 
 
+Cells = Mapping[str, str]
+"""One row, by column."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kind:
+    """A file of one configuration: `columns` are always there, `more` where a row has them. `rows` are those of a case's arm."""
+
+    name: str
+    columns: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    rows: Callable[[CaseResult, str], Sequence[Cells]]
+
+    def text(self, rows: Sequence[Cells]) -> str:
+        """The whole file."""
+        more = (column for column in self.more if any(row.get(column) for row in rows))
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, (*self.columns, *more), lineterminator="\n", restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+        return stream.getvalue()
+
+
 def write(results: Results) -> Files:
     """The files of a run by name, such as ``inductor_zoo_fp32_training_cpu_performance.csv``: each arm is a configuration."""
-    files: dict[str, list[list[str]]] = {}
-    heads: dict[str, tuple[str, ...]] = {}
+    files: dict[str, tuple[_Kind, list[Cells]]] = {}
+    device = device_of(results)
     for row in results.cases:
         if row.case.suite != "torchbench" or row.status is Status.SKIPPED:
             continue
-        device = device_of(results)
-        for arm, (kind, columns, cells_of) in product(candidates(row), KINDS):
-            cells = cells_of(row, arm)
-            if cells is not None:
-                name = f"{_configuration(row, arm, device)}_{kind}.csv"
-                last = ("compilation_latency",) if kind == "accuracy" else ()
-                heads[name] = (*HEAD, *columns, *(() if kind == "coverage" else COUNTERS), *last)
-                tail = [_cell(_median(row, "compile_cold", arm))] if last else []
-                counters = [] if kind == "coverage" else _counters(row, arm)
-                files.setdefault(name, []).append([device, model_of(row), _batch(row), *cells, *counters, *tail])
-    return {name: Written(text=_text([list(heads[name]), *lines])) for name, lines in files.items()}
+        for arm, kind in product(candidates(row), KINDS):
+            found = kind.rows(row, arm)
+            if found:
+                _, rows = files.setdefault(f"{_configuration(row, arm, device)}_{kind.name}.csv", (kind, []))
+                rows += [{"dev": device, "name": model_of(row), "batch_size": _batch(row), **cells} for cells in found]
+    return {name: Written(text=kind.text(rows)) for name, (kind, rows) in files.items()}
 
 
 def candidates(row: CaseResult) -> tuple[str, ...]:
@@ -193,46 +227,82 @@ def speedup_of(row: CaseResult, arm: str) -> float | None:
     return times[0] / times[1] if times[0] and times[1] else None
 
 
-def _performance(row: CaseResult, candidate: str) -> list[str] | None:
+def _performance(row: CaseResult, candidate: str) -> Sequence[Cells]:
     if row.case.due.times == () and not any(metric.name == "step_time" for metric in row.metrics):
-        return None
+        return ()
     speedup, latency = speedup_of(row, candidate), _median(row, "step_time", candidate)
     peaks = [next((peak for name in PEAKS if (peak := _median(row, name, arm))), None) for arm in (row.case.reference, candidate)]
-    ratio = peaks[0] / peaks[1] if peaks[0] and peaks[1] else None
-    cells = [
-        _cell(speedup if row.status is Status.OK else 0.0),
-        _cell(latency * 1e3 if latency and row.status is Status.OK else 0.0),
-        _cell(_median(row, "compile_cold", candidate)),
-        _cell(ratio),
-    ]
-    return cells + [_cell(None if peak is None else peak / GIGA) for peak in peaks]
+    growth = [_median(row, "memory_growth", arm) for arm in (row.case.reference, candidate)]
+    ok = row.status is Status.OK
+    cells = {
+        "speedup": _cell(speedup if ok else 0.0),
+        "abs_latency": _cell(latency * 1e3 if latency and ok else 0.0),
+        "compilation_latency": _cell(_median(row, "compile_cold", candidate)),
+        "compression_ratio": _cell(peaks[0] / peaks[1] if peaks[0] and peaks[1] else None),
+        **dict(zip(("eager_peak_mem", "dynamo_peak_mem"), map(_gigabytes, peaks), strict=True)),
+        **_counters(row, candidate),
+        "warm_compilation_latency": _cell(_median(row, "compile_warm", candidate)),
+        "package_size": _whole(_median(row, "package_size", candidate)),
+        **dict(zip(("eager_memory_growth", "dynamo_memory_growth"), map(_gigabytes, growth), strict=True)),
+        "recompiles": _whole(_median(row, "recompiles", candidate)),
+    }
+    return (cells,)
 
 
-def _accuracy(row: CaseResult, arm: str) -> list[str] | None:
+def _accuracy(row: CaseResult, arm: str) -> Sequence[Cells]:
     if "accuracy" not in row.case.due.checks:
-        return None
-    return [accuracy_word(row, arm) or "infra_error"]
+        return ()
+    error = row.facts.get("quantization_error") if len(candidates(row)) == 1 else None  # a case keeps that of one arm
+    cells = {
+        "accuracy": accuracy_word(row, arm) or "infra_error",
+        **_counters(row, arm),
+        "compilation_latency": _cell(_median(row, "compile_cold", arm)),
+        "quantization_error": _cell(error if isinstance(error, int | float) else None),
+    }
+    return (cells,)
 
 
-def _coverage(row: CaseResult, arm: str) -> list[str] | None:
-    """Shares are between 0 and 1, in spite of their names, as in the runner; `None` where the arm is not the experiment."""
+def _coverage(row: CaseResult, arm: str) -> Sequence[Cells]:
+    """Shares are between 0 and 1, in spite of their names, as in the runner; nothing where the arm is not the experiment."""
     shares = [_median(row, metric, arm) for metric in ("coverage_ops", "coverage_time")]
     if row.status is not Status.OK or shares[0] is None:
-        return None
+        return ()
     counts = (_median(row, metric, arm) for metric in ("graphs", "graph_calls", "ops_in_graphs", "ops_run"))
-    return [*(_whole(value) for value in counts), *(_cell(share) for share in shares)]
+    return (dict(zip(COVERAGE, [*map(_whole, counts), *map(_cell, shares)], strict=True)),)
+
+
+def _compilation(row: CaseResult, arm: str) -> Sequence[Cells]:
+    """The seconds of each phase of a compilation from cold, without those of phases inside it; nothing where none is known."""
+    found = {f"{phase}_latency": _cell(_median(row, metric, arm)) for phase, metric in PHASES.items()}
+    return (found,) if any(found.values()) else ()
+
+
+def _graph_breaks(row: CaseResult, arm: str) -> Sequence[Cells]:
+    """Why dynamo broke graphs and where, of an arm that was explained; of the stack the user's line."""
+    return tuple(
+        {"model": model_of(row), "reason": broken.reason, "user_stack": broken.place, "times": str(broken.times)}
+        for profile in row.profiles
+        if profile.arm == arm
+        for broken in profile.breaks
+    )
 
 
 KINDS = (
-    ("performance", PERFORMANCE, _performance),
-    ("accuracy", ("accuracy",), _accuracy),
-    ("coverage", COVERAGE, _coverage),
+    _Kind(name="performance", columns=(*HEAD, *PERFORMANCE, *COUNTERS), more=MORE, rows=_performance),
+    _Kind(
+        name="accuracy",
+        columns=(*HEAD, "accuracy", *COUNTERS, "compilation_latency"),
+        more=("quantization_error",),
+        rows=_accuracy,
+    ),
+    _Kind(name="coverage", columns=(*HEAD, *COVERAGE), rows=_coverage),
+    _Kind(name="compilation_metrics", columns=HEAD, more=tuple(f"{phase}_latency" for phase in PHASES), rows=_compilation),
+    _Kind(name="graph_breaks", columns=("model", "reason", "user_stack", "times"), rows=_graph_breaks),
 )
 
 
-def _counters(row: CaseResult, arm: str) -> list[str]:
-    found = (_median(row, metric, arm) for metric in COUNTERS.values())
-    return [_whole(value) for value in found]
+def _counters(row: CaseResult, arm: str) -> Cells:
+    return {column: _whole(_median(row, metric, arm)) for column, metric in COUNTERS.items()}
 
 
 def _median(row: CaseResult, metric: str, arm: str) -> float | None:
@@ -263,14 +333,15 @@ def _numbered(piece: str, word: str) -> bool:
 
 
 def _whole(value: float | None) -> str:
-    return "" if value is None else str(round(value))
+    return "" if value is None else str(int(value)) if value == int(value) else repr(value)
 
 
 def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.6f}"
+    if value is None:
+        return ""
+    short = f"{value:.6f}"
+    return short if float(short) == value else repr(float(value))
 
 
-def _text(lines: Iterable[list[str]]) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(lines)
-    return stream.getvalue()
+def _gigabytes(value: float | None) -> str:
+    return _cell(None if value is None else value / GIGA)
