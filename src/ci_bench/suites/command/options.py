@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from ci_bench.errors import BadConfig
@@ -60,6 +61,16 @@ class Losses:
         return ROUNDINGS if device == "cpu" else ()
 
 
+class Counting(StrEnum):
+    """What counts the instructions of a run."""
+
+    NEVER = "never"
+    AUTO = "auto"
+    """perf where it can, else callgrind."""
+    PERF = "perf"
+    CALLGRIND = "callgrind"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """One entry.
@@ -68,6 +79,7 @@ class Options:
     with `losses` what a training says of its steps: from the file that `output` names (a glob may name several), from standard
     output, or from the file that the command finds in CI_BENCH_OUTPUT. With a `loop` the commands are what runs it, with the
     `arguments` of each arm, in so many `processes`. `timeout_s` ends one run. `exit_codes` are those of a run that went well.
+    `instructions` says whether they are counted, in runs of their own.
     """
 
     name: str
@@ -84,6 +96,7 @@ class Options:
     losses: Losses | None = None
     metrics: tuple[Rule, ...] = ()
     exit_codes: tuple[int, ...] = (0,)
+    instructions: Counting = Counting.NEVER
 
 
 def parse(values: Mapping[str, Any]) -> Options:
@@ -106,7 +119,11 @@ def parse(values: Mapping[str, Any]) -> Options:
     if reference not in commands:
         _complain(name, "reference", f"{reference!r} is none of the arms ({', '.join(commands)})")
     _require_format(given, has_losses=losses is not None)
+    counting = Counting(given.pop("instructions", Counting.NEVER))
+    if counting is not Counting.NEVER and (losses is not None or given.get("format") is not None):
+        _complain(name, "instructions", "they are counted of commands that are timed themselves; write an entry without format")
     return Options(
+        instructions=counting,
         arms=commands,
         reference=reference,
         losses=None if losses is None else _losses(losses),

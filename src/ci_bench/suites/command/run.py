@@ -14,14 +14,16 @@ from pathlib import Path
 from ci_bench.records.metrics import PEAK_RSS, STEP_TIME
 from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
-from ci_bench.suites.command import training
-from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Losses, Options, parse
+from ci_bench.suites.command import INSTRUCTIONS, training
+from ci_bench.suites.command.counting import Count, NotCounted, count
+from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Counting, Losses, Options, parse
 from ci_bench.suites.command.outputs import Output, read_losses, read_output
 from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
 from ci_bench.suites.command.selecting import BadOutput, Selection, select
 
 MOST_METRICS = 1000
 MOST_NAMES = 150
+MOST_DETAIL = 2000
 SHOWN = 10
 FIRST_REPEAT = 100
 
@@ -77,7 +79,7 @@ class CommandWorkload:
         if self._options.losses is not None:
             return self._trained(arms, self._options.losses)
         if self._options.format is None:
-            return Evidence(metrics=tuple(self._peak(arm) for arm in arms))
+            return self._weighed(arms)
         selections = {arm: self._read(arm, self._options.format) for arm in self._in_fair_order(arms)}
         metrics = tuple(metric for arm in arms for metric in selections[arm].metrics)
         if len(metrics) > MOST_METRICS:
@@ -90,6 +92,35 @@ class CommandWorkload:
     def _in_fair_order(self, arms: tuple[str, ...]) -> tuple[str, ...]:
         """Backwards in every second launch: being first must not always be the same arm's luck."""
         return arms if self._context.launch % 2 == 0 else arms[::-1]
+
+    def _weighed(self, arms: tuple[str, ...]) -> Evidence:
+        """What a run of each arm takes beside time: memory, and instructions where they are asked for."""
+        peaks = tuple(self._peak(arm) for arm in arms)
+        if self._options.instructions is Counting.NEVER:
+            return Evidence(metrics=peaks)
+        counts: list[Metric] = []
+        checks: list[Check] = []
+        facts: dict[str, Fact] = {}
+        for arm in arms:
+            try:
+                found = self._counted(arm)
+            except NotCounted as error:
+                reason = f"not counted: {error}"[:MOST_DETAIL]
+                checks.append(Check(name=INSTRUCTIONS.name, arm=arm, outcome=Outcome.UNKNOWN, detail=reason, informative=True))
+            else:
+                taken = Launch(launch=self._context.launch, values=(float(found.instructions),))
+                counts.append(INSTRUCTIONS.of(arm, taken, lane=Lane.COUNTERS))
+                facts["instructions_counted_by"] = str(found.tool)
+        return Evidence(metrics=(*peaks, *counts), checks=tuple(checks), facts=facts)
+
+    def _counted(self, arm: str) -> Count:
+        """Raises `NotCounted`."""
+        options = self._options
+        if self._context.device != "cpu":
+            raise NotCounted("on a GPU the processor's instructions are those of waiting for it; measure with run.device: cpu")
+        argv = _with_output(arguments(options.arms[arm]), self._own_file(arm))
+        place = self._place(arm)
+        return count(argv, place, asked=options.instructions, timeout_s=options.timeout_s, exit_codes=options.exit_codes)
 
     def _peak(self, arm: str) -> Metric:
         options = self._options

@@ -1,0 +1,168 @@
+"""How many instructions a run of a command takes: counted by `perf stat` or by Valgrind's callgrind, untimed, on the CPU.
+
+Both count instructions in user mode, of the command and of all processes that it starts; perf by the processor's own counter,
+which few virtual machines have, callgrind by running the program in a simulator, some fifty times slower. Nothing else on the
+machine moves the number, so that it tells changes apart that are too small for a clock. What does move it (threads that wait in
+loops, hashes that are seeded by chance) shows in a second run, and such a command is not counted.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.command import INSTRUCTIONS
+from ci_bench.suites.command.options import Counting
+from ci_bench.suites.command.process import Place, run
+
+RUNS = 2
+REPEATS = (INSTRUCTIONS.threshold or 0.0) / 2
+"""How far two runs of the same command may differ: half of what counts as a change."""
+EVENT = "instructions:u"
+PROBE_S = 20.0
+LINE = 200
+TOOLS: Mapping[Counting, tuple[Counting, ...]] = {
+    Counting.NEVER: (),
+    Counting.AUTO: (Counting.PERF, Counting.CALLGRIND),
+    Counting.PERF: (Counting.PERF,),
+    Counting.CALLGRIND: (Counting.CALLGRIND,),
+}
+"""What is tried for what is asked, in this order."""
+
+
+class NotCounted(Exception):  # noqa: N818 - it says why there is no number, which fails nothing
+    """The instructions of a command are not known. The message says why, and what would help."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    """The instructions of one run, and what counted them."""
+
+    instructions: int
+    tool: Counting
+
+
+def count(argv: Sequence[str], place: Place, *, asked: Counting, timeout_s: float, exit_codes: Sequence[int]) -> Count:
+    """Count a command's instructions in two runs, and return the fewer; by the first tool of those asked for that works here.
+
+    Raises:
+        NotCounted: no tool works here, the command fails or is late under it, or its runs differ.
+    """
+    lacking = []
+    for tool in TOOLS[asked]:
+        counter = _COUNTERS[tool]
+        if reason := counter.lacking(place):
+            lacking.append(f"{tool}: {reason}")
+            continue
+        found = [counter.count(argv, place, timeout_s, exit_codes) for _ in range(RUNS)]
+        if max(found) > min(found) * (1 + REPEATS):
+            apart = max(found) / max(min(found), 1) - 1
+            raise NotCounted(
+                f"{tool} counts {min(found):,} and {max(found):,} instructions in two runs of the same code, {apart:.1%} apart; "
+                f"{REPEATS:.1%} is allowed: run one thread, and seed what is drawn"
+            )
+        return Count(instructions=min(found), tool=tool)
+    raise NotCounted("; ".join(lacking))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Counter:
+    """A tool: why it cannot count here (empty where it can), and the instructions of one run."""
+
+    lacking: Callable[[Place], str]
+    count: Callable[[Sequence[str], Place, float, Sequence[int]], int]
+
+
+def _lacks_perf(place: Place) -> str:
+    """Whether perf may count, and whether there is anything to count with: it ends well either way."""
+    if not _found("perf", place):
+        return "it is not installed"
+    told = place.folder / "perf"
+    try:
+        command = [*_perf(told), "true"]
+        ended = subprocess.run(command, env=place.environ, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if ended.returncode:
+        said = next((line.strip() for line in ended.stderr.splitlines() if line.strip()), "")
+        return f"it may not count here ({said[:LINE] or f'exit code {ended.returncode}'}); see kernel.perf_event_paranoid"
+    try:
+        read_perf(told.read_text(errors="replace"))
+    except NotCounted as error:
+        return str(error)
+    return ""
+
+
+def _by_perf(argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> int:
+    told = place.folder / "perf"
+    told.unlink(missing_ok=True)
+    _run(Counting.PERF, [*_perf(told), *argv], place, timeout_s, exit_codes)
+    return read_perf(told.read_text(errors="replace") if told.exists() else "")
+
+
+def _perf(told: Path) -> tuple[str, ...]:
+    """Fields between commas, in a file: the command's own output is untouched (perf-stat(1))."""
+    return ("perf", "stat", "-x,", "-e", EVENT, "-o", str(told), "--")
+
+
+def read_perf(text: str) -> int:
+    """The instructions in what ``perf stat -x,`` writes; of processors with two kinds of cores a line for each kind.
+
+    Raises:
+        NotCounted: there is no number.
+    """
+    rows = [line.split(",") for line in text.splitlines() if "instructions" in line and not line.startswith("#")]
+    numbers = [int(row[0]) for row in rows if row[0].isdecimal()]
+    if not numbers:
+        said = rows[0][0] if rows else "nothing"
+        raise NotCounted(f"the processor's counter is out of reach ({said}), as in most virtual machines")
+    return sum(numbers)
+
+
+def _lacks_valgrind(place: Place) -> str:
+    return "" if _found("valgrind", place) else "valgrind is not installed"
+
+
+def _by_callgrind(argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> int:
+    folder = place.folder / "callgrind"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    files = (f"--callgrind-out-file={folder}/counts.%p", f"--log-file={folder}/log.%p")
+    _run(
+        Counting.CALLGRIND,
+        ["valgrind", "-q", "--tool=callgrind", "--trace-children=yes", *files, *argv],
+        place,
+        timeout_s,
+        exit_codes,
+    )
+    found = sum(read_callgrind(path.read_text(errors="replace")) for path in folder.glob("counts.*"))
+    shutil.rmtree(folder, ignore_errors=True)
+    if not found:
+        raise NotCounted("callgrind wrote no count; a program that is linked statically or runs as another user has none")
+    return found
+
+
+def read_callgrind(text: str) -> int:
+    """The instructions of one process in what callgrind writes of it: the line ``totals``, whose first event is ``Ir``."""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("totals: "))
+
+
+def _found(program: str, place: Place) -> bool:
+    return shutil.which(program, path=place.environ.get("PATH")) is not None
+
+
+def _run(tool: Counting, argv: Sequence[str], place: Place, timeout_s: float, exit_codes: Sequence[int]) -> None:
+    """Run the command under a tool. Python's hashes are the same in every run unless the entry says otherwise."""
+    quiet = replace(place, environ={"PYTHONHASHSEED": "0", **place.environ})
+    try:
+        run(argv, quiet, timeout_s=timeout_s, exit_codes=exit_codes)
+    except NotMeasured as error:
+        raise NotCounted(f"under {tool} {error}") from error
+
+
+_COUNTERS: Mapping[Counting, _Counter] = {
+    Counting.PERF: _Counter(lacking=_lacks_perf, count=_by_perf),
+    Counting.CALLGRIND: _Counter(lacking=_lacks_valgrind, count=_by_callgrind),
+}
