@@ -1,13 +1,17 @@
 """Parity between layouts: right ones against one process, and planted faults of distributed training, with rank and step.
 
-Run as ``python -m benchmarks.layout_parity``; each row is a verification of the suite `training_loss`, by its own stages, in
-processes of its own. What is trained, and what is planted, is in `layout_gallery`.
+Run as ``python -m benchmarks.layout_parity --json parity.jsonl``; each row is a verification of the suite `training_loss`, by its
+own stages, in processes of its own. With ``--resume`` what the file has already is not run again, and what came to no end there
+is; ``--table`` prints the tables of a file and runs nothing. What is trained, and what is planted, is in `layout_gallery`,
+`mesh_gallery` and `checkpoint_gallery`.
 """
 
+import argparse
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +30,7 @@ from ci_bench.suites.base import Evidence, Stage, StageKind, modules_of
 from ci_bench.suites.training_loss.plan import SUITE
 
 ROOT = Path(__file__).resolve().parents[1]
-GALLERY = "benchmarks.layout_gallery:"
+GALLERY, MESHES, CHECKPOINTS = (f"benchmarks.{name}_gallery:" for name in ("layout", "mesh", "checkpoint"))
 ENTRY: Mapping[str, Any] = {
     "name": "tiny",
     "processes": 2,
@@ -42,6 +46,8 @@ ENTRY: Mapping[str, Any] = {
 }
 """48 steps of 8 rows; the last batch of an epoch has 6."""
 PIPELINED = {"num_samples": 64}
+DEEP = {**PIPELINED, "model": {"factory": f"{GALLERY}Net", "options": {"layers": 8}}}
+WIDE = {"model": {"factory": f"{GALLERY}Net", "options": {"width": 32, "layers": 4}}, "batch_size": 16, "num_samples": 124}
 LIMIT_S = 120.0
 
 
@@ -53,7 +59,9 @@ class Trial:
     layout: str | Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     wrong: str = ""
-    two_only: bool = False
+    counts: tuple[int, ...] = (2, 4)
+    seeds: int = 1
+    """Over how many seeds the benchmark runs it."""
 
     @property
     def case(self) -> Case:
@@ -63,8 +71,12 @@ class Trial:
 
 
 ADAM = {"optimizer": f"{GALLERY}Resumes", "lr": 0.005}
+ADAMW = {"optimizer": "AdamW", "lr": 0.005}
+MOMENTUM = {"optimizer_options": {"momentum": 0.9, "nesterov": True}, "lr": 0.02}
 PIPELINE = {"layout": "pipeline", "split": f"{GALLERY}halves", "accumulate": 2}
+PARTS = {"layout": "pipeline", "split": f"{MESHES}parts", "accumulate": 4}
 DROPOUT = {"model": {"factory": f"{GALLERY}Net", "options": {"dropout": 0.2}}, "epochs": 13, "seeds": 6}
+SAVED = {**ADAMW, "epochs": 3, "num_samples": 64}
 FAULTS = (
     Trial(name="no_sync left on", layout=f"{GALLERY}no_sync", wrong="gradients are never exchanged"),
     Trial(name="same shard on all ranks", layout=f"{GALLERY}same_shard", wrong="rank 1 trains on rank 0's rows"),
@@ -86,6 +98,7 @@ FAULTS = (
         layout=PIPELINE,
         options={**PIPELINED, "loss": f"{GALLERY}forgetful_loss"},
         wrong="every second counts nothing",
+        counts=(2,),
     ),
     Trial(
         name="a checkpoint without the optimizer's state",
@@ -96,23 +109,81 @@ FAULTS = (
     Trial(
         name="dropout alike on all ranks", layout=f"{GALLERY}alike_dropout", options=DROPOUT, wrong="seeded alike in every step"
     ),
+    *(
+        Trial(
+            name=f"a checkpoint of one's own without {what}",
+            layout="fsdp",
+            options={**SAVED, "checkpoint": {"after": 8, "save": f"{CHECKPOINTS}save", "load": f"{CHECKPOINTS}{load}"}},
+            wrong="not restored",
+        )
+        for what, load in (
+            ("the optimizer's state", "load_without_state"),
+            ("the optimizer's counter", "load_without_counter"),
+            ("one rank's shard", "load_without_shard"),
+        )
+    ),
+    Trial(
+        name="replicas of shards on their own", layout=f"{MESHES}lone_replicas", wrong="averaged in each group alone", counts=(4,)
+    ),
+    Trial(name="context without the others", layout=f"{MESHES}context_without_others", wrong="own keys and values alone"),
 )
 RIGHT = (
-    Trial(name="ddp", layout="ddp"),
+    Trial(name="ddp", layout="ddp", seeds=3),
     Trial(name="ddp, accumulated over 2", layout={"layout": "ddp", "accumulate": 2}),
     Trial(name="ddp, static graph", layout={"layout": "ddp", "static_graph": True}),
     Trial(name="ddp, small buckets", layout=f"{GALLERY}small_buckets"),
     Trial(name="ddp, compiled", layout={"layout": "ddp", "backend": "aot_eager"}),
     Trial(name="averaged by hand", layout=f"{GALLERY}by_hand"),
-    Trial(name="fsdp", layout="fsdp"),
+    Trial(name="fsdp", layout="fsdp", seeds=3),
     Trial(name="fsdp, not resharded, accumulated", layout={"layout": "fsdp", "reshard": False, "accumulate": 2}),
     Trial(name="fsdp in one group", layout=f"{GALLERY}sharded_whole"),
     Trial(name="fsdp, clipped", layout="fsdp", options={"optimizer": f"{GALLERY}Clipped"}),
     Trial(name="fsdp, from a checkpoint", layout="fsdp", options=ADAM),
-    Trial(name="tensor", layout="tensor"),
-    Trial(name="pipeline", layout=PIPELINE, options=PIPELINED, two_only=True),
+    Trial(name="tensor", layout="tensor", seeds=2),
+    Trial(name="pipeline", layout=PIPELINE, options=PIPELINED, counts=(2,)),
     Trial(name="ddp, with dropout (over seeds)", layout="ddp", options=DROPOUT),
+    Trial(name="hsdp", layout="hsdp", counts=(4,), seeds=2),
+    Trial(name="hsdp, not resharded, accumulated", layout={"layout": "hsdp", "reshard": False, "accumulate": 2}, counts=(4,)),
+    Trial(name="fsdp x tensor", layout="fsdp_tensor", counts=(4,), seeds=2),
+    Trial(name="fsdp x tensor, accumulated", layout={"layout": "fsdp_tensor", "accumulate": 2}, counts=(4,)),
+    Trial(name="pipeline, gpipe", layout=PARTS, options=DEEP),
+    Trial(name="pipeline, 1f1b", layout={**PARTS, "schedule": "1f1b"}, options=DEEP),
+    *(
+        Trial(name=f"pipeline, {schedule}", layout={**PARTS, "schedule": schedule, "stages": 2}, options=DEEP)
+        for schedule in ("looped_bfs", "interleaved_1f1b", "interleaved_zero_bubble")
+    ),
+    Trial(name="context by hand", layout=f"{MESHES}context"),
+    Trial(name="context by torch", layout=f"{MESHES}torch_context"),
+    *(
+        Trial(name=f"{layout}, {what}", layout=layout, options=options)
+        for layout in ("ddp", "fsdp", "tensor")
+        for what, options in (
+            ("AdamW", ADAMW),
+            ("momentum", MOMENTUM),
+            ("four wider blocks", WIDE),
+            ("bf16", {"precision": "bf16"}),
+        )
+    ),
+    *(Trial(name=f"{layout}, amp_bf16", layout=layout, options={"precision": "amp_bf16"}) for layout in ("ddp", "fsdp")),
+    *(Trial(name=f"{layout}, AdamW", layout=layout, options=ADAMW, counts=(4,)) for layout in ("hsdp", "fsdp_tensor")),
+    Trial(name="pipeline, AdamW", layout=PARTS, options={**DEEP, **ADAMW}),
+    *(
+        Trial(name=f"{layout}, compiled", layout={"layout": layout, "backend": "aot_eager"}, counts=(2,))
+        for layout in ("fsdp", "tensor")
+    ),
+    Trial(name="resumed, fsdp", layout="fsdp", options={**SAVED, "checkpoint": {"after": 8}}),
+    *(
+        Trial(name=f"resumed, {layout}", layout=layout, options={**SAVED, "checkpoint": {"after": 8}}, counts=(4,))
+        for layout in ("hsdp", "fsdp_tensor")
+    ),
+    Trial(
+        name="resumed, pipeline of two stages each",
+        layout={**PARTS, "schedule": "interleaved_1f1b", "stages": 2},
+        options={**DEEP, **SAVED, "checkpoint": {"after": 8}},
+        counts=(2,),
+    ),
 )
+SKIPPED = (Trial(name="context by torch, fused attention", layout=f"{MESHES}torch_context_fused"),)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,11 +247,11 @@ def evidence_of(ended: Ended) -> Evidence:
     return next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
 
 
-def verify(trial: Trial, bench: Bench) -> Outcome:
+def verify(trial: Trial, bench: Bench, *, limit_s: float = LIMIT_S) -> Outcome:
     """Train one process and the trial's layout, and judge."""
     case = trial.case
-    ended = bench.run(case, stage_of(case, StageKind.VERIFY))
-    status, reason = explain(ended, limit_s=LIMIT_S)
+    ended = bench.run(case, stage_of(case, StageKind.VERIFY), limit_s=limit_s)
+    status, reason = explain(ended, limit_s=limit_s)
     evidence = evidence_of(ended)
     parity = evidence.parity
     if parity is None:
@@ -198,33 +269,108 @@ def _of_ranks(parity: ParityEvidence) -> Iterator[float]:
             yield from (score.worst for score in ranks_apart(parity, twins))
 
 
-def main() -> None:
-    """Print both tables; the argument is how many seeds the right ones run over."""
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One run of the benchmark: a trial in so many processes, from a seed."""
+
+    trial: Trial
+    count: int
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """What it is called in a file."""
+        return f"{self.trial.name} | {self.count} | {self.seed}"
+
+    def run(self, bench: Bench, limit_s: float) -> Mapping[str, Any]:
+        """Verify it. A line of the file."""
+        options = {**self.trial.options, "seed": self.seed, "processes": self.count}
+        outcome = verify(replace(self.trial, options=options), bench, limit_s=limit_s)
+        finding = outcome.finding
+        return {
+            "key": self.key,
+            "status": str(outcome.status),
+            "flagged": outcome.is_flagged,
+            "score": outcome.score,
+            "verdict": str(finding.verdict) if finding else None,
+            "steps": finding.steps if finding else 0,
+            "words": outcome.words,
+        }
+
+
+def items() -> Iterator[Item]:
+    """All runs, the right ones first."""
+    for trial in (*RIGHT, *FAULTS, *SKIPPED):
+        for count in trial.counts:
+            yield from (Item(trial=trial, count=count, seed=seed) for seed in range(trial.seeds))
+
+
+def earlier(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """The lines of a file, by key: the last one of each. What came to no end (it timed out, or was ended) is not among them."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    return {line["key"]: line for line in lines if line["status"] in {Status.OK, Status.SKIPPED}}
+
+
+def main() -> int:
+    """Run what is missing, one after the other, and print the tables. 1 where a right run is flagged or a fault is not found."""
+    parser = argparse.ArgumentParser(description="Parity between layouts, right and with planted faults.")
+    parser.add_argument("--json", type=Path, help="keep a line for each run in this file")
+    parser.add_argument("--resume", action="store_true", help="leave out what the file has")
+    parser.add_argument("--table", action="store_true", help="print the tables of the file, run nothing")
+    parser.add_argument("--only", default="", help="runs whose key has this in it")
+    parser.add_argument(
+        "--limit-s", type=float, default=LIMIT_S, help="the time of a run; ranks wait a quarter of it for each other"
+    )
+    chosen = parser.parse_args()
+    wanted = [item for item in items() if chosen.only in item.key]
+    lines = dict(earlier(chosen.json)) if chosen.json and (chosen.resume or chosen.table) else {}
+    missing = [] if chosen.table else [item for item in wanted if item.key not in lines]
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as bench:
-        _say("| layout | processes | runs | flagged | largest score |\n| --- | --- | --- | --- | --- |")
-        for trial in RIGHT:
-            for count in (2,) if trial.two_only else (2, 4):
-                _say(_right(trial, count, seeds, bench))
-        _say("\n| planted | what it is | largest score | what is said |\n| --- | --- | --- | --- |")
-        for trial in FAULTS:
-            outcome = verify(trial, bench)
-            mark = "" if outcome.is_flagged else "NOT FOUND: "
-            _say(f"| {trial.name} | {trial.wrong} | {outcome.score:,.0f} | {mark}{outcome.words} |")
+        for item in missing:
+            line = item.run(bench, chosen.limit_s)
+            lines[item.key] = line
+            sys.stderr.write(f"{item.key}: {line['status']}, {'flagged' if line['flagged'] else 'holds'}, {line['score']:.3g}\n")
+            if chosen.json:
+                with chosen.json.open("a") as file:
+                    file.write(json.dumps(line) + "\n")
+    there = [(item, lines[item.key]) for item in wanted if item.key in lines]
+    sys.stdout.write("\n".join(tables(there)) + "\n")
+    return int(any(_is_wrong(item, line) for item, line in there))
 
 
-def _right(trial: Trial, count: int, seeds: range, bench: Bench) -> str:
-    outcomes = [verify(replace(trial, options={**trial.options, "seed": seed, "processes": count}), bench) for seed in seeds]
-    flagged = [outcome for outcome in outcomes if outcome.is_flagged]
-    largest = max(outcome.score for outcome in outcomes)
-    words = "".join(f"\n  {outcome.words}" for outcome in flagged)
-    return f"| {trial.name} | {count} | {len(outcomes)} | {len(flagged)} | {largest:.2g} |{words}"
+def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
+    """Lines of markdown: right layouts with the largest score of their seeds, what was planted, and what does not run."""
+    right: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    wrong, skipped = [], []
+    for item, line in there:
+        if item.trial.wrong:
+            wrong.append((item, line))
+        elif line["status"] == Status.SKIPPED:
+            skipped.append((item, line))
+        else:
+            right.setdefault((item.trial.name, item.count), []).append(line)
+    yield "| layout that is right | processes | runs | flagged | largest score |\n| --- | --- | --- | --- | --- |"
+    for (name, count), lines in right.items():
+        flagged = [line for line in lines if line["flagged"]]
+        words = "".join(f" {line['words']}" for line in flagged)
+        yield f"| {name} | {count} | {len(lines)} | {len(flagged)} | {max(line['score'] for line in lines):.2g} |{words}"
+    runs = [line for lines in right.values() for line in lines]
+    largest = max((line["score"] for line in runs), default=0.0)
+    yield f"| all | | {len(runs)} | {sum(line['flagged'] for line in runs)} | {largest:.2g} |"
+    yield "\n| planted | processes | score | what is said |\n| --- | --- | --- | --- |"
+    for item, line in wrong:
+        mark = "" if line["flagged"] else "NOT FOUND: "
+        yield f"| {item.trial.name}: {item.trial.wrong} | {item.count} | {line['score']:,.0f} | {mark}{line['words']} |"
+    yield "\n| does not run | processes | reason |\n| --- | --- | --- |"
+    yield from (f"| {item.trial.name} | {item.count} | {line['words']} |" for item, line in skipped)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def _is_wrong(item: Item, line: Mapping[str, Any]) -> bool:
+    """Whether a run is not as it has to be."""
+    if item.trial in SKIPPED:
+        return bool(line["status"] != Status.SKIPPED)
+    return bool(line["flagged"] is not bool(item.trial.wrong) or line["status"] != Status.OK)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -95,3 +95,33 @@ def test_what_nobody_noted_of_the_reference_is_not_asked() -> None:
 
 def test_series_that_are_too_short_are_not_asked() -> None:
     assert finding(trace(Role.CANDIDATE, ranks=ranks(RIGHT[0], (9.0,)))).verdict is Parity.BITWISE
+
+
+SHARED = (RIGHT[0], RIGHT[1], shifted(BASE, 0.3), shifted(BASE, -0.5))
+"""What the rows of four ranks cost one process; these have as many rows as `COUNTED` says."""
+COUNTED = tuple((count,) * STEPS for count in (3, 1, 1, 1))
+GROUPS = (shifted(BASE, 0.05), shifted(BASE, -0.1))
+"""The mean of three rows off by 0.1 and one by -0.1, and of one row off by 0.3 and one by -0.5."""
+
+
+def in_groups(*losses: tuple[float, ...], reference: RankSeries | None = None):
+    """The finding about four ranks, two and two with the same rows, each group with its own losses."""
+    own = reference or RankSeries(own_rows=True, loss=SHARED, rows=COUNTED)
+    candidate = RankSeries(own_rows=True, loss=tuple(loss for loss in losses for _ in range(2)), grad_norm=(BASE,) * 4, sharing=2)
+    whole = evidence(trace(Role.CANDIDATE, ranks=candidate), reference=trace(Role.REFERENCE, ranks=own))
+    perturbed = tuple(replace(one, ranks=own) if one.role is Role.PERTURBED else one for one in whole.traces)
+    (found,) = parity_findings(replace(whole, traces=perturbed))
+    return found
+
+
+def test_ranks_that_share_rows_are_held_against_the_mean_of_these() -> None:
+    assert in_groups(*GROUPS).verdict.holds
+    found = in_groups(GROUPS[0], shifted(GROUPS[1], 0.01, start=4))
+    assert (found.verdict, found.first_step) == (Parity.DIFFERENT_MATH, 4)
+    assert found.detail.startswith("rank 2, 3 of 4 first, by the loss at step 4")
+
+
+def test_of_ranks_that_share_rows_nothing_is_said_where_nobody_counted_them() -> None:
+    """A mean without weights would be another training's."""
+    bare = RankSeries(own_rows=True, loss=SHARED)
+    assert in_groups(GROUPS[0], shifted(GROUPS[1], 5.0), reference=bare).verdict.holds

@@ -18,6 +18,7 @@ from ci_bench.judge.parity_runs import (
     LARGEST,
     Floats,
     Twins,
+    as_rank_sees,
     finite_steps,
     first_of,
     insufficient,
@@ -128,7 +129,7 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     found = []
     for rank in range(len(ranks.loss)):
-        expected = [_of_rank(trace, rank, own_rows=ranks.own_rows) for trace in (reference, *perturbed)]
+        expected = [as_rank_sees(trace, rank, ranks) for trace in (reference, *perturbed)]
         norms = ranks.grad_norm[rank] if rank < len(ranks.grad_norm) else reference.grad_norm
         if any(trace is None for trace in expected) or min(len(ranks.loss[rank]), len(norms)) < steps:
             continue
@@ -142,14 +143,6 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
             if scored.first_step is not None:
                 found.append(RankScore(rank=rank, signal=signal, step=scored.first_step, worst=scored.worst))
     return tuple(found)
-
-
-def _of_rank(trace: Trace, rank: int, *, own_rows: bool) -> Trace | None:
-    """A run of one process as a rank would see it; `None` where nobody noted what its rows cost."""
-    if not own_rows:
-        return trace
-    losses = trace.ranks.loss[rank] if trace.ranks is not None and rank < len(trace.ranks.loss) else ()
-    return replace(trace, loss=losses) if len(losses) == len(trace.loss) and None not in losses else None
 
 
 def _first_hole(trace: Trace, signal: str, steps: int) -> int | None:

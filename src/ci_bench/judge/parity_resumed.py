@@ -7,7 +7,7 @@ envelope at each step after it is the one that rounding has reached by then. Pur
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from ci_bench.judge.parity_runs import Stopped, first_of, insufficient, stopped
+from ci_bench.judge.parity_runs import Stopped, as_rank_sees, first_of, insufficient, stopped
 from ci_bench.records.comparison import ParityFinding, Tier
 from ci_bench.records.results import ParityEvidence, RankSeries, Resumed, Role, Trace
 
@@ -70,6 +70,7 @@ def _cut(trace: Trace, end: int) -> Trace:
             ranks,
             loss=tuple(rank[:end] for rank in ranks.loss),
             grad_norm=tuple(rank[:end] for rank in ranks.grad_norm),
+            rows=tuple(rank[:end] for rank in ranks.rows),
         )
     holes = tuple(hole for hole in trace.non_finite if hole.step < end)
     return replace(trace, loss=trace.loss[:end], grad_norm=trace.grad_norm[:end], non_finite=holes, ranks=ranks)
@@ -87,11 +88,10 @@ def _spliced(reference: Trace, run: Trace, resumed: Resumed) -> Trace:
 
 
 def _spliced_ranks(reference: Trace, ranks: RankSeries, before: int) -> RankSeries:
-    own = reference.ranks.loss if ranks.own_rows and reference.ranks is not None else ()
-    losses = [own[rank] if rank < len(own) else reference.loss for rank in range(len(ranks.loss))]
+    seen = [as_rank_sees(reference, rank, ranks) or reference for rank in range(len(ranks.loss))]
     return replace(
         ranks,
-        loss=_joined(losses, ranks.loss, before),
+        loss=_joined([one.loss for one in seen], ranks.loss, before),
         grad_norm=_joined([reference.grad_norm] * len(ranks.grad_norm), ranks.grad_norm, before),
     )
 

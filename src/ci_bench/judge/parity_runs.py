@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci_bench.records.comparison import Parity, ParityFinding, SeedRule, Tier
-from ci_bench.records.results import Masks, ParityEvidence, Role, Trace
+from ci_bench.records.results import Masks, ParityEvidence, RankSeries, Role, Trace
 
 SIGNALS = ("loss", "grad_norm")
 LARGEST = 1e100
@@ -109,6 +109,34 @@ def stopped(stop: Stopped, run: Trace, *, masks: Masks | None, tier: Tier | None
         first_step=stop.first_step,
         signal=stop.signal,
     )
+
+
+def as_rank_sees(trace: Trace, rank: int, seen: RankSeries) -> Trace | None:
+    """A run of one process as a rank would see it that has its rows as `seen` says; `None` where nobody noted what these cost."""
+    if not seen.own_rows:
+        return trace
+    first = rank // seen.sharing * seen.sharing
+    losses = _of_rows_together(trace.ranks, range(first, first + seen.sharing)) if trace.ranks is not None else ()
+    return replace(trace, loss=losses) if len(losses) == len(trace.loss) and None not in losses else None
+
+
+def _of_rows_together(series: RankSeries, ranks: range) -> tuple[float | None, ...]:
+    """The mean loss of the rows of several ranks, step by step; nothing where one of them is not known."""
+    if ranks.stop > len(series.loss):
+        return ()
+    if len(ranks) == 1:
+        return series.loss[ranks.start]
+    if ranks.stop > len(series.rows):
+        return ()
+    of_steps = zip(*(zip(series.loss[rank], series.rows[rank], strict=False) for rank in ranks), strict=False)
+    return tuple(_mean(own) for own in of_steps)
+
+
+def _mean(losses_and_rows: Iterable[tuple[float | None, int]]) -> float | None:
+    counted = [(loss, rows) for loss, rows in losses_and_rows if rows]
+    if not counted or any(loss is None for loss, _ in counted):
+        return None
+    return sum((loss or 0.0) * rows for loss, rows in counted) / sum(rows for _, rows in counted)
 
 
 def insufficient(detail: str, steps: int = 0) -> Stopped:

@@ -200,12 +200,15 @@ class RankSeries:
     """What each rank saw of a training of several processes, by rank and step; `None` where that is no number, or not its to see.
 
     `loss` is of the rank's own rows where each has some (`own_rows`), else of the whole batch; `grad_norm` the norm of all
-    gradients as this rank has them. Of a reference, which is one process, `loss` is what each rank's rows cost it.
+    gradients as this rank has them. Of a reference, which is one process, `loss` is what each rank's rows cost it, and `rows` how
+    many these are. So many ranks in a row (`sharing`) have the rows of all of them together.
     """
 
     own_rows: bool
     loss: tuple[tuple[float | None, ...], ...]
     grad_norm: tuple[tuple[float | None, ...], ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+    sharing: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

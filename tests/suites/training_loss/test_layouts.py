@@ -2,13 +2,28 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from benchmarks.layout_gallery import Net, rows  # noqa: E402
-from benchmarks.layout_parity import ENTRY, FAULTS, GALLERY, RIGHT, Trial, evidence_of, stage_of, verify  # noqa: E402
+from benchmarks.layout_parity import (  # noqa: E402
+    DEEP,
+    ENTRY,
+    FAULTS,
+    GALLERY,
+    MESHES,
+    PARTS,
+    RIGHT,
+    SKIPPED,
+    Trial,
+    evidence_of,
+    items,
+    stage_of,
+    verify,
+)
 from processes import carrying  # noqa: E402
 
 from benchmarks import layout_parity  # noqa: E402 - after torch was found
@@ -16,11 +31,19 @@ from ci_bench.engine.process.protocol import Order, OrderKind, Task  # noqa: E40
 from ci_bench.engine.process.resident import explain  # noqa: E402
 from ci_bench.engine.timing.ranked import fact_of  # noqa: E402
 from ci_bench.errors import BadConfig  # noqa: E402
+from ci_bench.judge.parity import parity_findings  # noqa: E402
 from ci_bench.records.comparison import Parity  # noqa: E402
 from ci_bench.records.config import RunOptions  # noqa: E402
-from ci_bench.records.results import Outcome, Status  # noqa: E402
+from ci_bench.records.results import Outcome, Role, Status  # noqa: E402
 from ci_bench.suites.base import StageKind  # noqa: E402
-from ci_bench.suites.training_loss.layouts import USUAL_PLAN, planned, share_of  # noqa: E402
+from ci_bench.suites.training_loss.layouts import (  # noqa: E402
+    USUAL_PLAN,
+    alike_draws,
+    differing_parts,
+    own_share,
+    planned,
+    share_of,
+)
 from ci_bench.suites.training_loss.network import build_model  # noqa: E402
 from ci_bench.suites.training_loss.options import Layout, Options, parse  # noqa: E402
 from ci_bench.suites.training_loss.plan import SUITE  # noqa: E402
@@ -66,6 +89,40 @@ def test_four_processes_hold_parity_and_what_each_saw_is_kept(bench) -> None:
         assert own == pytest.approx(expected, rel=1e-4)
     assert len({*candidate.loss}) == 4, "each rank has rows of its own"
     assert len({*candidate.grad_norm}) == 1, "all have the same gradients"
+
+
+INTERLEAVED = {**PARTS, "schedule": "interleaved_1f1b", "stages": 2}
+
+
+def test_groups_of_processes_and_schedules_hold_parity_in_four_processes(bench) -> None:
+    """Of the rows of a group one process says what they cost, from those of its ranks."""
+    layouts = ["hsdp", {"layout": "fsdp_tensor", "accumulate": 2}, {**PARTS, "schedule": "1f1b"}, INTERLEAVED]
+    options = {**ENTRY, **DEEP, "num_samples": 32, "epochs": 3, "processes": 4, "perturbations": 2}
+    (case,) = SUITE.plan({**options, "layouts": layouts})
+    parity = evidence_of(bench.run(case, stage_of(case, StageKind.VERIFY))).parity
+    findings = parity_findings(parity)
+    assert [finding.arm for finding in findings] == [*case.arms[1:]]
+    assert all(finding.verdict.holds for finding in findings), findings
+    sharing = {trace.arm: trace.ranks for trace in parity.traces if trace.role is Role.CANDIDATE}["fsdp_tensor+accumulate-2"]
+    assert (sharing.sharing, sharing.loss[0], sharing.loss[2]) == (2, sharing.loss[1], sharing.loss[3])
+    assert sharing.loss[0] != sharing.loss[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("context by hand", ""), ("context by torch", ""), ("context without the others", "by the loss at step 0")],
+)
+def test_context_parallelism_is_held_against_one_process(bench, name: str, said: str) -> None:
+    outcome = verify(named(name), bench)
+    assert outcome.is_flagged is bool(said), outcome.words
+    assert said in outcome.words
+
+
+def test_what_torch_has_no_attention_for_is_skipped_with_the_reason(bench) -> None:
+    (trial,) = SKIPPED
+    outcome = verify(trial, bench)
+    assert outcome.status is Status.SKIPPED
+    assert "torch's context parallelism has no fused attention for cpu here" in outcome.reason
 
 
 def test_a_right_layout_with_dropout_is_judged_over_seeds(bench) -> None:
@@ -174,6 +231,25 @@ def test_replicas_that_drift_apart_while_timed_fail(bench, tmp_path: Path) -> No
     assert "weights are not those of rank 0: rank 1: embed.weight" in check.detail
 
 
+def test_shards_that_are_replicas_have_to_be_the_same_after_the_timed_steps(bench, tmp_path: Path) -> None:
+    """Rank 3 holds what rank 1 holds, of groups of two; one part of a weight drifts there by a millionth a step."""
+    evidence = timed(bench, tmp_path, ["hsdp", f"{MESHES}drifting"], blocks=1, processes=4)
+    checks = {check.arm: check for check in evidence.checks if check.name == "replicas"}
+    assert checks["hsdp"].outcome is Outcome.PASS, checks["hsdp"]
+    drifting = checks[f"{MESHES}drifting"]
+    assert drifting.outcome is Outcome.FAIL
+    assert drifting.detail == "after the timed steps weights are not those of rank 1: rank 3: head.weight"
+
+
+def test_only_ranks_that_hold_the_same_part_are_compared() -> None:
+    """Of four ranks, which hold halves of the first tensor and all of the second one."""
+    names, halves = ["half", "whole"], [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]]
+    same = [[5.0, 9.0], [6.0, 9.0], [5.0, 9.0], [6.0, 9.0]]
+    assert differing_parts(names, halves, same) == {}
+    apart = [[5.0, 9.0], [6.0, 9.0], [5.0, 9.0], [7.0, 8.0]]
+    assert differing_parts(names, halves, apart) == {(1, 3): ["half"], (0, 3): ["whole"]}
+
+
 def refereed(evidence):
     """By arm, how its timed calls were judged."""
     return {check.arm: check for check in evidence.checks if check.name == "refereed"}
@@ -222,6 +298,15 @@ def test_memory_is_that_of_the_rank_that_holds_most(bench) -> None:
     assert "; rank 1: peak_anonymous " in evidence.facts[fact_of("memory", "ddp")]
 
 
+def test_ranks_of_a_group_have_its_rows_and_its_masks() -> None:
+    layout, batch = Layout(layout="fsdp_tensor"), {"labels": torch.arange(6)}
+    shares = [own_share(layout, batch, SimpleNamespace(rank=rank, count=4)) for rank in range(4)]
+    assert [share.batch["labels"].tolist() for share in shares] == [[0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
+    assert alike_draws([[1.0], [1.0], [2.0], [2.0]], sharing=2) == []
+    assert alike_draws([[1.0], [1.0], [1.0], [2.0]], sharing=2) == [2]
+    assert alike_draws([[1.0], [1.0], [2.0], [2.0]]) == [1, 3]
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_shares_are_all_rows_in_order_and_weigh_as_one_batch(count: int, size: int) -> None:
@@ -262,18 +347,51 @@ def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"layouts": ["dpp"]}, "layouts: 'dpp' is none of ddp, fsdp, tensor, pipeline, and no import path; did you mean 'ddp'?"),
+        (
+            {"layouts": ["dpp"]},
+            "layouts: 'dpp' is none of ddp, fsdp, tensor, pipeline, hsdp, fsdp_tensor, and no import path; did you mean 'ddp'?",
+        ),
         ({"layouts": ["ddp", "ddp"]}, "layouts: ddp is there twice"),
         ({"layouts": ["ddp"], "backend": "inductor"}, "layouts: stands in place of `backend`"),
         ({"layouts": ["ddp"], "batch_size": 3, "processes": 4}, "3 are too few for 4 processes"),
         ({"processes": 2}, "processes: says how many share a layout, and no `layouts` are listed"),
         ({"layouts": ["pipeline"]}, "pipeline needs `split`"),
         ({"layouts": ["ddp"], "precision": ["fp32", "amp_fp16"]}, "precision amp_fp16 needs a loss scaler"),
+        ({"layouts": ["hsdp"]}, "hsdp needs two groups or more of 2 processes (`inner`), and 2 are none; write `processes: 4`"),
+        ({"layouts": ["fsdp_tensor"], "processes": [4, 6]}, ""),
+        ({"layouts": [{"layout": "fsdp_tensor", "inner": 4}], "processes": [8, 6]}, "and 6 are none; write `processes: 8`, or"),
+        ({"layouts": ["fsdp_tensor"], "batch_size": 1, "processes": 4}, "1 are too few for 4 processes"),
+        ({"layouts": ["fsdp_tensor"], "batch_size": 2, "processes": 4}, ""),
+        ({"layouts": [{"layout": "ddp", "inner": 4}]}, "`inner` is of hsdp, fsdp_tensor, and ddp has none; leave it out there"),
+        ({"layouts": [{"layout": "fsdp", "schedule": "1f1b"}]}, "`schedule` is of pipeline, and fsdp has none"),
+        ({"layouts": [{"layout": "tensor", "static_graph": True}]}, "`static_graph` is of ddp, and tensor has none"),
+        ({"layouts": [{**PARTS, "schedule": "1f1b", "accumulate": 2}], "processes": 4}, "write `accumulate: 4` or more"),
+        ({"layouts": [{**PARTS, "schedule": "1f1b"}], "processes": 4}, ""),
+        ({"layouts": [{**PARTS, "schedule": "looped_bfs"}]}, "has several stages in each process; write `stages: 2` or more"),
+        (
+            {"layouts": [{**PARTS, "stages": 2}]},
+            "gpipe has one stage in each process; leave `stages` out, or take one of looped_bfs",
+        ),
+        (
+            {"layouts": [{**INTERLEAVED, "accumulate": 5}], "batch_size": 10},
+            "5 are not; write `accumulate: 4`, or another multiple",
+        ),
+        ({"layouts": [INTERLEAVED], "processes": 4}, ""),
+        (
+            {"layouts": [PARTS], "precision": "amp_bf16"},
+            "pipeline has no autocast for precision amp_bf16; write `precision: bf16`",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused_while_planning(options, said: str) -> None:
+    """What fits is planned: the neighbours whose message is empty."""
+    of_pipelines = {"num_samples": 160, "evaluation": False, "loss": "torch.nn.functional:cross_entropy"}
+    entry = {**(of_pipelines if options.get("layouts") != ["pipeline"] else {}), **options}
+    if not said:
+        assert SUITE.plan(entry)
+        return
     with pytest.raises(BadConfig) as refused:
-        SUITE.plan(options)
+        SUITE.plan(entry)
     assert said in str(refused.value)
 
 
@@ -299,3 +417,22 @@ def test_names_of_arms_tell_what_differs_from_the_defaults() -> None:
     assert Layout(layout="ddp").name == "ddp"
     assert Layout(layout="fsdp", reshard=False, backend="aot_eager").name == "fsdp+no-reshard+aot_eager"
     assert not Layout(layout="tensor").own_rows
+    assert Layout(layout="hsdp", inner=4).name == "hsdp+inner-4"
+    assert Layout(**INTERLEAVED).name == "pipeline+accumulate-4+interleaved_1f1b+stages-2"
+
+
+def test_a_layout_without_later_options_is_stored_as_before_them() -> None:
+    """So that it can be compared with the baselines of earlier versions."""
+    (layout,) = Trial(name="ddp", layout="ddp").case.params["layouts"]
+    assert {*layout} == {"layout", "accumulate", "static_graph", "reshard", "plan", "split", "backend"}
+    (layout,) = Trial(name="deep", layout=INTERLEAVED, options=DEEP).case.params["layouts"]
+    assert (layout["schedule"], layout["stages"], "inner" in layout) == ("interleaved_1f1b", 2, False)
+
+
+def test_the_benchmark_has_sixty_right_runs_or_more_and_each_has_a_name_of_its_own() -> None:
+    listed = [*items()]
+    assert len({item.key for item in listed}) == len(listed)
+    assert sum(not item.trial.wrong and item.trial not in SKIPPED for item in listed) >= 60
+    assert all(
+        SUITE.plan({**ENTRY, **item.trial.options, "layouts": [item.trial.layout], "processes": item.count}) for item in listed
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed
@@ -20,8 +20,11 @@ from ci_bench.suites.base import Ranks
 from ci_bench.suites.freshness import places
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State
-from ci_bench.suites.training_loss.options import DDP, FSDP, PIPELINE, TENSOR, Layout
+from ci_bench.suites.training_loss.options import DDP, FSDP, FSDP_TENSOR, HYBRID, PIPELINE, SCHEDULES, TENSOR, Layout
 from ci_bench.suites.user_code import load_named, resolve_backend
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 USUAL_PLAN = {
     "*.attention.output.dense": "rowwise",
@@ -68,6 +71,13 @@ def share_of(batch: Batch, rank: int, count: int) -> Share:
     return Share(batch={name: values[taken] for name, values in batch.items()}, weight=own * count / rows)
 
 
+def own_share(layout: Layout, batch: Batch, ranks: Ranks) -> Share:
+    """What of a global batch a rank trains on: all of it, its own rows, or those of its group."""
+    if not layout.own_rows:
+        return Share(batch=batch, weight=1.0)
+    return share_of(batch, ranks.rank // layout.sharing, ranks.count // layout.sharing)
+
+
 def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
     """The model in its layout, in this rank; called as `whole` is.
 
@@ -86,10 +96,14 @@ def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Modu
 
         devices = [ranks.rank] if device.startswith("cuda") else None
         return DistributedDataParallel(whole, device_ids=devices, static_graph=layout.static_graph)
-    if layout.layout == FSDP:
-        return _fully_sharded(whole, layout, ranks, device)
+    if layout.layout in {FSDP, HYBRID}:
+        mesh = _mesh(ranks, device) if layout.layout == FSDP else _meshed(layout, ranks, device)
+        return _fully_sharded(whole, layout, mesh)
     if layout.layout == TENSOR:
-        return _tensor_parallel(whole, layout, ranks, device)
+        return _tensor_parallel(whole, layout, _mesh(ranks, device))
+    if layout.layout == FSDP_TENSOR:
+        mesh = _meshed(layout, ranks, device)
+        return _fully_sharded(_tensor_parallel(whole, layout, mesh[INNER]), layout, mesh[OUTER])
     own = load_named(layout.layout, option="layouts")(whole)
     if not isinstance(own, nn.Module):
         raise BadModel(f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module")
@@ -102,11 +116,21 @@ def _mesh(ranks: Ranks, device: str) -> Any:
     return init_device_mesh(device.partition(":")[0], (ranks.count,))
 
 
-def _fully_sharded(whole: Whole, layout: Layout, ranks: Ranks, device: str) -> nn.Module:
-    """Each repeated block a group of its own, and the rest one."""
+OUTER, INNER = "outer", "inner"
+
+
+def _meshed(layout: Layout, ranks: Ranks, device: str) -> Any:
+    """Groups of `inner` processes in a row: [outer, inner]."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    shape = (ranks.count // layout.inner, layout.inner)
+    return init_device_mesh(device.partition(":")[0], shape, mesh_dim_names=(OUTER, INNER))
+
+
+def _fully_sharded(whole: Whole, layout: Layout, mesh: Any) -> nn.Module:
+    """Each repeated block a group of its own, and the rest one. Of a mesh of two dimensions the outer one holds replicas."""
     from torch.distributed.fsdp import fully_shard
 
-    mesh = _mesh(ranks, device)
     for module in whole.modules():
         if isinstance(module, nn.ModuleList):
             for block in module:
@@ -115,14 +139,14 @@ def _fully_sharded(whole: Whole, layout: Layout, ranks: Ranks, device: str) -> n
     return whole
 
 
-def _tensor_parallel(whole: Whole, layout: Layout, ranks: Ranks, device: str) -> nn.Module:
+def _tensor_parallel(whole: Whole, layout: Layout, mesh: Any) -> Whole:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     plan = dict(planned(whole.model, layout.plan or USUAL_PLAN))
     if not plan:
-        raise BadModel("layouts: no linear module of the model fits the plan of tensor; give it a `plan` of its own")
-    parallelize_module(whole.model, _mesh(ranks, device), {name: styles[style]() for name, style in plan.items()})
+        raise BadModel(f"layouts: no linear module of the model fits the plan of {layout.layout}; give it a `plan` of its own")
+    parallelize_module(whole.model, mesh, {name: styles[style]() for name, style in plan.items()})
     return whole
 
 
@@ -140,14 +164,23 @@ class Watched:
     """What each rank saw, step by step: gathered in every rank, for rank 0 to keep."""
 
     own_rows: bool
+    sharing: int = 1
     losses: list[list[float]] = field(default_factory=list)
     norms: list[list[float]] = field(default_factory=list)
+    rows: list[list[int]] = field(default_factory=list)
+    """Of one process, how many of its rows are each rank's, where layouts have ranks that share theirs."""
     draws: list[list[float]] = field(default_factory=list)
     """Of each rank, where its generator stood after the first step: a fingerprint."""
 
     def series(self) -> RankSeries:
         """By rank and step."""
-        return RankSeries(own_rows=self.own_rows, loss=_by_rank(self.losses), grad_norm=_by_rank(self.norms))
+        return RankSeries(
+            own_rows=self.own_rows,
+            loss=_by_rank(self.losses),
+            grad_norm=_by_rank(self.norms),
+            rows=tuple(zip(*self.rows, strict=True)),
+            sharing=self.sharing,
+        )
 
 
 def _by_rank(steps: Sequence[Sequence[float]]) -> tuple[tuple[float | None, ...], ...]:
@@ -180,11 +213,9 @@ class ParallelStep:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Train on a global batch. Returns the mean loss of this rank's rows; of all, where it is `watched`."""
-        share = Share(batch=batch, weight=1.0)
-        if self.layout.own_rows:
-            share = share_of(batch, self.ranks.rank, self.ranks.count)
-            if self.watched is not None and self.ranks.rank:
-                torch.manual_seed(torch.initial_seed() + self.ranks.rank)
+        share = own_share(self.layout, batch, self.ranks)
+        if self.layout.own_rows and self.watched is not None:
+            torch.manual_seed(torch.initial_seed() + self.ranks.rank // self.layout.sharing)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_and_back(share)
         self.optimizer.step()
@@ -228,7 +259,7 @@ class ParallelStep:
 
 @dataclass(kw_only=True, slots=True)
 class PipelineStep:
-    """One stage's part of a step of a pipeline, by GPipe's schedule: all forward passes, then all backward passes.
+    """One process's part of a step of a pipeline, by its schedule.
 
     The batch's inputs go to the first stage by position, its labels to the last; each micro-batch's loss is a mean.
     """
@@ -255,21 +286,33 @@ class PipelineStep:
         return torch.tensor(told[-1][0], dtype=torch.float64)
 
 
-def stage_of(layout: Layout, model: nn.Module, ranks: Ranks) -> nn.Module:
-    """The stage of this rank, as the user's own function cuts it out of the model. Raises `BadModel`."""
+def stages_of(layout: Layout, model: nn.Module, ranks: Ranks) -> list[nn.Module]:
+    """The stages of this rank, as the user's own function cuts them out of the model, in their order. Raises `BadModel`.
+
+    Rank r of n has the stages r, n + r, 2 n + r, …: the last of them all is the last rank's.
+    """
     split = load_named(str(layout.split), option="layouts.split")
-    stage = split(model, ranks.rank, ranks.count)
-    if not isinstance(stage, nn.Module):
-        raise BadModel(f"layouts.split: {layout.split} gives {type(stage).__name__}; it has to give a torch.nn.Module")
-    return stage
+    count = ranks.count * layout.stages
+    stages = [split(model, place, count) for place in range(ranks.rank, count, ranks.count)]
+    odd = next((stage for stage in stages if not isinstance(stage, nn.Module)), None)
+    if odd is not None:
+        raise BadModel(f"layouts.split: {layout.split} gives {type(odd).__name__}; it has to give a torch.nn.Module")
+    return stages
 
 
-def schedule_of(layout: Layout, stage: nn.Module, ranks: Ranks, device: str, loss_of: Callable[[Tensor, Tensor], Tensor]) -> Any:
-    """GPipe's schedule over as many micro-batches as `accumulate` says, one for each stage at least."""
-    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+def schedule_of(
+    layout: Layout, stages: Sequence[nn.Module], ranks: Ranks, device: str, loss_of: Callable[[Tensor, Tensor], Tensor]
+) -> Any:
+    """The layout's schedule over as many micro-batches as `accumulate` says."""
+    from torch.distributed import pipelining
 
-    placed = PipelineStage(stage, ranks.rank, ranks.count, torch.device(device))
-    return ScheduleGPipe(placed, n_microbatches=max(layout.accumulate, 1), loss_fn=loss_of)
+    count, schedule = ranks.count * layout.stages, SCHEDULES[layout.schedule]
+    placed = [
+        pipelining.PipelineStage(stage, ranks.rank + ranks.count * place, count, torch.device(device))
+        for place, stage in enumerate(stages)
+    ]
+    made = getattr(pipelining, schedule.named)
+    return made(placed if schedule.looped else placed[0], n_microbatches=layout.accumulate, loss_fn=loss_of)
 
 
 def global_norm(parameters: Sequence[Tensor], *, apart: bool, device: str) -> float:
@@ -316,18 +359,60 @@ def full_state(model: nn.Module) -> State:
     return {name: unsharded(value).detach().cpu() for name, value in model.state_dict().items()}
 
 
-def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> dict[int, list[str]]:
-    """By rank, the tensors that it should have as rank 0 has them, and has otherwise. A collective."""
-    whole = {name: value for name, value in model.state_dict().items() if not hasattr(value, "full_tensor")}
-    sums = [_fingerprint(value) for value in whole.values()]
-    if not sums:
+Differing = Mapping[tuple[int, int], Sequence[str]]
+"""By a rank, and the first one that holds the same part of them, the tensors that these two have otherwise."""
+
+
+def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing:
+    """What ranks should have as one before them has it, and have otherwise: whole tensors, and shards that are replicas.
+
+    A collective.
+    """
+    tensors = model.state_dict()
+    if not tensors:
         return {}
-    told = gathered(sums, ranks.count, device)
-    return {
-        rank: names
-        for rank in range(1, ranks.count)
-        if (names := [name for name, own, first in zip(whole, told[rank], told[0], strict=True) if own != first])
-    }
+    shards = gathered([_shard_number(value) for value in tensors.values()], ranks.count, device)
+    sums = gathered([_fingerprint(local_part(value)) for value in tensors.values()], ranks.count, device)
+    return differing_parts(list(tensors), shards, sums)
+
+
+def differing_parts(names: Sequence[str], shards: Sequence[Sequence[float]], sums: Sequence[Sequence[float]]) -> Differing:
+    """Which of the tensors differ, by rank and place in `names`: which part of it a rank holds, and a number of its bytes."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for place, name in enumerate(names):
+        holders: dict[float, int] = {}
+        for rank, (own, total) in enumerate(zip(shards, sums, strict=True)):
+            first = holders.setdefault(own[place], rank)
+            if sums[first][place] != total[place]:
+                found.setdefault((first, rank), []).append(name)
+    return found
+
+
+def local_part(value: Tensor) -> Tensor:
+    """What of a tensor this rank holds."""
+    to_local = getattr(value, "to_local", None)
+    own: Tensor = value if to_local is None else to_local()
+    return own
+
+
+NOWHERE = -1.0
+"""The part of a rank that has none of a tensor: its mesh is of other ranks."""
+
+
+def _shard_number(value: Tensor) -> float:
+    """Which part of a tensor this rank holds: the same number in all ranks that hold the same part, 0 for a whole one."""
+    mesh = getattr(value, "device_mesh", None)
+    if mesh is None:
+        return 0.0
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return NOWHERE
+    number = 0
+    placements = cast("DTensor", value).placements
+    for size, place, placement in zip(mesh.shape, coordinate, placements, strict=True):
+        if not placement.is_replicate():
+            number = number * size + place
+    return float(number)
 
 
 def _fingerprint(value: Tensor) -> float:
@@ -338,9 +423,12 @@ def _fingerprint(value: Tensor) -> float:
     return float(int.from_bytes(hashlib.sha256(raw).digest()[:6], "big"))
 
 
-def alike_draws(draws: Sequence[Sequence[float]]) -> list[int]:
-    """The ranks whose generator stands where that of a rank before them does: they draw the same masks for other rows."""
-    return [rank for rank, state in enumerate(draws) if state in draws[:rank]]
+def alike_draws(draws: Sequence[Sequence[float]], sharing: int = 1) -> list[int]:
+    """The ranks whose generator stands where that of a rank with other rows does: they draw the same masks for their own.
+
+    So many ranks in a row (`sharing`) have the same rows.
+    """
+    return [rank for rank, state in enumerate(draws) if state in draws[: rank // sharing * sharing]]
 
 
 def is_pipeline(layout: Layout) -> bool:

@@ -78,7 +78,31 @@ class Model:
 
 
 DDP, FSDP, TENSOR, PIPELINE = "ddp", "fsdp", "tensor", "pipeline"
-LAYOUTS = (DDP, FSDP, TENSOR, PIPELINE)
+HYBRID, FSDP_TENSOR = "hsdp", "fsdp_tensor"
+LAYOUTS = (DDP, FSDP, TENSOR, PIPELINE, HYBRID, FSDP_TENSOR)
+GPIPE, ONE_FORWARD_ONE_BACKWARD = "gpipe", "1f1b"
+PAIR = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """A schedule of pipelines: its class in ``torch.distributed.pipelining``.
+
+    A process has several stages where it is `looped`, and micro-batches come in rounds of as many as processes where `in_rounds`.
+    """
+
+    named: str
+    looped: bool = False
+    in_rounds: bool = False
+
+
+SCHEDULES: Mapping[str, Schedule] = {
+    GPIPE: Schedule(named="ScheduleGPipe"),
+    ONE_FORWARD_ONE_BACKWARD: Schedule(named="Schedule1F1B"),
+    "looped_bfs": Schedule(named="ScheduleLoopedBFS", looped=True),
+    "interleaved_1f1b": Schedule(named="ScheduleInterleaved1F1B", looped=True, in_rounds=True),
+    "interleaved_zero_bubble": Schedule(named="ScheduleInterleavedZeroBubble", looped=True, in_rounds=True),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +112,9 @@ class Layout:
     `accumulate` is over how many parts of a rank's rows gradients add up before they are exchanged (`no_sync`), or how many
     micro-batches a pipeline has. `static_graph` is DDP's, `reshard` FSDP's (`reshard_after_forward`). `plan` maps patterns of
     module names to ``colwise`` or ``rowwise``, for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its
-    stages. `backend` compiles what a rank runs.
+    stages, by `schedule`, of which each process has so many (`stages`). `inner` is how many processes share a copy of `hsdp`,
+    or the products of `fsdp_tensor`; there are as many such groups as they go into the processes. `backend` compiles what a rank
+    runs.
     """
 
     layout: str
@@ -97,6 +123,9 @@ class Layout:
     reshard: bool = True
     plan: Mapping[str, str] = field(default_factory=dict)
     split: str | None = None
+    schedule: str = GPIPE
+    stages: int = 1
+    inner: int = PAIR
     backend: str | None = None
 
     @property
@@ -106,14 +135,33 @@ class Layout:
             f"accumulate-{self.accumulate}" if self.accumulate > 1 else "",
             "static" if self.static_graph else "",
             "" if self.reshard else "no-reshard",
+            "" if self.schedule == GPIPE else self.schedule,
+            f"stages-{self.stages}" if self.stages > 1 else "",
+            "" if self.inner == PAIR else f"inner-{self.inner}",
             self.backend or "",
         ]
         return "+".join([self.layout, *filter(None, marks)])
 
+    def as_params(self) -> dict[str, Any]:
+        """The options as `read_layout` reads them. Those that layouts first had none of are there where they say something."""
+        usual = Layout(layout=self.layout)
+        later = {"schedule", "stages", "inner"}
+        return {name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)}
+
     @property
     def own_rows(self) -> bool:
-        """Whether each process has rows of its own, rather than all of the batch."""
+        """Whether each process has rows of its own, or of its group, rather than all of the batch."""
         return self.layout not in {TENSOR, PIPELINE}
+
+    @property
+    def is_meshed(self) -> bool:
+        """Whether processes form groups of `inner`."""
+        return self.layout in {HYBRID, FSDP_TENSOR}
+
+    @property
+    def sharing(self) -> int:
+        """How many processes in a row have the same rows, where these are not all."""
+        return self.inner if self.layout == FSDP_TENSOR else 1
 
 
 def read_layout(word: str | Mapping[str, Any]) -> Layout:
@@ -182,6 +230,11 @@ class Options:
         """The reference first, then the candidates."""
         return (REFERENCE_ARM, *(candidate.name for candidate in self.layouts or self.candidates))
 
+    @property
+    def shares_rows(self) -> bool:
+        """Whether there are layouts with ranks that have the rows of several together."""
+        return any(layout.sharing > 1 for layout in self.layouts)
+
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
@@ -193,7 +246,7 @@ class Options:
             del params["dropout"]
         arms = [arm.as_params() for arm in self.listed]
         if layouts:
-            params |= {"layouts": list(layouts), "processes": processes}
+            params |= {"layouts": [layout.as_params() for layout in self.layouts], "processes": processes}
         else:
             params |= {"arms": arms} if arms else {"backend": list(self.backends)}
         params["precision"] = str(self.precision)

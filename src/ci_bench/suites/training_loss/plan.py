@@ -11,10 +11,18 @@ from ci_bench.records.spelling import meant
 from ci_bench.suites.arms import Experiment, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
 from ci_bench.suites.training_loss.options import (
+    DDP,
     EMBEDDED,
+    FSDP,
+    FSDP_TENSOR,
+    HYBRID,
     LAYOUTS,
+    ONE_FORWARD_ONE_BACKWARD,
+    PAIR,
     PIPELINE,
     REFERENCE_ARM,
+    SCHEDULES,
+    TENSOR,
     Checkpointing,
     Layout,
     Options,
@@ -144,10 +152,45 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
         if word not in LAYOUTS and ":" not in word:
             hint = meant(word, LAYOUTS)
             yield f"layouts: {word!r} is none of {', '.join(LAYOUTS)}, and no import path{hint}"
-        if layout.own_rows and batch < max(counts):
+        if layout.own_rows and batch < max(counts) // layout.sharing:
             yield f"layouts: {layout.name} shares the rows of a batch, and {batch} are too few for {max(counts)} processes"
+        yield from _idle_options(layout)
+        if layout.is_meshed:
+            yield from _mesh_faults(layout, counts)
         if word == PIPELINE:
             yield from _pipeline_faults(layout, options, counts)
+
+
+OPTIONS_OF: Mapping[str, Sequence[str]] = {
+    "static_graph": (DDP,),
+    "reshard": (FSDP, HYBRID, FSDP_TENSOR),
+    "plan": (TENSOR, FSDP_TENSOR),
+    "inner": (HYBRID, FSDP_TENSOR),
+    "split": (PIPELINE,),
+    "schedule": (PIPELINE,),
+    "stages": (PIPELINE,),
+}
+"""The layouts that an option says something to, where these are not all."""
+
+
+def _idle_options(layout: Layout) -> Iterator[str]:
+    """What is asked of a layout that has no such thing."""
+    usual = Layout(layout=layout.layout)
+    for option, of in OPTIONS_OF.items():
+        if layout.layout not in of and getattr(layout, option) != getattr(usual, option):
+            yield f"layouts: `{option}` is of {', '.join(of)}, and {layout.layout} has none; leave it out there"
+
+
+def _mesh_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
+    """Numbers of processes that are not two groups or more of `inner`."""
+    inner, word = layout.inner, layout.layout
+    for count in counts:
+        if count % inner or count == inner:
+            least = inner * max(PAIR, math.ceil(count / inner))
+            yield (
+                f"layouts: {word} needs two groups or more of {inner} processes (`inner`), and {count} are none; "
+                f"write `processes: {least}`, or another `inner`"
+            )
 
 
 def _checkpoint_faults(options: Mapping[str, Any]) -> Iterator[str]:
@@ -175,10 +218,33 @@ def _pipeline_faults(layout: Layout, options: Mapping[str, Any], counts: Sequenc
         yield "layouts: pipeline needs `evaluation: false`: no process has the whole model"
     if batch % layout.accumulate or options.get("num_samples", Options().num_samples) % batch:
         yield "layouts: pipeline needs a `batch_size` that divides `num_samples`, and `accumulate` that divides the batch"
+    yield from _schedule_faults(layout, counts)
     if layout.backend is not None:
         yield "layouts: pipeline is not compiled here; leave `backend` out"
+    listed = options.get("precision", Precision.FP32)
+    for precision in [listed] if isinstance(listed, str) else listed:
+        if precision == Precision.AMP_BF16:  # a schedule runs backward passes as well, which autocast should not span
+            yield f"layouts: pipeline has no autocast for precision {precision}; write `precision: {Precision.BF16}`"
     if max(counts) < 2:  # noqa: PLR2004 - a pipeline of one stage is none
         yield "layouts: pipeline needs two processes or more"
+
+
+def _schedule_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:
+    """What torch's schedules refuse, by its own rules (`torch/distributed/pipelining/schedules.py`)."""
+    word, parts = layout.schedule, layout.accumulate
+    if SCHEDULES[word].looped and layout.stages == 1:
+        yield f"layouts: the schedule {word} has several stages in each process; write `stages: 2` or more"
+    if not SCHEDULES[word].looped and layout.stages > 1:
+        looped = ", ".join(name for name, schedule in SCHEDULES.items() if schedule.looped)
+        yield f"layouts: the schedule {word} has one stage in each process; leave `stages` out, or take one of {looped}"
+    for count in counts:
+        if SCHEDULES[word].in_rounds and parts % max(1, parts // count):
+            yield (
+                f"layouts: the schedule {word} takes micro-batches (`accumulate`) in rounds of {count} processes, which {parts} "
+                f"are not; write `accumulate: {parts // count * count}`, or another multiple of {count}"
+            )
+        if word == ONE_FORWARD_ONE_BACKWARD and parts < count:
+            yield f"layouts: the schedule {word} needs a micro-batch for each stage; write `accumulate: {count}` or more"
 
 
 def _check_compiled(options: Mapping[str, Any], place: str) -> None:

@@ -5,7 +5,7 @@ a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic m
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any, cast
 
@@ -23,11 +23,13 @@ from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import (
+    Differing,
     ParallelStep,
     differing_replicas,
     gathered,
     is_pipeline,
-    share_of,
+    local_part,
+    own_share,
     state_of_first,
     unsharded,
 )
@@ -273,7 +275,7 @@ class TimedLayout:
         self._trainee = build_parallel(options, start, layout, ranks, device=device)
         self._before = {name: _local(value) for name, value in self._trainee.model.state_dict().items()}
         self._epoch = Epoch(options, rows)
-        self._own_rows = layout.own_rows
+        self._layout = layout
         self.epsilon = options.precision.epsilon
         self.memory = longest_memory(options.optimizer, self._trainee.optimizer.param_groups)
         self.unrefereed = _unrefereed(self._trainee.model, start, pipeline=self._pipeline)
@@ -324,7 +326,7 @@ class TimedLayout:
     def _loss_of_all(self) -> Tensor | None:
         if self._loss is None:
             return None
-        rows = float(share_of(self._epoch.batch, self._ranks.rank, self._ranks.count).rows) if self._own_rows else 1.0
+        rows = float(own_share(self._layout, self._epoch.batch, self._ranks).rows)
         losses = gathered([float(self._loss), rows], self._ranks.count, self._device)
         mean = sum(loss * weight for loss, weight in losses if weight) / sum(weight for _, weight in losses)
         return torch.tensor(mean, dtype=cast("ParallelStep", self._trainee.step).loss_dtype, device=self._device)
@@ -337,8 +339,7 @@ class TimedLayout:
         differing = {} if self._pipeline else differing_replicas(self._trainee.model, self._ranks, self._device)
         if not differing:
             return Check(name="replicas", arm=self._arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
-        told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in differing.items())
-        detail = f"after the timed steps weights are not those of rank 0: {'; '.join(told)}"
+        detail = f"after the timed steps weights are not those of {'; nor of '.join(_told(differing))}"
         return Check(name="replicas", arm=self._arm, outcome=Outcome.FAIL, detail=detail[:1000])
 
 
@@ -352,15 +353,21 @@ def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline
     return ""
 
 
+def _told(differing: Differing) -> Iterator[str]:
+    """Whose tensors others should have, with these others and the names."""
+    for first in sorted({first for first, _ in differing}):
+        others = sorted((rank, names) for (of, rank), names in differing.items() if of == first)
+        told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in others)
+        yield f"rank {first}: {'; '.join(told)}"
+
+
 def _more(names: Sequence[str]) -> str:
     return f" and {len(names)} more" if names else ""
 
 
 def _local(value: Tensor) -> Tensor:
     """What of a tensor this rank holds, copied to the host."""
-    to_local = getattr(value, "to_local", None)
-    own: Tensor = value if to_local is None else to_local()
-    return own.detach().to("cpu", copy=True)
+    return local_part(value).detach().to("cpu", copy=True)
 
 
 def _require(precision: Precision, device: str) -> None:

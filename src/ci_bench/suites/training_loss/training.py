@@ -30,7 +30,8 @@ from ci_bench.suites.training_loss.layouts import (
     is_pipeline,
     losses_by_rank,
     schedule_of,
-    stage_of,
+    share_of,
+    stages_of,
 )
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
 from ci_bench.suites.training_loss.options import Layout, Options, Precision
@@ -132,13 +133,14 @@ def build_parallel(
     logits = make_logits(options, model)
     loss = make_loss(options, model, logits)
     autocast = _autocast(options.precision, device)
-    seen = Watched(own_rows=layout.own_rows) if watched else None
+    seen = Watched(own_rows=layout.own_rows, sharing=layout.sharing) if watched else None
     step: Step
     if is_pipeline(layout):
-        model = stage_of(layout, model, ranks)
+        stages = stages_of(layout, model, ranks)
+        model = stages[0] if len(stages) == 1 else nn.ModuleList(stages)
         optimizer = build_optimizer(options, model, device)
         own: Callable[[Tensor, Tensor], Tensor] = load_named(str(options.loss), option="loss")
-        schedule = schedule_of(layout, model, ranks, device, own)
+        schedule = schedule_of(layout, stages, ranks, device, own)
         step = PipelineStep(schedule=schedule, optimizer=optimizer, ranks=ranks, device=device, watched=seen)
     else:
         whole = distributed(layout, Whole(model, loss), ranks, device)
@@ -167,8 +169,11 @@ def build_parallel(
     )
 
 
-def watching_ranks(trainee: Trainee, count: int) -> Trainee:
-    """The same trainee of one process, which keeps what the rows of each of `count` ranks cost it."""
+def watching_ranks(trainee: Trainee, count: int, options: Options) -> Trainee:
+    """The same trainee of one process, which keeps what each of `count` ranks' rows cost it.
+
+    Where layouts have ranks that share theirs, also how many rows these are.
+    """
     seen = Watched(own_rows=True)
 
     def loss_of(batch: Batch) -> Tensor:
@@ -177,6 +182,8 @@ def watching_ranks(trainee: Trainee, count: int) -> Trainee:
 
     def step(batch: Batch) -> Tensor:
         seen.losses.append(losses_by_rank(loss_of, trainee.model, batch, count))
+        if options.shares_rows:
+            seen.rows.append([share_of(batch, rank, count).rows for rank in range(count)])
         return trainee.step(batch)
 
     return replace(trainee, step=step, watched=seen)

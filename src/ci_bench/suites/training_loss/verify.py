@@ -330,12 +330,12 @@ class Verifier:
             return
         if recipe.seed != self.options.seed or not self._drawn():
             return
-        alike = alike_draws(seen.draws)
+        alike = alike_draws(seen.draws, layout.sharing)
         if not alike:
             detail = "each rank draws masks of its own"
             self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=Outcome.PASS, detail=detail))
             return
-        detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own"
+        detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own, at step 0"
         self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=Outcome.FAIL, detail=detail))
 
     def follow(self, recipe: Recipe) -> None:
@@ -447,7 +447,7 @@ class Verifier:
             candidate=self.options.candidate_of(recipe.arm),
             captured=self.context.cuda_graph,
         )
-        return trainee if ranks is None or recipe.role is Role.RESUMED else watching_ranks(trainee, ranks.count)
+        return trainee if ranks is None or recipe.role is Role.RESUMED else watching_ranks(trainee, ranks.count, self.options)
 
     def _first_batch(self) -> Batch:
         """The batch that every training of the first seed begins with."""

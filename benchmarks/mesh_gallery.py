@@ -1,0 +1,161 @@
+"""Layouts of more than one dimension, right or with one planted fault: what `layout_parity` trains beside `layout_gallery`.
+
+Stages of a pipeline of any length, context parallelism by hand (each process has a part of every sequence), what becomes of
+torch's own, and replicas of shards that are never averaged.
+"""
+
+# mypy: disable-error-code="no-untyped-call, no-any-return"
+# As users write it, over what torch leaves unannotated.
+
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.nn.functional import all_gather, all_reduce
+from torch.distributed.tensor.experimental import context_parallel
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.layout_gallery import Block, Net, by_hand, rank
+from ci_bench.suites.base import Unsupported
+
+
+class Part(nn.Module):
+    """Some blocks of a net, with its embedding where they are the first, and its head where they are the last."""
+
+    def __init__(self, net: Net, stage: int, count: int) -> None:
+        """`stage` of `count`, which are as many as blocks or fewer."""
+        super().__init__()
+        blocks = len(net.blocks)
+        self.embed = None if stage else net.embed
+        self.blocks = nn.ModuleList(net.blocks[blocks * stage // count : blocks * (stage + 1) // count])
+        self.head = net.head if stage == count - 1 else None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Tokens in the first stage, logits from the last."""
+        if self.embed is not None:
+            hidden = self.embed(hidden)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return hidden if self.head is None else self.head(hidden.mean(dim=1))
+
+
+def parts(net: Net, stage: int, count: int) -> nn.Module:
+    """A stage of a pipeline."""
+    return Part(net, stage, count)
+
+
+class InContext(nn.Module):
+    """Each process computes its part of all sequences, with the keys and values of all; the loss is that of its own rows."""
+
+    def __init__(self, net: Net, *, gathered: bool) -> None:
+        """Without `gathered` a process attends to its own part alone."""
+        super().__init__()
+        self.net, self.gathered = net, gathered
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of this process's rows, of which all have as many."""
+        count, length = torch.distributed.get_world_size(), tokens.shape[1]
+        all_tokens = [torch.empty_like(tokens) for _ in range(count)]
+        torch.distributed.all_gather(all_tokens, tokens.contiguous())
+        own = torch.cat(all_tokens)[:, length * rank() // count : length * (rank() + 1) // count]
+        hidden = self.net.embed(own)
+        for block in self.net.blocks:
+            hidden = self._block(block, hidden)
+        pooled = all_reduce(hidden.sum(dim=1)) / length
+        rows = len(labels)
+        return functional.cross_entropy(self.net.head(pooled)[rows * rank() : rows * (rank() + 1)], labels)
+
+    def _block(self, block: Any, hidden: Tensor) -> Tensor:
+        normed = block.first(hidden)
+        key, value = (self._of_all(project(normed)) for project in (block.k_proj, block.v_proj))
+        query, key, value = (part.unflatten(-1, (-1, block.size)).transpose(1, 2) for part in (block.q_proj(normed), key, value))
+        mixed = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        hidden = hidden + block.dropout(block.o_proj(mixed))
+        return hidden + block.down_proj(functional.gelu(block.up_proj(block.second(hidden))))
+
+    def _of_all(self, part: Tensor) -> Tensor:
+        return torch.cat(all_gather(part.contiguous()), dim=1) if self.gathered else part
+
+
+def context(module: nn.Module) -> nn.Module:
+    """Right: context parallelism by hand, gradients averaged."""
+    by_hand(module)
+    return InContext(module.model, gathered=True)
+
+
+def context_without_others(module: nn.Module) -> nn.Module:
+    """Keys and values of the other processes are never gathered."""
+    by_hand(module)
+    return InContext(module.model, gathered=False)
+
+
+class InTorchContext(nn.Module):
+    """As `InContext`, by torch's own context parallelism: it shards the sequences and patches attention."""
+
+    def __init__(self, net: Net, kernels: list[SDPBackend]) -> None:
+        """Attention takes one of `kernels`."""
+        super().__init__()
+        self.net, self.kernels = net, kernels
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of this process's rows, of which all have as many."""
+        count, length = torch.distributed.get_world_size(), tokens.shape[1]
+        parts = [torch.empty_like(tokens) for _ in range(count)]
+        torch.distributed.all_gather(parts, tokens.contiguous())
+        sequences = torch.cat(parts)
+        mesh = init_device_mesh(tokens.device.type, (count,))
+        with sdpa_kernel(self.kernels), context_parallel(mesh, buffers=[sequences], buffer_seq_dims=[1]):
+            hidden = self.net.embed(sequences.clone())  # its own, since the context puts the buffer back
+            for block in self.net.blocks:
+                hidden = block(hidden)
+        pooled = all_reduce(hidden.sum(dim=1)) / length
+        rows = len(labels)
+        return functional.cross_entropy(self.net.head(pooled)[rows * rank() : rows * (rank() + 1)], labels)
+
+
+def torch_context(module: nn.Module) -> nn.Module:
+    """Right: torch's own context parallelism, which on the CPU has the plain formula of attention alone."""
+    by_hand(module)
+    return InTorchContext(module.model, [SDPBackend.MATH])
+
+
+def torch_context_fused(module: nn.Module) -> nn.Module:
+    """Torch's own with the attention that the device usually takes; a reason to skip the case where torch has none for it."""
+    device = next(module.parameters()).device
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    hidden = torch.ones(1, 8, 16, device=device)
+    try:
+        with context_parallel(mesh, buffers=[hidden], buffer_seq_dims=[1]):
+            Block(16, 4, 0.0).to(device)(hidden).sum().backward()
+    except NotImplementedError as error:
+        reason = f"torch's context parallelism has no fused attention for {device.type} here: {error}"
+        raise Unsupported(reason) from error
+    by_hand(module)
+    return InTorchContext(module.model, [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION])
+
+
+def drifting(module: nn.Module) -> nn.Module:
+    """Groups of two, as `hsdp` has them; the last rank's part of one weight grows by itself before each step."""
+    count = torch.distributed.get_world_size()
+    fully_shard(module, mesh=init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("outer", "inner")))
+    weight: Any = module.model.head.weight
+
+    @torch.no_grad()
+    def grow(*_: object) -> None:
+        if rank() == count - 1:
+            weight.to_local().mul_(1 + 2.0**-20)
+
+    module.register_forward_pre_hook(grow, prepend=True)
+    return module
+
+
+def lone_replicas(module: nn.Module) -> nn.Module:
+    """Shards in groups of two, as `hsdp` has them, whose gradients are averaged within a group alone."""
+    count = torch.distributed.get_world_size()
+    mesh = init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("outer", "inner"))
+    fully_shard(module, mesh=mesh["inner"])
+    return module
