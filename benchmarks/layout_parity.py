@@ -326,17 +326,25 @@ def main() -> int:
     wanted = [item for item in items() if chosen.only in item.key]
     lines = dict(earlier(chosen.json)) if chosen.json and (chosen.resume or chosen.table) else {}
     missing = [] if chosen.table else [item for item in wanted if item.key not in lines]
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as bench:
-        for item in missing:
-            line = item.run(bench, chosen.limit_s)
-            lines[item.key] = line
-            sys.stderr.write(f"{item.key}: {line['status']}, {'flagged' if line['flagged'] else 'holds'}, {line['score']:.3g}\n")
-            if chosen.json:
-                with chosen.json.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+    lines |= {line["key"]: line for line in _run(missing, chosen.json, chosen.limit_s)}
     there = [(item, lines[item.key]) for item in wanted if item.key in lines]
     sys.stdout.write("\n".join(tables(there)) + "\n")
     return int(any(_is_wrong(item, line) for item, line in there))
+
+
+def _run(missing: Iterable[Item], file: Path | None, limit_s: float) -> Iterator[Mapping[str, Any]]:
+    """Run one after the other, and keep each at once."""
+    items_to_run = [*missing]
+    if not items_to_run:
+        return
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as bench:
+        for item in items_to_run:
+            line = item.run(bench, limit_s)
+            sys.stderr.write(f"{item.key}: {line['status']}, {'flagged' if line['flagged'] else 'holds'}, {line['score']:.3g}\n")
+            if file is not None:
+                with file.open("a") as opened_file:
+                    opened_file.write(json.dumps(line) + "\n")
+            yield line
 
 
 def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
