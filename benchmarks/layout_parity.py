@@ -368,10 +368,17 @@ def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
     yield f"| all | | {len(runs)} | {sum(line['flagged'] for line in runs)} | {largest:.2g} |"
     yield "\n| planted | processes | score | what is said |\n| --- | --- | --- | --- |"
     for item, line in wrong:
-        mark = "" if line["flagged"] else "NOT FOUND: "
-        yield f"| {item.trial.name}: {item.trial.wrong} | {item.count} | {line['score']:,.0f} | {mark}{line['words']} |"
+        said = _who_and_when(line["words"]) if line["flagged"] else f"NOT FOUND: {line['words']}"
+        yield f"| {item.trial.name}: {item.trial.wrong} | {item.count} | {line['score']:,.0f} | {said} |"
     yield "\n| does not run | processes | reason |\n| --- | --- | --- |"
     yield from (f"| {item.trial.name} | {item.count} | {line['words']} |" for item, line in skipped)
+
+
+def _who_and_when(words: str) -> str:
+    """Of what a gate says about a layout, which run it was, who left first, by what and at which step."""
+    resumed = f"{words.partition(': ')[0]}: " if " resumed at step " in words else ""
+    first = next((part.partition(": up to")[0] for part in words.split("; ") if " first, by the " in part), "")
+    return resumed + first if first else words.partition(": off by")[0]
 
 
 def _is_wrong(item: Item, line: Mapping[str, Any]) -> bool:

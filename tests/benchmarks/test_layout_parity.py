@@ -13,7 +13,8 @@ from benchmarks import layout_parity
 pytestmark = pytest.mark.engine
 
 RIGHT = {"status": "ok", "flagged": False, "score": 0.4, "verdict": "numeric_parity", "steps": 48, "words": "within"}
-FOUND = {**RIGHT, "flagged": True, "score": 9e4, "words": "rank 1 of 2 first, by the loss at step 0"}
+LEFT = "loss leaves the rounding envelope at step 0: off by 11 %, up to 9e4 times its width"
+FOUND = {**RIGHT, "flagged": True, "score": 9e4, "words": f"{LEFT}; rank 1 of 2 first, by the loss at step 0"}
 DDP, LAST, FUSED = "ddp | 2 | 0", "ddp | 4 | 2", "context by torch, fused attention | 2 | 0"
 SHARD = "same shard on all ranks | 2 | 0"
 
@@ -45,6 +46,27 @@ def test_what_came_to_an_end_is_not_run_again_and_what_did_not_is(tmp_path: Path
     assert layout_parity.earlier(tmp_path / "none") == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            f"fsdp resumed at step 8 from the checkpoint that eager saved: {FOUND['words']}",
+            "saved: rank 1 of 2 first, by the loss",
+        ),
+        (
+            f"eager resumed at step 8 from the checkpoint that fsdp saved: {LEFT}",
+            "saved: loss leaves the rounding envelope at step 0 |",
+        ),
+        ("rank 1 of 2 first, by the loss at step 1: up to 8e3 times", "| rank 1 of 2 first, by the loss at step 1 |"),
+        ("rank 1 draws the masks of another rank, at step 0", "| rank 1 draws the masks of another rank, at step 0 |"),
+    ],
+    ids=["resumed", "resumed-by-one-process", "one-rank", "masks"],
+)
+def test_of_a_fault_the_table_has_who_left_first_and_when(show, words: str, said: str) -> None:
+    code, table = show(**{SHARD: {**FOUND, "words": words}})
+    assert (code, said in table) == (0, True), table
+
+
 def test_the_tables_count_runs_and_say_what_was_found(show) -> None:
     skipped = {**FOUND, "status": "skipped", "words": "no fused attention"}
     code, said = show(**{DDP: RIGHT, LAST: {**RIGHT, "score": 0.6}, SHARD: FOUND, FUSED: skipped})
@@ -58,7 +80,7 @@ def test_the_tables_count_runs_and_say_what_was_found(show) -> None:
 @pytest.mark.parametrize(
     ("key", "line", "said"),
     [
-        (DDP, FOUND, "| ddp | 2 | 1 | 1 | 9e+04 | rank 1 of 2 first"),
+        (DDP, FOUND, "| ddp | 2 | 1 | 1 | 9e+04 | loss leaves the rounding envelope at step 0"),
         (SHARD, RIGHT, "NOT FOUND: within"),
         (FUSED, RIGHT, "| context by torch, fused attention | 2 | 1 | 0 |"),
     ],
