@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.cause_quality import PLANTS, STEPS, answer_of, explained
+from benchmarks.cause_plants import PLANTS, STEPS
+from benchmarks.cause_quality import answer_of, explained
 
 from ci_bench.engine.profiling.arm import explain_arm
 from ci_bench.engine.profiling.operators import c_name, key_of, peak_of
