@@ -39,7 +39,7 @@ from torch.utils.checkpoint import checkpoint
 N = 256
 
 
-class Slow(torch.autograd.Function):
+class Same(torch.autograd.Function):
     @staticmethod
     def forward(ctx, y):
         return y.view_as(y)
@@ -57,6 +57,7 @@ def make():
 def run(x, first, second):
     y = first(x)
     y = F.gelu(y)
+    y = Same.apply(y)
     y = second(y)
     loss = y.square().mean()
     loss.backward()

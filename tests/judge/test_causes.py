@@ -160,6 +160,61 @@ def test_a_formula_in_place_of_an_operator_is_one_part() -> None:
     assert said(base, head) == [(("aten::gelu",), ("aten::erf", "aten::mul"), 0.002)]
 
 
+def test_what_is_new_on_one_line_is_one_part_python_and_operators_alike() -> None:
+    base = profile(row("aten::mm", 0.01, "m.py:1"), row("forward", 0.001, "m.py:0", kind=RowKind.PYTHON))
+    head = profile(
+        row("aten::mm", 0.01, "m.py:1"),
+        row("forward", 0.003, "m.py:0", kind=RowKind.PYTHON),
+        row("numpy", 0.001, "m.py:3", kind=RowKind.PYTHON),
+        row("aten::to", 0.0015, "m.py:3"),
+        row("aten::relu", 0.0001, "m.py:5"),
+    )
+    assert said(base, head) == [
+        ((), ("aten::to", "numpy"), 0.0025),
+        (("forward",), ("forward",), 0.002),
+        ((), ("aten::relu",), 0.0001),
+    ]
+    assert said(head, base)[0] == (("aten::to", "numpy"), (), -0.0025), "and what is gone of one line"
+
+
+COPIED = Line(place="m.py:4", code="y = y.t().contiguous().t()")
+
+
+def of_layout(*laid_out):
+    """Base, and head with a copy on a new line, and what reads the layout that this line made."""
+    base = profile(
+        row("aten::gelu", 0.001, "m.py:3", "y = gelu(y)"),
+        row("aten::gelu_backward", 0.001, "m.py:3", "y = gelu(y)"),
+        row("aten::_softmax", 0.002, "m.py:6", "y = softmax(y)"),
+    )
+    head = profile(
+        row("aten::gelu", 0.001, "m.py:3", "y = gelu(y)"),
+        row("aten::gelu_backward", 0.004, "m.py:3", "y = gelu(y)", laid_out=laid_out),
+        row("aten::copy_", 0.001, COPIED.place, COPIED.code),
+        row("aten::_softmax", 0.002, "m.py:7", "y = softmax(y)", laid_out=laid_out),
+        row("aten::copy_", 0.002, "m.py:7", "y = softmax(y)", laid_out=laid_out),
+        row("aten::sort", 0.005, "m.py:8", "y = y.sort()", laid_out=laid_out),
+    )
+    return base, head
+
+
+def test_what_reads_a_new_layout_is_one_part_at_the_line_that_made_it() -> None:
+    base, head = of_layout(COPIED)
+    (first, second) = cause_of(base, head).parts
+    assert (first.places[0], first.codes[0], first.by_layout) == (COPIED.place, COPIED.code, True)
+    assert round(first.change_s, 6) == 0.006, "the copy, the slower backward operator, and the copy within softmax"
+    assert (second.after, second.places, second.by_layout) == (("aten::sort",), ("m.py:8",), False), "a new line's own time"
+
+
+def test_a_layout_that_base_has_too_is_no_cause() -> None:
+    base, head = of_layout(COPIED)
+    again = Line(place="m.py:2", code=COPIED.code)
+    base = replace(base, rows=(replace(base.rows[0], laid_out=(again,)), *base.rows[1:]))
+    parts = cause_of(base, head).parts
+    assert [part.after for part in parts] == [("aten::sort",), ("aten::gelu_backward",), ("aten::copy_",), ("aten::copy_",)]
+    assert not any(part.by_layout for part in parts)
+
+
 def test_every_row_is_in_exactly_one_match() -> None:
     names = ("aten::add", "aten::mul", "cpp_fused_add_0", "cpp_fused_add_mul_1")
     base = [

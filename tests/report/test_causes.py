@@ -43,6 +43,19 @@ def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case()
     assert unknown.endswith("head: it took more than 90 s, its share of run.explain\\_s")
 
 
+def test_what_is_slow_by_a_layout_says_whose_line_it_is() -> None:
+    value = explained()
+    laid_out = tuple(
+        replace(
+            case,
+            causes=tuple(replace(one, parts=tuple(replace(part, by_layout=True) for part in one.parts)) for one in case.causes),
+        )
+        for case in value.cases
+    )
+    (line,) = lines_of(render_comment(replace(value, cases=laid_out)), "slower in")
+    assert "81 % of the change) at `model.py:42`, where the layout that they read is made; " in line
+
+
 def test_the_terminal_says_the_same() -> None:
     stream = io.StringIO()
     print_comparison(explained(), Console(file=stream, width=200))

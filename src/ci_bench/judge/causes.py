@@ -2,7 +2,8 @@
 
 Owns which arms are worth explaining, and how rows of base and head are matched: by name and text of the line; by name and place;
 by name and order in the file; then fused kernels by the set of operators that they fuse, and what took the place of something
-else on the same line. What moved by less than its noise is no part of the change.
+else on the same line. What is new on one line is one part, and so is what reads a layout that a line of head's made. What moved
+by less than its noise is no part of the change.
 """
 
 import math
@@ -10,11 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import CaseComparison, Pair, Parity
 from ci_bench.records.metrics import COMPILATIONS
-from ci_bench.records.profiles import GraphBreak, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import CaseResult, Outcome, Unit
 from ci_bench.records.units import TIMES
 
@@ -112,10 +114,11 @@ def _attributed(parts: Iterable[Part], change_s: float) -> float:
 
 @dataclass(kw_only=True, slots=True)
 class Match:
-    """Rows of both sides that are the same, or took each other's place."""
+    """Rows of both sides that are the same, or took each other's place; or all that reads what a line of head's laid out."""
 
     base: list[ProfileRow] = field(default_factory=list)
     head: list[ProfileRow] = field(default_factory=list)
+    layout: tuple[Line, ...] = ()
 
     @property
     def change_s(self) -> float:
@@ -134,7 +137,7 @@ def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[Matc
     found: list[Match] = []
     for key in (_by_code, _by_place, _by_file, _by_name, _by_operators):
         found += _pair_off(left, right, key)
-    return [*found, *_replaced(left, right)]
+    return _by_layout([*found, *_replaced(left, right)])
 
 
 def _by_code(row: ProfileRow) -> Hashable:
@@ -218,14 +221,59 @@ def _order(row: ProfileRow) -> tuple[str, int]:
 
 def _replaced(base: list[ProfileRow], head: list[ProfileRow]) -> list[Match]:
     """Rows that one side alone has: together where they share operators of fused kernels, or a line; else each by itself."""
-    groups = [Match(base=[before]) for before in base]
-    for after in head:
-        related = [group for group in groups if group.base and any(_is_related(one, after) for one in (*group.base, *group.head))]
+    groups = [Match(base=rows) for rows in _by_line(base)]
+    for rows in _by_line(head):
+        related = [group for group in groups if group.base and any(_is_related(*pair) for pair in product(_rows(group), rows))]
         merged = Match(
-            base=[row for one in related for row in one.base], head=[*(row for one in related for row in one.head), after]
+            base=[row for one in related for row in one.base], head=[*(row for one in related for row in one.head), *rows]
         )
         groups = [*(group for group in groups if not any(group is one for one in related)), merged]
     return groups
+
+
+def _by_line(rows: Iterable[ProfileRow]) -> list[list[ProfileRow]]:
+    """What one line calls by itself, operators and Python alike, is together; kernels are each alone, since they can be fused."""
+    groups: dict[Hashable, list[ProfileRow]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        alone = row.kind is RowKind.KERNEL or len(row.lines) != 1
+        groups[number if alone else row.lines[0].place].append(row)
+    return list(groups.values())
+
+
+def _rows(match: Match) -> tuple[ProfileRow, ...]:
+    return (*match.base, *match.head)
+
+
+def _by_layout(matches: Sequence[Match]) -> list[Match]:
+    """What reads a layout that base doesn't have is one match with what is new on the line that made it.
+
+    A layout is new if no row of base reads one that a line of the same text made. What is called by a line that is new itself is
+    that line's, whatever it reads.
+    """
+    base = [row for match in matches for row in match.base]
+    old = {_text(line) for row in base for line in row.laid_out}
+    lines = {_text(line) for row in base for line in row.lines}
+    readers: dict[Line, list[Match]] = defaultdict(list)
+    others = []
+    for match in matches:
+        reads = {line for row in match.head for line in row.laid_out if _text(line) not in old}
+        is_known = bool(match.base) or all(_text(line) in lines for row in match.head for line in row.lines)
+        if reads and is_known:
+            readers[min(reads, key=lambda line: line.place)].append(match)
+        else:
+            others.append(match)
+    for line, own in readers.items():
+        own += [match for match in others if not match.base and all(row.lines == (line,) for row in match.head)]
+    taken = {id(match) for own in readers.values() for match in own}
+    together = (
+        Match(base=[row for one in own for row in one.base], head=[row for one in own for row in one.head], layout=(line,))
+        for line, own in readers.items()
+    )
+    return [*(match for match in others if id(match) not in taken), *together]
+
+
+def _text(line: Line) -> tuple[str, str]:
+    return line.file, line.code
 
 
 def _is_related(one: ProfileRow, two: ProfileRow) -> bool:
@@ -250,7 +298,7 @@ def _part(match: Match) -> Part | None:
     if not any(row.name for row in rows):
         return None
     before, after = (_names(side) for side in (match.base, match.head))
-    lines = dict.fromkeys(line for row in _largest(match.head or match.base) for line in row.lines)
+    lines = dict.fromkeys((*match.layout, *(line for row in _largest(match.head or match.base) for line in row.lines)))
     return Part(
         kind=_largest(rows)[0].kind,
         before=before,
@@ -261,6 +309,7 @@ def _part(match: Match) -> Part | None:
         head_s=math.fsum(row.seconds for row in match.head),
         base_calls=math.fsum(row.calls for row in match.base),
         head_calls=math.fsum(row.calls for row in match.head),
+        by_layout=bool(match.layout),
     )
 
 

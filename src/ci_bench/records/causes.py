@@ -10,7 +10,8 @@ class Part:
     """What takes other time on head than on base, by itself (s a step): one row of both profiles, or some that belong together.
 
     `before` and `after` are its names on base and on head; one of the two is empty where it is new, or gone. `places` and `codes`
-    are the lines of head, of base's where it is gone. `share` is its part of the change of the step, `None` where the step did
+    are the lines of head, of base's where it is gone; the first of them is where a layout was made that base doesn't have, if
+    `by_layout`: all that reads it belongs together. `share` is its part of the change of the step, `None` where the step did
     not change under the profiler in the direction that was measured.
     """
 
@@ -24,6 +25,7 @@ class Part:
     base_calls: float
     head_calls: float
     share: float | None = None
+    by_layout: bool = False
 
     @property
     def change_s(self) -> float:

@@ -44,7 +44,8 @@ class ProfileRow:
 
     `seconds` are its own, without what it calls; the mean over quiet steps, whose standard error is `error_s`. `calls` is how
     often it ran. A fused kernel has the lines of all that was fused. `alive_bytes` is what it allocated in the step that was
-    there at the step's peak.
+    there at the step's peak. `laid_out` are the lines of the step that made the layout of what it reads, where that is not
+    contiguous.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ProfileRow:
     seconds: float = 0.0
     error_s: float = 0.0
     alive_bytes: float = 0.0
+    laid_out: tuple[Line, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,6 +55,17 @@ def test_the_backward_pass_has_the_lines_of_the_forward_pass() -> None:
     assert lines == {"y = F.gelu(y)"}
 
 
+def test_what_own_code_calls_in_the_backward_pass_has_its_line_and_a_slow_layout_the_line_that_made_it() -> None:
+    """A function of autograd that sorts, and a product's gradient that comes transposed to the GELU's backward operator."""
+    sources = [plant.source() for plant in PLANTS if plant.name in {"a slow backward", "a copy in both passes"}]
+    copied, slow = (explained(source, compiled=False) for source in sources)
+    assert {line.code for row in slow.rows if row.name == "aten::sort" for line in row.lines} == {
+        "return g.sort(-1).values # planted"
+    }
+    (laid_out,) = [row.laid_out for row in copied.rows if row.name == "aten::gelu_backward"]
+    assert [line.code for line in laid_out] == ["y = y.t().contiguous().t() # planted"]
+
+
 def test_a_graph_break_is_told_with_its_line_and_kernels_with_theirs() -> None:
     (plant,) = [one for one in PLANTS if one.name == "a graph break"]
     profile = explained(plant.source(), compiled=True)

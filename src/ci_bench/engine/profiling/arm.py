@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from ci_bench.engine.profiling.annotating import annotated
 from ci_bench.engine.profiling.bundles import Graphs
 from ci_bench.engine.profiling.compiled import Kernels, breaks_of, has_compiled, may_compile, recompiles
 from ci_bench.engine.profiling.operators import (
-    LABEL,
     STEP,
     Key,
     Lines,
@@ -31,11 +31,19 @@ from ci_bench.engine.profiling.operators import (
 from ci_bench.engine.profiling.sources import Sources
 from ci_bench.engine.timing.fence import close, hold_garbage_collector, synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.memory import keep_freed_memory
-from ci_bench.records.profiles import MOST_BREAKS, MOST_NOTES, MOST_REASON, MOST_ROWS, Bundle, Line, Profile, ProfileRow, RowKind
+from ci_bench.records.profiles import (
+    MOST_BREAKS,
+    MOST_LINES,
+    MOST_NOTES,
+    MOST_REASON,
+    MOST_ROWS,
+    Bundle,
+    Line,
+    Profile,
+    ProfileRow,
+    RowKind,
+)
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Workload, no_mark
-
-if TYPE_CHECKING:
-    from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class _Look(Protocol):
@@ -185,7 +193,7 @@ class _Looking:
         """One step whose operators have lines, where Python calls them one by one, and whose memory is known."""
         table: list[Line] = []
         eager = not self._compiled
-        mode = (lambda: _line_mode(table, self._sources)) if eager else nullcontext
+        mode = (lambda: annotated(table, self._sources)) if eager else nullcontext
         lines = Lines(lines=table)
         with _deep_trees():
             lines.read(_tree(self._look(1, mode=mode, memory=True)), device=_device_type(self._context.device))
@@ -254,6 +262,7 @@ def _operators(
                 seconds=figure.seconds * share,
                 error_s=figure.error_s * share,
                 alive_bytes=alive.pop(((kind, name), place), 0.0),
+                laid_out=tuple(lines.laid_out.get(((kind, name), place), ()))[:MOST_LINES] if lines else (),
             )
     for ((kind, name), place), held in alive.items():
         yield ProfileRow(name=name, kind=kind, lines=place, alive_bytes=held)
@@ -268,43 +277,3 @@ def _python(host: Typical, python: PythonTime | None) -> Iterator[ProfileRow]:
         yield ProfileRow(name=name, kind=RowKind.PYTHON, lines=place, seconds=host.seconds * share, error_s=host.error_s * share)
     if whole <= 0:
         yield ProfileRow(name="outside of operators", kind=RowKind.PYTHON, seconds=host.seconds, error_s=host.error_s)
-
-
-@contextmanager
-def _line_mode(table: list[Line], sources: Sources) -> "Iterator[TorchDispatchMode]":
-    """Has each operator annotated with the number of the user's line in `table`; one of the backward pass has the forward's.
-
-    A node of autograd and the operator that it is the backward of have one sequence number
-    (https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.profiler.emit_nvtx).
-    """
-    from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined] # it has no public name
-    from torch.profiler import record_function
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    numbers: dict[Line, int] = {}
-    forward: dict[int, Line | None] = {}
-
-    class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            node = _current_node()
-            line = forward.get(node._sequence_nr()) if node is not None else None  # noqa: SLF001 - as above
-            line = line or sources.of_frame(sys._getframe(1))  # noqa: SLF001 - documented, and a hundred times as fast
-            if node is None:
-                forward[_get_sequence_nr() - 1] = line
-            if line is None:
-                return func(*args, **(kwargs or {}))
-            number = numbers.setdefault(line, len(numbers))
-            if number == len(table):
-                table.append(line)
-            with record_function(f"{LABEL}{number}"):
-                return func(*args, **(kwargs or {}))
-
-    with Annotating() as mode:  # type: ignore[no-untyped-call] # as above
-        yield mode
-
-
-def _current_node() -> Any:
-    """The node of autograd whose backward runs; `None` in a forward pass."""
-    import torch
-
-    return torch._C._current_autograd_node()  # noqa: SLF001 - it has no public name

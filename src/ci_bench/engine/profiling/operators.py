@@ -17,7 +17,7 @@ from ci_bench.records.profiles import MOST_NAME, Line, RowKind
 STEP = "ci-bench: step"
 """The annotation around each step that is looked at."""
 LABEL = "ci-bench: line "
-"""What is before the number of a line in the annotation around each operator it calls."""
+"""What is before the number of a line in the annotation around each operator it calls, and before that of a layout's line."""
 _GRAPH = re.compile(r"^graph_\d+_")
 _FUSED = re.compile(r"^(graph_\d+_)?(cpp|triton|triton_[a-z]+|cuda|mps)_fused")
 _NUMBERED = re.compile(r"\b([0-9a-z]{40,64}|\d+/\d+(_\d+)?)\b")
@@ -129,10 +129,14 @@ def middle(seconds: list[float], calls: list[int]) -> Typical:
 
 @dataclass(kw_only=True, slots=True)
 class Lines:
-    """One step with lines: the seconds of each operator by place, and what was alive at the peak by operator and place."""
+    """One step with lines: the seconds of each operator by place, and what was alive at the peak by operator and place.
+
+    `laid_out` is where the layouts were made of what an operator reads, or one that calls it.
+    """
 
     lines: list[Line]
     seconds: dict[Key, dict[Place, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    laid_out: dict[tuple[Key, Place], dict[Line, None]] = field(default_factory=lambda: defaultdict(dict))
     alive: dict[tuple[Key, Place], float] = field(default_factory=dict)
     whole_s: float = 0.0
     _allocations: list[tuple[int, int, int, tuple[Key, Place]]] = field(default_factory=list)
@@ -147,23 +151,25 @@ class Lines:
         """Take a tree of events, and replay what was allocated and freed on this kind of device."""
         for root in roots:
             self.whole_s += root.duration_time_ns / 1e9
-            self._visit(root, (), None, device)
+            self._visit(root, (), (), None, device)
         self.alive = peak_of(self._allocations)
 
-    def _visit(self, event: Any, place: Place, operator: Key | None, device: str) -> Place:
-        """One event and all below it. Returns the place of the first that has one."""
+    def _visit(self, event: Any, place: Place, made: Place, operator: Key | None, device: str) -> Place:
+        """One event and all below it, which reads what was laid out at `made`. Returns the place of the first that has one."""
         kind, name = event.tag.name, event.name
         if kind == "Allocation":
             self._allocate(event, operator, place, device)
             return place
         if kind == "TorchOp" and name.startswith(LABEL):
-            place = (self.lines[int(name[len(LABEL) :])],)
+            line, *layout = (self.lines[int(number)] for number in name[len(LABEL) :].split())
+            place, made = (line,), tuple(layout)
         key = key_of(name) if kind == "TorchOp" else None
         inner = operator if key is None or name.startswith(_ALLOCATING) else key
-        places = [self._visit(child, place, inner, device) for child in event.children]
+        places = [self._visit(child, place, made, inner, device) for child in event.children]
         found = place or next((one for one in places if one), ())
         if key is not None:
             self.seconds[key][found] += own_s(event)
+            self.laid_out[key, found].update(dict.fromkeys(made))
         return found
 
     def _allocate(self, event: Any, operator: Key | None, place: Place, device: str) -> None:

@@ -41,6 +41,14 @@ class Sources:
             frame = frame.f_back
         return self.line(*best[1:]) if best[0] else None
 
+    def within(self, frame: FrameType | None, function: str) -> Line | None:
+        """The innermost line of the tree's, of a frame and its callers up to the function of this name; `None` without one."""
+        while frame is not None and frame.f_code.co_name != function:
+            if self.rank(frame.f_code.co_filename) == _OWN:
+                return self.line(frame.f_code.co_filename, frame.f_lineno)
+            frame = frame.f_back
+        return None
+
     def of_traceback(self, text: str) -> Line | None:
         """The innermost line that is the user's, of a stack as Python prints it."""
         frames = [(self.rank(file), file, int(number)) for file, number in _TRACEBACK.findall(text)]
