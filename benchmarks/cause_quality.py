@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.cause_plants import APART, PLANTED, PLANTS, STEPS, Plant
+from benchmarks.cause_plants import APART, FRESH, PLANTED, PLANTS, STEPS, Plant
 from benchmarks.tables import publish, render
 from ci_bench.judge.causes import cause_of
 from ci_bench.records.causes import Cause, Part
@@ -33,6 +33,7 @@ from ci_bench.suites.base import Compiler, Context
 
 ENOUGH = 0.8
 """Of the change, to be attributed."""
+EVERY = (*PLANTS, *APART, *FRESH)
 UNCHANGED = "unchanged"
 """What an item is called that has the same step on both sides."""
 
@@ -158,7 +159,7 @@ def is_planted(part: Part, plant: Plant) -> bool:
 
 def wanted(names: Sequence[str], repeats: int) -> list[tuple[str, str, str]]:
     """Name, step and head's source of each item: all plants and each step against itself so many times, or those named alone."""
-    chosen = [(one.name, one.of, one.source()) for one in (*PLANTS, *APART) if not names or one.name in names]
+    chosen = [(one.name, one.of, one.source()) for one in EVERY if not names or one.name in names]
     if strangers := set(names) - {name for name, _, _ in chosen}:
         raise SystemExit(f"no plant is called {', '.join(map(repr, sorted(strangers)))}")
     again = range(0 if names else repeats)
@@ -186,7 +187,7 @@ def earlier(path: Path | None) -> list[Item]:
 
 
 def main() -> None:
-    """Measures what is left, writes each item down at once, and prints what all of them come to."""
+    """Measures what is left, writes each item down at once, and prints what they come to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of plants")
     parser.add_argument("--repeats", type=int, default=4, help="how often unchanged steps are explained")
@@ -213,7 +214,7 @@ def main() -> None:
 def _figures(item: Item) -> dict[str, object]:
     """An item without its profiles."""
     cause = cause_of(item.base, item.head)
-    plant = next((one for one in (*PLANTS, *APART) if one.name == item.name), None)
+    plant = next((one for one in EVERY if one.name == item.name), None)
     if plant is not None:
         return dict(msgspec.to_builtins(answer_of(plant, cause)))
     moved = (cause.head_s or 0.0) / (cause.base_s or math.inf) - 1
@@ -224,7 +225,11 @@ def table(items: Sequence[Item]) -> str:
     """All of it as text: the plants, those apart, and what is named where nothing changed."""
     causes = {item.name: cause_of(item.base, item.head) for item in items if not item.name.startswith(UNCHANGED)}
     text = ""
-    for title, plants in (("What was planted, and what was named", PLANTS), ("Plants apart", APART)):
+    for title, plants in (
+        ("What was planted, and what was named", PLANTS),
+        ("Plants apart", APART),
+        ("Plants that are fresh", FRESH),
+    ):
         if answers := [answer_of(plant, causes[plant.name]) for plant in plants if plant.name in causes]:
             first, enough = sum(one.is_first for one in answers), sum(one.attributed >= ENOUGH for one in answers)
             median = statistics.median([one.attributed for one in answers])

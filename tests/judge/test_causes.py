@@ -177,6 +177,45 @@ def test_what_is_new_on_one_line_is_one_part_python_and_operators_alike() -> Non
     assert said(head, base)[0] == (("aten::to", "numpy"), (), -0.0025), "and what is gone of one line"
 
 
+def apart(*ratios, new_s=0.0):
+    """A step of rows of 100 ms and more, each by its ratio longer on head, and one more row on head."""
+    base = [row(f"aten::op{n}", 0.1 + 0.01 * n, f"m.py:{n}", f"y{n}") for n in range(len(ratios))]
+    head = [replace(one, seconds=one.seconds * ratio) for one, ratio in zip(base, ratios, strict=True)]
+    return profile(*base), profile(*head, *([row("aten::copy_", new_s, "m.py:90", "new")] if new_s else []))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "new_s", "first"),
+    [
+        ((1.05, 1.06, 1.10, 1.05, 1.06), 0.010, "aten::copy_"),
+        ((1.0, 1.01, 1.30, 1.0, 1.01), 0.010, "aten::op2"),
+        ((1.05, 1.06, 1.50, 1.05, 1.06), 0.010, "aten::op2"),
+        ((1.30, 1.30, 1.30, 1.30, 1.30), 0.0, "aten::op4"),
+        ((1.05, 1.10), 0.010, "aten::op1"),
+    ],
+    ids=[
+        "processes that differ",
+        "one that is slower alone",
+        "one that is slower by more than processes differ",
+        "all slower alike: the largest",
+        "too few to say what processes differ by",
+    ],
+)
+def test_a_row_that_moved_as_all_rows_did_does_not_come_before_a_new_one(ratios, new_s, first) -> None:
+    base, head = apart(*ratios, new_s=new_s)
+    cause = cause_of(base, head)
+    assert cause.parts[0].after == (first,)
+    assert cause.attributed == pytest.approx(1.0, abs=0.06), "nothing is left out for that"
+    gone = cause_of(head, base)
+    assert first in (*gone.parts[0].before, *gone.parts[0].after), "and where the step got quicker"
+
+
+def test_a_row_that_is_most_of_the_step_does_not_vouch_for_itself() -> None:
+    base = [kernel("cpp_fused_add_0", 0.2), *(row(f"op{n}", 0.01, f"m.py:{n}") for n in range(2, 7))]
+    head = [kernel("cpp_fused_add_0", 0.6), *(replace(one, seconds=0.0105) for one in base[1:]), row("new", 0.001, "m.py:9")]
+    assert cause_of(profile(*base), profile(*head)).parts[0].after == ("cpp_fused_add_0",)
+
+
 COPIED = Line(place="m.py:4", code="y = y.t().contiguous().t()")
 
 

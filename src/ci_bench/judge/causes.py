@@ -23,6 +23,9 @@ from ci_bench.records.units import TIMES
 MOST_PARTS, MOST_NAMES, MOST_PLACES = 60, 6, 4
 NOISE_ERRORS = 3.0
 """A row that moved by fewer standard errors did not change."""
+SCATTERS, SAME_CALLS, FEWEST_SAME = 3.0, 0.1, 3
+"""A row comes first by what it moved beyond so many times what other rows did that both sides have and call as often, but for
+that share, if there are so many of them."""
 LEAST_SHARE_OF_STEP = 0.005
 """And one that moved by less of base's step is not worth a line."""
 LEAST_MEMORY = 64 * 1024
@@ -78,9 +81,9 @@ def cause_of(base: Profile | None, head: Profile) -> Cause:
         base_s = base.step_s if base else None
         return Cause(arm=head.arm, base_s=base_s, head_s=head.step_s, unknown=_why(base, head), bundle=head.bundle)
     matches = matched(base.rows, head.rows)
-    parts = [part for part in map(_part, (one for one in matches if one.moved(base.step_s))) if part is not None]
     change_s = head.step_s - base.step_s
-    ranked = sorted(parts, key=lambda part: part.change_s, reverse=change_s >= 0)
+    moved = ranked_by_what_is_beyond([one for one in matches if one.moved(base.step_s)], matches, slower=change_s >= 0)
+    ranked = [part for part in map(_part, moved) if part is not None]
     is_known = abs(change_s) > LEAST_SHARE_OF_STEP * base.step_s
     kernels = [{row.name for row in side.rows if row.kind is RowKind.KERNEL} for side in (base, head)]
     return Cause(
@@ -125,10 +128,46 @@ class Match:
         """Above 0 is slower."""
         return sum(row.seconds for row in self.head) - sum(row.seconds for row in self.base)
 
+    @property
+    def is_same(self) -> bool:
+        """Whether it is one row that both sides call as often as the other."""
+        if len(self.base) != 1 or len(self.head) != 1 or self.layout or plain_name(self.base[0]) != plain_name(self.head[0]):
+            return False
+        return abs(self.head[0].calls - self.base[0].calls) <= SAME_CALLS * self.base[0].calls
+
     def moved(self, step_s: float) -> bool:
         """Whether it changed by more than its noise, and enough to be named in a step of so many seconds."""
         error_s = math.hypot(*(row.error_s for row in (*self.base, *self.head)))
         return abs(self.change_s) > max(NOISE_ERRORS * error_s, LEAST_SHARE_OF_STEP * step_s)
+
+
+def ranked_by_what_is_beyond(moved: Iterable[Match], every: Iterable[Match], *, slower: bool) -> list[Match]:
+    """What moved most the way the step did first, less what the same row of two processes may differ by; ties by all it moved.
+
+    Two processes of unchanged code differ by more than the steps of one do: memory lies elsewhere, the clock is another. A large
+    operator that is no other than before does not come before a small new one by that.
+    """
+    same = [match for match in every if match.is_same and match.base[0].seconds > 0]
+    sign = 1.0 if slower else -1.0
+
+    def beyond(match: Match) -> tuple[float, float]:
+        allowance_s = (
+            SCATTERS * scatter_of([one for one in same if one is not match]) * match.base[0].seconds if match.is_same else 0.0
+        )
+        return max(0.0, sign * match.change_s - allowance_s), sign * match.change_s
+
+    return sorted(moved, key=beyond, reverse=True)
+
+
+def scatter_of(same: Sequence[Match]) -> float:
+    """By what share rows differ that both sides have: the median of the deviations, where each row counts by base's seconds."""
+    deviations = sorted((abs(one.change_s) / one.base[0].seconds, one.base[0].seconds) for one in same)
+    half_s = sum(seconds for _, seconds in deviations) / 2 if len(deviations) >= FEWEST_SAME else math.inf
+    for deviation, seconds in deviations:
+        half_s -= seconds
+        if half_s <= 0:
+            return deviation
+    return 0.0
 
 
 def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[Match]:

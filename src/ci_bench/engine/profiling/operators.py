@@ -206,7 +206,7 @@ def peak_of(allocations: Iterable[tuple[int, int, int, tuple[Key, Place]]]) -> d
 
 @dataclass(kw_only=True, slots=True)
 class PythonTime:
-    """One step with stacks: the interpreter's own seconds, by the user's function, or what a line of it calls.
+    """One step with stacks: the interpreter's own seconds, by the user's function, or what a line of it calls of others' code.
 
     The step is what is below the function called `entered`: an annotation ends the stack that it is in. `operators` are the
     seconds of those that a line calls by name, from Python: outside of what was compiled.
@@ -232,8 +232,12 @@ class PythonTime:
         kind = event.tag.name
         if kind == "PyCall":
             frame = event.extra_fields.callsite
+            caller = event.extra_fields.caller
             if self.sources.is_own(frame.file_name):
                 owner = frame.function_name[:MOST_NAME], (self.sources.line(frame.file_name, frame.line_number),)
+            elif self.sources.is_own(caller.file_name):
+                exact = (self.sources.line(caller.file_name, caller.line_number),)
+                owner = frame.function_name[:MOST_NAME], exact
         elif kind == "PyCCall":
             caller = event.extra_fields.caller
             if self.sources.is_own(caller.file_name):
