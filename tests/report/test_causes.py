@@ -12,6 +12,7 @@ from test_html_page import unpacked
 from test_html_report import rendered
 
 from ci_bench.page_assets import page_assets
+from ci_bench.records.causes import KernelChange
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Rule
 from ci_bench.records.profiles import Bundle, Line, Profile, ProfileRow, RowKind
@@ -54,6 +55,27 @@ def test_what_is_slow_by_a_layout_says_whose_line_it_is() -> None:
     )
     (line,) = lines_of(render_comment(replace(value, cases=laid_out)), "slower in")
     assert "81 % of the change) at `model.py:42`, where the layout that they read is made; " in line
+
+
+def test_the_page_has_what_changed_of_generated_kernels_and_escapes_it() -> None:
+    value = explained()
+    changes = (
+        KernelChange(
+            before="cpp_fused_add_0", after="cpp_fused_add_1", diff="@@ -1 +1 @@\n-a\n+</code><script>alert(1)</script>"
+        ),
+        KernelChange(before="", after="cpp_fused_mul_0", diff="+b"),
+        KernelChange(before="cpp_fused_sum_0", after="", diff="-c"),
+    )
+    known = tuple(replace(case, causes=tuple(replace(one, kernels=changes) for one in case.causes)) for case in value.cases)
+    inside, without = (
+        unpacked(rendered(one, material_of({REVIEWS: profile("aten::mm")})))["cases"][0]["html"]
+        for one in (replace(value, cases=known), value)
+    )
+    assert "Generated kernels that changed" in inside
+    assert "Generated kernels that changed" not in without
+    assert "cpp_fused_add_0 → cpp_fused_add_1" in inside
+    assert "+&lt;/code&gt;&lt;script&gt;alert(1)" in inside
+    assert "<script>alert(1)" not in inside
 
 
 def test_the_terminal_says_the_same() -> None:

@@ -7,12 +7,12 @@ by less than its noise is no part of the change.
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from ci_bench.judge.kernels import kernel_changes, operators_of, unnumbered
 from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import CaseComparison, Pair, Parity
 from ci_bench.records.metrics import COMPILATIONS
@@ -29,8 +29,6 @@ that share, if there are so many of them."""
 LEAST_SHARE_OF_STEP = 0.005
 """And one that moved by less of base's step is not worth a line."""
 LEAST_MEMORY = 64 * 1024
-_NUMBERING = re.compile(r"(_\d+)+$")
-_FUSED = re.compile(r"^[a-z_]*?fused_")
 
 
 def arms_to_explain(case: CaseComparison) -> tuple[str, ...]:
@@ -98,6 +96,7 @@ def cause_of(base: Profile | None, head: Profile) -> Cause:
         new_recompiles=tuple(one for one in head.recompiles if one not in base.recompiles),
         new_kernels=tuple(sorted(_unnumbered(kernels[1], kernels[0])))[:MOST_PARTS],
         gone_kernels=tuple(sorted(_unnumbered(kernels[0], kernels[1])))[:MOST_PARTS],
+        kernels=kernel_changes(base.kernels, head.kernels),
         bundle=head.bundle,
     )
 
@@ -201,13 +200,7 @@ def _by_operators(row: ProfileRow) -> Hashable | None:
 
 def plain_name(row: ProfileRow) -> str:
     """A kernel's name without its numbering: ``triton_poi_fused_add_0`` as ``triton_poi_fused_add``."""
-    return _NUMBERING.sub("", row.name) if row.kind is RowKind.KERNEL else row.name
-
-
-def operators_of(name: str) -> frozenset[str]:
-    """The words of the operators that a fused kernel's name lists; empty for other names."""
-    plain = _NUMBERING.sub("", name)
-    return frozenset(_FUSED.sub("", plain).split("_")) - {""} if _FUSED.match(plain) else frozenset()
+    return unnumbered(row.name) if row.kind is RowKind.KERNEL else row.name
 
 
 def _pair_off(base: list[ProfileRow], head: list[ProfileRow], key: Callable[[ProfileRow], Hashable | None]) -> list[Match]:
@@ -402,5 +395,5 @@ def _counted(breaks: Iterable[GraphBreak]) -> dict[str, int]:
 
 def _unnumbered(own: Iterable[str], other: Iterable[str]) -> set[str]:
     """The names that, without their numbering, are not among the other's."""
-    known = {_NUMBERING.sub("", name) for name in other}
-    return {name for name in own if _NUMBERING.sub("", name) not in known}
+    known = {unnumbered(name) for name in other}
+    return {name for name in own if unnumbered(name) not in known}

@@ -54,13 +54,25 @@ class MemoryPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KernelChange:
+    """A kernel that a compiler generates otherwise than on base: its names, one empty where it is new or gone, and what changed.
+
+    `diff` is a unified one, of a bounded number of lines, without what is of one compilation.
+    """
+
+    before: str
+    after: str
+    diff: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
     """What changed of one arm, largest first.
 
     `slower` says that a time of its steps was judged to be worse, `larger` that its memory was: only then is a part blamed.
     `base_s` and `head_s` are steps under the profiler. `attributed` is the share of their difference that `parts` explain, `None`
     where there is none to explain. Breaks, reasons for compiling again and kernels are those that only head has (`new`), or only
-    base (`gone`). `unknown` says why nothing is known; empty where something is.
+    base (`gone`); `kernels` is how their sources differ. `unknown` says why nothing is known; empty where something is.
     `bundle` is head's graph that goes wrong by itself.
     """
 
@@ -79,3 +91,4 @@ class Cause:
     gone_kernels: tuple[str, ...] = ()
     unknown: str = ""
     bundle: Bundle | None = None
+    kernels: tuple[KernelChange, ...] = ()

@@ -11,6 +11,7 @@ MOST_ROWS = 150
 MOST_LINES = 8
 MOST_BREAKS = 20
 MOST_NOTES = 10
+MOST_KERNELS, MOST_SOURCE = 24, 4000
 MOST_NAME, MOST_PLACE, MOST_CODE, MOST_REASON = 200, 200, 160, 300
 
 
@@ -68,6 +69,14 @@ class GraphBreak:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GeneratedKernel:
+    """A kernel as the compiler wrote it, by its name; the source is cut at `MOST_SOURCE` characters."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
     """A captured graph that goes wrong by itself, in a fresh process, too: the file's name, what it says, where it is kept.
 
@@ -85,7 +94,8 @@ class Profile:
 
     `step_s` is the mean time of the quickest quarter of `steps` under the profiler; `None` where there is no profile: `unknown`
     says why. Rows are those with the most seconds or bytes; `left_out` are more, of `left_out_s` seconds together. `notes` say
-    what could not be found out. `bundle` is there where a compiled graph of the arm is wrong by itself.
+    what could not be found out. `bundle` is there where a compiled graph of the arm is wrong by itself. `kernels` are
+    those that were generated, in their order.
     """
 
     arm: str
@@ -99,3 +109,4 @@ class Profile:
     notes: tuple[str, ...] = ()
     unknown: str = ""
     bundle: Bundle | None = None
+    kernels: tuple[GeneratedKernel, ...] = ()

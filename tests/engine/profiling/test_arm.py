@@ -12,10 +12,11 @@ from benchmarks.cause_plants import PLANTS, STEPS
 from benchmarks.cause_quality import answer_of, explained
 
 from ci_bench.engine.profiling.arm import explain_arm
+from ci_bench.engine.profiling.compiled import generated_kernels
 from ci_bench.engine.profiling.operators import c_name, key_of, peak_of
 from ci_bench.engine.profiling.sources import Sources
 from ci_bench.judge.causes import cause_of
-from ci_bench.records.profiles import MOST_ROWS, Line, RowKind
+from ci_bench.records.profiles import MOST_ROWS, MOST_SOURCE, Line, RowKind
 from ci_bench.suites.base import Compiler, Context
 
 pytestmark = pytest.mark.engine
@@ -78,6 +79,34 @@ def test_a_graph_break_is_told_with_its_line_and_kernels_with_theirs() -> None:
     assert answer_of(plant, cause_of(base, profile)).is_first
     (kernel,) = [row for row in base.rows if row.kind is RowKind.KERNEL]
     assert len(kernel.lines) > 3, "a fused kernel has the lines of all that was fused"
+    assert [one.name for one in base.kernels] == [kernel.name]
+    assert "erf" in base.kernels[0].source, "GELU, as C++"
+    (changed, *others) = cause_of(base, profile).kernels
+    assert (changed.before, changed.after) == ("", profile.kernels[0].name), "a broken fusion has other kernels"
+    assert {one.before for one in others} >= {kernel.name}
+
+
+WRAPPER = """
+cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C"  void  kernel(const float* in_ptr0)
+{ }
+''')
+# Source node to ATen node mapping:
+triton_poi_fused_mul_1 = async_compile.triton('triton_poi_fused_mul_1', '''
+import triton
+def triton_poi_fused_mul_1(in_ptr0): ''', device_str='cuda')
+triton_long = async_compile.triton('triton_long', '''%s''')
+async_compile.wait(globals())
+"""
+
+
+def test_kernels_are_cut_out_of_the_code_of_a_graph() -> None:
+    first, second, long = generated_kernels(WRAPPER % ("x" * 9999))
+    assert (first.name, first.source.splitlines()[-1]) == ("cpp_fused_add_0", "{ }")
+    assert (second.name, second.source.splitlines()[0]) == ("triton_poi_fused_mul_1", "import triton")
+    assert len(long.source) == MOST_SOURCE
+    assert generated_kernels("x = 3\n") == []
 
 
 class Nested:

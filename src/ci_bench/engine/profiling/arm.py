@@ -38,6 +38,7 @@ from ci_bench.records.profiles import (
     MOST_REASON,
     MOST_ROWS,
     Bundle,
+    GeneratedKernel,
     Line,
     Profile,
     ProfileRow,
@@ -108,6 +109,7 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
                 recompiles=recompiles()[:MOST_BREAKS],
                 notes=tuple(looking.notes)[:MOST_NOTES],
                 bundle=bundle,
+                kernels=looking.generated,
             ),
         )
     )
@@ -206,6 +208,11 @@ class _Looking:
         with _deep_trees():
             python.read(_tree(self._trace))
         return python
+
+    @property
+    def generated(self) -> tuple[GeneratedKernel, ...]:
+        """The kernels that were compiled so far."""
+        return tuple(self._kernels.generated) if self._kernels else ()
 
     def bundle(self, arm: str, *, limit_s: float) -> Bundle | None:
         """The graph that is wrong by itself, as a file."""

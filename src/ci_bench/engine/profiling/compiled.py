@@ -10,18 +10,30 @@ import sys
 
 from ci_bench.engine.profiling.sources import Sources
 from ci_bench.engine.timing.compilation import failed_guards
-from ci_bench.records.profiles import MOST_BREAKS, MOST_LINES, MOST_PLACE, MOST_REASON, GraphBreak, Line
+from ci_bench.records.profiles import (
+    MOST_BREAKS,
+    MOST_KERNELS,
+    MOST_LINES,
+    MOST_PLACE,
+    MOST_REASON,
+    MOST_SOURCE,
+    GeneratedKernel,
+    GraphBreak,
+    Line,
+)
 
 _NUMBER = re.compile(r":\d+$")
+_SOURCE = re.compile(r"^(\w{1,200}) = async_compile\.\w+\((.*?)(?:\'\'\'|\"\"\")(.*?)(?:\'\'\'|\"\"\")", re.MULTILINE | re.DOTALL)
 _EXTERN = re.compile(r"(?:extern_kernels|(?:torch\.ops\.)?aten)\.(\w+)(?:\.\w+)?")
 
 
 class Kernels:
-    """Listens to inductor from its creation on: the stacks of each kernel that it makes, by the kernel's name."""
+    """Listens to inductor from its creation on: the stacks and the source of each kernel that it makes, by the kernel's name."""
 
     def __init__(self, sources: Sources) -> None:
         """Changes inductor's settings for this process."""
         self.stacks: dict[str, list[str]] = {}
+        self.generated: list[GeneratedKernel] = []
         self.note = ""
         self._sources = sources
         try:
@@ -31,6 +43,7 @@ class Kernels:
 
     def _listen(self) -> None:
         from torch._inductor import config, debug
+        from torch._inductor.graph import GraphLowering
 
         config.cpp.enable_kernel_profile = True
         config.trace.provenance_tracking_level = 1
@@ -42,11 +55,21 @@ class Kernels:
             return said()
 
         debug.dump_inductor_provenance_info = dump  # type: ignore[assignment] # it returns what the one before says
+        GraphLowering.save_output_code = self._keep
+
+    def _keep(self, code: str) -> None:
+        """Take the kernels of one graph, as inductor writes them into a module of Python."""
+        self.generated = list(dict.fromkeys([*self.generated, *generated_kernels(code)]))[:MOST_KERNELS]
 
     def lines(self, name: str) -> tuple[Line, ...]:
         """The user's lines behind a kernel, in the order of its stacks."""
         found = (self._sources.of_traceback(stack) for stack in self.stacks.get(name, ()))
         return tuple(dict.fromkeys(line for line in found if line is not None))[:MOST_LINES]
+
+
+def generated_kernels(code: str) -> list[GeneratedKernel]:
+    """The kernels in the code of a graph, each with its source, which inductor hands to its compiler between three quotes."""
+    return [GeneratedKernel(name=name, source=source.strip("\n")[:MOST_SOURCE]) for name, _, source in _SOURCE.findall(code)]
 
 
 def event_name(kernel: str) -> str:

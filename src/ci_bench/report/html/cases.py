@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median
 from typing import TypeVar
 
-from ci_bench.records.causes import Cause
+from ci_bench.records.causes import Cause, KernelChange
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair
 from ci_bench.records.results import CaseResult, Fact, SideName
 from ci_bench.report import columns, words
@@ -158,8 +158,17 @@ def _cause(cause: Cause, sides: Sides) -> Html | None:
         folded("Memory at the peak of a step", drawn("Memory at the peak", columns.MEMORY_PARTS, cause.memory)),
         tag("ul", *breaks, *recompiles) if breaks or recompiles else None,
         *kernels,
+        folded("Generated kernels that changed", *map(_kernel, cause.kernels)) if cause.kernels else None,
         *(tag("p", f"Note: {note}", class_="muted") for note in notes),
     )
+
+
+def _kernel(change: KernelChange) -> Html:
+    """The names of a generated kernel, and what changed of its source."""
+    names = " → ".join(name for name in dict.fromkeys((change.before, change.after)) if name)
+    kind = "" if change.before and change.after else ", new" if change.after else ", gone"
+    shown = tag("pre", tag("code", change.diff), tabindex="0", role="group", aria_label=f"Source of {names}")
+    return tag("div", tag("p", identifier(names), kind), shown)
 
 
 def _bundle(cause: Cause) -> Html | None:

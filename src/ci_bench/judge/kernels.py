@@ -1,0 +1,91 @@
+"""Which kernels a compiler generates otherwise on head: paired with base's by name, then by what they fuse; their diffs. Pure.
+
+The number at the end of a name is of one compilation, so that it tells nothing. Sources come from workers: what is compared and
+kept of them is bounded.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from difflib import unified_diff
+
+from ci_bench.records.causes import KernelChange
+from ci_bench.records.profiles import GeneratedKernel
+
+MOST_CHANGES, MOST_LINES, MOST_LINE, MOST_ALONE = 12, 60, 140, 25
+"""Kernels that are shown, lines of a diff and of what only one side has, and characters of a line."""
+COMPARED_LINES = 150
+"""Of a source; a diff takes the square of it."""
+_NUMBERING = re.compile(r"(_\d+)+$")
+_FUSED = re.compile(r"^[a-z_]*?fused_")
+_GRAPH = re.compile(r"(?<![A-Za-z0-9])graph_\d+_")
+
+
+def unnumbered(name: str) -> str:
+    """A kernel's name without its numbering: ``triton_poi_fused_add_0`` as ``triton_poi_fused_add``."""
+    return _NUMBERING.sub("", name)
+
+
+def operators_of(name: str) -> frozenset[str]:
+    """The words of the operators that a fused kernel's name lists; empty for other names."""
+    plain = unnumbered(name)
+    return frozenset(_FUSED.sub("", plain).split("_")) - {""} if _FUSED.match(plain) else frozenset()
+
+
+def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKernel]) -> tuple[KernelChange, ...]:
+    """Those that differ: on both sides first, then new, then gone. A side without any is one of which nothing is known."""
+    if not base or not head:
+        return ()
+    left, right = list(base), list(head)
+    keys: tuple[Callable[[GeneratedKernel], Hashable], ...] = (
+        _text,
+        lambda one: unnumbered(one.name),
+        lambda one: operators_of(one.name),
+    )
+    pairs = [pair for key in keys for pair in _pair_off(left, right, key)]
+    changed = [KernelChange(before=one.name, after=two.name, diff=diff) for one, two in pairs if (diff := diff_of(one, two))]
+    new = [KernelChange(before="", after=one.name, diff=_alone(one, "+")) for one in right]
+    gone = [KernelChange(before=one.name, after="", diff=_alone(one, "-")) for one in left]
+    return (*changed, *new, *gone)[:MOST_CHANGES]
+
+
+def _pair_off(
+    base: list[GeneratedKernel], head: list[GeneratedKernel], key: Callable[[GeneratedKernel], Hashable]
+) -> list[tuple[GeneratedKernel, GeneratedKernel]]:
+    """Takes kernels of one key out of both lists, in their order, as far as there are as many of them."""
+    sides: tuple[dict[Hashable, list[GeneratedKernel]], ...] = (defaultdict(list), defaultdict(list))
+    for kernels, own in zip((base, head), sides, strict=True):
+        for kernel in kernels:
+            if key(kernel):
+                own[key(kernel)].append(kernel)
+    found = [pair for name, before in sides[0].items() for pair in zip(before, sides[1].get(name, []), strict=False)]
+    for one, two in found:
+        base.remove(one)
+        head.remove(two)
+    return found
+
+
+def diff_of(base: GeneratedKernel, head: GeneratedKernel) -> str:
+    """What changed of the source; empty where nothing did."""
+    lines = list(unified_diff(_lines(base), _lines(head), n=2, lineterm=""))[2:]
+    return _capped(lines, MOST_LINES)
+
+
+def _alone(kernel: GeneratedKernel, sign: str) -> str:
+    return _capped([f"{sign}{line}" for line in _lines(kernel)], MOST_ALONE)
+
+
+def _text(kernel: GeneratedKernel) -> Hashable:
+    return unnumbered(kernel.name), tuple(_lines(kernel))
+
+
+def _lines(kernel: GeneratedKernel) -> list[str]:
+    """The source without what is of one compilation: the numbers of kernels and of graphs."""
+    text = _GRAPH.sub("", kernel.source.replace(kernel.name, unnumbered(kernel.name)))
+    return [line.rstrip() for line in text.splitlines()[:COMPARED_LINES]]
+
+
+def _capped(lines: Iterable[str], most: int) -> str:
+    shown = [line if len(line) <= MOST_LINE else f"{line[: MOST_LINE - 1]}…" for line in lines]
+    more = len(shown) - most
+    return "\n".join([*shown[:most], *([f"… {more:,} more lines"] if more > 0 else [])])
