@@ -1,5 +1,7 @@
 """Where the layout of a tensor was made: by the line that transposed it, however far from the one that is slow by it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -74,3 +76,18 @@ def test_an_annotation_says_both_lines_of_all_below_it() -> None:
         "aten::copy_": ((LATER,), (MADE,)),
         "aten::add": ((LATER,), ()),
     }
+
+
+def test_a_line_within_a_backward_pass_is_one_below_the_function_that_runs_it(tmp_path) -> None:
+    from ci_bench.engine.profiling.sources import Sources
+
+    def frame(name, file, line, back=None):
+        return SimpleNamespace(f_code=SimpleNamespace(co_name=name, co_filename=file), f_lineno=line, f_back=back)
+
+    own, sources = str(tmp_path / "model.py"), Sources(tmp_path)
+    (tmp_path / "model.py").write_text("a\nloss.backward()\nreturn g.sort()\n")
+    engine = frame("_engine_run_backward", torch.__file__, 9, frame("run", own, 2))
+    assert sources.within(engine, "_engine_run_backward") is None, "an operator of the engine's own"
+    backward = frame("apply", torch.__file__, 7, frame("backward", own, 3, engine))
+    assert sources.within(backward, "_engine_run_backward") == Line(place="model.py:3", code="return g.sort()")
+    assert sources.within(None, "_engine_run_backward") is None
