@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 from benchmarks.cause_plants import PLANTS, STEPS
 from benchmarks.cause_quality import answer_of, explained
 
+from ci_bench.engine.profiling import arm
 from ci_bench.engine.profiling.arm import explain_arm
 from ci_bench.engine.profiling.compiled import generated_kernels
 from ci_bench.engine.profiling.operators import c_name, key_of, peak_of
@@ -109,10 +110,23 @@ def test_kernels_are_cut_out_of_the_code_of_a_graph() -> None:
     assert generated_kernels("x = 3\n") == []
 
 
+class History:
+    """A stand-in for the history of a GPU's memory: on what device, and whether it began before the program was opened."""
+
+    note, said = "", ""
+
+    def __init__(self, device):
+        History.said = device
+
+    def keep(self, place):
+        place.write_text(self.said)
+
+
 class Nested:
     """A workload that cannot bear a dispatch mode."""
 
     def open(self, arm):
+        History.said += ": opened after"
         return self
 
     items, parts, compiler = None, (), Compiler.NONE
@@ -131,11 +145,13 @@ class Nested:
 
 def test_a_program_that_bears_no_dispatch_mode_has_no_lines_and_says_so(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(arm, "MemoryHistory", History)
     context = Context(device="cpu", scratch=tmp_path, progress=lambda *_: None)
     (profile,) = explain_arm(Nested(), "arm", context=context, limit_s=10.0).profiles
     assert profile.notes == ("no lines and no memory: RuntimeError: not under a mode",)
     assert any(row.name == "aten::ones" for row in profile.rows)
     assert (tmp_path / "attachments" / "trace-arm.json.gz").stat().st_size > 100
+    assert (tmp_path / "attachments" / "memory-arm.json.gz").read_text() == "cpu: opened after"
 
 
 def test_a_file_of_the_tree_is_the_users_and_torch_is_nobodys(tmp_path: Path) -> None:

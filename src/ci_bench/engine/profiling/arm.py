@@ -28,6 +28,7 @@ from ci_bench.engine.profiling.operators import (
     steps_of,
     typical,
 )
+from ci_bench.engine.profiling.snapshots import MemoryHistory
 from ci_bench.engine.profiling.sources import Sources
 from ci_bench.engine.timing.fence import close, hold_garbage_collector, synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.memory import keep_freed_memory
@@ -69,10 +70,10 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: float) -> Evidence:
-    """One profile of one arm, with a trace of a step as an attachment. `limit_s` is about how long it may take.
+    """One profile of one arm, with a trace of a step and a GPU's memory snapshot as attachments.
 
-    Where a compiled graph of it is wrong by itself, the bundle that shows it is one, too (`bundles`). Raises what the program
-    raises, but for a compiler's error that a bundle shows: then the profile has that alone.
+    `limit_s` is about how long it may take. Where a compiled graph of it is wrong by itself, the bundle that shows it is one, too
+    (`bundles`). Raises what the program raises, but for a compiler's error that a bundle shows: then the profile has that alone.
     """
     if not torch_is_loaded():
         return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown="this suite computes without torch"),))
@@ -80,6 +81,7 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
         keep_freed_memory()
     sources = Sources(Path.cwd())
     begun = time.monotonic()
+    history = MemoryHistory(context.device)
     program = workload.open(arm)
     looking = _Looking(program=program, sources=sources, context=context)
     try:
@@ -90,6 +92,8 @@ def explain_arm(workload: Workload, arm: str, *, context: Context, limit_s: floa
             raise
         unknown = " ".join(f"{type(error).__name__}: {error}".split())[:MOST_REASON]
         return Evidence(profiles=(Profile(arm=arm, step_s=None, unknown=unknown, bundle=bundle),))
+    history.keep(context.attachments / f"memory-{_PLAIN.sub('_', arm)}.json.gz")
+    looking.notes += [history.note] if history.note else []
     left_s = max(0.0, limit_s - (time.monotonic() - begun))
     steps = max(FEWEST_STEPS, min(MOST_STEPS, int(min(LOOK_S, MOST_OF_LIMIT * left_s) / max(step_s, 1e-6))))
     rows, left_out = _most(looking.profile(arm, steps))

@@ -1,0 +1,79 @@
+"""A GPU's memory while an arm is opened and warms up, as torch's memory snapshot: each allocation with the line that caused it.
+
+torch writes a snapshot as a pickle, which nobody should load that code of a pull request could have written. Kept is the same
+value as JSON; docs/reports.md has the line that makes the file for torch's viewer of it. Recorded before the looks that
+seconds come from, and not during those.
+"""
+
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ci_bench.records.profiles import MOST_REASON
+
+MOST_BYTES, MOST_EVENTS, MOST_FRAMES = 1_000_000, 100_000, 16
+"""Of the compressed file; of what is recorded, the last; of a stack, the innermost."""
+
+
+class MemoryHistory:
+    """Records from its creation on, until it is kept. Does nothing on the CPU, whose memory torch has no history of."""
+
+    def __init__(self, device: str) -> None:
+        """`note` says why there is none, where a GPU has none."""
+        self.note = ""
+        self._device = device
+        self._records = device.startswith("cuda") and self._record("all")
+
+    def keep(self, place: Path) -> None:
+        """End recording, and write the file: as many of the last events as fit."""
+        if not self._records:
+            return
+        import torch
+
+        try:
+            snapshot = torch.cuda.memory._snapshot(self._device)  # noqa: SLF001 - as torch documents it
+            place.write_bytes(packed(snapshot))
+        except (RuntimeError, OSError, TypeError, ValueError) as error:
+            self._lack(error)
+        self._records = False
+        self._record(None)
+
+    def _record(self, enabled: str | None) -> bool:
+        import torch
+
+        try:
+            torch.cuda.memory._record_memory_history(enabled, stacks="python", max_entries=MOST_EVENTS, device=self._device)  # type: ignore[arg-type] # noqa: SLF001 - as torch documents it
+        except (RuntimeError, AttributeError, TypeError) as error:
+            self._lack(error)
+            return False
+        return True
+
+    def _lack(self, error: Exception) -> None:
+        self.note = self.note or f"no memory snapshot: {type(error).__name__}: {error}"[:MOST_REASON]
+
+
+def packed(snapshot: Mapping[str, Any]) -> bytes:
+    """A snapshot as compressed JSON of `MOST_BYTES` at most, without its first events where it would be longer."""
+    traces = [[_shortened(event) for event in trace] for trace in snapshot.get("device_traces", ())]
+    segments = [
+        _shortened({**one, "blocks": list(map(_shortened, one.get("blocks", ())))}) for one in snapshot.get("segments", ())
+    ]
+    kept = max(map(len, traces), default=0)
+    while True:
+        value = {
+            **snapshot,
+            "segments": segments,
+            "device_traces": [trace[len(trace) - min(kept, len(trace)) :] for trace in traces],
+        }
+        content = gzip.compress(json.dumps(value, default=str).encode(), mtime=0)
+        if len(content) <= MOST_BYTES:
+            return content
+        if kept == 0:
+            raise ValueError(f"it has {len(content):,} bytes without any event, more than {MOST_BYTES:,}")
+        kept //= 2
+
+
+def _shortened(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {**value, "frames": list(value["frames"])[:MOST_FRAMES]} if value.get("frames") else dict(value)
