@@ -213,17 +213,17 @@ def main() -> None:
 
 def _figures(item: Item) -> dict[str, object]:
     """An item without its profiles."""
-    cause = cause_of(item.base, item.head)
     plant = next((one for one in EVERY if one.name == item.name), None)
     if plant is not None:
-        return dict(msgspec.to_builtins(answer_of(plant, cause)))
+        return dict(msgspec.to_builtins(answer_of(plant, cause_of(item.base, item.head, slower=True))))
+    cause = cause_of(item.base, item.head)
     moved = (cause.head_s or 0.0) / (cause.base_s or math.inf) - 1
     return {"step": item.step, "moved": moved, "named": [part.after for part in cause.parts if part.change_s > 0]}
 
 
 def table(items: Sequence[Item]) -> str:
     """All of it as text: the plants, those apart, and what is named where nothing changed."""
-    causes = {item.name: cause_of(item.base, item.head) for item in items if not item.name.startswith(UNCHANGED)}
+    causes = {item.name: cause_of(item.base, item.head, slower=True) for item in items if not item.name.startswith(UNCHANGED)}
     text = ""
     for title, plants in (
         ("What was planted, and what was named", PLANTS),

@@ -210,6 +210,12 @@ def test_a_row_that_moved_as_all_rows_did_does_not_come_before_a_new_one(ratios,
     assert first in (*gone.parts[0].before, *gone.parts[0].after), "and where the step got quicker"
 
 
+def test_what_was_judged_slower_has_what_is_longer_first_though_the_profile_was_quicker() -> None:
+    base, head = apart(0.95, 0.96, 0.94, 0.95, new_s=0.01)
+    assert cause_of(base, head, slower=True).parts[0].after == ("aten::copy_",)
+    assert cause_of(base, head).parts[0].after != ("aten::copy_",)
+
+
 def test_a_row_that_is_most_of_the_step_does_not_vouch_for_itself() -> None:
     base = [kernel("cpp_fused_add_0", 0.2), *(row(f"op{n}", 0.01, f"m.py:{n}") for n in range(2, 7))]
     head = [kernel("cpp_fused_add_0", 0.6), *(replace(one, seconds=0.0105) for one in base[1:]), row("new", 0.001, "m.py:9")]

@@ -63,29 +63,31 @@ def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> 
     """What is known of each arm that was explained on head, and on base where it is there."""
     before = {profile.arm: profile for profile in base.profiles} if base else {}
     worse = _worse(pairs)
+    slower = {pair.arm for pair in worse if pair.unit in TIMES and pair.metric not in COMPILATIONS}
     return tuple(
         replace(
-            cause_of(before.get(profile.arm), profile),
-            slower=any(pair.arm == profile.arm and pair.unit in TIMES and pair.metric not in COMPILATIONS for pair in worse),
+            cause_of(before.get(profile.arm), profile, slower=profile.arm in slower),
             larger=any(pair.arm == profile.arm and pair.unit is Unit.BYTES for pair in worse),
         )
         for profile in head.profiles
     )
 
 
-def cause_of(base: Profile | None, head: Profile) -> Cause:
-    """What changed from one profile to the other."""
+def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Cause:
+    """What changed from one profile to the other. `slower` says that head's steps were judged to be, whatever profiles say."""
     if base is None or base.step_s is None or head.step_s is None:
         base_s = base.step_s if base else None
-        return Cause(arm=head.arm, base_s=base_s, head_s=head.step_s, unknown=_why(base, head), bundle=head.bundle)
+        unknown = _why(base, head)
+        return Cause(arm=head.arm, slower=slower, base_s=base_s, head_s=head.step_s, unknown=unknown, bundle=head.bundle)
     matches = matched(base.rows, head.rows)
     change_s = head.step_s - base.step_s
-    moved = ranked_by_what_is_beyond([one for one in matches if one.moved(base.step_s)], matches, slower=change_s >= 0)
+    moved = ranked_by_what_is_beyond([one for one in matches if one.moved(base.step_s)], matches, slower=slower or change_s >= 0)
     ranked = [part for part in map(_part, moved) if part is not None]
     is_known = abs(change_s) > LEAST_SHARE_OF_STEP * base.step_s
     kernels = [{row.name for row in side.rows if row.kind is RowKind.KERNEL} for side in (base, head)]
     return Cause(
         arm=head.arm,
+        slower=slower,
         base_s=base.step_s,
         head_s=head.step_s,
         attributed=_attributed(ranked, change_s) if is_known else None,

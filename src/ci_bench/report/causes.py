@@ -7,6 +7,7 @@ shows them. All of it is in a table of the page (`columns.PARTS`).
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Pair, Verdict
@@ -102,9 +103,10 @@ def _sentences(cause: Cause, *, compiles: bool, name: Form, prose: Form) -> Iter
 
 def _slower(cause: Cause, name: Form) -> str:
     """The first three parts, and how much all of them explain."""
-    if cause.attributed is None or cause.base_s is None or cause.head_s is None or cause.head_s <= cause.base_s:
-        return "not explained: under the profiler no step took longer"
     parts = [part for part in cause.parts if part.change_s > 0]
+    if cause.attributed is None or cause.base_s is None or cause.head_s is None or cause.head_s <= cause.base_s:
+        longer = "; ".join(_part(replace(part, share=None), name) for part in parts[:SHOWN])
+        return f"not explained: under the profiler no step took longer{f', though there is more of {longer}' if longer else ''}"
     share = f"{percent(cause.attributed)} of the change attributed"
     if not parts or cause.attributed < _LEAST_ATTRIBUTED:
         return f"not explained: no operator changed by more than its noise ({share})"
