@@ -32,6 +32,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "grad_norm": ("grad_norm", "grad norm", "gnorm", "train/grad_norm"),
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
     "clock": ("clock",),
+    "cpu": ("step_cpu_time",),
     "tokens": ("tokens",),
     "rank": ("rank",),
 }
@@ -43,13 +44,17 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One step as one process wrote it, at `line` (from 0). `time_s` is what it took, `clock_s` when it ended."""
+    """One step as one process wrote it, at `line` (from 0).
+
+    `time_s` is what it took, `cpu_s` what the process's threads computed meanwhile, `clock_s` when it ended.
+    """
 
     step: int | None
     rank: int
     loss: float
     grad_norm: float | None = None
     time_s: float | None = None
+    cpu_s: float | None = None
     clock_s: float | None = None
     tokens: float | None = None
     line: int = 0
@@ -176,13 +181,14 @@ def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Rec
     loss = value("loss")
     if loss is None:
         return None
-    step, rank, norm, time, clock, tokens = map(value, ("step", "rank", "grad_norm", "time", "clock", "tokens"))
+    step, rank, norm, time, cpu, clock, tokens = map(value, ("step", "rank", "grad_norm", "time", "cpu", "clock", "tokens"))
     return Record(
         step=None if step is None else _whole(step[0], "step", 2**53),
         rank=0 if rank is None else _whole(rank[0], "rank", MOST_RANKS - 1),
         loss=loss[0],
         grad_norm=None if norm is None else norm[0],
         time_s=None if time is None else _positive(time[0], "time") * (MILLISECONDS if time[1] else 1.0),
+        cpu_s=None if cpu is None else _positive(cpu[0], "cpu"),
         clock_s=None if clock is None else _positive(clock[0], "clock") * (MILLISECONDS if clock[1] else 1.0),
         tokens=None if tokens is None else _positive(tokens[0], "tokens"),
         line=line,

@@ -118,6 +118,7 @@ ENERGY_PER_ITEM = MetricKind(name="energy_per_item", title="energy per item", un
 
 RANK_SKEW = _time("rank_skew", "skew of ranks", None, gates=False)
 COLLECTIVE_TIME = _time("collective_time", "time in collectives", None, gates=False)
+COLLECTIVE_BYTES = MetricKind(name="collective_bytes", title="bytes in collectives", unit=Unit.BYTES, gates=False)
 SCALING_EFFICIENCY = MetricKind(
     name="scaling_efficiency", title="scaling efficiency", unit=Unit.COUNT, better=Better.HIGHER, gates=False
 )
@@ -148,6 +149,7 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
             ENERGY_PER_ITEM,
             RANK_SKEW,
             COLLECTIVE_TIME,
+            COLLECTIVE_BYTES,
             SCALING_EFFICIENCY,
         )
     }

@@ -16,14 +16,14 @@ from ci_bench.suites.command.looping import BadLoop, drive, load, steps_of
 
 def driven(steps, most=None):
     noted = []
-    drive(iter(steps), most, lambda step, seconds: noted.append((step.loss, seconds)), "a:b")
+    drive(iter(steps), most, lambda step, seconds, _: noted.append((step.loss, seconds)), "a:b")
     return noted
 
 
 def test_a_step_lasts_from_when_the_loop_goes_on_to_its_yield(monkeypatch) -> None:
     """What is written between two steps is part of neither; what the loop does before it goes on is."""
     clock, noted = [100.0], []
-    monkeypatch.setattr(looping, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(looping, "time", SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: 10 * clock[0]))
 
     def loop():
         clock[0] += 5.0  # its set-up
@@ -32,12 +32,12 @@ def test_a_step_lasts_from_when_the_loop_goes_on_to_its_yield(monkeypatch) -> No
             yield ci_bench.Step(loss=float(number))
             clock[0] += 0.5  # logs and checkpoints of its own
 
-    def note(step, seconds):
+    def note(step, seconds, cpu_seconds):
         clock[0] += 1000.0
-        noted.append((step.loss, seconds))
+        noted.append((step.loss, seconds, cpu_seconds))
 
     drive(loop(), None, note, "a:b")
-    assert noted == [(0.0, 7.0), (1.0, 2.5), (2.0, 2.5)]
+    assert noted == [(0.0, 7.0, 70.0), (1.0, 2.5, 25.0), (2.0, 2.5, 25.0)]
 
 
 def test_a_step_ends_when_its_device_is_done(monkeypatch) -> None:
@@ -109,6 +109,29 @@ def test_a_loop_as_a_process_writes_what_the_reader_reads(tmp_path) -> None:
     (steps,) = read(file.read_text(), {})
     assert [(step.loss, step.grad_norm, step.tokens) for step in steps] == [(2.0, 1.0, 8), (1.0, 1.0, 8), (2 / 3, 1.0, 8)]
     assert all(0 < step.time_s < 10 for step in steps)
+
+
+WAITING = """
+import time
+import ci_bench
+
+def train():
+    while True:
+        time.sleep(0.05)
+        end = time.thread_time() + 0.01
+        while time.thread_time() < end:
+            pass
+        yield ci_bench.Step(loss=1.0)
+"""
+
+
+def test_a_step_that_waits_takes_longer_than_it_computes(tmp_path) -> None:
+    """As one does whose rank waits for the others: 10 ms of work, and a wait of 50."""
+    (tmp_path / "waiting.py").write_text(WAITING)
+    command = [sys.executable, "-m", looping.__name__, "waiting:train", "--steps", "3"]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"CI_BENCH_OUTPUT": str(tmp_path / "out")}, check=True)
+    (steps,) = read((tmp_path / "out").read_text(), {})
+    assert all(0.01 <= step.cpu_s <= step.time_s - 0.04 for step in steps), steps
 
 
 def test_a_loop_that_fails_fails_the_process_with_its_own_words(tmp_path) -> None:

@@ -7,7 +7,9 @@ import pytest
 from command_builders import QUICK, judge, measure, measure_here, verdicts
 from event_files import tensorboard, wandb
 
+from ci_bench.formats.training_log import read
 from ci_bench.records.results import Role, SideName, Status
+from ci_bench.suites.command import training
 
 TRAINER = """
 import os
@@ -167,10 +169,11 @@ def test_a_run_in_another_rounding_and_one_more_in_each_launch_are_kept(tmp_path
     )
 
 
-def records(*, seconds, ranks=1):
-    """Thirty steps as JSON lines; `seconds` of each rank."""
+def records(*, seconds, ranks=1, computed=None):
+    """Thirty steps as JSON lines; `seconds` of each rank, and what it `computed` of them."""
     steps = [{"step": step, "rank": rank, "loss": 2.0, "step_time": seconds[rank]} for step in range(30) for rank in range(ranks)]
-    return "\n".join(map(json.dumps, steps))
+    computing = [{} if computed is None else {"step_cpu_time": computed[step["rank"]]} for step in steps]
+    return "\n".join(json.dumps(step | more) for step, more in zip(steps, computing, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,15 @@ def test_a_step_is_the_slowest_ranks(tmp_path, seconds, verdict) -> None:
     assert pair.speedup == pytest.approx(1 / max(seconds))
     facts = results[HEAD].cases[0].facts
     assert (facts["rank_0_step_s"], facts["rank_1_step_s"]) == seconds, "which rank it is, is told"
+
+
+def test_of_ranks_that_wait_for_each_other_the_one_that_works_longer_is_told() -> None:
+    """Both take as long by the clock, since one computes longer; where a rank does not say so, nothing is told."""
+    ranks = read(records(seconds=(1.05, 1.05), ranks=2, computed=(0.9, 0.95)), {})
+    facts = training.facts(ranks, training.step_times(ranks))
+    assert [facts[f"rank_{rank}_{what}_s"] for what in ("step", "cpu") for rank in (0, 1)] == [1.05, 1.05, 0.9, 0.95]
+    silent = (ranks[0], tuple(replace(record, cpu_s=None) for record in ranks[1]))
+    assert "rank_0_cpu_s" not in training.facts(silent, training.step_times(silent))
 
 
 def test_lines_of_standard_output_are_timed_as_they_come(tmp_path) -> None:

@@ -29,7 +29,7 @@ from processes import carrying  # noqa: E402
 from benchmarks import layout_parity  # noqa: E402 - after torch was found
 from ci_bench.engine.process.protocol import Order, OrderKind, Task  # noqa: E402
 from ci_bench.engine.process.resident import explain  # noqa: E402
-from ci_bench.engine.timing.ranked import fact_of  # noqa: E402
+from ci_bench.engine.timing.ranked import fact_of, given_bytes  # noqa: E402
 from ci_bench.errors import BadConfig  # noqa: E402
 from ci_bench.judge.parity import parity_findings  # noqa: E402
 from ci_bench.records.comparison import Parity  # noqa: E402
@@ -221,8 +221,31 @@ def test_a_step_is_the_slowest_ranks_and_skew_is_shown(bench, tmp_path: Path) ->
     assert series["collective_time", slow][0] < 0.5 * series["step_time", slow][0]
     assert series["scaling_efficiency", "ddp"][0] > 0
     assert evidence.facts["ranks_ddp"].count("rank ") == 2
-    assert "gloo:all_reduce" in evidence.facts["collectives_ddp"]
+    gradients = sum(weights.numel() for weights in Net().parameters())
+    assert series["collective_bytes", "ddp"] == (4 * gradients,), "fp32, each once"
+    assert "gloo:all_reduce 1 x, " in evidence.facts["collectives_ddp"]
+    assert f" ms, {4 * gradients:,} bytes" in evidence.facts["collectives_ddp"]
     assert {check.outcome for check in evidence.checks if check.name == "replicas"} == {Outcome.PASS}
+
+
+REDUCE = "gloo:all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        (REDUCE, [([[10, 3], [4]], ["float", "c10::BFloat16"]), ([[2]], ["double"])], 120 + 8 + 16),
+        (REDUCE, [([[]], ["long int"])], 8),
+        ("nccl:all_reduce", [([[10]], ["float"]), ([], [])], 40),
+        ("gloo:barrier", [([], [])], 0),
+        ("nccl:all_reduce", [([], [])], None),
+        (REDUCE, [([[10]], ["c10::Float8_e4m3fn"])], None),
+        (REDUCE, [([[10], [4]], ["float"])], None),
+    ],
+    ids=["tensors of calls", "one number", "a GPU's second event", "a barrier", "no tensor", "another type", "a type is missing"],
+)
+def test_bytes_of_a_collective_are_those_that_a_rank_gives_or_unknown(name, given, expected) -> None:
+    assert given_bytes(name, given) == expected
 
 
 def test_replicas_that_drift_apart_while_timed_fail(bench, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ sample begins behind a barrier, and is the slowest rank's. What each rank waits 
 steps that are not timed: by the clock alone all ranks of a synchronous step take as long as the slowest.
 """
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from ci_bench.engine.process.ranks import Seat
 from ci_bench.engine.timing.clock import Clock, Taken
 from ci_bench.engine.timing.fence import close, synchronizer, time_calls
 from ci_bench.engine.timing.memory import memory_of, watch
-from ci_bench.records.metrics import COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
+from ci_bench.records.metrics import COLLECTIVE_BYTES, COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranked, Refereed, Unsupported, no_mark
 from ci_bench.suites.randomness import seed_everything
@@ -28,6 +29,19 @@ from ci_bench.suites.randomness import seed_everything
 PROFILED_STEPS = 5
 BACKENDS = ("gloo:", "nccl:")
 """What the profiler's names of collectives begin with, on the thread or stream that carries them out."""
+SIZES = {
+    "double": 8,
+    "long int": 8,
+    "float": 4,
+    "int": 4,
+    "c10::BFloat16": 2,
+    "c10::Half": 2,
+    "short int": 2,
+    "unsigned char": 1,
+    "signed char": 1,
+    "bool": 1,
+}
+"""Bytes of an element, by the profiler's name of its type."""
 
 
 def join(seat: Seat, device: str) -> str:
@@ -264,24 +278,48 @@ def _watched(program: Program, memory: Any, device: str, steps: int) -> dict[str
 
 
 def profiled(program: Program, device: str) -> dict[str, Any]:
-    """Seconds of a step and of its collectives (their union), and each kind of collective: how often, how long (s), per step.
+    """Seconds of a step and of its collectives (their union), and of each kind how often, how long (s) and with how many bytes.
 
-    The names are torch's own (``gloo:all_reduce``); a collective lasts from its start in this rank to its end, waiting included.
+    All are per step. The names are torch's own (``gloo:all_reduce``); a collective lasts from its start in this rank to its end,
+    waiting included. Its bytes are those of the tensors that this rank gives to it; `None` where torch does not tell.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.startswith("cuda"):
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     torch.distributed.barrier()
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
         step_s = time_calls(lambda: program.step(no_mark), calls=PROFILED_STEPS, synchronize=synchronizer(device))
     spans: list[tuple[float, float]] = []
-    kinds: dict[str, list[float]] = {}
+    kinds: dict[str, list[Any]] = {}
     for event in profile.events() or ():
         if event.name.startswith(BACKENDS):
             spans.append((event.time_range.start, event.time_range.end))
-            kinds.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e6)
-    listed = {name: [len(times) / PROFILED_STEPS, sum(times) / PROFILED_STEPS] for name, times in sorted(kinds.items())}
+            kinds.setdefault(event.name, []).append(event)
+    listed = {name: _per_step(name, events) for name, events in sorted(kinds.items())}
     return {"step_s": step_s, "collective_s": union_us(spans) / 1e6 / PROFILED_STEPS, "kinds": listed}
+
+
+def _per_step(name: str, events: Sequence[Any]) -> dict[str, float | None]:
+    size = given_bytes(name, [(event.input_shapes or (), event.input_dtypes or ()) for event in events])
+    return {
+        "times": len(events) / PROFILED_STEPS,
+        "seconds": sum(event.time_range.elapsed_us() for event in events) / 1e6 / PROFILED_STEPS,
+        "bytes": None if size is None else size / PROFILED_STEPS,
+    }
+
+
+def given_bytes(name: str, given: Sequence[tuple[Sequence[Sequence[int]], Sequence[str]]]) -> int | None:
+    """What calls of a collective are given in all, by the shapes of each one's tensors and the profiler's names of their types.
+
+    On a GPU a call is there a second time, without tensors. `None` where no call has any, unless it is a barrier, or where an
+    element's size is unknown.
+    """
+    listed = [one for one in given if one[0]]
+    if any(len(shapes) != len(types) or not SIZES.keys() >= {*types} for shapes, types in listed):
+        return None
+    if not listed and not name.endswith("barrier"):
+        return None
+    return sum(math.prod(shape) * SIZES[kind] for shapes, types in listed for shape, kind in zip(shapes, types, strict=True))
 
 
 def union_us(spans: Sequence[tuple[float, float]]) -> float:
@@ -314,7 +352,8 @@ def ranks_evidence(
     """What is shown of the ranks of one arm, once its samples are taken: nothing of it gates.
 
     Skew is by how much the slowest rank works longer in a step, outside of collectives, than the fastest (s). The time in
-    collectives is that of the rank that waits least (s). Efficiency is the reference's step time / (ranks x this arm's).
+    collectives is that of the rank that waits least (s), their bytes those of the rank that gives most. Efficiency is the
+    reference's step time / (ranks x this arm's).
     """
     profiles = program.profile(device)
     busy_s = [max(0.0, one["step_s"] - one["collective_s"]) for one in profiles]
@@ -322,6 +361,9 @@ def ranks_evidence(
         (RANK_SKEW, max(busy_s) - min(busy_s)),
         (COLLECTIVE_TIME, min(one["collective_s"] for one in profiles)),
     ]
+    sizes = [[kind["bytes"] for kind in one["kinds"].values()] for one in profiles]
+    if all(size is not None for rank in sizes for size in rank):
+        numbers.append((COLLECTIVE_BYTES, max(map(sum, sizes))))
     if reference_s is not None:
         step_s = statistics.median(one.wall_s for one in taken)
         numbers.append((SCALING_EFFICIENCY, reference_s / (len(profiles) * step_s)))
@@ -333,11 +375,16 @@ def ranks_evidence(
         f"rank {rank}: {1e3 * medians_s[rank]:.3g} ms a step, {_share(profile)} of it in collectives"
         for rank, profile in enumerate(profiles)
     ]
-    kinds = [f"{name} {times:g} x, {1e3 * seconds:.3g} ms" for name, (times, seconds) in profiles[0]["kinds"].items()]
+    kinds = [f"{name} {_of_kind(kind)}" for name, kind in profiles[0]["kinds"].items()]
     return metrics, {
         fact_of("ranks", arm): "; ".join(ranks),
         fact_of("collectives", arm): "; ".join(kinds) or "none",
     }
+
+
+def _of_kind(kind: Mapping[str, Any]) -> str:
+    size = "" if kind["bytes"] is None else f", {kind['bytes']:,.0f} bytes"
+    return f"{kind['times']:g} x, {1e3 * kind['seconds']:.3g} ms{size}"
 
 
 def _share(profile: Mapping[str, float]) -> str:

@@ -49,24 +49,24 @@ def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str
     return yielded  # type: ignore[no-any-return]
 
 
-def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float], None], target: str) -> None:
-    """Go through the steps, `most` of them at most, and `note` each with the seconds that it took.
+def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float, float], None], target: str) -> None:
+    """Go through the steps, `most` of them at most, and `note` each with the seconds that it and the processor took.
 
     Raises:
         BadLoop: something else than a `Step` was yielded, or nothing.
     """
-    count, begun = 0, time.perf_counter()
+    count, begun, begun_cpu = 0, time.perf_counter(), time.process_time()
     for step in steps:
         _wait_for_the_device()
-        seconds = time.perf_counter() - begun
+        seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
         if not isinstance(step, Step):
             raise BadLoop(f"{target} yielded a {type(step).__name__} as step {count}; have it {EXAMPLE}")
-        note(step, seconds)
+        note(step, seconds, cpu_seconds)
         count += 1
         if count == most:
             _close(steps)
             return
-        begun = time.perf_counter()
+        begun, begun_cpu = time.perf_counter(), time.process_time()
     if not count:
         raise BadLoop(f"{target} yielded no step; have it {EXAMPLE}")
 
@@ -106,9 +106,9 @@ def main(argv: Sequence[str]) -> None:
     given = parser.parse_args(argv)
     file = os.environ.pop(OUTPUT_VARIABLE, "")  # what the loop tells by ci_bench.step would be there twice
 
-    def note(step: Step, seconds: float) -> None:
+    def note(step: Step, seconds: float, cpu_seconds: float) -> None:
         if file:
-            write(file, step, step_time=seconds)
+            write(file, step, step_time=seconds, cpu_time=cpu_seconds)
 
     try:
         drive(steps_of(load(given.target), given.arguments, given.target), given.steps, note, given.target)

@@ -46,14 +46,17 @@ def step(
         write(file, Step(loss=loss, grad_norm=grad_norm, tokens=tokens), rank=rank)
 
 
-def write(file: str, step: Step, *, rank: int | None = None, step_time: float | None = None) -> None:
-    """Append a step to a file, as one line in one write; `step_time` in seconds, where it is known."""
+def write(
+    file: str, step: Step, *, rank: int | None = None, step_time: float | None = None, cpu_time: float | None = None
+) -> None:
+    """Append a step to a file, as one line in one write; `step_time` and the processor's `cpu_time` in seconds, where known."""
     record: dict[str, Any] = {"loss": _number(step.loss), "clock": time.monotonic()}
     own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
     record |= {} if step.grad_norm is None else {"grad_norm": _number(step.grad_norm)}
     record |= {} if step.tokens is None else {"tokens": step.tokens}
     record |= {} if step_time is None else {"step_time": step_time}
+    record |= {} if cpu_time is None else {"step_cpu_time": cpu_time}
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, json.dumps(record).encode() + b"\n")

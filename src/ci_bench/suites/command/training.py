@@ -34,6 +34,8 @@ MOST_SAMPLES = 1000
 MOST_STEPS = 1000
 """Steps of which losses are kept; the judge looks at the first 50."""
 MOST_REPEATS = 8
+MOST_NAMED = 16
+"""Ranks with facts of their own."""
 AS_IT_IS, OWN_DATA = "as_it_is", "own"
 
 Ranks = Sequence[Sequence[Record]]
@@ -146,10 +148,16 @@ def _items(ranks: Ranks) -> int | None:
 
 
 def facts(ranks: Ranks, times: Sequence[Sequence[float]]) -> Mapping[str, Fact]:
-    """How long the training is, and how slow each rank by its own clock."""
+    """How long the training is, and how slow each rank by its own clock; where known, how long each computes in a step.
+
+    The latter tells ranks apart that wait for each other, where waiting takes no time of the processor: on the CPU.
+    """
     found: dict[str, Fact] = {"training_steps": len(ranks[0])}
     if len(ranks) > 1:
         found["training_ranks"] = len(ranks)
         typical = [statistics.median(rank) for rank in times if rank]
-        found |= {f"rank_{rank}_step_s": seconds for rank, seconds in enumerate(typical[:16])}
+        found |= {f"rank_{rank}_step_s": seconds for rank, seconds in enumerate(typical[:MOST_NAMED])}
+        computed = [[record.cpu_s for record in steps if record.cpu_s is not None] for steps in ranks]
+        if all(computed):
+            found |= {f"rank_{rank}_cpu_s": statistics.median(own) for rank, own in enumerate(computed[:MOST_NAMED])}
     return found

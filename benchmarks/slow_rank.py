@@ -1,0 +1,223 @@
+"""One rank of two that works 5 % longer in each step, and the same commit: `ci-bench gate` in paired mode, on the command line.
+
+Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--launches N] [--json FILE]``. The work is 20
+products of matrices in each rank's forward pass; where it is planted, rank 1 alone does 21. The training is measured by
+`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous step is as long as its slowest
+rank's, so it has to be found as about 5 % of the step, with rank 1 named.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from benchmarks.tables import publish, render
+from ci_bench.records import documents
+from ci_bench.records.comparison import Comparison, Pair
+from ci_bench.records.results import Results
+
+LAYOUTS, LOOP = "layouts", "loop"
+SAME, SLOWER = "same", "slower"
+REPEATS = {SAME: (20, 20), SLOWER: (20, 21)}
+MODEL = '''"""A training whose ranks do a piece of work as often as is said here, and its rows."""
+
+import torch
+import torch.distributed
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import ci_bench
+
+REPEATS = {repeats}
+
+
+def rank():
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(16, 4)
+        self.matrix = torch.ones(256, 256)
+
+    def forward(self, features):
+        for _ in range(REPEATS[rank()]):
+            self.matrix @ self.matrix
+        return self.head(features)
+
+
+def rows(split, count):
+    features = torch.randn(count, 16, generator=torch.Generator().manual_seed(0))
+    return {{"features": features, "labels": features[:, :4].argmax(dim=1)}}
+
+
+def train():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    torch.distributed.init_process_group("gloo")
+    model = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    batch = rows("train", 8)
+    while True:
+        optimizer.zero_grad()
+        loss = cross_entropy(model(batch["features"]), batch["labels"])
+        loss.backward()
+        optimizer.step()
+        yield ci_bench.Step(loss=loss)
+'''
+SUITES = {
+    LAYOUTS: {
+        "training_loss": [
+            {
+                "name": "tiny",
+                "layouts": ["ddp"],
+                "processes": 2,
+                "epochs": 2,
+                "num_samples": 48,
+                "batch_size": 8,
+                "lr": 0.05,
+                "optimizer": "SGD",
+                "evaluation": False,
+                "perturbations": 2,
+                "loss": "torch.nn.functional:cross_entropy",
+                "dataset": {"factory": "model:rows", "num_labels": 4},
+                "model": {"factory": "model:Net"},
+            }
+        ]
+    },
+    LOOP: {
+        "command": [
+            {"name": "tiny", "loop": "model:train", "processes": 2, "losses": {"steps": 100, "warmup_steps": 10, "rounding": []}}
+        ]
+    },
+}
+ARM = {LAYOUTS: "ddp", LOOP: "loop"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gate:
+    """One gate: its exit code, how long it took (s), and its documents."""
+
+    exit_code: int
+    seconds: float
+    comparison: Comparison
+    head: Results
+
+    def pair(self, metric: str, arm: str) -> Pair | None:
+        """Head against base in one metric of one arm."""
+        (case,) = self.comparison.cases
+        return next((pair for pair in case.pairs if (pair.metric, pair.arm) == (metric, arm)), None)
+
+    @property
+    def ranks(self) -> str:
+        """What head's facts say of its ranks."""
+        (row,) = self.head.cases
+        return "; ".join(f"{name}: {value}" for name, value in row.facts.items() if name.startswith("rank"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Gate, print the table, write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ways", nargs="+", choices=tuple(SUITES), default=tuple(SUITES))
+    parser.add_argument("--heads", nargs="+", choices=tuple(REPEATS), default=tuple(REPEATS))
+    parser.add_argument("--launches", type=int, default=6)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--folder", type=Path, help="keep repositories and documents here")
+    arguments = parser.parse_args(argv)
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        for way in arguments.ways:
+            make(folder / way, way, launches=arguments.launches)
+            for head in arguments.heads:
+                plant(folder / way, head)
+                found = gate(folder / way, folder / f"out-{way}-{head}")
+                rows.append(dict(_row(way, head, found)))
+                sys.stderr.write(f"{rows[-1]}; {found.ranks}\n")
+    publish(render("One rank of two that works 5 % longer", rows), {"rows": rows}, arguments.json)
+    return 0
+
+
+def make(folder: Path, way: str, *, launches: int) -> None:
+    """A repository whose base has ranks that do the same."""
+    folder.mkdir(parents=True)
+    config = {
+        "schema_version": 1,
+        "baseline": "paired",
+        "run": {"device": "cpu", "threads": 1, "launches": launches, "warmup_s": 1.0},
+        "suites": SUITES[way],
+    }
+    (folder / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
+    _git(folder, "init", "--quiet", "--initial-branch=main")
+    _commit(folder, SAME)
+    _git(folder, "tag", "base")
+
+
+def plant(folder: Path, head: str) -> None:
+    """Check out a head with these ranks; of the same ones another file is new."""
+    _git(folder, "checkout", "--quiet", "base")
+    (folder / "NOTES").write_text(head)
+    _commit(folder, head)
+
+
+def gate(folder: Path, out: Path) -> Gate:
+    """What is checked out against base, with its documents in `out`.
+
+    Raises:
+        RuntimeError: nothing was compared; it says what the gate printed.
+    """
+    started = time.monotonic()
+    environ = {**os.environ, "CI_BENCH_NOISE": str(folder.parent / "noise")}
+    command = [sys.executable, "-m", "ci_bench.cli", "gate", "--base", "base", "--output", str(out)]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    if not (out / "comparison.json").exists():
+        raise RuntimeError(done.stdout + done.stderr)
+    return Gate(
+        exit_code=done.returncode,
+        seconds=time.monotonic() - started,
+        comparison=documents.read_comparison(out / "comparison.json"),
+        head=documents.read_results(out / "results.json"),
+    )
+
+
+def _row(way: str, head: str, found: Gate) -> Iterator[tuple[str, str]]:
+    step, skew = found.pair("step_time", ARM[way]), found.pair("rank_skew", ARM[way])
+    if step is None or step.speedup is None:
+        raise RuntimeError(f"{way}, {head}: no step was timed: {[row.failure for row in found.head.cases]}")
+    yield "training", way
+    yield "head", "rank 1 alone: 21 products in place of 20" if head == SLOWER else "the same"
+    yield "verdict", str(step.verdict)
+    yield "step", f"{1 / step.speedup - 1:+.1%}"
+    yield "could be told", "–" if step.resolvable is None else f"{step.resolvable:.1%}"
+    yield "skew, base → head", "–" if skew is None else f"{_ms(skew.base)} → {_ms(skew.head)}"
+    yield "exit code", str(found.exit_code)
+    yield "s", f"{found.seconds:.0f}"
+
+
+def _ms(summary: object) -> str:
+    median = getattr(summary, "median", None)
+    return "–" if median is None else f"{1e3 * median:.2f} ms"
+
+
+def _commit(folder: Path, head: str) -> None:
+    (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head]))
+    _git(folder, "add", "--all")
+    _git(folder, "commit", "--quiet", "--message", head)
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *author, *arguments], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
