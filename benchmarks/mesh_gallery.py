@@ -4,7 +4,7 @@ Stages of a pipeline of any length, context parallelism by hand (each process ha
 torch's own, and replicas of shards that are never averaged.
 """
 
-# mypy: disable-error-code="no-untyped-call, no-any-return"
+# mypy: disable-error-code="no-untyped-call, no-any-return, union-attr, arg-type"
 # As users write it, over what torch leaves unannotated.
 
 from typing import Any
