@@ -36,12 +36,16 @@ RUN = {"sampling": "fixed", "launches": 2, "blocks": 10, "sample_s": 0.01, "warm
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """One gate: the mean of the logarithms of all step times (s), how many there were, and how many arms were explained."""
+    """One gate: the mean of the logarithms of all step times (s), how many there were, and how many arms were explained.
+
+    `launches` are such means of one launch of one case each, by case and side.
+    """
 
     explain: str
     step: float
     samples: int
     profiles: int
+    launches: Sequence[float] = ()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,7 +109,9 @@ def of(explain: str, sides: Sequence[Results]) -> Gate:
     steps = [metric for row in rows for metric in row.metrics if metric.name == "step_time"]
     values = [value for metric in steps for launch in metric.launches for value in launch.values]
     known = [profile for row in rows for profile in row.profiles if profile.step_s is not None]
-    return Gate(explain=explain, step=statistics.fmean(map(math.log, values)), samples=len(values), profiles=len(known))
+    launches = [statistics.fmean(map(math.log, launch.values)) for metric in steps for launch in metric.launches]
+    step = statistics.fmean(map(math.log, values))
+    return Gate(explain=explain, step=step, samples=len(values), profiles=len(known), launches=launches)
 
 
 def table(gates: Sequence[Gate]) -> str:
