@@ -37,10 +37,10 @@ def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKern
     if not base or not head:
         return ()
     left, right = list(base), list(head)
-    keys: tuple[Callable[[GeneratedKernel], Hashable], ...] = (
+    keys: tuple[Callable[[GeneratedKernel], Hashable | None], ...] = (
         _text,
         lambda one: unnumbered(one.name),
-        lambda one: operators_of(one.name),
+        lambda one: operators_of(one.name) or None,
     )
     pairs = [pair for key in keys for pair in _pair_off(left, right, key)]
     changed = [KernelChange(before=one.name, after=two.name, diff=diff) for one, two in pairs if (diff := diff_of(one, two))]
@@ -50,14 +50,14 @@ def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKern
 
 
 def _pair_off(
-    base: list[GeneratedKernel], head: list[GeneratedKernel], key: Callable[[GeneratedKernel], Hashable]
+    base: list[GeneratedKernel], head: list[GeneratedKernel], key: Callable[[GeneratedKernel], Hashable | None]
 ) -> list[tuple[GeneratedKernel, GeneratedKernel]]:
     """Takes kernels of one key out of both lists, in their order, as far as there are as many of them."""
     sides: tuple[dict[Hashable, list[GeneratedKernel]], ...] = (defaultdict(list), defaultdict(list))
     for kernels, own in zip((base, head), sides, strict=True):
         for kernel in kernels:
-            if key(kernel):
-                own[key(kernel)].append(kernel)
+            if (name := key(kernel)) is not None:
+                own[name].append(kernel)
     found = [pair for name, before in sides[0].items() for pair in zip(before, sides[1].get(name, []), strict=False)]
     for one, two in found:
         base.remove(one)
