@@ -30,10 +30,12 @@ class Command:
     """One command: the kind of settings that its flags become, and the place of the function that acts on them.
 
     Only that function's module is loaded: all together take longer than what a command does that measures nothing.
+    `judges` says that it compares, in this process, and so needs numpy.
     """
 
     kind: type[Settings]
     place: str
+    judges: bool = False
 
     def find(self) -> Callable[[Settings], int]:
         """The function."""
@@ -43,16 +45,16 @@ class Command:
 
 
 COMMANDS: Mapping[str, Command] = {
-    "run": Command(Measuring, "measuring:run"),
-    "gate": Command(Measuring, "measuring:gate"),
+    "run": Command(Measuring, "measuring:run", judges=True),
+    "gate": Command(Measuring, "measuring:gate", judges=True),
     "setup": Command(Measuring, "preparing:setup"),
     "fetch-models": Command(Fetching, "fetching:fetch_models"),
-    "compare": Command(Comparing, "reading:compare"),
-    "merge": Command(Merging, "merging:merge"),
+    "compare": Command(Comparing, "reading:compare", judges=True),
+    "merge": Command(Merging, "merging:merge", judges=True),
     "lease": Command(Leasing, "fleet:lease"),
     "fleet": Command(Looking, "fleet:fleet"),
-    "report": Command(Showing, "rendering:report"),
-    "show": Command(Showing, "rendering:show"),
+    "report": Command(Showing, "rendering:report", judges=True),
+    "show": Command(Showing, "rendering:show", judges=True),
     "validate": Command(Validating, "reading:validate"),
     "list": Command(Listing, "reading:list_cases"),
     "convert": Command(Converting, "converting:convert"),

@@ -26,7 +26,7 @@ def compare(settings: Comparing) -> int:
     """Judge one side against another: results documents, or what other tools wrote."""
     from ci_bench import pipeline
     from ci_bench.commands.sides import policy_of_files, read_side, tell_limits
-    from ci_bench.formats.importing import is_imported
+    from ci_bench.formats import is_imported
     from ci_bench.records.comparison import BaselineMode
 
     config = load(settings)

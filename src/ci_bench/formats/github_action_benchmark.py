@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+from ci_bench.formats import FORMAT
 from ci_bench.formats.exporting import Export, Written
-from ci_bench.formats.importing import ARM, FORMAT, MAIN, SUITE, VALUE, plain_name
+from ci_bench.formats.importing import ARM, MAIN, SUITE, VALUE, plain_name
 from ci_bench.formats.parsing import Node, is_number, parse_json
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret

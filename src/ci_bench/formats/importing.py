@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ci_bench.formats import FORMAT
 from ci_bench.formats.parsing import is_number
 from ci_bench.formats.series import Reading, Runs, Series, Unreadable
 from ci_bench.formats.units import interpret
@@ -36,8 +37,6 @@ from ci_bench.records.units import TIMES
 T = TypeVar("T")
 
 SUITE = ARM = "imported"
-FORMAT = "imported_from"
-"""The field of a machine's identity that names the format: numbers of two tools are no two sides of one measurement."""
 MAIN = {Unit.SECONDS: "time", Unit.BYTES: "memory", Unit.PER_SECOND: "rate"}
 VALUE = "value"
 """What a benchmark's main series is called, by its unit; any other is a value."""
@@ -182,11 +181,6 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
         undirected=tuple(undirected),
         gaps=tuple(f"{name} ({row.seen} of {len(files)} files)" for name, row in rows.items() if row.seen < len(files)),
     )
-
-
-def is_imported(results: Results) -> bool:
-    """Whether another tool measured them."""
-    return FORMAT in results.environment.identity
 
 
 def _require_one(files: Mapping[str, Reading]) -> None:

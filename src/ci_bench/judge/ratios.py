@@ -119,11 +119,19 @@ def _describe(every: Sequence[Series], lengths: Sequence[Sizes]) -> Iterator[Fac
 def _medians(values: Floats, starts: Counts, counts: Counts) -> Floats:
     """The median of each run of values."""
     answer = np.full(len(counts), np.nan)
-    for count in np.unique(counts[counts > 0]).tolist():
+    for count in {*counts.tolist()} - {0}:
         rows = np.flatnonzero(counts == count)
         with np.errstate(all="ignore"):  # what is no number is said to be odd
-            answer[rows] = np.median(values[starts[rows][:, None] + np.arange(count)], axis=1)
+            answer[rows] = _middle(np.sort(values[starts[rows][:, None] + np.arange(count)], axis=1))
     return answer
+
+
+def _middle(ordered: Floats) -> Floats:
+    """The median of each row, of values in order: `numpy.median` and `numpy.unique` would load numpy's masked arrays."""
+    size = ordered.shape[1]
+    low, high = ordered[:, (size - 1) // 2], ordered[:, size // 2]
+    middle = high if size % 2 else (low + high) / 2.0
+    return np.where(np.isnan(ordered[:, -1]), np.nan, middle)
 
 
 LEVEL = 0.95

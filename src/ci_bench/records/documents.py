@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
+from json.encoder import encode_basestring
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,18 +35,19 @@ one_line = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 def many_lines(value: Any, indent: str = "") -> str:
     """One line for each field and for each list of numbers. Raises `ValueError` where a number is not finite."""
-    if type(value) in _PLAIN:
-        return _one_value(value)
     inner = indent + " "
-    if isinstance(value, Mapping) and value:
-        fields = [f"{inner}{_name(key)}: {many_lines(item, inner)}" for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        if any(isinstance(item, dict | list | tuple) for item in value):
+            return "[\n" + ",\n".join([inner + many_lines(item, inner) for item in value]) + f"\n{indent}]"
+        if value and {*map(type, value)} == _FLOATS and all(map(isfinite, value)):
+            return f"[{', '.join(map(repr, value))}]"
+    elif isinstance(value, Mapping) and value:
+        fields = []
+        for key, item in value.items():
+            write = _writer(type(item))
+            fields.append(f"{inner}{_name(key)}: {write(item) if write else many_lines(item, inner)}")
         return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
-    if isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value):
-        return "[\n" + ",\n".join([inner + many_lines(item, inner) for item in value]) + f"\n{indent}]"
-    return _one_value(value)
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+    return one_line(value)
 
 
 @lru_cache(maxsize=1_000)
@@ -53,12 +55,14 @@ def _name(key: str) -> str:
     return one_line(key)
 
 
-def _one_value(value: Any) -> str:
-    """A number as the encoder writes it, without the preparations that it makes for each."""
-    if type(value) is int or (type(value) is float and isfinite(value)):
-        return repr(value)
-    return one_line(value)
+def _float(value: float) -> str:
+    return repr(value) if isfinite(value) else one_line(value)
 
+
+_FLOATS = {float}
+_WRITERS: Mapping[type, Callable[[Any], str]] = {str: encode_basestring, float: _float, int: repr, type(None): lambda _: "null"}
+"""What writes a value as the encoder does, without the preparations that it makes for each."""
+_writer = _WRITERS.get
 
 MAX_BYTES = 100_000_000
 MAX_VALUES = 5_000_000

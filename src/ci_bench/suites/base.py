@@ -4,10 +4,12 @@ A suite has two halves. `Suite.plan` turns options into cases without torch. Its
 imported in worker processes only and has one function, `open_workload(case, context) -> Workload`.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -436,7 +438,7 @@ def _exporter(where: str) -> "Exporter":
 
 def plugin_forms() -> dict[str, Mapping[str, Any]]:
     """The JSON Schema of each plugin suite's entries, by suite; any mapping will do where a plugin gives none."""
-    plugins = {entry.name: _load(entry) for entry in _installed()}
+    plugins = {entry.name: _load(entry) for entry in _installed()} if _may_be_installed() else {}
     return {name: getattr(suite, "options_schema", {"type": "object"}) for name, suite in plugins.items()}
 
 
@@ -450,6 +452,33 @@ def _installed() -> "EntryPoints":
     from importlib.metadata import entry_points
 
     return entry_points(group=PLUGIN_GROUP)
+
+
+def _may_be_installed() -> bool:
+    """Whether a package on the path names our group at all: a look at files, where asking takes longer than what is asked about.
+
+    What cannot be looked into, a path that is no folder or a finder of distributions that is not Python's, may hold one.
+    """
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return True
+    return any(map(_names_plugins, dict.fromkeys(sys.path)))
+
+
+def _names_plugins(place: str) -> bool:
+    try:
+        packages = [path for path in Path(place).iterdir() if path.name.lower().endswith((".dist-info", "egg-info"))]
+        return any(_names_group(package / "entry_points.txt") for package in packages)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _names_group(path: Path) -> bool:
+    try:
+        return PLUGIN_GROUP.encode() in path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _load(entry: "EntryPoint") -> Suite:

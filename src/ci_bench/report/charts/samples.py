@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from ci_bench.records.comparison import CaseComparison, Interval
+from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Interval, Pair
 from ci_bench.records.metrics import COMPILATION, STEP_TIME
 from ci_bench.records.results import CaseResult, Launch, Metric, SideName
 from ci_bench.records.units import TIMES
@@ -23,11 +23,19 @@ Sides = tuple[tuple[SideName, CaseResult], ...]
 
 
 class _Taken(NamedTuple):
-    """The samples of one metric in the order taken: where each was taken, and why it is doubtful."""
+    """The samples of one metric in the order taken: where each was taken, and why it is doubtful. `median` is NaN without any."""
 
     places: Places
     values: tuple[float, ...]
     doubts: tuple[str | None, ...]
+    median: float
+
+
+class _Found(NamedTuple):
+    """What the judge found of a case, by metric and arm: the first of each, in the order of the case."""
+
+    pairs: dict[tuple[str, str], Pair]
+    speedups: dict[tuple[str, str], ArmSpeedup]
 
 
 def rows_of(case: str, material: Material) -> Sides:
@@ -42,38 +50,47 @@ def sample_charts(case: CaseComparison, sides: Sides, *, most: int) -> tuple[Sam
     names = dict.fromkeys(metric.name for metric in metrics if sum(map(_size, metric.launches)) >= _FEWEST)
     judged = {pair.metric for pair in case.pairs if not pair.detail}
     ordered = sorted(names, key=lambda name: (name != STEP_TIME.name, name.startswith(COMPILATION), name not in judged))
-    return tuple(_chart(case, name, sides, most) for name in ordered if not name.startswith(COMPILATION))
+    found = _found(case)
+    return tuple(_chart(found, name, sides, most) for name in ordered if not name.startswith(COMPILATION))
+
+
+def _found(case: CaseComparison) -> _Found:
+    found = _Found({}, {})
+    for pair in case.pairs:
+        found.pairs.setdefault((pair.metric, pair.arm), pair)
+    for speedup in case.speedups:
+        found.speedups.setdefault((speedup.metric, speedup.arm), speedup)
+    return found
 
 
 def _size(launch: Launch) -> int:
     return len(launch.values)
 
 
-def _chart(case: CaseComparison, name: str, sides: Sides, most: int) -> SampleChart:
+def _chart(judged: _Found, name: str, sides: Sides, most: int) -> SampleChart:
     found = [(side, row, metric) for side, row in sides for metric in row.metrics if metric.name == name]
     starts = _starts(metric for _, _, metric in found)
-    typical = [median(values) for _, _, metric in found if (values := [v for launch in metric.launches for v in launch.values])]
-    size, unit = axis(typical, found[0][2].unit)
+    every = [_taken(metric, starts, _doubts(row)) for _, row, metric in found]
+    size, unit = axis((taken.median for taken in every), found[0][2].unit)
     arms = list(dict.fromkeys(metric.arm for _, _, metric in found))
     both = SideName.BASE in {side for side, _ in sides}
     series, shared = [], dict[Places, int]()
-    for side, row, metric in found:
+    for (side, _, metric), taken in zip(found, every, strict=True):
         colour = (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm) if both else arms.index(metric.arm)
-        taken = _taken(metric, starts, _doubts(row))
         if taken.values:
             label = f"{side} · {metric.arm}" if both else metric.arm
             series.append(_series(label, colour, taken, shared, size=size, most=most))
     by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
-    chart = SampleChart(
+    better = found[0][2].better
+    return SampleChart(
         metric=name,
-        title=next((title_of(pair) for pair in case.pairs if pair.metric == name), name),
+        title=next((title_of(pair) for (metric, _), pair in judged.pairs.items() if metric == name), name),
         unit=unit,
-        better=found[0][2].better,
-        series=tuple(by_arm),
+        better=better,
+        series=_with_intervals(by_arm, judged, name, better),
         places=tuple(shared),
         starts=tuple(sorted(starts.values())[1:]),
     )
-    return _with_intervals(chart, case)
 
 
 def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
@@ -93,11 +110,12 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
 def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]) -> _Taken:
     standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
     places = _places(tuple(standing))
-    values = tuple(value for launch in metric.launches for value in launch.values)
+    values = tuple(chain.from_iterable([launch.values for launch in metric.launches]))
+    middle = median(values) if values else math.nan
     if not doubts:
-        return _Taken(places, values, (None,) * len(values))
+        return _Taken(places, values, (None,) * len(values), middle)
     doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
-    return _Taken(places, values, tuple(doubted))
+    return _Taken(places, values, tuple(doubted), middle)
 
 
 @lru_cache(maxsize=1000)
@@ -124,10 +142,13 @@ def _series(label: str, colour: int, taken: _Taken, shared: dict[Places, int], *
     """The values of one line; where they were taken joins `shared`. Of very many, a part is drawn, and every doubtful one."""
     count = len(taken.values)
     stride = -(-count // most)
-    drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][: 2 * most]
-    doubts = {index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])}
-    places = Places(_drawn(taken.places.at, drawn), _drawn(taken.places.launches, drawn))
-    middle = median(taken.values) / size
+    drawn: Sequence[int] = range(count)
+    places, doubts = taken.places, dict[int, str]()
+    if stride > 1 or any(taken.doubts):
+        drawn = [place for place, doubt in enumerate(taken.doubts) if doubt or place % stride == 0][: 2 * most]
+        places = Places(_drawn(places.at, drawn), _drawn(places.launches, drawn))
+        doubts = {index: doubt for index, place in enumerate(drawn) if (doubt := taken.doubts[place])}
+    middle = taken.median / size
     kept = decimals(middle, digits=5)
     return SampleSeries(
         label=label,
@@ -141,26 +162,25 @@ def _series(label: str, colour: int, taken: _Taken, shared: dict[Places, int], *
     )
 
 
-def _drawn(column: tuple[_Value, ...], places: list[int]) -> tuple[_Value, ...]:
+def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, ...]:
     return column if len(places) == len(column) else tuple([column[place] for place in places])
 
 
-def _with_intervals(chart: SampleChart, case: CaseComparison) -> SampleChart:
+def _with_intervals(drawn: Sequence[SampleSeries], judged: _Found, metric: str, better: str) -> tuple[SampleSeries, ...]:
     """The judged interval, as a range in which the median lies: of head around base's, else of an arm around the reference's."""
-    named = {one.label: one for one in chart.series}
+    named = {one.label: one for one in drawn}
     series = []
-    for one in chart.series:
+    for one in drawn:
         arm = one.label.removeprefix("head · ")
-        pair = next((p for p in case.pairs if p.metric == chart.metric and p.arm == arm), None)
-        speedup = next((s for s in case.speedups if s.metric == chart.metric and s.arm == arm), None)
+        pair, speedup = judged.pairs.get((metric, arm)), judged.speedups.get((metric, arm))
         if one.label != arm and pair and (base := named.get(f"base · {arm}")):
-            bounds = _range(base.median, pair.interval, chart.better)
+            bounds = _range(base.median, pair.interval, better)
         elif speedup and (reference := named.get(speedup.reference)):
-            bounds = _range(reference.median, speedup.interval, chart.better)
+            bounds = _range(reference.median, speedup.interval, better)
         else:
             bounds = None
-        series.append(replace(one, interval=bounds))
-    return replace(chart, series=tuple(series))
+        series.append(one if bounds is None else replace(one, interval=bounds))
+    return tuple(series)
 
 
 def _range(median_: float, interval: Interval | None, better: str) -> tuple[float, float] | None:

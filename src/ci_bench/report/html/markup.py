@@ -18,7 +18,7 @@ _NO_END_NEEDED = {"td", "th", "tr", "li", "dt", "dd", "option", "thead", "tbody"
 """HTML lets their end tags be left out, which keeps a page of many tables small."""
 _BARE = re.compile(r"[A-Za-z0-9.:_-]+")
 """What an attribute may hold without quotation marks."""
-_VOID = {"input", "meta", "br"}
+_WITHOUT_END = {*_NO_END_NEEDED, "input", "meta", "br"}
 
 
 class Html(NamedTuple):
@@ -43,13 +43,24 @@ def tag(name: str, *children: Child, **attributes: str | bool | None) -> Html:
     words = ""
     if attributes:
         words = "".join([_attribute(key, value) for key, value in attributes.items() if value not in {None, False}])
-    end = "" if name in _NO_END_NEEDED or name in _VOID else f"</{name}>"
-    return Html(f"<{name}{words}>{''.join([_child(child) for child in children])}{end}")
+    end = "" if name in _WITHOUT_END else f"</{name}>"
+    return Html(f"<{name}{words}>{''.join(map(_child, children))}{end}")
+
+
+def table_row(contents: Iterable[Child]) -> Html:
+    """A row of a table, a cell for each content; one that is already an element of a table stays as it is."""
+    return Html(f"<tr>{''.join(map(_cell, contents))}")
+
+
+def _cell(content: Child) -> str:
+    inside = _child(content)
+    is_cell = isinstance(content, Html) and inside.startswith(("<td", "<th"))
+    return inside if is_cell else f"<td>{inside}"
 
 
 def join(parts: Iterable[Child], between: str = "") -> Html:
     """Several pieces one after the other; `between` is text."""
-    return Html(escape(between).join(_child(part) for part in parts))
+    return Html(escape(between).join(map(_child, parts)))
 
 
 def lines(text: str, *, last: int | None = None) -> Html:
@@ -66,9 +77,9 @@ def _line(line: str) -> str:
 
 
 def _child(child: Child) -> str:
-    if child is None:
-        return ""
-    return child.markup if isinstance(child, Html) else _text(child)
+    if isinstance(child, Html):
+        return child.markup
+    return "" if child is None else _text(child)
 
 
 @lru_cache(maxsize=5_000)

@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 from ci_bench.report.html.markup import Html, join, tag
@@ -81,7 +82,12 @@ def pack(data: Any) -> str:
 
 def values_of(one: Any) -> dict[str, Any]:
     """The fields of a dataclass, as they are."""
-    return {field.name: getattr(one, field.name) for field in fields(one)}
+    return {name: getattr(one, name) for name in _names(type(one))}
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def _digests(texts: Iterable[str]) -> list[str]:

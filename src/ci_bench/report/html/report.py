@@ -43,7 +43,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     """The whole page. Without the raw documents in `material`, charts show medians and intervals only."""
     anchors = {case.id: f"case-{number}" for number, case in enumerate(comparison.cases)}
     headline = comparison.judgement.headline
-    alike = groups(comparison)
+    alike, changes = groups(comparison), change_chart(comparison)
     sweeps = sweep_charts(comparison)
     body = (
         tag("h1", "ci-bench report"),
@@ -53,7 +53,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
         _run(comparison),
         _thresholds(comparison),
         _mismatches(comparison),
-        _changes(comparison),
+        join((tag("h2", "Changes"), tag("div", id="changes"))) if changes.rows else None,
         drawn_maps(heat_maps(comparison, alike)),
         join((tag("h2", "Arm beside arm"), tag("div", id="sweeps"))) if sweeps else None,
         tag("h2", "Cases", id="all-cases"),
@@ -70,7 +70,7 @@ def render_html(comparison: Comparison, *, assets: Assets, material: Material = 
     )
     drawn = density(len(comparison.cases))
     data = {
-        "changes": change_chart(comparison),
+        "changes": changes,
         "sweeps": sweeps,
         "cases": [_packed(case, material, anchors[case.id], drawn) for case in comparison.cases],
     }
@@ -197,10 +197,6 @@ def _mismatches(comparison: Comparison) -> Html | None:
     rows = [(m.field, fact(m.field, m.base), fact(m.field, m.head)) for m in comparison.mismatches]
     shown = table("Differences between the machines", ("The two runs differ in", "Base", "Head"), rows, names=3)
     return join((tag("h2", "Why they cannot be compared"), shown)) if shown else None
-
-
-def _changes(comparison: Comparison) -> Html | None:
-    return join((tag("h2", "Changes"), tag("div", id="changes"))) if change_chart(comparison).rows else None
 
 
 def _modes(comparison: Comparison) -> Html | None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from ci_bench.records.results import Fact
 from ci_bench.report import columns
 from ci_bench.report.columns import Column, Columns, Kind
-from ci_bench.report.html.markup import Child, Html, join, tag
+from ci_bench.report.html.markup import Child, Html, join, table_row, tag
 from ci_bench.report.text import UNKNOWN
 
 Row = Sequence[Child]
@@ -21,7 +21,7 @@ def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int
         return None
     kept = [index for index in range(len(headers)) if index < names or any(row[index] not in {UNKNOWN, None} for row in every)]
     head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in kept)))
-    body = tag("tbody", *(tag("tr", *(cell(row[index]) for index in kept)) for row in every))
+    body = tag("tbody", *(table_row([row[index] for index in kept]) for row in every))
     return scrolling(label, tag("table", head, body))
 
 
@@ -47,12 +47,6 @@ def drawer(column: Column[T]) -> Callable[[T], Child]:
         return join((shown, tag("div", form_of_note(aside), class_="muted"))) if aside else shown
 
     return draw
-
-
-def cell(content: Child) -> Html:
-    """A cell; one that is already an element of a table stays as it is."""
-    is_cell = isinstance(content, Html) and content.markup.startswith(("<td", "<th"))
-    return content if is_cell and isinstance(content, Html) else tag("td", content)
 
 
 def scrolling(label: str, content: Html) -> Html:

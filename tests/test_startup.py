@@ -1,0 +1,87 @@
+"""What a command loads: no more than it needs, for that is what whoever waits for it pays first."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci_bench.suites import base
+
+EXAMPLE = Path(__file__).parents[1] / "schemas" / "examples" / "valid" / "results.json"
+LOADED = """
+import json, sys
+from ci_bench import cli
+cli.main(sys.argv[1:])
+sys.stderr.write("\\n" + json.dumps(sorted(sys.modules)))
+"""
+THREADS = """
+import os
+from ci_bench import cli
+before = {**os.environ}
+cli._load_numpy(os.environ)
+assert {**os.environ} == before
+import ci_bench.special_functions
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+def python(script, *arguments, **environ):
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=True, timeout=60)
+
+
+def test_to_compare_two_documents_no_format_is_loaded_and_no_list_of_packages(tmp_path) -> None:
+    said = python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "out")
+    loaded = {*json.loads(said.stderr.splitlines()[-1])}
+    assert {"ci_bench.report.html.report", "numpy", "rich"} <= loaded
+    assert not {"ci_bench.formats.catalogue", "importlib.metadata", "numpy.ma", "scipy.stats", "torch"} & loaded
+
+
+def test_numpy_starts_no_threads_and_what_is_measured_gets_the_environment_as_it_was() -> None:
+    without = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", THREADS], env=without, capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) == 1
+    if os.cpu_count() != 1:
+        assert int(python(THREADS, OPENBLAS_NUM_THREADS="2").stdout) > 1, "what the user says stays"
+
+
+@pytest.fixture
+def path(monkeypatch, tmp_path):
+    """The only folder in which packages are looked for."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "nowhere")])
+    monkeypatch.setattr(sys, "meta_path", [base.PathFinder])
+    monkeypatch.setattr(base, "_installed", lambda: pytest.fail("asked"))
+    (tmp_path / "other-1.dist-info").mkdir()
+    (tmp_path / "other-1.dist-info" / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    (tmp_path / "bare-1.dist-info").mkdir()
+    (tmp_path / "file.egg-info").touch()
+    return tmp_path
+
+
+def test_packages_are_asked_for_plugins_only_where_one_may_have_some(path) -> None:
+    assert base.plugin_forms() == {}
+
+
+def _package(folder, _monkeypatch):
+    (folder / "Mine-1.DIST-INFO").mkdir()
+    (folder / "Mine-1.DIST-INFO" / "entry_points.txt").write_text("[ci_bench.suites]\nmine = mine:SUITE\n")
+
+
+def _archive(folder, monkeypatch):
+    (folder / "packages.zip").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder / "packages.zip")])
+
+
+def _finder(_folder, monkeypatch):
+    finder = type("Finder", (), {"find_distributions": lambda _: []})
+    monkeypatch.setattr(sys, "meta_path", [finder(), *sys.meta_path])
+
+
+@pytest.mark.parametrize("plant", [_package, _archive, _finder])
+def test_what_may_hold_plugins_is_asked(path, monkeypatch, plant) -> None:
+    plant(path, monkeypatch)
+    with pytest.raises(pytest.fail.Exception, match="asked"):
+        base.plugin_forms()
