@@ -103,21 +103,19 @@ def _share(count: int, of: int) -> str:
 def _judge(folder: Path, arguments: argparse.Namespace) -> None:
     own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}  # which the lock goes by, so that nobody is waited for
     (folder / "card.json").write_text(json.dumps(CARD | own), encoding="utf-8")
-    repository = folder / "repository"
-    repository.mkdir()
-    _git(repository, "init", "--quiet", "--initial-branch=main")
-    _commit(repository, KERNELS, arguments.cases)
+    repository = start(folder)
+    commit(repository, KERNELS, arguments.cases)
     began = time.monotonic()
     for _ in range(CALIBRATIONS):
-        done = _ci_bench(folder, "calibrate", "--launches", str(CALIBRATION_LAUNCHES), "--output", str(folder / "calibrated"))
+        done = ci_bench(folder, "calibrate", "--launches", str(CALIBRATION_LAUNCHES), "--output", str(folder / "calibrated"))
         if done.returncode:
             raise RuntimeError(done.stderr)
     left = {False: arguments.unchanged, True: arguments.planted}
     while any(left.values()) and time.monotonic() < began + arguments.until:
         planted = left[True] * max(1, arguments.unchanged) > left[False] * max(1, arguments.planted)
         left[planted] -= 1
-        _commit(repository, KERNELS, arguments.cases)
-        _commit(repository, KERNELS + planted, arguments.cases)
+        commit(repository, KERNELS, arguments.cases)
+        commit(repository, KERNELS + planted, arguments.cases)
         line = _gate(folder, planted=planted, cases=arguments.cases)
         with arguments.keep.open("a", encoding="utf-8") as kept:
             kept.write(json.dumps(line) + "\n")
@@ -127,7 +125,7 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     """One gate, as a line: of each case the worst verdict that a time of it got."""
     began, out = time.monotonic(), folder / "out"
     (out / "comparison.json").unlink(missing_ok=True)
-    done = _ci_bench(folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out))
+    done = ci_bench(folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out))
     if not (out / "comparison.json").exists():
         raise RuntimeError(done.stderr)
     comparison = documents.read_comparison(out / "comparison.json")
@@ -155,7 +153,16 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     }
 
 
-def _commit(repository: Path, kernels: int, cases: int) -> None:
+def start(folder: Path) -> Path:
+    """An empty repository in the folder."""
+    repository = folder / "repository"
+    repository.mkdir()
+    _git(repository, "init", "--quiet", "--initial-branch=main")
+    return repository
+
+
+def commit(repository: Path, kernels: int, cases: int) -> None:
+    """Cases that are chains of so many kernels each."""
     shapes = [8 * (1 + case) for case in range(cases)]
     text = BENCH.replace("ROWS", str(shapes)).replace("KERNELS", str(kernels))
     (repository / "bench.py").write_text(text, encoding="utf-8")
@@ -169,7 +176,8 @@ def _git(repository: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(repository), *identity, *arguments], check=True, capture_output=True)
 
 
-def _ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command in the repository of the folder, on the card that is in the folder."""
     environ = {
         **os.environ,
         "SIMULATED_CARD": str(folder / "card.json"),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.formats import catalogue
-from ci_bench.formats import is_imported
+from ci_bench.formats import catalogue, is_imported
 from ci_bench.formats.importing import MOST_VALUES, case_id, import_results, known_facts
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
 from ci_bench.records import documents

@@ -119,7 +119,6 @@ def quantity(value: float | None, unit: Unit) -> str:
     return forms[unit](value) if unit in forms else _scaled(value, UNITS[unit].sizes, step=1000)
 
 
-@lru_cache(maxsize=20_000)
 def percent(share: float | None, *, signed: bool = False) -> str:
     """A share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
     if not _known(share):
@@ -139,7 +138,6 @@ def interval(bounds: Interval | None, form: Callable[[float], str] = ratio) -> s
     return UNKNOWN if bounds is None else joined(form(bounds.low), " to ", form(bounds.high))
 
 
-@lru_cache(maxsize=20_000)
 def joined(first: str, between: str, second: str) -> str:
     """Two figures with their common unit named once: ``133 → 144 ms``."""
     end = len(second)
@@ -202,11 +200,6 @@ def _digits(value: float, *, whole: bool = False) -> str:
     """Three significant digits, never an exponent; a zero and, if `whole`, an integer have no decimals."""
     if value == 0 or (whole and value == int(value)):
         return _minus(f"{value:,.0f}")
-    return _three_digits(value)
-
-
-@lru_cache(maxsize=20_000)
-def _three_digits(value: float) -> str:
     text = f"{value:#.3g}"
     if "e" not in text:
         return _minus(text.removesuffix("."))

@@ -1,0 +1,131 @@
+"""How long a card stands idle while a gate has open cases: the gates of `card_quality`, on the machine's own clock.
+
+Run as ``python -m benchmarks.card_idle [--cases N] [--json FILE]``. One paired gate of unchanged code, uncalibrated, by the
+command, on the simulated card of the tests. Kernels take as long as they say; processes, imports and hand-overs take what they
+take on this machine, which has to be quiet. Whoever watches looks at the card's queue every `LOOK_S`.
+
+The idle share is of the time from the first kernel that was queued to the end of the last one. Its stretches are told apart by
+how long they are, since that says what makes them: beside samples the host queues and waits (under 10 ms); turns are handed over,
+and the monitor looks (under 0.1 s); where there are seconds, processes start, or a case is checked. Where the time of the command
+went by phase is what its documents say of it, of both sides together.
+"""
+
+import argparse
+import json
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.card_quality import FIXTURE, KERNELS, ci_bench, commit, start
+from benchmarks.tables import publish, render
+from ci_bench.records import documents
+from ci_bench.report.time_spent import time_spent
+
+sys.path.append(str(FIXTURE))
+
+CARD = {"least_kernel_s": 2e-4}
+LOOK_S = 0.002
+BOUNDS = {"under 10 ms": 0.01, "10 to 100 ms": 0.1, "0.1 to 1 s": 1.0, "1 s and longer": float("inf")}
+"""Classes of idle stretches, by what they are shorter than (s)."""
+
+
+@dataclass
+class Idle:
+    """What was seen of a queue: between its first kernel and its last, seconds at work, and each idle stretch (s)."""
+
+    first_s: float | None = None
+    last_s: float = 0.0
+    busy_s: float = 0.0
+    stretches: list[float] = field(default_factory=list)
+
+    def see(self, busy_until_s: float, busy_s: float) -> None:
+        """What is queued at some moment: when it will be worked off, and for how long kernels will have run by then, in all."""
+        if busy_s <= self.busy_s:
+            return
+        if self.first_s is None:
+            self.first_s = busy_until_s - busy_s
+        else:
+            idle_s = (busy_until_s - self.last_s) - (busy_s - self.busy_s)
+            self.stretches += [idle_s] if idle_s > 0 else []
+        self.last_s, self.busy_s = busy_until_s, busy_s
+
+    @property
+    def wall_s(self) -> float:
+        """From the first kernel to the end of the last."""
+        return self.last_s - (self.first_s or 0.0)
+
+    @property
+    def share(self) -> float:
+        """Of that time, how much the queue was empty."""
+        return 1.0 - self.busy_s / self.wall_s if self.wall_s else 0.0
+
+    def classes(self) -> dict[str, tuple[int, float]]:
+        """How many stretches of each class there were, and the seconds of all."""
+        least, found = 0.0, {}
+        for name, most in BOUNDS.items():
+            inside = [one for one in self.stretches if least <= one < most]
+            found[name], least = (len(inside), sum(inside)), most
+        return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Watch one gate, and print where the card was idle and where the time went."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=3, help="cases of the gate")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        seen, found = _watched(Path(folder), arguments.cases)
+    rows = [
+        {"idle for": name, "times": f"{count:,}", "s": f"{seconds:.1f}", "of the wall time": f"{seconds / seen.wall_s:.1%}"}
+        for name, (count, seconds) in seen.classes().items()
+    ]
+    spent = [
+        {"stage": stage, "phase": phase, "s of both sides": f"{sum(seconds):.1f}"}
+        for stage, phase, seconds in found["spent"][:12]
+    ]
+    said = f"idle {seen.share:.1%} of {seen.wall_s:.1f} s; the command took {found['wall_s']:.1f} s"
+    title = f"The card in a gate of {arguments.cases} cases: {said}"
+    text = "\n\n".join([render(title, rows), render("Where the time went", spent)])
+    publish(text, {"idle": asdict(seen), "share": seen.share, "cases": arguments.cases, **found}, arguments.json)
+    return 0
+
+
+def _watched(folder: Path, cases: int) -> tuple[Idle, Mapping[str, Any]]:
+    from simulated_card import Card
+
+    own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}
+    (folder / "card.json").write_text(json.dumps(CARD | own), encoding="utf-8")
+    start(folder)
+    for _ in range(2):
+        commit(folder / "repository", KERNELS, cases)
+    card, seen, ended = Card.open(folder / "card.json"), Idle(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_S):
+            seen.see(card.busy_until, card.busy_s)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    begun = time.perf_counter()
+    try:
+        done = ci_bench(folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(folder / "out"))
+    finally:
+        ended.set()
+        watching.join()
+    wall_s = time.perf_counter() - begun
+    if done.returncode not in {0, 1}:
+        raise SystemExit(done.stderr[-4000:])
+    sides = [documents.read_results(folder / "out" / name) for name in ("base/results.json", "results.json")]
+    spent = time_spent(sides)
+    return seen, {"wall_s": wall_s, "exit_code": done.returncode, "sampled_s": spent.sampled_s, "spent": spent.rows}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
