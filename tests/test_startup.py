@@ -1,5 +1,6 @@
 """What a command loads: no more than it needs, for that is what whoever waits for it pays first."""
 
+import gc
 import json
 import os
 import subprocess
@@ -8,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from ci_bench import cli
 from ci_bench.suites import base
 
 EXAMPLE = Path(__file__).parents[1] / "schemas" / "examples" / "valid" / "results.json"
 LOADED = """
-import json, sys
+import gc, json, sys
 from ci_bench import cli
-cli.main(sys.argv[1:])
-sys.stderr.write("\\n" + json.dumps(sorted(sys.modules)))
+cli.main()
+sys.stderr.write("\\n" + json.dumps([gc.get_freeze_count(), sorted(sys.modules)]))
 """
 THREADS = """
 import os
@@ -33,11 +35,22 @@ def python(script, *arguments, **environ):
     return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=True, timeout=60)
 
 
-def test_to_compare_two_documents_no_format_is_loaded_and_no_list_of_packages(tmp_path) -> None:
+def test_to_compare_two_documents_no_format_is_loaded_and_no_list_of_packages_and_nothing_is_searched_at_the_end(
+    tmp_path,
+) -> None:
     said = python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "out")
-    loaded = {*json.loads(said.stderr.splitlines()[-1])}
+    frozen, modules = json.loads(said.stderr.splitlines()[-1])
+    loaded = {*modules}
     assert {"ci_bench.report.html.report", "numpy", "rich"} <= loaded
     assert not {"ci_bench.formats.catalogue", "importlib.metadata", "numpy.ma", "scipy.stats", "torch"} & loaded
+    assert frozen > 10_000
+
+
+def test_a_program_that_calls_a_command_keeps_its_garbage_collection(capsys) -> None:
+    before = gc.get_freeze_count(), gc.get_threshold()
+    assert cli.main(["validate", str(EXAMPLE)]) == 0
+    assert (gc.get_freeze_count(), gc.get_threshold()) == before
+    assert "valid results" in capsys.readouterr().out
 
 
 def test_numpy_starts_no_threads_and_what_is_measured_gets_the_environment_as_it_was() -> None:
