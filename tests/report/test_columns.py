@@ -14,6 +14,7 @@ from ci_bench.report import cells, columns, terminal
 from ci_bench.report.columns import Column, Kind
 from ci_bench.report.html import tables
 from ci_bench.report.html.cases import case_table
+from ci_bench.report.html.markup import table_row
 from ci_bench.report.markdown import render_comment
 from ci_bench.report.rows import Row, labels, main_rows
 from ci_bench.report.text import UNKNOWN
@@ -55,7 +56,7 @@ def test_titles_are_told_apart_and_capitalised(shown) -> None:
 @pytest.mark.parametrize("kind", [Kind.NAME, Kind.ID, Kind.PROSE])
 def test_what_comes_from_outside_is_harmless_in_text_and_note(kind: Kind) -> None:
     column: Column[str] = Column(title="x", text=str, kind=kind, note=str, note_kind=kind)
-    markdown, page = cells.cell(column)(HOSTILE), str(tables.cell(tables.drawer(column)(HOSTILE)))
+    markdown, page = cells.cell(column)(HOSTILE), str(table_row([tables.drawer(column)(HOSTILE)]))
     assert "<b>" not in page
     assert "\x1b" not in markdown + page
     assert kind is not Kind.PROSE or ("<b>" not in markdown and "@all" not in markdown)
