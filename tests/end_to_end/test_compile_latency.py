@@ -98,7 +98,7 @@ def judge_compiler(tmp_path: Path, monkeypatch, ci_bench):
     folder, out = tmp_path / "a compiler", tmp_path / "out"
     folder.mkdir()
     entry = {"models": ["mlp"], "mode": "inference", "measure": "accuracy", "backend": "own_compiler:backend"}
-    run = {"device": "cpu", "threads": 1, "max_launches": 10, "compile_budget_s": BUDGET_S}
+    run = {"device": "cpu", "threads": 1, "max_launches": 10, "compile_budget_s": BUDGET_S, "explain": "never"}
     (folder / "ci-bench.yml").write_text(yaml.safe_dump({"schema_version": 1, "run": run, "suites": {"torchbench": [entry]}}))
     git(folder, "init")
     monkeypatch.chdir(folder)

@@ -23,7 +23,7 @@ from ci_bench.records.config import Rule
 
 pytestmark = pytest.mark.slow
 
-RUN = {"device": "cpu", "threads": 1, "sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1}
+RUN = {"device": "cpu", "threads": 1, "sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "explain": "never"}
 TIMES = dict.fromkeys(("step_time", "compile_cold", "compile_warm"), "100%")
 LEARNING = {"thresholds": TIMES, "severities": dict.fromkeys(("undecided", "suspected", "possible", "regressed"), "note")}
 """Of what is learned: an interrupted moment of a busy machine says nothing about it."""

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from command_builders import QUICK, judge, measure, measure_here, verdicts
+from command_builders import QUICK, judge, measure, measure_here
 from event_files import tensorboard, wandb
 
 from ci_bench.formats.training_log import read
@@ -176,21 +176,25 @@ def records(*, seconds, ranks=1, computed=None):
     return "\n".join(json.dumps(step | more) for step, more in zip(steps, computing, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "verdict"), [((1.0, 1.05), "regressed"), ((1.05, 1.0), "regressed"), ((1.0, 0.9), "unchanged")]
-)
-def test_a_step_is_the_slowest_ranks(tmp_path, seconds, verdict) -> None:
+def test_a_step_is_the_slowest_ranks(tmp_path) -> None:
     """Five per cent on one rank alone are five per cent of the step; a rank that is faster makes no step so."""
-    entry = {"name": "ranks", "command": "cat train.py", "output": "stdout", "losses": {"rounding": []}}
-    options = replace(QUICK, launches=6)
-    results, comparison = gate(
-        tmp_path, records(seconds=seconds, ranks=2), base=records(seconds=(1.0, 1.0), ranks=2), entry=entry, options=options
-    )
-    assert verdicts(comparison)["step_time command"] == verdict
-    (pair,) = comparison.cases[0].pairs
-    assert pair.speedup == pytest.approx(1 / max(seconds))
-    facts = results[HEAD].cases[0].facts
-    assert (facts["rank_0_step_s"], facts["rank_1_step_s"]) == seconds, "which rank it is, is told"
+    planted = {(1.0, 1.05): "regressed", (1.05, 1.0): "regressed", (1.0, 0.9): "unchanged"}
+    trees = {side: tmp_path / side for side in (BASE, HEAD)}
+    for side, tree in trees.items():
+        tree.mkdir()
+        for number, seconds in enumerate(planted):
+            (tree / f"steps{number}").write_text(records(seconds=seconds if side is HEAD else (1.0, 1.0), ranks=2))
+    entries = [
+        {"name": f"ranks{number}", "command": f"cat steps{number}", "output": "stdout", "losses": {"rounding": []}}
+        for number in range(len(planted))
+    ]
+    results = measure(tmp_path, *entries, trees=trees, options=replace(QUICK, launches=6))
+    cases = zip(planted.items(), judge(results).cases, results[HEAD].cases, strict=True)
+    for (seconds, verdict), case, row in cases:
+        (pair,) = case.pairs
+        assert (pair.metric, pair.arm, str(pair.verdict)) == ("step_time", "command", verdict), seconds
+        assert pair.speedup == pytest.approx(1 / max(seconds))
+        assert (row.facts["rank_0_step_s"], row.facts["rank_1_step_s"]) == seconds, "which rank it is, is told"
 
 
 def test_of_ranks_that_wait_for_each_other_the_one_that_works_longer_is_told() -> None:

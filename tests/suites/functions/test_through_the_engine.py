@@ -18,7 +18,7 @@ from ci_bench.records.results import Outcome, Status
 pytestmark = pytest.mark.engine
 
 QUICK = ("--device", "cpu", "--threads", "1", "--launches", "1")
-RUN = {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "overlap": False}
+RUN = {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "warmup_s": 0.1, "overlap": False, "explain": "never"}
 
 
 def ci_bench(folder, *arguments):
