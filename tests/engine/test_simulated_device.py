@@ -184,13 +184,12 @@ def test_a_power_cap_that_holds_all_the_time_is_recorded_and_no_doubt(tmp_path):
     assert {block["facts"]["gpu_held_back_by"] for row in judged.results["cases"] for block in row["blocks"]} == {"sw_power_cap"}
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_a_slowdown_under_a_power_cap_is_found_all_the_same(tmp_path):
     capped = Spell(sm_mhz=1400, reasons=POWER_CAP)
     made = repository(tmp_path / "repository", cycles=600_000)
 
-    judged = gate(made, Script(least_kernel_s=KERNEL_S, spells=(capped,)), tmp_path / "gate")
+    judged = gate(made, Script(least_kernel_s=KERNEL_S, host_s=HOST_S, spells=(capped,)), tmp_path / "gate")
 
     assert judged.code == 1, judged.said
     assert set(judged.verdicts.values()) == {"regressed"}
@@ -208,7 +207,6 @@ def test_a_neighbour_on_the_card_is_told_and_what_it_disturbed_measured_again(tm
     assert not {"regressed", "improved"} & set(judged.verdicts.values()), judged.said
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_where_the_sides_do_not_fit_together_they_follow_one_another(tmp_path):
     """Eight copies of each arm of either side take more than there is; those of one side fit."""
