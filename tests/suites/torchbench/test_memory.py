@@ -18,7 +18,7 @@ RUN = {
     "stage_timeout_s": 90,
 }  # fmt: skip
 MODELS = ["Plain", "Buffered", "Leaking", "Caching"]
-ENTRY = {"source": "own", "backend": "eager", "mode": "inference", "measure": "performance"}
+ENTRY = {"source": "own", "backend": "torchscript", "mode": "inference", "measure": "performance"}
 
 
 @pytest.fixture(scope="module")
