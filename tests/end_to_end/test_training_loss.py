@@ -1,5 +1,6 @@
 """The real suite from configuration to verdict, small enough for any machine."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -70,11 +71,11 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 
 @pytest.fixture
 def relu(tmp_path: Path) -> dict[str, object]:
-    """The embedded model with another activation, from its configuration alone."""
+    """The embedded model with one layer and another activation, from its configuration alone."""
     (tmp_path / "broken_backends.py").write_text(BROKEN_BACKENDS)
     shutil.copytree(MODEL.parent, tmp_path / "relu")
-    config = tmp_path / "relu" / "config.json"
-    config.write_text(config.read_text().replace('"gelu"', '"relu"'))
+    config = {**json.loads(MODEL.read_text()), "num_hidden_layers": 1, "hidden_act": "relu"}
+    (tmp_path / "relu" / "config.json").write_text(json.dumps(config))
     return {"model": {"path": "./relu", "pretrained": False}}
 
 
