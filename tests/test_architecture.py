@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "errors": set(),
     "config": {*BOTTOM, "imports", "suites"},
     "imports": BOTTOM,
+    "cage": set(),
     "gpus": set(),
     "accuracy": {"special_functions"},
     "suites": {*BOTTOM, "accuracy", "formats", "gpus"},
@@ -56,7 +57,7 @@ MAY_IMPORT = {
     "planning": {*BOTTOM, "suites"},
     "plugins": {*BOTTOM, "engine", "suites"},
     "merging": {*BOTTOM, "engine", "judge"},
-    "fleet": {*BOTTOM, "judge", "merging", "planning", "resuming", "pipeline", "special_functions"},
+    "fleet": {*BOTTOM, "cage", "judge", "merging", "planning", "resuming", "pipeline", "special_functions"},
     "resuming": {*BOTTOM, "engine", "planning"},
     "selftest": {*BOTTOM, "judge"},
 }

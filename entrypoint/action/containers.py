@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gpus
+from ci_bench import cage
 
 WORKSPACE, CONFIG, RESULTS, PREPARED, NOISE = "/workspace", "/config", "/results", "/prepared", "/noise"
 LOCKS, CACHE = "/locks", "/cache"
@@ -37,15 +37,11 @@ GITHUB = (
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 BENCH = ("CI", "GITHUB_BASE_REF", "GITHUB_HEAD_REF", "GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
 """What measuring may know of the workflow: the names of the branches, by which it finds the base commit, and which run it is."""
-_TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
 _FETCHED = (("baseline", BASELINE), ("config", CONFIG))
-_HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
 
 
 USERS = "65101:65102"
 """Base's user and head's in the bench container of a paired run, where this host allows for them (`preflight.find_users`)."""
-_POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
-"""What root needs there to start and end their processes, and to hand files over. The code under test has none of it."""
 
 
 def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -56,22 +52,22 @@ def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ:
     limits += [f"--memory={memory}", f"--memory-swap={memory}"] if memory else []
     limits += [f"--cpus={settings['cpus']}"] if settings["cpus"] else []
     mounts = [
-        _mount(state["workspace"], WORKSPACE),
-        _mount(_inside(state, "config"), CONFIG),
-        _mount(_inside(state, "results"), RESULTS, writable=True),
-        _mount(_inside(state, "prepared"), PREPARED, writable=True),
+        cage.mount(state["workspace"], WORKSPACE),
+        cage.mount(_inside(state, "config"), CONFIG),
+        cage.mount(_inside(state, "results"), RESULTS, writable=True),
+        cage.mount(_inside(state, "prepared"), PREPARED, writable=True),
     ]
-    mounts += [_mount(_inside(state, "cache"), CACHE, writable=True)] if phase == "setup" else []
-    mounts += [_mount(settings["noise"], NOISE)] if settings["noise"] else []
-    mounts += [_mount(folder, folder) for folder in settings["mounts"]]
-    mounts += [_mount(state["locks"], LOCKS, writable=True)] if phase == "bench" and state["locks"] else []
+    mounts += [cage.mount(_inside(state, "cache"), CACHE, writable=True)] if phase == "setup" else []
+    mounts += [cage.mount(settings["noise"], NOISE)] if settings["noise"] else []
+    mounts += [cage.mount(folder, folder) for folder in settings["mounts"]]
+    mounts += [cage.mount(state["locks"], LOCKS, writable=True)] if phase == "bench" and state["locks"] else []
     named = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
     return [
         *_start(state, phase, "bridge" if settings[f"{phase}_network"] else "none", apart=apart(state)),
-        *gpus.arguments(settings["gpus"], state["gpu_access"]),
+        *cage.gpu_arguments(settings["gpus"], state["gpu_access"]),
         *limits,
         *(part for mount in mounts for part in mount),
-        *_names(named),
+        *cage.names(named),
         *(part for one in asked_of_the_engine(state, LOCKS).items() for part in ("-e", "=".join(one))),
         *(("-e", f"CI_BENCH_CACHE={CACHE}") if phase == "setup" else ()),
         *(("-e", f"CI_BENCH_USERS={USERS}") if apart(state) else ()),
@@ -95,7 +91,7 @@ def apart(state: Mapping[str, Any]) -> bool:
 
 def settle(state: Mapping[str, Any], *folders: str) -> list[str]:
     """A container of a moment that makes this runner's user the owner of what is in some folders of the job."""
-    mounts = [part for folder in folders for part in _mount(_inside(state, folder), f"/{folder}", writable=True)]
+    mounts = [part for folder in folders for part in cage.mount(_inside(state, folder), f"/{folder}", writable=True)]
     line = f"chown -hR {state['user']} {' '.join(f'/{folder}/.' for folder in folders)}"
     return [*_moment(state, as_root=True), *mounts, "--entrypoint", "/bin/sh", state["image"], "-c", line]
 
@@ -105,28 +101,28 @@ def try_users(state: Mapping[str, Any]) -> list[str]:
     base = USERS.partition(":")[0]
     become = f"setpriv --reuid={base} --regid={base} --clear-groups true"
     line = f"touch /results/theirs && chown {base}:{base} /results/theirs && {become} && chown {state['user']} /results/theirs"
-    mount = _mount(_inside(state, "results"), RESULTS, writable=True)
+    mount = cage.mount(_inside(state, "results"), RESULTS, writable=True)
     return [*_moment(state, as_root=True), *mount, "--entrypoint", "/bin/sh", state["image"], "-c", line]
 
 
 def report(state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """The container that talks to GitHub: the token arrives by its name, from the environment of the docker command."""
     event, certificates = environ.get("GITHUB_EVENT_PATH", ""), environ.get("REQUESTS_CA_BUNDLE", "")
-    mounts = [_mount(_inside(state, "report"), REPORT, writable=True), _mount(_inside(state, "documents"), DOCUMENTS)]
-    mounts += [_mount(_inside(state, folder), target, writable=phase == "baseline") for folder, target in _FETCHED]
+    mounts = [cage.mount(_inside(state, "report"), REPORT, writable=True), cage.mount(_inside(state, "documents"), DOCUMENTS)]
+    mounts += [cage.mount(_inside(state, folder), target, writable=phase == "baseline") for folder, target in _FETCHED]
     fixed = [f"GITHUB_OUTPUT={REPORT}/outputs", f"GITHUB_STEP_SUMMARY={REPORT}/summary.md"]
     if event and Path(event).is_file():
-        mounts.append(_mount(event, EVENT))
+        mounts.append(cage.mount(event, EVENT))
         fixed.append(f"GITHUB_EVENT_PATH={EVENT}")
     if certificates and Path(certificates).is_file():
-        mounts.append(_mount(certificates, CERTIFICATES))
+        mounts.append(cage.mount(certificates, CERTIFICATES))
         fixed.append(f"REQUESTS_CA_BUNDLE={CERTIFICATES}")
     return [
         *_start(state, phase, state["settings"]["report_network"]),
-        *gpus.NONE,
+        *cage.NO_GPUS,
         "--pids-limit=256",
         *(part for mount in mounts for part in mount),
-        *_names([*(name for name in (*GITHUB, *PROXIES) if name in environ), "GITHUB_TOKEN"]),
+        *cage.names([*(name for name in (*GITHUB, *PROXIES) if name in environ), "GITHUB_TOKEN"]),
         *(part for one in fixed for part in ("-e", one)),
         state["image"],
         *command,
@@ -155,29 +151,17 @@ def name(state: Mapping[str, Any], phase: str) -> str:
 
 
 def _moment(state: Mapping[str, Any], *, as_root: bool = False) -> list[str]:
-    common = ["run", "--rm", "--network=none", "--label", label(state["job"]), *_user(state, as_root=as_root)]
-    return [*common, "--tmpfs", _TEMPORARY, *_HARDENED]
+    return ["run", "--rm", cage.NO_NETWORK, "--label", label(state["job"]), *_private(state, as_root=as_root)]
 
 
 def _start(state: Mapping[str, Any], phase: str, network: str, *, apart: bool = False) -> list[str]:
     common = ["docker", "run", "--rm", "--init", "--name", name(state, phase), "--label", label(state["job"])]
-    private = ["--tmpfs", _TEMPORARY, *_user(state, as_root=apart), "--workdir", WORKSPACE]
-    return [*common, f"--network={network}", *_HARDENED, *private]
+    return [*common, f"--network={network}", *_private(state, as_root=apart), "--workdir", WORKSPACE]
 
 
-def _user(state: Mapping[str, Any], *, as_root: bool) -> list[str]:
-    powers = [f"--cap-add={power}" for power in _POWERS] if as_root else []
-    return ["--user", "0:0" if as_root else state["user"], *powers]
-
-
-def _names(names: Sequence[str]) -> list[str]:
-    """Variables by name alone: their values are in no list of processes."""
-    return [part for one in names for part in ("-e", one)]
+def _private(state: Mapping[str, Any], *, as_root: bool) -> list[str]:
+    return cage.private("0:0", powers=cage.POWERS) if as_root else cage.private(state["user"])
 
 
 def _inside(state: Mapping[str, Any], folder: str) -> str:
     return str(Path(state["work"]) / folder)
-
-
-def _mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str]:
-    return "--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
-import gpus
+from ci_bench import cage
 from faults import Fault
 
 Parse = Callable[[str], Any]
@@ -88,8 +88,8 @@ def boolean(text: str) -> bool:
 
 
 def _gpus(text: str) -> str:
-    if not gpus.is_selection(text):
-        raise Wrong(gpus.FORM)
+    if not cage.is_gpu_selection(text):
+        raise Wrong(cage.GPU_FORM)
     return text
 
 
@@ -140,7 +140,7 @@ FIELDS: Mapping[str, Parse] = {
     ),
     "image": form(r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}", "build, or an image's name, best with its @sha256: digest"),
     "gpus": _gpus,
-    "gpu_access": one_of("auto", *gpus.WAYS),
+    "gpu_access": one_of("auto", *cage.GPU_WAYS),
     "baseline": one_of("paired", "artifact", "none"),
     "base": form(r"[A-Za-z0-9_][A-Za-z0-9._/~^@-]{0,199}", "a commit, branch or tag", empty=True),
     "config_path": form(r"[A-Za-z0-9_.][A-Za-z0-9_./-]{0,199}", "a path in the repository"),

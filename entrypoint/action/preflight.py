@@ -12,7 +12,7 @@ from typing import Any
 
 import containers
 import docker
-import gpus
+from ci_bench import cage
 from faults import Fault
 from workflow import say
 
@@ -23,7 +23,6 @@ _LOCKS = "/tmp/ci-bench-locks"  # noqa: S108 - shared by all jobs and users of t
 _CONTEXT = "python -I -m ci_bench.engine.machine.context"
 _CONTEXT_S = 300
 """Importing torch from a cold disk takes its time."""
-_GPU_PROBE = "ls /dev/nvidiactl /dev/nvidia[0-9]* 2>/dev/null || ls /dev/dxg"
 
 
 def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def make_locks(folder: str) -> str:
     except OSError as error:
         say(f"{place} cannot be made ({error.strerror}): nothing keeps another job from measuring on the same device")
         return ""
-    if place.is_symlink() or any(character in folder for character in ',"\n'):
+    if place.is_symlink() or not cage.can_be_mounted(folder):
         say(f"{place} is no folder that can be mounted: nothing keeps another job from measuring on the same device")
         return ""
     return str(place)
@@ -175,11 +174,11 @@ def find_gpu(state: Mapping[str, Any]) -> str:
     settings = state["settings"]
     if settings["gpus"] == "none":
         return "none"
-    ways: Sequence[str] = gpus.WAYS if settings["gpu_access"] == "auto" else (settings["gpu_access"],)
+    ways: Sequence[str] = cage.GPU_WAYS if settings["gpu_access"] == "auto" else (settings["gpu_access"],)
     complaints = []
     for way in ways:
-        options = gpus.arguments(settings["gpus"], way)
-        code, _, complaint = docker.ask(*containers.probe(state, *options, _GPU_PROBE))
+        options = cage.gpu_arguments(settings["gpus"], way)
+        code, _, complaint = docker.ask(*containers.probe(state, *options, cage.GPU_PROBE))
         if code == 0:
             say(f"GPU: {settings['gpus']}, by {way}")
             return way
@@ -193,7 +192,7 @@ def check_cuda(state: Mapping[str, Any]) -> None:
     settings = state["settings"]
     if settings["gpus"] == "none":
         return
-    options = gpus.arguments(settings["gpus"], state["gpu_access"])
+    options = cage.gpu_arguments(settings["gpus"], state["gpu_access"])
     code, out, complaint = docker.ask(*containers.probe(state, *options, _CONTEXT), timeout_s=_CONTEXT_S)
     if code:
         raise Fault("cuda", detail=complaint)

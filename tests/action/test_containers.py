@@ -8,7 +8,7 @@ from gpu_runner import defaults
 
 import commands
 import containers
-import gpus
+from ci_bench import cage
 
 TOKEN = "ghs_secret"  # noqa: S105 - the test's own
 
@@ -219,7 +219,7 @@ WAYS = {
 
 @pytest.mark.parametrize(("asked", "argv"), WAYS.items(), ids=map(str, WAYS))
 def test_gpus_by_each_way(asked, argv):
-    assert gpus.arguments(*asked) == argv
+    assert cage.gpu_arguments(*asked) == argv
 
 
 @pytest.mark.parametrize("phase", ["setup", "bench"])

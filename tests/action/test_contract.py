@@ -243,8 +243,10 @@ def test_the_steps_run_on_an_old_python():
     newer = re.compile(
         r"\b(?:tomllib|StrEnum|kw_only|slots=True|zip\([^)]*strict|ExceptionGroup|from datetime import UTC|itertools\.pairwise|batched)"
     )
-    for path in sorted((ROOT / "entrypoint" / "action").glob("*.py")):
-        text = path.read_text()
+    shared = ROOT / "src" / "ci_bench" / "cage.py"
+    ast.parse((shared.parent / "__init__.py").read_text(), feature_version=(3, 9))
+    for path in [*sorted((ROOT / "entrypoint" / "action").glob("*.py")), shared]:
+        text = path.read_text().replace("from ci_bench import cage\n", "")
         tree = ast.parse(text, feature_version=(3, 9))
         assert not newer.search(text), path.name
         imported = {name.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
@@ -398,3 +400,10 @@ def test_each_fault_of_the_runner_is_explained():
     assert [
         key for key, opening in openings.items() if not any(entry.startswith(opening.partition(": ")[0]) for entry in entries)
     ] == []
+
+
+def test_the_steps_find_what_they_share_with_the_package_though_nothing_is_installed(tmp_path) -> None:
+    """Without site-packages, as on a runner; `cleanup` of a job that never began has nothing to do."""
+    words = [sys.executable, "-I", "-S", str(ROOT / "entrypoint" / "action"), "cleanup"]
+    done = subprocess.run(words, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,71 @@
+"""What a container that runs code under test is started with, whoever starts it: values in, arguments of ``docker run`` out.
+
+The action's steps import this by its path, on the runner's own Python: standard library only, 3.9 or newer. Which folders and
+variables a container gets is its starter's to say; what none gets is here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
+HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
+"""No power over the machine, no new one by a program's mode, nothing of the image written to, no memory or output left behind."""
+NO_NETWORK = "--network=none"
+POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
+"""What root needs to start and end processes of other users, and to hand files over. The code under test has none of it."""
+
+GPU_WAYS = ("cdi", "gpus", "runtime")
+"""CDI (``--device nvidia.com/gpu=…``), the toolkit's hook (``--gpus``), NVIDIA's runtime, in the order they are tried."""
+NO_GPUS = ("-e", "NVIDIA_VISIBLE_DEVICES=void")
+"""CUDA images ask for all GPUs by a variable of theirs, which counts where NVIDIA's runtime is the default."""
+GPU_PROBE = "ls /dev/nvidiactl /dev/nvidia[0-9]* 2>/dev/null || ls /dev/dxg"
+"""A line of shell that fails in a container without a GPU."""
+GPU_FORM = "none, all, a number of GPUs, or device=ID,ID with indices or UUIDs"
+_ID = r"(?:[0-9]{1,2}(?::[0-9]{1,2})?|(?:GPU|MIG)-[0-9A-Fa-f-]{8,40})"
+_SELECTION = re.compile(rf"none|all|[1-9][0-9]?|device={_ID}(?:,{_ID}){{0,15}}")
+
+
+def private(user: str, *, powers: Sequence[str] = ()) -> list[str]:
+    """Flags of every container: what it may not, its folder for temporary files, and the user that it runs as."""
+    return [*HARDENED, "--tmpfs", TEMPORARY, "--user", user, *(f"--cap-add={power}" for power in powers)]
+
+
+def mount(source: str, target: str, *, writable: bool = False) -> tuple[str, str]:
+    """A folder or file of the host, read-only unless said otherwise."""
+    return "--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}"
+
+
+def can_be_mounted(path: str) -> bool:
+    """Whether docker reads a path as one value: a mount is a line of CSV."""
+    return not any(character in path for character in ',"\n')
+
+
+def names(variables: Iterable[str]) -> list[str]:
+    """Variables by name alone: their values are in no list of processes."""
+    return [part for one in variables for part in ("-e", one)]
+
+
+def is_gpu_selection(text: str) -> bool:
+    """Whether this names GPUs, and nothing else."""
+    return bool(_SELECTION.fullmatch(text))
+
+
+def gpu_arguments(selection: str, way: str) -> tuple[str, ...]:
+    """The arguments that give a container these GPUs, on a host that is set up in this way."""
+    if selection == "none":
+        return NO_GPUS
+    if way == "gpus":  # docker reads the value as a line of CSV, so that a comma needs quotes
+        return ("--gpus", f'"{selection}"' if selection.startswith("device=") else selection)
+    ids = _ids(selection)
+    if way == "cdi":
+        return tuple(part for one in ids for part in ("--device", f"nvidia.com/gpu={one}"))
+    visible = ("-e", f"NVIDIA_VISIBLE_DEVICES={','.join(ids)}", "-e", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+    return ("--runtime=nvidia", *visible)
+
+
+def _ids(selection: str) -> list[str]:
+    if selection.isdigit():
+        return [str(index) for index in range(int(selection))]
+    return selection.removeprefix("device=").split(",")
