@@ -105,6 +105,14 @@ class CannotPlace(MeasuringFailed):
     """No slot of the fleet has what a lease needs, or the fleet can't be reached."""
 
 
+class BadSources(MeasuringFailed):
+    """The sources that a lease was given are not those that were handed out, or are not whole."""
+
+
+class NoCage(MeasuringFailed):
+    """A node of a fleet cannot start the containers that its leases are to run in."""
+
+
 class GitFailed(MeasuringFailed):
     """git is missing, failed at something that should work, or took too long."""
 

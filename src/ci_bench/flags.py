@@ -74,8 +74,8 @@ def _gate(parser: argparse.ArgumentParser) -> None:
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
     how = (
-        "measure in leases on a fleet, with --prepared: local, local:cuda:0,cuda:1, ray (a cluster of its own), ray:ADDRESS, "
-        "slurm, slurm:partition=gpu,constraint=h100"
+        "measure in leases on a fleet, of --prepared in a folder that all nodes see, or of sources that they get: local, "
+        "local:cuda:0,cuda:1, ray (a cluster of its own), ray:ADDRESS, slurm, slurm:partition=gpu,constraint=h100"
     )
     parser.add_argument("--fleet", metavar="ENGINE", help=how)
     parser.add_argument("--attempts", type=int, default=3, metavar="N", help="how often a lease is begun before it is given up")
@@ -84,8 +84,14 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     cost = "the same as an amount of money, by --price"
     parser.add_argument("--max-cost", type=float, metavar="AMOUNT", help=cost)
     parser.add_argument("--price", type=float, metavar="AMOUNT", help="what an hour of a slot costs")
+    _image(parser)
     needs = "a label that a slot must have (repeatable)"
     parser.add_argument("--needs", action="append", default=[], metavar="NAME=VALUE", help=needs)
+
+
+def _image(parser: argparse.ArgumentParser) -> None:
+    caged = "run leases in containers of this image of ci-bench, without network, read-only, with the lease's GPU alone"
+    parser.add_argument("--image", metavar="NAME@sha256:…", help=caged)
 
 
 def _slots(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +115,7 @@ def _slots(parser: argparse.ArgumentParser) -> None:
     _stages(test)
     _base(test)
     _sides(test)
+    _image(test)
 
 
 def _lease(parser: argparse.ArgumentParser) -> None:
@@ -117,11 +124,15 @@ def _lease(parser: argparse.ArgumentParser) -> None:
     _base(parser)
     _sides(parser)
     parser.add_argument("--lease", required=True, metavar="RUN/NUMBER/ATTEMPT", help="which lease of which run it is")
+    parser.add_argument("--sources", type=Path, metavar="FILE", help="without --prepared: both sides as a git bundle")
+    parser.add_argument("--sha256", default="", metavar="HEX", help="of the file of --sources")
+    parser.add_argument("--commit", default="", metavar="ID", help="the commit in --sources that says which the sides are")
+    _image(parser)
 
 
 def _sides(parser: argparse.ArgumentParser) -> None:
     prepared = "the two sides that `ci-bench setup` made"
-    parser.add_argument("--prepared", type=Path, required=True, metavar="DIR", help=prepared)
+    parser.add_argument("--prepared", type=Path, metavar="DIR", help=prepared)
 
 
 def _json(parser: argparse.ArgumentParser) -> None:

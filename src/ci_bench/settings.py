@@ -58,8 +58,8 @@ class Measuring(Configured):
 
     `filter` holds parts of case ids. `output` takes the documents. Where two commits are compared, `base` and `baseline` name
     the other one, `prepared` and `fetched` the folders that earlier steps left, and `noise` that of calibrations, which
-    a gate adds to where it is to `learn`. `fleet` names who measures, `attempts` and `needs` what holds for its leases,
-    `gpu_seconds`, `max_cost` and `price` (of a slot's hour) for all of them together.
+    a gate adds to where it is to `learn`. `fleet` names who measures, `attempts` and `needs` what holds for its leases, which
+    run in containers of `image` where one is named, `gpu_seconds`, `max_cost` and `price` (of a slot's hour) for all together.
     """
 
     filter: tuple[str, ...] = ()
@@ -75,6 +75,7 @@ class Measuring(Configured):
     fleet: str | None = None
     attempts: int = 3
     needs: tuple[str, ...] = ()
+    image: str | None = None
     gpu_seconds: float | None = None
     max_cost: float | None = None
     price: float | None = None
@@ -98,9 +99,15 @@ class Measuring(Configured):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leasing(Measuring):
-    """Of `lease`, which a fleet starts: the run that it is for, the lease's number in it, and the attempt, as ``RUN/0/1``."""
+    """Of `lease`, which a fleet starts: the run that it is for, the lease's number in it, and the attempt, as ``RUN/0/1``.
+
+    Without prepared sides it has the git bundle of their `sources`, its SHA-256 and the commit of its manifest.
+    """
 
     lease: str
+    sources: Path | None = None
+    sha256: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

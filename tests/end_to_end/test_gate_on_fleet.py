@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -10,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from end_to_end_builders import outcome, prepare_slower
+import yaml
+from end_to_end_builders import commit, git, outcome, prepare_slower
 
 from ci_bench.commands.merging import read_pair
 from ci_bench.errors import ExitCode
@@ -125,3 +127,31 @@ def test_a_fleet_needs_sides_that_lie_ready(repository, ci_bench) -> None:
     assert (code, "add --prepared DIR" in said) == (ExitCode.BAD_INPUT, True)
     code, _, said = ci_bench("gate", "--fleet", "loacl", "--prepared", repository)
     assert code == ExitCode.BAD_INPUT
+
+
+def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(repository, tmp_path, ci_bench, monkeypatch) -> None:
+    """By a bundle, whose sides a node makes ready once; a checkout in use is the one that was taken out."""
+    monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
+    config = yaml.safe_load((repository / "ci-bench.yml").read_text())
+    config["suites"]["fake"] = [{"name": "one"}]
+    config["run"] |= {"sampling": "fixed", "blocks": 2, "sample_s": 0.002, "launches": 2}
+    config["setup"] = {"commands": [f'echo "$CI_BENCH_SIDE $PWD" >> {tmp_path}/made']}
+    elsewhere = tmp_path / "elsewhere.yml"
+    elsewhere.write_text(yaml.safe_dump(config))
+    commit(repository, "0.03")
+    out = tmp_path / "out"
+    code, _, said = ci_bench("gate", "--config", elsewhere, "--output", out, "--fleet", "local:cpu")
+    assert code in {ExitCode.OK, ExitCode.POLICY_NOT_MET}, said
+    sides = {"base": documents.read_results(out / "base" / "results.json"), "head": documents.read_results(out / "results.json")}
+    medians = {name: [statistics.median(launch.values) for launch in step_time(side)] for name, side in sides.items()}
+    assert [len(launches) for launches in medians.values()] == [2, 2]
+    assert max(medians["base"]) < 0.02 < min(medians["head"]), "each side measured its own commit"
+    assert sides["head"].source.commit == git(repository, "rev-parse", "HEAD")
+    assert sides["base"].source.chosen_by.startswith("the first parent of HEAD")
+    lines = (tmp_path / "made").read_text().split()
+    assert lines[::2] == ["base", "head"], "once for both leases"
+    assert all(place.startswith(str(tmp_path / "node")) for place in lines[1::2])
+
+
+def step_time(side):
+    return next(metric.launches for metric in side.cases[0].metrics if metric.name == "step_time")

@@ -9,13 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from ci_bench.cli import main
-from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine, read_lease
+from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine
+from ci_bench.commands.leasing import read_lease
+from ci_bench.engine.trees.bundled import Sources
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.local import DOCUMENTS, LocalEngine
 from ci_bench.fleet.protocol import Lease, Order
 from ci_bench.fleet.ray_core import measure_here
+from ci_bench.fleet.slurm import SlurmEngine
 from ci_bench.records.results import Run, RunState
 from ci_bench.settings import Measuring
 
@@ -146,6 +149,43 @@ def test_what_a_lease_leaves_on_a_node_of_ray_comes_back_or_why_it_does_not(scri
     brought = measure_here([sys.executable, "-c", text, "{folder}"], {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
     assert brought.documents.keys() == names
     assert brought.reason == reason
+
+
+SOURCES = Sources(file=Path("/shared/out/fleet/sources.bundle"), sha256="a" * 64, commit="b" * 40)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "place"), [("local:cpu", SOURCES.file), ("slurm", SOURCES.file), ("ray", "{folder}/sources.bundle")]
+)
+def test_a_lease_of_sources_names_their_digest_and_no_file_of_this_checkout(fleet, place):
+    made = replace(settings(fleet), prepared=None, base="main", config=Path("ci-bench.yml"))
+    words = lease_command(made, RUN, SOURCES)(Order(lease=LEASE, attempt=2, slot="cpu"), Path("{folder}"))
+    given = {flag: words[words.index(flag) + 1] for flag in ("--sources", "--sha256", "--commit")}
+    assert given == {"--sources": str(place), "--sha256": "a" * 64, "--commit": "b" * 40}
+    assert {"--prepared", "--base", "--config"}.isdisjoint(words)
+
+
+def test_a_job_of_slurm_starts_where_its_sources_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(SlurmEngine, "open", lambda _: None)
+    journal = FileJournal(file=tmp_path / "j", leases=tmp_path)
+    assert open_engine(settings("slurm"), RUN, journal, SOURCES).here == SOURCES.file.parent
+    assert open_engine(settings("slurm"), RUN, journal).here == Path.cwd()
+
+
+def test_what_goes_to_a_node_of_ray_lies_in_the_leases_folder_where_its_command_starts(tmp_path):
+    text = "import sys, pathlib; f = pathlib.Path(sys.argv[1]); print(f.parent == pathlib.Path.cwd(), f.read_bytes())"
+    words = [sys.executable, "-c", text, "{folder}/sources.bundle"]
+    brought = measure_here(words, {}, "/not/on/this/node", {"sources.bundle": b"# v2 git bundle"})
+    assert brought.reason == "exit code 0: True b'# v2 git bundle'"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [((), "where are both sides?"), (("--sources", "f", "--commit", "main"), "a full commit id")]
+)
+def test_a_lease_without_sides_or_of_a_name_is_refused(more, words, capsys):
+    code = main(["lease", "--lease", "whole/1/1", *more])
+    assert code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED}
+    assert words in capsys.readouterr().err
 
 
 class TestDraining:

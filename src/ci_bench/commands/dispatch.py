@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, Command] = {
     "fetch-models": Command(Fetching, "fetching:fetch_models"),
     "compare": Command(Comparing, "reading:compare", judges=True),
     "merge": Command(Merging, "merging:merge", judges=True),
-    "lease": Command(Leasing, "fleet:lease"),
+    "lease": Command(Leasing, "leasing:lease"),
     "fleet": Command(Looking, "fleet:fleet"),
     "report": Command(Showing, "rendering:report", judges=True),
     "show": Command(Showing, "rendering:show", judges=True),

@@ -1,4 +1,4 @@
-"""The commands of a fleet: measuring a gate in leases, and one lease by itself."""
+"""The commands of a fleet: measuring a gate in leases, looking at slots, and leaving them. A lease by itself is in `leasing`."""
 
 import re
 import shlex
@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.bench import Bench
-from ci_bench.commands.inputs import asked, load_with_suites
+from ci_bench.commands.inputs import asked, benchmark_paths, config_path, load_with_suites
 from ci_bench.commands.merging import read_pair
 from ci_bench.commands.output import say, tell
 from ci_bench.errors import BadInput, ExitCode
-from ci_bench.settings import Leasing, Looking, Measuring
+from ci_bench.settings import Looking, Measuring
 
 if TYPE_CHECKING:
+    from ci_bench.engine.trees.bundled import Sources
     from ci_bench.engine.trees.sides import Side
     from ci_bench.fleet.coordinator import Earlier, Limits, Standing
     from ci_bench.fleet.journal import FileJournal
     from ci_bench.fleet.protocol import Engine, Order, Slot
     from ci_bench.noise_floor import NoiseFolder
-    from ci_bench.records.results import CaseResult, Lease, Results, Run, SideName
+    from ci_bench.records.config import Config
+    from ci_bench.records.results import CaseResult, Results, Run, SideName
 
 FOLDER, TRIAL = "fleet", "fleet-trial"
 TEST_S = 3600.0
@@ -32,38 +34,6 @@ OF_ENGINES = ("RAY_", "SLURM_", "SBATCH_", "SUBMITIT_")
 """Variables that lead to an engine, or describe the job that hands leases out."""
 START_S = 20.0
 """What a lease is taken to last besides its cases: processes start, torch is imported."""
-
-
-def lease(settings: Leasing) -> int:
-    """Measure one launch of the cases that are named, on both prepared sides, and write the documents.
-
-    It ends with whoever started it: nobody would read what it measures, and the next lease of its device would wait.
-    """
-    from ci_bench import planning
-    from ci_bench.commands.preparing import open_sides, planning_sealed
-    from ci_bench.engine.process.descendants import ending_with
-    from ci_bench.fleet.local import STARTER
-    from ci_bench.records.config import Sampling
-    from ci_bench.records.results import Status
-
-    ours = read_lease(settings.lease)
-    with planning_sealed(settings):
-        config, find = load_with_suites(settings)
-        plan = planning.plan(config, settings.filter, find)
-    once = replace(config, run=replace(config.run, sampling=Sampling.FIXED, launches=1))
-    bench = Bench(
-        config=once,
-        plan=plan,
-        output=settings.output,
-        reproduce=("ci-bench", "run"),
-        environ=settings.environ,
-        asked=asked(settings, config),
-        lease=ours,
-    )
-    with ending_with(settings.environ.get(STARTER)), open_sides(config, settings, [case for _, case in plan]) as pair:
-        results = bench.measure(pair.sides, seal=pair.seal)
-    whole = all(row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases)
-    return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)
 
 
 def fleet(settings: Looking) -> int:
@@ -137,8 +107,10 @@ def _test(settings: Looking, journal: "FileJournal") -> int:
         config, find = load_with_suites(settings)
         plan = planning.plan(config, settings.filter, find)
     shutil.rmtree(journal.leases, ignore_errors=True)
+    check_cage(settings, config)
     run = planning.start(config, asked=asked(settings, config))
-    engine = open_engine(settings, run, journal)
+    sources = bundle_sides(config, settings)[1] if settings.prepared is None else None
+    engine = open_engine(settings, run, journal, sources)
     case = plan[0][1].id
     tell(f"measuring {case} on every slot")
     try:
@@ -154,20 +126,30 @@ def _test(settings: Looking, journal: "FileJournal") -> int:
     return int(ExitCode.OK if len(sound) == len(tried) else ExitCode.MEASURING_FAILED)
 
 
-def read_lease(text: str) -> "Lease":
-    """``RUN/NUMBER/ATTEMPT``. Raises `BadInput`."""
-    from ci_bench.records.results import Lease
+def bundle_sides(config: "Config", settings: Measuring) -> "tuple[Sequence[Side], Sources]":
+    """Both sides by their commits alone, and the git bundle that nodes make them of, in the output folder.
 
-    found = re.fullmatch(r"([A-Za-z0-9_.:+-]{1,100})/([0-9]{1,8})/([1-9][0-9]{0,2})", text)
-    if found is None:
-        raise BadInput(f"--lease {text}: a run's id, the lease's number and the attempt, as 4f0c/12/1")
-    return Lease(run=found[1], number=int(found[2]), attempt=int(found[3]))
+    Raises:
+        BadCheckout: there is none, or it cannot be sent as it is.
+        NoBase: the base cannot be told, or is not in this clone.
+    """
+    from ci_bench.engine.trees.bundled import NAME, make_bundle
+    from ci_bench.engine.trees.sides import Side
+    from ci_bench.engine.trees.worktrees import Wanted
+    from ci_bench.records.results import SideName
+
+    base, output = settings.base or config.base, settings.output
+    wanted = Wanted(repository=settings.here, base=base, setup=config.setup, environ=settings.environ, leave_out=(output,))
+    sources, sides = make_bundle(wanted, output.resolve() / FOLDER / NAME, config=config_path(settings))
+    tell(f"base is {sides[SideName.BASE].chosen_by}, commit {sides[SideName.BASE].commit}")
+    tell(f"nodes get {sources.file.stat().st_size / 1e6:,.1f} MB of sources, SHA-256 {sources.sha256}")
+    return [Side(name=name, environ={}, source=source) for name, source in sides.items()], sources
 
 
 def measure_on_fleet(
-    bench: Bench, settings: Measuring, sides: Sequence["Side"], noise: "NoiseFolder | None"
+    bench: Bench, settings: Measuring, sides: Sequence["Side"], noise: "NoiseFolder | None", *, sources: "Sources | None" = None
 ) -> Mapping["SideName", "Results"]:
-    """Measure all cases of a gate in leases, and write both documents.
+    """Measure all cases of a gate in leases, and write both documents. Without prepared sides nodes get the `sources`.
 
     Raises:
         BadInput: the fleet, or a label, is misspelt.
@@ -193,7 +175,7 @@ def measure_on_fleet(
     )
     for ended in earlier.delivered if earlier else ():
         session.accept(ended)
-    engine = open_engine(settings, run, journal)
+    engine = open_engine(settings, run, journal, sources)
     coordinator = Coordinator(
         engine=engine,
         looks=session.rule.looks,
@@ -277,6 +259,31 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
     )
 
 
+DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
+
+
+def check_cage(settings: Measuring, config: "Config") -> None:
+    """Whether leases can be caged as they are asked to. Raises `BadInput`: nothing of the tree's may run beside the cage."""
+    from ci_bench.commands.preparing import plans_by_the_tree
+
+    if settings.image is None:
+        return
+    if not DIGEST.fullmatch(settings.image):
+        raise BadInput(f"--image {settings.image}: an image by its digest, NAME@sha256:…, so that all leases run in the same one")
+    if settings.fleet is None:
+        raise BadInput(
+            "--image is for the leases of a fleet: add --fleet ENGINE, or use the action, whose containers are its own"
+        )
+    if settings.prepared is not None:
+        raise BadInput("--image makes both sides ready in its own containers, on each node: leave --prepared out")
+    if config.setup.network:
+        remedy = "have the image bring what set-up downloads, and set `setup.network: false`"
+        raise BadInput(f"--image: caged leases have no network, in set-up neither, and `setup.network` is true; {remedy}")
+    if plans_by_the_tree(settings):
+        remedy = "leave --image out for code that you trust, or plan by suites that come with ci-bench"
+        raise BadInput(f"--image: some cases are planned by code of the tree, which would run here, outside of a cage; {remedy}")
+
+
 def check_budgets(settings: Measuring) -> None:
     """Whether a budget of a fleet can be kept. Raises `BadInput`: one that is ignored would be worse than none."""
     amounts = {"--gpu-seconds": settings.gpu_seconds, "--max-cost": settings.max_cost, "--price": settings.price}
@@ -290,7 +297,7 @@ def check_budgets(settings: Measuring) -> None:
         raise BadInput("--max-cost AMOUNT and --price AMOUNT (of an hour of a slot) belong together")
 
 
-def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Engine":
+def open_engine(settings: Measuring, run: "Run", journal: "FileJournal", sources: "Sources | None" = None) -> "Engine":
     """The engine that `--fleet` names, whose leases see no secret and nothing of Ray or Slurm.
 
     Raises:
@@ -300,7 +307,7 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Eng
     from ci_bench.engine.process.environ import worker_environment
 
     kind, _, rest = (settings.fleet or "").partition(":")
-    command = lease_command(settings, run)
+    command = lease_command(settings, run, sources)
     visible = worker_environment(settings.environ)
     environ = {name: value for name, value in visible.items() if not name.startswith(OF_ENGINES)}
     if kind == "local":
@@ -313,7 +320,13 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Eng
 
         device = settings.device or "auto"
         cluster = RayEngine(
-            address=rest, device=device, command=command, folder=journal.folder, environ=environ, here=settings.here
+            address=rest,
+            device=device,
+            command=command,
+            folder=journal.folder,
+            environ=environ,
+            here=settings.here,
+            cargo=sources.file if sources is not None else None,
         )
         cluster.open()
         return cluster
@@ -325,7 +338,7 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Eng
             command=command,
             folder=journal.folder,
             environ=environ,
-            here=settings.here,
+            here=settings.here if sources is None else sources.file.parent,
             jobs=journal.leases.parent / "slurm",
         )
         jobs.open()
@@ -333,13 +346,20 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal") -> "Eng
     raise BadInput(f"--fleet {settings.fleet}: there are local, local:DEVICE,…, ray, ray:ADDRESS, slurm and slurm:NAME=VALUE,…")
 
 
-def lease_command(settings: Measuring, run: "Run") -> "Callable[[Order, Path], Sequence[str]]":
-    """The words that measure an attempt: on this machine a slot's name is the device, elsewhere the slot shows one alone."""
-    elsewhere = (settings.fleet or "").partition(":")[0] != "local"
+def lease_command(settings: Measuring, run: "Run", sources: "Sources | None" = None) -> "Callable[[Order, Path], Sequence[str]]":
+    """The words that measure an attempt: on this machine a slot's name is the device, elsewhere the slot shows one alone.
+
+    Where there are `sources`, the configuration and the name of base are in them. Ray puts the file into the lease's folder.
+    """
+    kind = (settings.fleet or "").partition(":")[0]
+    elsewhere = kind != "local"
     given = {
-        "--config": settings.config and settings.config.resolve(),
-        "--base": settings.base,
+        "--config": settings.config.resolve() if settings.config and sources is None else None,
+        "--base": settings.base if sources is None else None,
         "--prepared": settings.prepared and settings.prepared.resolve(),
+        "--sha256": sources and sources.sha256,
+        "--commit": sources and sources.commit,
+        "--image": settings.image,
         "--threads": settings.threads,
         "--stage-timeout": settings.stage_timeout_s,
     }
@@ -347,9 +367,11 @@ def lease_command(settings: Measuring, run: "Run") -> "Callable[[Order, Path], S
 
     def command(order: "Order", folder: Path) -> Sequence[str]:
         cases = [part for case in order.lease.cases for part in ("--filter", case)]
+        if sources is not None:
+            cases += ["--sources", str(folder / sources.file.name if kind == "ray" else sources.file)]
         which = f"{run.id}/{order.lease.number}/{order.attempt}"
         own = ["--output", str(folder), "--lease", which, "--device", (settings.device or "auto") if elsewhere else order.slot]
-        return [sys.executable, "-m", "ci_bench.cli", "lease", *map(str, settings.paths), *flags, *own, *cases]
+        return [sys.executable, "-P", "-m", "ci_bench.cli", "lease", *benchmark_paths(settings), *flags, *own, *cases]
 
     return command
 

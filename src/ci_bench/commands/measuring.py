@@ -27,6 +27,7 @@ from ci_bench.settings import Checking, Examining, Fastrnns, Measuring, Settings
 
 if TYPE_CHECKING:
     from ci_bench.engine.outputs.beside import KeptOutputs
+    from ci_bench.engine.trees.bundled import Sources
     from ci_bench.engine.trees.seals import Seal
     from ci_bench.engine.trees.sides import Side
     from ci_bench.gpu_check.sections import Figures
@@ -104,7 +105,7 @@ def gate(settings: Measuring) -> int:
         if settings.fleet is not None:
             from ci_bench.commands.fleet import measure_on_fleet
 
-            results = measure_on_fleet(bench, settings, opened.sides, noise)
+            results = measure_on_fleet(bench, settings, opened.sides, noise, sources=opened.sources)
         else:
             results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
     head = results[SideName.HEAD]
@@ -139,13 +140,15 @@ def _against(settings: Measuring, config: "Config") -> Against:
 
     Raises `BadInput` where flags contradict it, where a word is misspelt, and where nothing is there and that fails the run.
     """
-    from ci_bench.commands.fleet import check_budgets
+    from ci_bench.commands.fleet import check_budgets, check_cage
 
     check_budgets(settings)
-    named = settings.baseline or config.baseline or (PAIRED if settings.prepared else None)
-    if settings.fleet is not None and (named != PAIRED or settings.prepared is None):
-        way_out = "add --prepared DIR, after `ci-bench setup --prepared DIR`"
-        raise BadInput(f"--fleet measures both sides in turns, where they lie ready: {way_out}")
+    check_cage(settings, config)
+    named = settings.baseline or config.baseline or (PAIRED if settings.prepared or settings.fleet else None)
+    if settings.fleet is not None and named != PAIRED:
+        raise BadInput(
+            f"--fleet measures both sides in turns, but the baseline is {named}; leave --fleet out, or --baseline paired"
+        )
     if settings.prepared and named != PAIRED:
         message = f"--prepared holds both sides of a paired run, but the baseline is {named}"
         raise BadInput(message)
@@ -197,9 +200,13 @@ def _fails_without(config: "Config") -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """The sides to measure; against an earlier run its results (`baseline`) and tensors (`kept`), else the sides' seal."""
+    """The sides to measure; against an earlier run its results (`baseline`) and tensors (`kept`), else the sides' seal.
+
+    A fleet without prepared sides has no more of them than their commits, and the bundle of their `sources`.
+    """
 
     sides: "Sequence[Side]"
+    sources: "Sources | None" = None
     baseline: "Baseline | None" = None
     kept: "Mapping[str, KeptOutputs] | None" = None
     seal: "Seal | None" = None
@@ -223,6 +230,12 @@ def _open(against: Against, bench: Bench, settings: Measuring) -> "Iterator[Open
     from ci_bench.engine.outputs.beside import saved_beside
     from ci_bench.records.results import SideName
 
+    if against.paired and settings.fleet is not None and settings.prepared is None:
+        from ci_bench.commands.fleet import bundle_sides
+
+        sides, sources = bundle_sides(bench.config, settings)
+        yield Opened(sides=sides, sources=sources)
+        return
     if against.paired:
         with open_sides(bench.config, settings, [case for _, case in bench.plan]) as pair:
             yield Opened(sides=pair.sides, seal=pair.seal)

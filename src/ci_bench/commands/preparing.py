@@ -80,7 +80,7 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
     from ci_bench.engine.trees.paired import seal_prepared
     from ci_bench.engine.trees.seals import engine_grounds, seal
 
-    if not plugins_of(settings) and not _imports_benchmarks(settings):
+    if not plans_by_the_tree(settings):
         yield
         return
     here, prepared = settings.here, settings.prepared
@@ -89,6 +89,11 @@ def planning_sealed(settings: Measuring) -> "Iterator[None]":
     if breaks := sealed.breaks():
         message = f"while the tree's own suites were planned, {'; '.join(breaks)}"
         raise OutOfReach(message)
+
+
+def plans_by_the_tree(settings: Measuring) -> bool:
+    """Whether planning runs code of the tree."""
+    return bool(plugins_of(settings)) or _imports_benchmarks(settings)
 
 
 def _imports_benchmarks(settings: Measuring) -> bool:

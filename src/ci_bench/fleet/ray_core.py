@@ -31,14 +31,22 @@ class Brought:
     reason: str = ""
 
 
-def measure_here(command: Sequence[str], environ: Mapping[str, str], here: str) -> Brought:
-    """Runs on the node: the command, in a folder of its own that is removed; ``{folder}`` in it is that folder."""
+def measure_here(
+    command: Sequence[str], environ: Mapping[str, str], here: str, cargo: Mapping[str, bytes] | None = None
+) -> Brought:
+    """Runs on the node: the command, with a folder of its own that is removed; ``{folder}`` in it is that folder.
+
+    What came along (`cargo`, by name) lies in there, and then the command starts there, too.
+    """
     import os
 
     gpus = {name: value for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES")}
     with tempfile.TemporaryDirectory(prefix="ci-bench-lease-") as folder:
         words = [word.replace("{folder}", folder) for word in command]
-        code = run_logged(words, environ={**environ, **gpus}, here=Path(here), log=Path(folder) / LOG)
+        for name, content in (cargo or {}).items():
+            (Path(folder) / name).write_bytes(content)
+        start = Path(folder if cargo else here)
+        code = run_logged(words, environ={**environ, **gpus}, here=start, log=Path(folder) / LOG)
         paths = {name: Path(folder) / name for name in DOCUMENTS}
         there = {name: path.read_bytes() for name, path in paths.items() if path.exists() and path.stat().st_size <= MAX_BYTES}
         return Brought(
@@ -52,7 +60,7 @@ class RayEngine:
     """`address` is a cluster's (``ray://…``, ``host:6379``); empty for one on this machine. Slots are GPUs; CPU slots without.
 
     Each node has a slot for each of its GPUs, or, with the device `cpu`, one slot. `folder` says where an attempt's documents are
-    put here; nodes have the tree (`here`) and the prepared sides at the same paths.
+    put here; nodes have the tree (`here`) and the prepared sides at the same paths, or get a file, `cargo`, once each.
     """
 
     address: str
@@ -61,7 +69,9 @@ class RayEngine:
     folder: Any
     environ: Mapping[str, str]
     here: Path
+    cargo: Path | None = None
     _ray: Any = None
+    _cargo: Any = None
     _out: dict[Any, tuple[Order, float]] = field(default_factory=dict)
     _seen_at_s: float = -1e9
     _slots: list[Slot] = field(default_factory=list)
@@ -78,6 +88,8 @@ class RayEngine:
             ray.init(address=self.address or None, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise CannotPlace(f"the Ray cluster at {self.address or 'this machine'} can't be joined: {error}") from error
+        if self.cargo is not None:
+            self._cargo = ray.put({self.cargo.name: self.cargo.read_bytes()})
 
     def slots(self) -> Sequence[Slot]:
         """The GPUs of the nodes that are alive, looked up once a second at most."""
@@ -104,7 +116,7 @@ class RayEngine:
             max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False), **wants
         )
         words = self.command(order, Path("{folder}"))
-        reference = task.remote([*words], dict(self.environ), str(self.here))
+        reference = task.remote([*words], dict(self.environ), str(self.here), self._cargo)
         self._out[reference] = order, time.monotonic()
 
     def finished(self, timeout_s: float) -> Sequence[Ended]:

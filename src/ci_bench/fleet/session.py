@@ -133,11 +133,17 @@ class Session:
             return {name: self._nothing(name, run, outcome) for name in self.sources}
         merged = merge(self.pairs, losses=outcome.losses) if len(self.pairs) > 1 or outcome.losses else self.pairs[0]
         sides = {SideName.HEAD: merged.head, SideName.BASE: merged.base or merged.head}
-        return {name: self._whole(side, run, outcome.given_up) for name, side in sides.items()}
+        return {name: self._whole(name, side, run, outcome.given_up) for name, side in sides.items()}
 
-    def _whole(self, side: Results, run: Run, given_up: Mapping[str, str]) -> Results:
+    def _whole(self, name: SideName, side: Results, run: Run, given_up: Mapping[str, str]) -> Results:
+        """A document of the whole run. Leases know a side's commit, and this run how it was chosen."""
         measured = {row.case.id: row for row in side.cases}
-        return replace(side, run=run, cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self.rows))
+        return replace(
+            side,
+            run=run,
+            source=self.sources[name],
+            cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self.rows),
+        )
 
     def _nothing(self, name: SideName, run: Run, outcome: Outcome) -> Results:
         from ci_bench import __version__

@@ -268,6 +268,11 @@ def reopen_sides(place: Place, *, base: str | None, setup: Setup) -> Pair:
     return Pair(base=base_side, head=head_side, seal=_seal(home, place, setup, checkout.top, folder))
 
 
+def are_ready(scratch: Path) -> bool:
+    """Whether both sides that `prepare_sides` left in `scratch` can be measured. Raises `NotPrepared`."""
+    return all(side.failure is None for side in read(scratch.resolve() / FOLDER).sides)
+
+
 def seal_prepared(scratch: Path, checkout: Path) -> Seal:
     """A seal on the engine, and on base where `prepare_sides` left it in `scratch`: for head's code that runs before measuring.
 

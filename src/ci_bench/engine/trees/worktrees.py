@@ -140,6 +140,11 @@ def fill(level: Level, environ: Mapping[str, str]) -> Filled:
     return Filled(is_dirty=is_dirty)
 
 
+def submodules_here(checkout: Checkout, store: Store) -> list[str]:
+    """The submodules of a checkout that are checked out there."""
+    return [path for path, _ in _links(store.git, checkout.head) if _is_initialised(checkout.top / path)]
+
+
 def _fill_one(level: Level, path: str, commit: str, environ: Mapping[str, str]) -> Filled:
     here = level.checkout.top / path
     own = level.stores / f"{len(list(level.stores.iterdir()))}.git"
@@ -253,30 +258,49 @@ class Wanted:
     leave_out: tuple[Path, ...] = ()
 
 
-def make_trees(wanted: Wanted, folder: Path) -> Trees:
-    """Make both trees in `folder`, a new one.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The commits of a paired run, both in `store`: `head` is HEAD, or a snapshot of what differs from it; the sides' sources."""
+
+    checkout: Checkout
+    store: Store
+    base: str
+    head: str
+    sources: Mapping[SideName, Source]
+
+
+def choose_commits(wanted: Wanted, folder: Path) -> Chosen:
+    """Choose both commits, and make the store in `folder` that has them.
 
     Raises:
         BadCheckout: there is no checkout, or it cannot be measured as it is.
         NoBase: the base cannot be told, or is not in this clone.
         GitFailed: git is missing, or failed.
     """
-    folder.mkdir(parents=True)
     checkout = open_checkout(wanted.repository, wanted.environ)
     store = borrow(checkout, folder / STORE)
     if wanted.setup.network:
         store = connect(checkout, store)
     head = snapshot(checkout, store, leave_out=[path.resolve() for path in wanted.leave_out])
     base = _find_base(checkout, store, head, wanted)
-    maker = _Maker(checkout=checkout, store=store, setup=wanted.setup, environ=wanted.environ, folder=folder)
     branch = checkout.branch or wanted.environ.get("GITHUB_HEAD_REF") or None
-    base_source = Source(commit=base.commit, branch=base.branch, dirty=False, chosen_by=base.rule[:MOST_CHARACTERS])
-    head_source = Source(commit=checkout.head, branch=branch, dirty=head != checkout.head)
+    sources = {
+        SideName.BASE: Source(commit=base.commit, branch=base.branch, dirty=False, chosen_by=base.rule[:MOST_CHARACTERS]),
+        SideName.HEAD: Source(commit=checkout.head, branch=branch, dirty=head != checkout.head),
+    }
+    return Chosen(checkout=checkout, store=store, base=base.commit, head=head, sources=sources)
+
+
+def make_trees(wanted: Wanted, folder: Path) -> Trees:
+    """Make both trees in `folder`, a new one. Raises what `choose_commits` raises."""
+    folder.mkdir(parents=True)
+    chosen = choose_commits(wanted, folder)
+    maker = _Maker(checkout=chosen.checkout, store=chosen.store, setup=wanted.setup, environ=wanted.environ, folder=folder)
     return Trees(
-        base=maker.make(SideName.BASE, base.commit, base_source),
-        head=maker.make(SideName.HEAD, head, head_source),
-        checkout=checkout,
-        store=store,
+        base=maker.make(SideName.BASE, chosen.base, chosen.sources[SideName.BASE]),
+        head=maker.make(SideName.HEAD, chosen.head, chosen.sources[SideName.HEAD]),
+        checkout=chosen.checkout,
+        store=chosen.store,
     )
 
 

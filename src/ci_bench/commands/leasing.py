@@ -1,0 +1,192 @@
+"""One lease of a fleet, on its node: of sides that lie ready, or of sources that came along and are made ready here first.
+
+What is taken out of a bundle and what is set up is made once on a node for all leases of the same sources (`trees.depot`); what
+runs code of the tree is a process of its own in either case, in the checkout that was taken out.
+"""
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ci_bench.commands.bench import Bench
+from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
+from ci_bench.errors import BadInput, BadSources, ExitCode
+from ci_bench.settings import Leasing
+
+if TYPE_CHECKING:
+    from ci_bench.engine.trees.bundled import Sources, Unbundled
+    from ci_bench.fleet.caging import Cage
+    from ci_bench.records.results import Lease
+
+PREPARED = "prepared"
+MADE = {int(ExitCode.OK), int(ExitCode.MEASURING_FAILED)}
+"""How set-up ends that left sides, ready or with the reason why not."""
+
+
+def lease(settings: Leasing) -> int:
+    """Measure one launch of the cases that are named, on both sides, and write the documents.
+
+    It ends with whoever started it: nobody would read what it measures, and the next lease of its device would wait.
+    """
+    from ci_bench.engine.process.descendants import ending_with
+    from ci_bench.fleet.local import STARTER
+
+    read_lease(settings.lease)
+    if settings.prepared is None and settings.sources is None:
+        raise BadInput("lease: where are both sides? --prepared DIR, or --sources FILE with --sha256 and --commit")
+    with ending_with(settings.environ.get(STARTER)):
+        return _measure(settings) if settings.sources is None else _make_and_measure(settings, settings.sources)
+
+
+def _measure(settings: Leasing) -> int:
+    """On sides that lie ready."""
+    from ci_bench import planning
+    from ci_bench.commands.preparing import open_sides, planning_sealed
+    from ci_bench.records.config import Sampling
+    from ci_bench.records.results import Status
+
+    with planning_sealed(settings):
+        config, find = load_with_suites(settings)
+        plan = planning.plan(config, settings.filter, find)
+    once = replace(config, run=replace(config.run, sampling=Sampling.FIXED, launches=1))
+    bench = Bench(
+        config=once,
+        plan=plan,
+        output=settings.output,
+        reproduce=("ci-bench", "run"),
+        environ=settings.environ,
+        asked=asked(settings, config),
+        lease=read_lease(settings.lease),
+    )
+    with open_sides(config, settings, [case for _, case in plan]) as pair:
+        results = bench.measure(pair.sides, seal=pair.seal)
+    whole = all(row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases)
+    return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)
+
+
+def read_lease(text: str) -> "Lease":
+    """``RUN/NUMBER/ATTEMPT``. Raises `BadInput`."""
+    from ci_bench.records.results import Lease
+
+    found = re.fullmatch(r"([A-Za-z0-9_.:+-]{1,100})/([0-9]{1,8})/([1-9][0-9]{0,2})", text)
+    if found is None:
+        raise BadInput(f"--lease {text}: a run's id, the lease's number and the attempt, as 4f0c/12/1")
+    return Lease(run=found[1], number=int(found[2]), attempt=int(found[3]))
+
+
+def _make_and_measure(settings: Leasing, file: Path) -> int:
+    """On sides that are made of a bundle, unless another lease of this node has made them. Raises `BadSources`."""
+    from ci_bench.engine.trees.bundled import ID, Sources, opened
+    from ci_bench.engine.trees.depot import depot_folder, place_of
+
+    sources = Sources(file=file, sha256=settings.sha256, commit=settings.commit)
+    if not ID.fullmatch(sources.commit):
+        raise BadSources(f"--commit {sources.commit}: a full commit id, as `gate --fleet` hands out")
+    maker = _Maker(settings=settings, sources=sources)
+    with place_of(_key(sources, settings.image), depot_folder(settings.environ), maker.make) as place:
+        found = opened(sources, place, settings.environ)
+        words = ("lease", *benchmark_paths(settings), *maker.sides(place, found), *maker.own())
+        code = maker.start(*words, place=place, here=found.here)
+    maker.take()
+    return code
+
+
+def _key(sources: "Sources", image: str | None) -> str:
+    """What is made of sources is for one engine alone: an environment of a side has links to it."""
+    import ci_bench
+
+    engine = image or f"{ci_bench.__version__}\n{Path(ci_bench.__file__).resolve()}\n{sys.executable}"
+    return f"{sources.commit}-{hashlib.sha256(engine.encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Maker:
+    """Runs commands of ours on the sources of a lease: as processes of this user, or caged."""
+
+    settings: Leasing
+    sources: "Sources"
+
+    def make(self, place: Path) -> bool:
+        """Take the sources out and make both sides ready. Whether both are: the next lease tries again where set-up failed."""
+        from ci_bench.engine.trees.bundled import unbundle
+        from ci_bench.engine.trees.paired import are_ready
+
+        found = unbundle(self.sources, place, self.settings.environ)
+        (place / PREPARED).mkdir()
+        code = self.start("setup", *self.sides(place, found), "--output", self.output, place=place, here=found.here)
+        if code not in MADE:
+            raise BadSources(f"{self.sources.file}: set-up of what was taken out of it ended with exit code {code}: see above")
+        return are_ready(place / PREPARED)
+
+    def sides(self, place: Path, found: "Unbundled") -> Sequence[str]:
+        """The flags that name both sides. Base is named by its commit."""
+        config = ("--config", str(found.config)) if found.config is not None else ()
+        return ("--prepared", str(place / PREPARED), "--base", found.base, *config)
+
+    @property
+    def output(self) -> str:
+        """The lease's folder for documents, as what is started sees it."""
+        from ci_bench.fleet.caging import RESULTS
+
+        return RESULTS if self.settings.image else str(self.settings.output.resolve())
+
+    def own(self) -> list[str]:
+        """The flags of this lease. A container has its lease's GPU alone."""
+        device = self.settings.device
+        given = {
+            "--output": self.output,
+            "--lease": self.settings.lease,
+            "--device": device.partition(":")[0] if device and self.settings.image else device,
+            "--threads": self.settings.threads,
+            "--stage-timeout": self.settings.stage_timeout_s,
+        }
+        flags = [part for flag, value in given.items() if value is not None for part in (flag, str(value))]
+        return [*flags, *(part for text in self.settings.filter for part in ("--filter", text))]
+
+    def start(self, *words: str, place: Path, here: Path) -> int:
+        """Run a command of ours in the checkout, whose own modules are none of ours, and which ends when we do."""
+        from ci_bench.fleet.local import started_by_us
+
+        if self.settings.image:
+            return self._cage(self.settings.image, place).run(words, here=here)
+        command = [sys.executable, "-P", "-m", "ci_bench.cli", *words]
+        environ = started_by_us(self.settings.environ)
+        code = subprocess.run(command, cwd=here, env=environ, stdin=subprocess.DEVNULL, check=False).returncode
+        return code if code >= 0 else 128 - code
+
+    def take(self) -> None:
+        """Take the documents out of the folder that a container could write to; its own log isn't in there."""
+        from ci_bench.fleet.caging import take_documents
+
+        if self.settings.image:
+            take_documents(self._results(), self.settings.output.resolve())
+
+    def _results(self) -> Path:
+        folder = self.settings.output.resolve() / "caged"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _cage(self, image: str, place: Path) -> "Cage":
+        from ci_bench.engine.machine.lock import DEFAULT_FOLDER
+        from ci_bench.fleet.caging import Cage, gpus_of
+
+        environ = self.settings.environ
+        locks = Path(environ.get("CI_BENCH_LOCKS") or DEFAULT_FOLDER)
+        if not locks.is_dir():
+            locks.mkdir(parents=True)
+            locks.chmod(0o1777)  # sticky, so that no user removes another's
+        return Cage(
+            image=image,
+            place=place,
+            prepared=place / PREPARED,
+            results=self._results(),
+            locks=locks,
+            gpus=gpus_of(self.settings.device, environ),
+            name=f"ci-bench-{re.sub('[^A-Za-z0-9_.-]', '-', self.settings.lease)}",
+            environ=environ,
+        )

@@ -1,0 +1,208 @@
+"""A lease's commands in containers of a node: who starts them is trusted, what runs in them is not.
+
+A container sees the lease's sources and sides (read-only, but for the sides while they are made), its own folder for documents,
+the locks on devices, and the devices of its lease. It has no network in any phase, so that neither Ray's ports nor anything else
+of the node answers; no socket, no variable of the node's, no power. It ends with its lease: who starts it removes it, and what a
+starter left that was killed is removed by the next lease on the node.
+"""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from ci_bench import cage
+from ci_bench.errors import BadInput, NoCage
+from ci_bench.fleet.local import DOCUMENTS
+
+RESULTS, LOCKS = "/results", "/locks"
+LABEL = "ci-bench.agent"
+LIMITS = ("--pids-limit=4096", "--shm-size=2g")
+CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "LANG")
+"""What the docker command itself sees. Nothing of it enters a container by itself."""
+ANSWER_S, PULL_S = 120.0, 3600.0
+MAX_BYTES = 25_000_000
+"""Of one document."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cage:
+    """Where a lease's commands run: the `image` by its digest, the `place` of its sources, its folder for documents, its GPUs.
+
+    `results` is written to by what runs in there, and read by `take_documents` alone. `gpus` is a selection of
+    `cage.gpu_arguments`; `locks` the folder of this machine in which leases queue for a device. `name` is of this lease alone.
+    """
+
+    image: str
+    place: Path
+    prepared: Path
+    results: Path
+    locks: Path
+    gpus: str
+    name: str
+    environ: Mapping[str, str]
+
+    def arguments(self, words: Sequence[str], *, here: Path, user: str, way: str) -> list[str]:
+        """The words of docker for a command of ours: `setup`, which may write the sides, or any that measures."""
+        phase = words[0]
+        mounts = [
+            cage.mount(str(self.place), str(self.place)),
+            cage.mount(str(self.prepared), str(self.prepared), writable=phase == "setup"),
+            cage.mount(str(self.results), RESULTS, writable=True),
+            cage.mount(str(self.locks), LOCKS, writable=True),
+        ]
+        told = {"CI_BENCH_LOCKS": LOCKS, "CI_BENCH_REQUIRE_DEVICE": "" if self.gpus == "none" else "cuda"}
+        return [
+            *("docker", "run", "--rm", "--init", "--name", f"{self.name}-{phase}", "--label", f"{LABEL}={_agent()}"),
+            *(cage.NO_NETWORK, *cage.private(user), *LIMITS, "--workdir", str(here)),
+            *cage.gpu_arguments(self.gpus, way),
+            *(part for one in mounts for part in one),
+            *(part for name, value in told.items() if value for part in ("-e", f"{name}={value}")),
+            self.image,
+            *words,
+        ]
+
+    def run(self, words: Sequence[str], *, here: Path) -> int:
+        """Run a command of ours to its end. Its exit code.
+
+        Raises:
+            NoCage: there is no docker here, its daemon doesn't answer, or no container gets the GPUs.
+            BadInput: a path has a comma or a quote.
+        """
+        for path in (self.place, self.prepared, self.results, self.locks):
+            if not cage.can_be_mounted(str(path)):
+                raise BadInput(f"{path}: a folder of a caged lease has a comma or a quote in it, which docker cannot mount")
+        user = _user(self._ask("info", "--format", "{{json .SecurityOptions}}"))
+        self._remove_left()
+        command = self.arguments(words, here=here, user=user, way=self._way())
+        return self._supervise(command, name=f"{self.name}-{words[0]}")
+
+    def _supervise(self, command: Sequence[str], *, name: str) -> int:
+        """The container ends when we do, but for a SIGKILL."""
+
+        def end(number: int, _: object) -> NoReturn:
+            raise SystemExit(128 + number)
+
+        before = signal.signal(signal.SIGTERM, end)
+        process = subprocess.Popen(command, env=self._client(), stdin=subprocess.DEVNULL)
+        try:
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                with suppress(NoCage):
+                    self._ask("rm", "--force", "--volumes", name)
+                process.kill()
+                process.wait()
+            signal.signal(signal.SIGTERM, before)
+        return code if code >= 0 else 128 - code
+
+    def _way(self) -> str:
+        """The first way by which a container here gets the lease's GPUs."""
+        if self.gpus == "none":
+            return ""
+        complaints = []
+        for way in cage.GPU_WAYS:
+            probe = ("run", "--rm", cage.NO_NETWORK, *cage.HARDENED, *cage.gpu_arguments(self.gpus, way))
+            try:
+                self._ask(*probe, "--entrypoint", "/bin/sh", self.image, "-c", cage.GPU_PROBE, timeout_s=PULL_S)
+            except NoCage as error:
+                complaints.append(f"{way}: {error}")
+                continue
+            return way
+        raise NoCage(f"no container gets {self.gpus}: {'; '.join(complaints)}. Install the NVIDIA Container Toolkit on the node")
+
+    def _remove_left(self) -> None:
+        """Containers whose starter on this node has ended, however it did."""
+        lines = self._ask("ps", "--filter", f"label={LABEL}", "--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}').splitlines()
+        for container, _, agent in (line.partition(" ") for line in lines):
+            host, _, pid = agent.rpartition("/")
+            if host == socket.gethostname() and pid.isdecimal() and not Path("/proc", pid).exists():
+                with suppress(NoCage):  # it may have ended by itself
+                    self._ask("rm", "--force", "--volumes", container)
+
+    def _ask(self, *words: str, timeout_s: float = ANSWER_S) -> str:
+        try:
+            done = subprocess.run(
+                ["docker", *words],
+                env=self._client(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=timeout_s,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoCage(f"`docker {words[0]}` could not be run ({error}): a caged lease needs docker on its node") from error
+        if done.returncode:
+            raise NoCage(f"`docker {words[0]}`: {' '.join(done.stderr.split())[-500:] or f'exit code {done.returncode}'}")
+        return done.stdout
+
+    def _client(self) -> dict[str, str]:
+        return {name: self.environ[name] for name in CLIENT if name in self.environ}
+
+
+def take_documents(results: Path, folder: Path) -> None:
+    """Copy a lease's documents out of what a container left: plain files alone, since a link would lead to one of the node's."""
+    for name in DOCUMENTS:
+        content = _plain(results, name)
+        if content is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+
+def _plain(folder: Path, name: str) -> bytes | None:
+    """The content of a plain file in `folder`, reached by no link and of no more than `MAX_BYTES`; `None` where there is none."""
+    *inner, last = Path(name).parts
+    opened = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
+    try:
+        for part in inner:
+            opened.append(os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1]))
+        opened.append(os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened[-1]))
+        about = os.fstat(opened[-1])
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
+            return None
+        with os.fdopen(os.dup(opened[-1]), "rb") as stream:
+            return stream.read(MAX_BYTES)
+    except OSError:
+        return None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _agent() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def _user(options: str) -> str:
+    """This user, so that what a container writes is ours: root is mapped to it by a rootless daemon."""
+    return "0:0" if "name=rootless" in options else f"{os.getuid()}:{os.getgid()}"
+
+
+def gpus_of(device: str | None, environ: Mapping[str, str]) -> str:
+    """The GPUs of a lease, as `cage.gpu_arguments` takes them: those that its engine shows it, or the one that its slot names.
+
+    Raises:
+        BadInput: which ones is not said. A container with none would measure another device than was asked for.
+    """
+    shown = environ.get("CUDA_VISIBLE_DEVICES")
+    kind, _, index = (device or "auto").partition(":")
+    if kind == "cpu" or (kind == "auto" and shown is not None and not shown.strip()):
+        return "none"
+    ids = [each.strip() for each in (shown or "").split(",") if each.strip()]
+    if index.isdecimal():
+        ids = ids[int(index) : int(index) + 1] if ids else [index]
+    elif not ids and kind == "cuda":
+        ids = ["0"]
+    selection = f"device={','.join(ids)}"
+    if not cage.is_gpu_selection(selection):
+        remedy = "say --device cpu, name slots as local:cuda:0,cuda:1, or have the engine show each lease its GPU"
+        raise BadInput(f"--image: which GPU a lease of {device or 'auto'} has on this node is not known; {remedy}")
+    return selection

@@ -1,0 +1,306 @@
+"""A caged lease: what its containers are started with, what ends them, and what comes out."""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from repositories import environ as clean
+from repositories import topic_repository
+
+from ci_bench.cli import main
+from ci_bench.commands.fleet import check_cage, lease_command
+from ci_bench.engine.trees.bundled import make_bundle
+from ci_bench.engine.trees.worktrees import Wanted
+from ci_bench.errors import BadInput, ExitCode, NoCage
+from ci_bench.fleet.caging import Cage, gpus_of, take_documents
+from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.records.config import Config, Setup
+from ci_bench.records.results import Run, RunState
+from ci_bench.settings import Measuring
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "lease_docker.py"
+IMAGE = "ghcr.io/you/ci-bench@sha256:" + "5" * 64
+TOKEN = "ghs_" + "secret" * 5
+WORDS = ("lease", "--lease", "r/0/1")
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """The stand-in's folder."""
+    folder = tmp_path / "docker"
+    (folder / "bin").mkdir(parents=True)
+    program = folder / "bin" / "docker"
+    program.write_text(f"#!{sys.executable}\n{FIXTURE.read_text().replace('@NOTES@', str(folder))}")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def calls(notes):
+    return [json.loads(line)["words"] for line in (notes / "calls.jsonl").read_text().splitlines()]
+
+
+def runs(notes):
+    return [words for words in calls(notes) if words[0] == "run"]
+
+
+def cage_of(tmp_path, *, gpus="none"):
+    for name in ("place/prepared", "results", "locks"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    environ = {
+        "PATH": f"{tmp_path / 'docker' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "GITHUB_TOKEN": TOKEN,
+        "RAY_ADDRESS": "head:6379",
+    }
+    return Cage(
+        image=IMAGE,
+        place=tmp_path / "place",
+        prepared=tmp_path / "place" / "prepared",
+        results=tmp_path / "results",
+        locks=tmp_path / "locks",
+        gpus=gpus,
+        name="ci-bench-r-0-1",
+        environ=environ,
+    )
+
+
+def complaints(argv, writable):
+    """What a container of a lease must not have, or lacks."""
+    mounts = [dict(part.partition("=")[::2] for part in value.split(",")) for flag, value in pairwise(argv) if flag == "--mount"]
+    named = [value for flag, value in pairwise(argv) if flag == "-e"]
+    found = [
+        f"variable {name}" for name in named if not name.startswith(("NVIDIA_", "CI_BENCH_LOCKS=", "CI_BENCH_REQUIRE_DEVICE="))
+    ]
+    found += [f"{each['target']} can be written" for each in mounts if "readonly" not in each and each["target"] not in writable]
+    found += [f"a socket: {word}" for word in argv if re.search(r"\.sock|/run\b|munge|ray", word)]
+    found += [] if "--network=none" in argv else ["a network"]
+    found += ["another network" for word in argv if word.startswith("--network=") and word != "--network=none"]
+    lacking = {"--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--pids-limit=4096", "--rm"} - {*argv}
+    found += [f"no {flag}" for flag in sorted(lacking)]
+    found += ["powers" for word in argv if word.startswith(("--cap-add", "--privileged", "--pid=", "--ipc=", "-v"))]
+    return found + (["a token"] if TOKEN in " ".join(argv) else [])
+
+
+@pytest.mark.parametrize("gpus", ["none", "device=3"])
+@pytest.mark.parametrize(("phase", "more"), [("setup", {"{place}/prepared"}), ("lease", set())])
+def test_a_lease_sees_its_sources_its_device_and_nothing_else(tmp_path, phase, more, gpus):
+    made = cage_of(tmp_path, gpus=gpus)
+    argv = made.arguments((phase,), here=tmp_path / "place" / "checkout", user="7:8", way="cdi")
+    writable = {"/results", "/locks", *(each.format(place=tmp_path / "place") for each in more)}
+    assert complaints(argv, writable) == []
+    assert [value for flag, value in pairwise(argv) if flag == "--device"] == (["nvidia.com/gpu=3"] if gpus != "none" else [])
+    assert argv[argv.index("--user") + 1] == "7:8"
+    assert argv[argv.index("--workdir") + 1] == str(tmp_path / "place" / "checkout")
+    assert ("CI_BENCH_REQUIRE_DEVICE=cuda" in argv) == (gpus != "none")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda argv: [*argv, "--network=host"],
+        lambda argv: [word for word in argv if word != "--network=none"],
+        lambda argv: [word for word in argv if word != "--read-only"],
+        lambda argv: [word.replace(",readonly", "") for word in argv],
+        lambda argv: [*argv, "--mount", "type=bind,source=/run/munge,target=/munge,readonly"],
+        lambda argv: [*argv, "-e", "GITHUB_TOKEN"],
+        lambda argv: [*argv, "-e", f"CI_BENCH_LOCKS={TOKEN}"],
+        lambda argv: [*argv, "--cap-add=SYS_ADMIN"],
+    ],
+)
+def test_the_check_sees_what_is_planted(tmp_path, planted):
+    argv = cage_of(tmp_path).arguments(("lease",), here=tmp_path, user="7:8", way="")
+    assert complaints(planted(argv), {"/results", "/locks"})
+
+
+class TestRunning:
+    def test_a_command_runs_to_its_end_and_docker_sees_no_variable_of_the_node(self, notes, tmp_path):
+        (notes / "says.py").write_text("code = 3")
+        assert cage_of(tmp_path).run(WORDS, here=tmp_path) == 3
+        (container,) = runs(notes)
+        assert container[-len(WORDS) - 1 :] == [IMAGE, *WORDS]
+        seen = {name for line in (notes / "calls.jsonl").read_text().splitlines() for name in json.loads(line)["environ"]}
+        assert seen <= {"PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "LC_CTYPE"}
+
+    def test_its_container_ends_with_it(self, notes, tmp_path):
+        (notes / "says.py").write_text("import time; time.sleep(60)")
+
+        def kill():
+            while not ((notes / "calls.jsonl").exists() and runs(notes)):
+                pass
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        before = signal.getsignal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as ended:
+            cage_of(tmp_path).run(WORDS, here=tmp_path)
+        killer.join()
+        assert ended.value.code == 143
+        assert calls(notes)[-1] == ["rm", "--force", "--volumes", "ci-bench-r-0-1-lease"]
+        assert signal.getsignal(signal.SIGTERM) == before
+
+    def test_what_a_killed_starter_left_is_removed_and_nothing_else(self, notes, tmp_path):
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        host = socket.gethostname()
+        lines = [f"dead {host}/{ended.pid}", f"mine {host}/{os.getpid()}", f"other elsewhere/{ended.pid}", "odd what"]
+        (notes / "ps.txt").write_text("\n".join(lines))
+        cage_of(tmp_path).run(WORDS, here=tmp_path)
+        assert [words[-1] for words in calls(notes) if words[0] == "rm"] == ["dead"]
+
+    def test_gpus_come_by_the_first_way_that_works(self, notes, tmp_path):
+        (notes / "ways").write_text("--gpus")
+        cage_of(tmp_path, gpus="device=GPU-12345678").run(WORDS, here=tmp_path)
+        *_, container = runs(notes)
+        assert container[container.index("--gpus") + 1] == '"device=GPU-12345678"'
+        (notes / "ways").unlink()
+        with pytest.raises(NoCage, match=r"no container gets device=0: cdi: .*; gpus: .*; runtime: .*could not select"):
+            cage_of(tmp_path, gpus="device=0").run(WORDS, here=tmp_path)
+
+    def test_without_docker_or_with_a_path_that_it_cannot_read_nothing_runs(self, notes, tmp_path):
+        made = cage_of(tmp_path)
+        with pytest.raises(NoCage, match="needs docker on its node"):
+            replace(made, environ={"PATH": "/nonexistent"}).run(WORDS, here=tmp_path)
+        with pytest.raises(BadInput, match="has a comma"):
+            replace(made, results=tmp_path / "a,readonly=false").run(WORDS, here=tmp_path)
+        assert not (notes / "calls.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "shown", "selection"),
+    [
+        ("cpu", None, "none"),
+        ("cpu", "3", "none"),
+        ("auto", "", "none"),
+        ("auto", "3", "device=3"),
+        (None, "GPU-12345678,5", "device=GPU-12345678,5"),
+        ("cuda:1", None, "device=1"),
+        ("cuda:1", "4,5", "device=5"),
+        ("cuda", None, "device=0"),
+        ("cuda", "6", "device=6"),
+        ("auto", None, BadInput),
+        ("cuda:2", "4,5", BadInput),
+        ("auto", "all --privileged", BadInput),
+    ],
+)
+def test_a_lease_gets_the_gpus_that_its_engine_shows_it_or_its_slot_names(device, shown, selection):
+    environ = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    if selection is BadInput:
+        with pytest.raises(BadInput, match="which GPU a lease of"):
+            gpus_of(device, environ)
+    else:
+        assert gpus_of(device, environ) == selection
+
+
+def test_documents_that_are_links_or_no_files_stay_in_the_cage(tmp_path):
+    results, out, secret = tmp_path / "caged", tmp_path / "out", tmp_path / "secret"
+    for folder in (results / "base", out, tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+    for file in (results / "results.json", results / "base" / "results.json", secret, tmp_path / "elsewhere" / "results.json"):
+        file.write_text("plain" if file.is_relative_to(results) else "secret")
+    take_documents(results, out)
+    assert [(out / name).read_text() for name in ("results.json", "base/results.json")] == ["plain", "plain"]
+    (results / "results.json").unlink()
+    (results / "results.json").symlink_to(secret)
+    (results / "base" / "results.json").unlink()
+    (results / "base").rmdir()
+    (results / "base").symlink_to(tmp_path / "elsewhere")
+    take_documents(results, new(tmp_path / "second"))
+    assert [*(tmp_path / "second").rglob("*")] == []
+    (results / "results.json").unlink()
+    os.mkfifo(results / "results.json")
+    take_documents(results, new(tmp_path / "third"))
+    assert [*(tmp_path / "third").rglob("*")] == []
+
+
+def new(folder):
+    folder.mkdir()
+    return folder
+
+
+SIDES = """
+import json, os
+places = {str(path): path for path in folders.values()}
+if words[0] == "setup":
+    prepared = places[words[words.index("--prepared") + 1]]
+    (prepared / "paired").mkdir()
+    terms = {"base": None, "setup": {}, "engine": "", "python": "", "version": ""}
+    side = {"tree": "", "here": "", "venv": None, "source": {}, "failure": FAILURE}
+    sides = [{"name": name, **side} for name in ("base", "head")]
+    kept = {"terms": terms, "checkout": "", "snapshot": "", "sides": sides}
+    (prepared / "paired" / "sides.json").write_text(json.dumps(kept))
+else:
+    (folders["/results"] / "base").mkdir(exist_ok=True)
+    for name in ("results.json", "base/results.json"):
+        (folders["/results"] / name).write_text("a document")
+"""
+
+
+class TestALease:
+    @pytest.fixture
+    def lease(self, notes, tmp_path, monkeypatch):
+        """Runs one lease after the other of one bundle; the words of its containers."""
+        repository, *_ = topic_repository(tmp_path / "project")
+        wanted = Wanted(repository=repository.top, base=None, setup=Setup(), environ=clean())
+        sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=None)
+        monkeypatch.setenv("PATH", f"{notes / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
+        monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+
+        def run(number, *, failure="None"):
+            (notes / "says.py").write_text(SIDES.replace("FAILURE", failure))
+            (notes / "calls.jsonl").unlink(missing_ok=True)
+            out = tmp_path / f"out{number}"
+            settings = Measuring(environ={}, here=repository.top, fleet="local", image=IMAGE)
+            run_of = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+            lease = Lease(number=number, cases=("s/a",), first=0, launches=1, expected_s=1.0)
+            words = lease_command(settings, run_of, sources)(Order(lease=lease, attempt=1, slot="cpu"), out)
+            assert main([*words[words.index("lease") :]]) == ExitCode.OK
+            assert (out / "results.json").read_text() == (out / "base" / "results.json").read_text() == "a document"
+            return [each[each.index(IMAGE) + 1 :] for each in runs(notes)]
+
+        return run
+
+    def test_both_sides_are_made_once_and_measured_in_containers_alone(self, lease, tmp_path):
+        first, second = lease(0), lease(1)
+        assert [words[0] for words in first] == ["setup", "lease"]
+        assert [words[0] for words in second] == ["lease"]
+        assert second[0][second[0].index("--output") + 1] == "/results"
+        assert second[0][second[0].index("--lease") + 1] == "r/1/1"
+        (place,) = (path for path in (tmp_path / "node").iterdir() if path.is_dir())
+        assert second[0][second[0].index("--prepared") + 1] == str(place / "prepared")
+
+    def test_a_side_that_could_not_be_made_is_made_again_by_the_next(self, lease):
+        assert [words[0] for words in lease(0, failure="'no wheel'")] == ["setup", "lease"]
+        assert [words[0] for words in lease(1)] == ["setup", "lease"]
+        assert [words[0] for words in lease(2)] == ["lease"]
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "words"),
+    [
+        ({"image": "ci-bench:latest"}, {}, "an image by its digest"),
+        ({"fleet": None}, {}, "add --fleet ENGINE"),
+        ({"prepared": Path("/sides")}, {}, "leave --prepared out"),
+        ({}, {"setup": Setup(network=True)}, "caged leases have no network"),
+        ({"config": "plugin"}, {}, "planned by code of the tree"),
+    ],
+)
+def test_a_cage_that_would_have_a_hole_is_refused(given, config, words, tmp_path):
+    if "config" in given:
+        given = {"config": tmp_path / "own.yml"}
+        given["config"].write_text("schema_version: 1\nplugins: {own: own.suite:SUITE}\nsuites: {own: [{}]}\n")
+    settings = Measuring(**{"environ": {}, "here": tmp_path, "fleet": "local:cpu", "image": IMAGE, **given})
+    with pytest.raises(BadInput, match=words):
+        check_cage(settings, Config(entries=(), **config))
+    check_cage(replace(settings, fleet="local:cpu", image=IMAGE, prepared=None, config=None), Config(entries=()))
