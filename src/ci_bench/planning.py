@@ -59,6 +59,18 @@ def plan(
     return chosen
 
 
+MOST_CASES = 10_000
+"""Of one document (schemas/results.json)."""
+
+
+def require_room(plan: Plan) -> Plan:
+    """The plan, where its results fit into a document. Raises `BadInput`: nobody could read what was measured for days."""
+    if len(plan) > MOST_CASES:
+        remedy = "measure parts of it, each as a gate of its own, by configurations with some of its suites, or by --filter"
+        raise BadInput(f"the plan has {len(plan):,} cases, and a document holds {MOST_CASES:,}: {remedy}")
+    return plan
+
+
 def _is_meant(name: str, text: str, ids: Container[str]) -> bool:
     """Whether a filter's text fits a case: by its whole id where it is one of `ids`, else as a part of it."""
     return name == text if text in ids else text in name

@@ -344,7 +344,7 @@ def selftest(settings: Examining) -> int:
 def _bench(command: str, settings: Measuring, config: "Config", find: "Callable[[str], Suite]") -> Bench:
     from ci_bench import planning
 
-    plan = planning.plan(config, settings.filter, find, tell)
+    plan = planning.require_room(planning.plan(config, settings.filter, find, tell))
     return Bench(
         config=config,
         plan=plan,

@@ -1,0 +1,24 @@
+"""A plan that no document holds is refused before anything is measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ci_bench.errors import BadInput
+from ci_bench.planning import MOST_CASES, require_room
+
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+
+
+def test_a_plan_is_no_larger_than_a_document():
+    row = (None, None)
+    assert len(require_room((row,) * MOST_CASES)) == MOST_CASES
+    with pytest.raises(BadInput, match="the plan has 10,001 cases, and a document holds 10,000: measure parts of it"):
+        require_room((row,) * (MOST_CASES + 1))
+
+
+@pytest.mark.parametrize("kind", ["results", "comparison"])
+def test_documents_hold_as_many_cases_as_a_plan_may_have(kind):
+    schema = json.loads((SCHEMAS / f"{kind}.json").read_text())
+    assert schema["properties"]["cases"]["maxItems"] == MOST_CASES
