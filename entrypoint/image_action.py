@@ -23,6 +23,7 @@ EVENTS = ("push", "schedule", "workflow_dispatch", "merge_group", "pull_request"
 FIXED = {
     "mode": "native",
     "fleet": "",
+    "lease_image": "",
     "image": "",
     "gpus": "all",
     "gpu_access": "auto",

@@ -58,7 +58,8 @@ def bench(state: Mapping[str, Any]) -> list[str]:
         return ["run", *_measuring(here), *filters]
     noise = ["--noise", here.noise] if settings["noise"] else []
     where = [*_given("--base", settings["base"]), *_given("--fleet", settings["fleet"])]
-    return ["gate", "--prepared", here.prepared, *_measuring(here), *where, *noise, *filters]
+    sides = ["--image", settings["lease_image"]] if settings["lease_image"] else ["--prepared", here.prepared]
+    return ["gate", *sides, *_measuring(here), *where, *noise, *filters]
 
 
 def publish(state: Mapping[str, Any]) -> list[str]:

@@ -39,11 +39,13 @@ def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) 
 
 
 def check_fleet(settings: Mapping[str, Any]) -> None:
-    """A fleet's leases have both sides, and no container. Raises `Fault`."""
+    """A fleet's leases have both sides, and no container of this runner's. Raises `Fault`."""
     unlike = {"mode": "native", "baseline": "paired"}
     wrong = [f"{name} is {settings[name]!r}, and has to be {word!r}" for name, word in unlike.items() if settings[name] != word]
     if settings["fleet"] and wrong:
         raise Fault("inputs", code=2, detail=f"with fleet, {'; '.join(wrong)} (docs/fleet.md)")
+    if settings["lease_image"] and not settings["fleet"]:
+        raise Fault("inputs", code=2, detail="lease_image is for the leases of a fleet, and fleet is empty (docs/fleet.md)")
 
 
 def one_of(*words: str) -> Parse:
@@ -137,6 +139,9 @@ FIELDS: Mapping[str, Parse] = {
     "mode": one_of("container", "native"),
     "fleet": form(
         r"(local|ray|slurm)(:[A-Za-z0-9_.:@|&*/+=,-]{1,300})?", "local:DEVICE,…, ray:ADDRESS, or slurm:NAME=VALUE,…", empty=True
+    ),
+    "lease_image": form(
+        r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}", "an image by its digest, NAME@sha256:…", empty=True
     ),
     "image": form(r"build|[a-z0-9][A-Za-z0-9._/:@-]{0,299}", "build, or an image's name, best with its @sha256: digest"),
     "gpus": _gpus,

@@ -98,6 +98,10 @@ def setup() -> int:
     """Both sides' environments. That it failed is for the report to say."""
     state = _state()
     contained = state["settings"]["mode"] == "container"
+    if state["settings"]["lease_image"]:
+        _record(state, "setup", 0, "exited")
+        workflow.say("each node makes both sides ready, in containers")
+        return 0
     if contained:
         caches.seed(state, os.environ)
     code, how = _bench(state, "setup", commands.setup(state))

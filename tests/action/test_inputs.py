@@ -62,6 +62,7 @@ REFUSED = {
     "key": ["", "-->", "a b", "x" * 65],
     "report_network": ["none", "container:x", ""],
     "mode": ["", "host"],
+    "lease_image": ["build", "x:latest", "x@sha256:4", "--privileged", "x y@sha256:" + "4" * 64],
     "fleet": ["lokal", "--fleet", "slurm:a b", "ray;x", "local:", "slurm:a\nb", "ray:$(id)", "ray:" + "x" * 301],
 }
 
@@ -83,6 +84,7 @@ ACCEPTED = {
         "ray:ray://head:10001",
         "slurm:partition=gpu,constraint=a&b",
     ],
+    "lease_image": ["", "ghcr.io/ci-bench/ci-bench@sha256:" + "4" * 64],
     "gpus": ["none", "all", "1", "8", "device=0,1", "device=GPU-8a8f2b52-3a0d-4f0e-9a6b-0c1f6f3b2d11", "device=0:1"],
     "image": ["build", "ghcr.io/ci-bench/ci-bench@sha256:" + "0" * 64, "localhost:5000/x/y:tag"],
     "base": ["", "main", "v1.0", "HEAD~3", "feature/x", "0" * 40],

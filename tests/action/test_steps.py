@@ -491,9 +491,23 @@ def test_a_fleet_measures_natively_and_the_job_reports_as_always(steps):
     assert steps("gate")[0] == 0
 
 
+def test_with_caged_leases_this_runner_sets_nothing_up_and_hands_the_image_on(steps):
+    (steps.notes / "bin" / "ci-bench").symlink_to(steps.notes / "bin" / "stub-ci-bench")
+    image = "ghcr.io/o/ci-bench@sha256:" + "4" * 64
+    steps.ready(mode="native", fleet="ray:head:6379", lease_image=image)
+    for name in ("setup", "bench"):
+        assert steps(name)[0] == 0
+    told = [json.loads(line)["argv"] for line in (steps.notes / "bin" / "stub.jsonl").read_text().splitlines()]
+    assert "setup" not in [words[0] for words in told]
+    (words,) = (words for words in told if words[0] == "gate")
+    assert words[words.index("--image") + 1] == image
+    assert "--prepared" not in words
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"fleet": "", "mode": "native", "lease_image": f"x@sha256:{'4' * 64}"}, "lease_image is for the leases of a fleet"),
         ({}, "mode is 'container', and has to be 'native'"),
         ({"mode": "native", "baseline": "artifact"}, "baseline is 'artifact', and has to be 'paired'"),
     ],
