@@ -1,12 +1,17 @@
 """Leases on a real Slurm and a real Ray on this machine: exclusive, both sides on one node, a node and the coordinator killed."""
 
+import hashlib
+import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from benchmarks.fleet_engines import CannotStart, Work, attempt
 
 from benchmarks import fleet_engines
 from ci_bench.fleet.protocol import Lease, Order
+from ci_bench.fleet.ray_core import RayEngine
 
 KILLED = ("", "node", "coordinator")
 SMALL = {"slurm": Work(cases=4, launches=1, seed=3), "ray": Work(cases=36, launches=2, seed=3)}
@@ -32,6 +37,33 @@ def test_nothing_is_lost_nothing_counts_twice_and_no_two_leases_share_a_device(c
     assert found.sound, found
     assert found.leases >= SMALL[name].cases * SMALL[name].launches / 2
     assert bool(found.losses) is bool(kill), found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_node_of_ray_gets_the_file_that_goes_along_and_needs_no_folder_of_ours(tmp_path):
+    pytest.importorskip("ray")
+    file = tmp_path / "sources.bundle"
+    file.write_bytes(os.urandom(3_000_000))
+    text = "import hashlib, pathlib, sys; f = pathlib.Path(sys.argv[1]); (f / 'base').mkdir(); d = (f / 'sources.bundle').read_bytes()"
+    text += "; [(f / name).write_text(hashlib.sha256(d).hexdigest()) for name in ('results.json', 'base/results.json')]"
+    engine = RayEngine(
+        address="",
+        device="cpu",
+        command=lambda _, folder: [sys.executable, "-c", text, str(folder)],
+        folder=lambda _: tmp_path / "out",
+        environ={},
+        here=Path("/not/on/this/node"),
+        cargo=file,
+    )
+    engine.open()
+    try:
+        lease = Lease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0)
+        engine.submit(Order(lease=lease, attempt=1, slot=engine.slots()[0].name))
+        ended = engine.finished(60.0)[0]
+    finally:
+        engine.close()
+    assert ended.reason == ""
+    assert (tmp_path / "out" / "results.json").read_text() == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 class TestTheCheckItself:
