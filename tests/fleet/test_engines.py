@@ -1,5 +1,6 @@
 """What leases are given, and what a local engine does with processes that fail, hang or leave nothing."""
 
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_bench.cli import main
+from ci_bench.commands import leasing
 from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine
 from ci_bench.commands.leasing import read_lease
 from ci_bench.engine.trees.bundled import Sources
@@ -186,6 +188,20 @@ def test_a_lease_without_sides_or_of_a_name_is_refused(more, words, capsys):
     code = main(["lease", "--lease", "whole/1/1", *more])
     assert code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED}
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("on_term", "code"), [("sys.exit(7)", 7), ("None", -9)])
+def test_what_a_lease_started_is_asked_to_end_and_then_killed(on_term, code, monkeypatch, tmp_path):
+    monkeypatch.setattr(leasing, "GRACE_S", 0.3)
+    ready = tmp_path / "ready"
+    text = f"import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: {on_term})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{text}; pathlib.Path({str(ready)!r}).touch(); time.sleep(60); time.sleep(60)"]
+    )
+    while not ready.exists():
+        time.sleep(0.005)
+    leasing._end(process)
+    assert process.returncode == code
 
 
 class TestDraining:

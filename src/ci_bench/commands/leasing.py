@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ci_bench.records.results import Lease
 
 PREPARED = "prepared"
+GRACE_S = 10.0
 MADE = {int(ExitCode.OK), int(ExitCode.MEASURING_FAILED)}
 """How set-up ends that left sides, ready or with the reason why not."""
 
@@ -104,6 +105,16 @@ def _key(sources: "Sources", image: str | None) -> str:
     return f"{sources.commit}-{hashlib.sha256(engine.encode()).hexdigest()[:12]}"
 
 
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Asked first: it has workers to end."""
+    process.terminate()
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Maker:
     """Runs commands of ours on the sources of a lease: as processes of this user, or caged."""
@@ -156,7 +167,12 @@ class _Maker:
             return self._cage(self.settings.image, place).run(words, here=here)
         command = [sys.executable, "-P", "-m", "ci_bench.cli", *words]
         environ = started_by_us(self.settings.environ)
-        code = subprocess.run(command, cwd=here, env=environ, stdin=subprocess.DEVNULL, check=False).returncode
+        process = subprocess.Popen(command, cwd=here, env=environ, stdin=subprocess.DEVNULL)
+        try:
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                _end(process)
         return code if code >= 0 else 128 - code
 
     def take(self) -> None:

@@ -6,7 +6,7 @@ needs a token, and neither hands one on.
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 def setup(settings: Measuring) -> int:
     """Make both sides ready, and leave them for `gate --prepared`. A side that cannot be made ready is the gate's to report.
 
-    Where neither can be, nothing is left to measure: the gate can only report that, and this ends as measuring would.
+    Where neither can be, nothing is left to measure: the gate can only report that, and this ends as measuring would. For a lease
+    it ends with whoever started it: the next lease would make the same sides.
     """
+    from ci_bench.engine.process.descendants import ending_with
     from ci_bench.engine.trees.paired import prepare_sides
+    from ci_bench.fleet.local import STARTER
 
     assert settings.prepared is not None  # noqa: S101 - the flag is required
     config = load(settings)
-    pair = prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup)
+    starter = settings.environ.get(STARTER)
+    with ending_with(starter) if starter else nullcontext():
+        pair = prepare_sides(_place(settings, settings.prepared), base=settings.base or config.base, setup=config.setup)
     _tell(pair)
     if all(side.failure is not None for side in pair.sides):
         tell(f"neither side can be measured: mend the set-up, whose logs are in {settings.output / 'setup'}, and run it again")

@@ -7,7 +7,6 @@ starter left that was killed is removed by the next lease on the node.
 """
 
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -15,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from ci_bench import cage
 from ci_bench.errors import BadInput, NoCage
@@ -84,12 +82,7 @@ class Cage:
         return self._supervise(command, name=f"{self.name}-{words[0]}")
 
     def _supervise(self, command: Sequence[str], *, name: str) -> int:
-        """The container ends when we do, but for a SIGKILL."""
-
-        def end(number: int, _: object) -> NoReturn:
-            raise SystemExit(128 + number)
-
-        before = signal.signal(signal.SIGTERM, end)
+        """The container ends when we do (`cli` makes an exception of a SIGTERM), but for a SIGKILL."""
         process = subprocess.Popen(command, env=self._client(), stdin=subprocess.DEVNULL)
         try:
             code = process.wait()
@@ -99,7 +92,6 @@ class Cage:
                     self._ask("rm", "--force", "--volumes", name)
                 process.kill()
                 process.wait()
-            signal.signal(signal.SIGTERM, before)
         return code if code >= 0 else 128 - code
 
     def _way(self) -> str:
