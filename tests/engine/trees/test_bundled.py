@@ -115,6 +115,15 @@ def test_where_a_shallow_clone_ends_its_copy_ends(tmp_path) -> None:
     assert git(found.checkout, "show", f"{found.base}:a.txt") == "2"
 
 
+def test_a_repository_with_ids_of_sha256_is_sent_as_any(tmp_path) -> None:
+    top = new(tmp_path / "project")
+    git(top, "init", "--quiet", "--initial-branch=main", "--object-format=sha256")
+    repository = Repository(top)
+    base, head = repository.commit({"a.txt": "a"}), repository.commit({"a.txt": "b"})
+    found = taken_out(made(top, tmp_path), tmp_path / "node")
+    assert (len(head), found.base, (found.here / "a.txt").read_text()) == (64, base, "b")
+
+
 def test_a_history_that_ends_without_a_note_of_where_is_refused(tmp_path) -> None:
     repository = new_repository(tmp_path / "whole")
     for number in range(4):
