@@ -1,5 +1,8 @@
 """What leases are given, and what a local engine does with processes that fail, hang or leave nothing."""
 
+import ctypes
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,11 +16,13 @@ from ci_bench.cli import main
 from ci_bench.commands import leasing
 from ci_bench.commands.fleet import _limits, check_budgets, lease_command, open_engine
 from ci_bench.commands.leasing import read_lease
+from ci_bench.commands.preparing import setup
+from ci_bench.engine.trees import paired
 from ci_bench.engine.trees.bundled import Sources
-from ci_bench.errors import BadInput, ExitCode
+from ci_bench.errors import BadInput, ExitCode, NotPrepared
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
-from ci_bench.fleet.local import DOCUMENTS, LocalEngine
+from ci_bench.fleet.local import DOCUMENTS, STARTER, LocalEngine
 from ci_bench.fleet.protocol import Lease, Order
 from ci_bench.fleet.ray_core import measure_here
 from ci_bench.fleet.slurm import SlurmEngine
@@ -25,6 +30,8 @@ from ci_bench.records.results import Run, RunState
 from ci_bench.settings import Measuring
 
 RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+PR_GET_PDEATHSIG = 2
+"""From linux/prctl.h."""
 LEASE = Lease(number=7, cases=("s/a", "s/b"), first=0, launches=1, expected_s=1.0)
 
 
@@ -202,6 +209,20 @@ def test_what_a_lease_started_is_asked_to_end_and_then_killed(on_term, code, mon
         time.sleep(0.005)
     leasing._end(process)
     assert process.returncode == code
+
+
+@pytest.mark.parametrize("starter", ["", str(os.getpid())])
+def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(starter, monkeypatch, tmp_path):
+    def prepare_sides(*_, **__):
+        found = ctypes.c_int(-1)
+        ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(found))
+        raise NotPrepared(f"by signal {found.value}")
+
+    monkeypatch.setattr(paired, "prepare_sides", prepare_sides)
+    monkeypatch.chdir(tmp_path)
+    made = Measuring(environ={STARTER: starter} if starter else {}, here=tmp_path, prepared=tmp_path)
+    with pytest.raises(NotPrepared, match=f"by signal {int(signal.SIGTERM) if starter else 0}"):
+        setup(made)
 
 
 class TestDraining:
