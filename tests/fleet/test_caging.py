@@ -301,3 +301,47 @@ def test_a_cage_that_would_have_a_hole_is_refused(given, config, words, tmp_path
     with pytest.raises(BadInput, match=words):
         check_cage(settings, Config(entries=(), **config))
     check_cage(replace(settings, fleet="local:cpu", image=IMAGE, prepared=None, config=None), Config(entries=()))
+
+
+STUB = """
+import json, os, sys
+from pathlib import Path
+words = sys.argv[sys.argv.index("ci_bench.cli") + 1 :]
+said = {"words": words, "flags": sys.argv[1:3], "here": os.getcwd(), "starter": os.environ["CI_BENCH_LEASE_STARTER"]}
+with Path(NOTES).open("a") as stream:
+    stream.write(json.dumps(said) + chr(10))
+out = Path(words[words.index("--output") + 1])
+folders = {"/results": out, "/prepared": Path(words[words.index("--prepared") + 1])}
+out.mkdir(exist_ok=True)
+"""
+
+
+def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_checkout(tmp_path, monkeypatch):
+    repository, base, head = topic_repository(tmp_path / "project")
+    config = tmp_path / "own.yml"
+    config.write_text("schema_version: 1\n")
+    wanted = Wanted(repository=repository.top, base=None, setup=Setup(), environ=clean())
+    sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=config)
+    stub, notes = tmp_path / "python", tmp_path / "notes"
+    stub.write_text(f"#!{sys.executable}\n{STUB.replace('NOTES', repr(str(notes)))}{SIDES.replace('FAILURE', 'None')}")
+    stub.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stub))
+    monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
+    run = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
+    words = lease_command(Measuring(environ={}, here=repository.top, fleet="local", config=config), run, sources)
+    order = Order(lease=Lease(number=0, cases=("s/a",), first=0, launches=1, expected_s=1.0), attempt=1, slot="cpu")
+    command = words(order, tmp_path / "out")
+    assert main([*command[command.index("lease") :]]) == ExitCode.OK
+    told = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert [each["words"][0] for each in told] == ["setup", "lease"]
+    for each in told:
+        assert each["flags"] == ["-P", "-m"], "a module of the checkout's own is not ours"
+        assert (
+            subprocess.run(
+                ["git", "rev-parse", "HEAD"], cwd=each["here"], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            == head
+        )
+        assert each["words"][each["words"].index("--base") + 1] == base
+        assert Path(each["words"][each["words"].index("--config") + 1]).read_text() == "schema_version: 1\n"
+        assert each["starter"] == str(os.getpid())
