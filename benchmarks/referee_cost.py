@@ -49,22 +49,14 @@ SPENT = "CI_BENCH_REFEREE_SPENT"
 """A file to which the other side's workers write what their looks and judgements took (s)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Timed:
     """A suite whose stages are those of timing alone, and whose workers can go without the referee."""
 
-    suite: Suite
-    worker: str = "benchmarks.referee_cost_worker"
+    worker = "benchmarks.referee_cost_worker"
 
-    @property
-    def name(self) -> str:
-        """As the suite."""
-        return self.suite.name
-
-    @property
-    def preload(self) -> tuple[str, ...]:
-        """As the suite."""
-        return self.suite.preload
+    def __init__(self, suite: Suite) -> None:
+        """`suite` is whose cases are timed."""
+        self.suite, self.name, self.preload = suite, suite.name, suite.preload
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The suite's cases, which owe nothing but their times."""
@@ -121,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def planned() -> list[tuple[Timed, Case]]:
     """What is measured."""
-    return [(timed, case) for name, options in PLAN for timed in [Timed(suite=find_suite(name))] for case in timed.plan(options)]
+    return [(timed, case) for name, options in PLAN for timed in [Timed(find_suite(name))] for case in timed.plan(options)]
 
 
 def document(differences: Sequence[Difference], shares: Sequence[Share]) -> dict[str, Any]:
