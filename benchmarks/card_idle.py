@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _watched(folder: Path, cases: int) -> tuple[Idle, Mapping[str, Any]]:
-    from simulated_card import Card
-
     own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}
     (folder / "card.json").write_text(json.dumps(CARD | own), encoding="utf-8")
     start(folder)
     for _ in range(2):
         commit(folder / "repository", KERNELS, cases)
-    card, seen, ended = Card.open(folder / "card.json"), Idle(), threading.Event()
+    card, seen, ended = import_module("simulated_card").Card.open(folder / "card.json"), Idle(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(LOOK_S):

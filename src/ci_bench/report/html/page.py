@@ -82,7 +82,8 @@ def pack(data: Any) -> str:
 
 def values_of(one: Any) -> dict[str, Any]:
     """The fields of a dataclass, as they are."""
-    return {name: getattr(one, name) for name in _names(type(one))}
+    kind: Any = type(one)
+    return {name: getattr(one, name) for name in _names(kind)}
 
 
 @cache
