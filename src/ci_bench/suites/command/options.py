@@ -151,8 +151,8 @@ def _loops(given: Mapping[str, Any], losses: Mapping[str, Any]) -> Mapping[str, 
     name = given["name"]
     for option in ("command", "arms", "output", "format", "metrics"):
         if given.get(option):
-            more = "; its arms are `arguments`" if option == "arms" else ""
-            _complain(name, option, f"the entry has a `loop`, whose steps are known; write an entry for each{more}")
+            hint = "; its arms are `arguments`" if option == "arms" else ""
+            _complain(name, option, f"the entry has a `loop`, whose steps are known; write an entry for each{hint}")
     for option in losses.keys() - {"warmup_steps", "rounding", "steps"}:
         _complain(name, f"losses.{option}", "the entry has a `loop`, which yields its losses under names that are known")
     processes, steps = given.get("processes", 1), losses.get("steps")
