@@ -1,9 +1,9 @@
 """How many instructions a run of a command takes: counted by `perf stat` or by Valgrind's callgrind, untimed, on the CPU.
 
 Both count instructions in user mode, of the command and of all processes that it starts; perf by the processor's own counter,
-which few virtual machines have, callgrind by running the program in a simulator, some fifty times slower. Nothing else on the
-machine moves the number, so that it tells changes apart that are too small for a clock. What does move it (threads that wait in
-loops, hashes that are seeded by chance) shows in a second run, and such a command is not counted.
+which few virtual machines have, callgrind by running the program in a simulator, about a hundred times slower. Nothing else
+on the machine moves the number, so that it tells changes apart that are too small for a clock. What does move it (threads that
+wait in loops, hashes that are seeded by chance) shows in a second run, and such a command is not counted.
 """
 
 import shutil
