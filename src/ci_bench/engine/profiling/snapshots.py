@@ -9,7 +9,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ci_bench.records.profiles import MOST_REASON
 
@@ -40,11 +40,11 @@ class MemoryHistory:
         self._records = False
         self._record(None)
 
-    def _record(self, enabled: str | None) -> bool:
+    def _record(self, enabled: Literal["all"] | None) -> bool:
         import torch
 
         try:
-            torch.cuda.memory._record_memory_history(enabled, stacks="python", max_entries=MOST_EVENTS, device=self._device)  # type: ignore[arg-type] # noqa: SLF001 - as torch documents it
+            torch.cuda.memory._record_memory_history(enabled, stacks="python", max_entries=MOST_EVENTS, device=self._device)  # noqa: SLF001 - as torch documents it
         except (RuntimeError, AttributeError, TypeError) as error:
             self._lack(error)
             return False
