@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import candidate, curve, evidence, numeric, only, perturbed, poisoned, trace
 
-from ci_bench.judge.parity import WORST_FIRST, envelope, parity_findings, ulp
+from ci_bench.judge.parity import WORST_FIRST, parity_findings
+from ci_bench.judge.parity_envelope import envelope, ulp
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 
@@ -104,6 +105,44 @@ def test_envelope_floor_is_four_fp32_ulps_and_grows_only():
     run = trace(Role.PERTURBED, loss=[1.0, 1.5, 1.0, 1.25], grad_norm=[1.0] * 4)
     assert envelope(reference, (run,), "loss").tolist() == [4 * 2.0**-23, 0.5, 0.5, 0.5]
     assert envelope(np.zeros(4), (run,), "grad_norm").tolist() == [4 * 2.0**-23] * 4
+
+
+def in_bf16(values):
+    mantissas, exponents = np.frexp(np.array(values))
+    return [float(one) for one in np.ldexp(np.round(np.ldexp(mantissas, 8)), exponents - 8)]
+
+
+@pytest.mark.parametrize(
+    ("precision", "rounded", "apart", "verdict"),
+    [
+        ("bf16", True, 2, Parity.NUMERIC_PARITY),
+        ("bf16", True, 3, Parity.DIFFERENT_MATH),
+        ("bf16", False, 1, Parity.DIFFERENT_MATH),
+        ("fp32", True, 1, Parity.DIFFERENT_MATH),
+    ],
+    ids=["two apart", "three apart", "losses in fp32", "of a model in fp32"],
+)
+def test_losses_of_few_bits_may_be_two_of_their_numbers_apart(precision, rounded, apart, verdict):
+    """Perturbed runs that all round to the same loss say nothing of the next number; a layout's mean of ranks is there."""
+    losses = in_bf16(curve(20)) if rounded else curve(20)
+    spacing = ulp(np.array(losses), 7)
+    shifted = [loss + apart * float(one) for loss, one in zip(losses, spacing, strict=True)]
+    runs = [
+        trace(Role.REFERENCE, loss=losses, grad_norm=curve(20)),
+        trace(Role.PERTURBED, loss=losses, grad_norm=curve(20), start="elsewhere"),
+        candidate(loss=shifted, grad_norm=curve(20)),
+    ]
+    assert only(replace(evidence(*runs), precision=precision)).verdict is verdict
+
+
+def test_a_candidate_that_rounds_its_losses_is_held_against_those_that_are_not():
+    losses = curve(20)
+    runs = [
+        trace(Role.REFERENCE, loss=losses, grad_norm=losses),
+        trace(Role.PERTURBED, loss=losses, grad_norm=losses, start="elsewhere"),
+        candidate(loss=in_bf16(losses), grad_norm=losses),
+    ]
+    assert only(replace(evidence(*runs), precision="bf16")).verdict is Parity.DIFFERENT_MATH
 
 
 def test_ulp_agrees_with_numpy():

@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ci_bench.judge.parity_envelope import LEAST_STEPS, LIMIT, envelope_of, scaled, unscaled, usable, why_unknown
 from ci_bench.judge.parity_over_seeds import accuracy_parity, starts_finding, statistical_finding
 from ci_bench.judge.parity_resumed import first_apart
 from ci_bench.judge.parity_runs import (
-    LARGEST,
-    Floats,
     Twins,
     as_rank_sees,
-    finite_steps,
     first_of,
     insufficient,
     length,
@@ -35,20 +33,7 @@ from ci_bench.records.outputs import BesideBase, OutputsFinding, ReferenceOutput
 from ci_bench.records.results import CaseResult, Masks, ParityEvidence, Role, Status, Trace
 
 STEPS = 50
-LEAST_STEPS = 10
-LIMIT = 10.0
 LARGEST_SCORE = 1e9
-LARGEST_EPSILON = 2.0**-8
-"""No precision in use rounds as coarsely: an envelope from larger perturbations would let anything pass."""
-
-_ULPS = 4.0
-_MANTISSA_BITS = 23
-_LEAST_NORMAL = 2.0**-126
-ROUNDED = "rounding"
-"""What the start of a run in another rounding begins with."""
-_MOST_DECIMALS = 6
-_DOUBLE = 2.0**-50
-"""A number of decimals as text and back is equal to itself but for fp64's rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +49,8 @@ def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> Parit
     """Judges one candidate run.
 
     ``E_t = max(4 ulp(L_t), max over u <= t and perturbed runs j of |L_u^j - L_u^ref|)``, likewise for ln(gradient norm) with
-    floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t - L_t^ref| / E_t``, and parity ends at ten envelopes.
+    floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t - L_t^ref| / E_t``, and parity ends at ten envelopes. Losses that
+    are bf16 numbers may be two of them apart.
     """
     twins = match(evidence, run)
     if not isinstance(twins, Twins):
@@ -81,7 +67,7 @@ def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins:
         return _finding(twins, masks, (), twins.steps)
     perturbed = usable(evidence, twins.reference)
     if not perturbed:
-        detail = _why_unknown(evidence, twins.reference)
+        detail = why_unknown(evidence, twins.reference)
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     return _finding(twins, masks, tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins)), steps)
@@ -159,106 +145,10 @@ def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -
     """The score of one signal over the first `steps` steps."""
     reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
     with np.errstate(over="ignore"):
-        ratios = np.abs(candidate - reference) / envelope(reference, perturbed, signal, as_written=twins.as_written)
+        ratios = np.abs(candidate - reference) / envelope_of(twins, reference, perturbed, signal)
     beyond = np.flatnonzero(ratios > LIMIT)
     worst = min(LARGEST_SCORE, float(ratios.max()))
     return Score(signal=signal, worst=worst, first_step=int(beyond[0]) if beyond.size else None)
-
-
-def envelope(reference: Floats, perturbed: tuple[Trace, ...], signal: str, *, as_written: bool = False) -> Floats:
-    """How far rounding may drive the signal from `reference` up to each step.
-
-    Values that a program wrote (`as_written`) may be off by their last decimal, besides.
-    """
-    floor = _ULPS * ulp(reference) if signal == "loss" else np.full(reference.shape, _ULPS * 2.0**-_MANTISSA_BITS)
-    if as_written:
-        own = _unscaled(reference, signal)
-        digit = _last_digit(own) / (LIMIT - 1)
-        floor = np.maximum(floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL))
-    widest = np.zeros(reference.shape)
-    for trace in perturbed:
-        values = scaled(series(trace, signal, min(finite_steps(trace), len(reference))), signal)
-        np.maximum(widest[: len(values)], np.abs(values - reference[: len(values)]), out=widest[: len(values)])
-    bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
-    return bound
-
-
-def _last_digit(values: Floats) -> float:
-    """The last decimal of numbers that were written with at most six, as logs do; 0 where they have more.
-
-    Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is within the limit, two are not.
-    """
-    for decimals in range(2, _MOST_DECIMALS + 1):
-        if np.allclose(values, np.round(values, decimals), rtol=_DOUBLE, atol=0):
-            return float(10.0**-decimals)
-    return 0.0
-
-
-def ulp(values: Floats) -> Floats:
-    """The distance of neighbouring fp32 numbers at each value: losses are fp32 whatever the precision of the model."""
-    _, exponents = np.frexp(np.maximum(np.abs(values), _LEAST_NORMAL))
-    spacing: Floats = np.ldexp(1.0, exponents - _MANTISSA_BITS - 1)
-    return spacing
-
-
-def scaled(values: Floats, signal: str) -> Floats:
-    """Losses as they are, gradient norms as logarithms (a norm of zero as the smallest normal fp32 number)."""
-    return values if signal == "loss" else np.log(np.maximum(values, _LEAST_NORMAL))
-
-
-def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
-    """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
-
-    There is none where weights were perturbed by more than any precision rounds, or by nothing. Of a program that was run again,
-    or in another rounding, a run that repeats full numbers bit by bit says nothing of rounding, and one whose first loss is
-    further off than any rounding is of another seed.
-    """
-    if evidence.epsilon > LARGEST_EPSILON or (evidence.epsilon == 0 and not evidence.own_program):
-        return ()
-    runs = (trace for trace in _perturbed(evidence, reference) if trace.start != reference.start)
-    enough = tuple(trace for trace in runs if finite_steps(trace) >= LEAST_STEPS)
-    if not evidence.own_program:
-        return enough
-    if any(_first_apart(trace, reference) > LARGEST_EPSILON for trace in enough):
-        return ()
-    return tuple(trace for trace in enough if _tells_of_rounding(trace, reference))
-
-
-def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
-    """Whether a run of a program has a part in the envelope: it came out otherwise, or what is written is too coarse to.
-
-    A log of four decimals may well be the same in another rounding: then rounding moves none of them. Full fp32 numbers are not.
-    """
-    if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm):
-        return True
-    losses = series(reference, "loss", finite_steps(reference))
-    return trace.start.startswith(ROUNDED) and _last_digit(losses) > LIMIT * _ULPS * float(ulp(losses).max())
-
-
-def _perturbed(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
-    of = (reference.arm, reference.seed, reference.data)
-    return tuple(one for one in evidence.traces if one.role is Role.PERTURBED and (one.arm, one.seed, one.data) == of)
-
-
-def _first_apart(trace: Trace, reference: Trace) -> float:
-    """By what share of the reference's the first loss is off."""
-    ours, theirs = trace.loss[0], reference.loss[0]
-    if ours is None or theirs is None:
-        return math.inf
-    return abs(ours - theirs) / max(abs(theirs), _LEAST_NORMAL) if ours != theirs else 0.0
-
-
-def _why_unknown(evidence: ParityEvidence, reference: Trace) -> str:
-    runs = _perturbed(evidence, reference)
-    apart = max((_first_apart(trace, reference) for trace in runs if trace.loss and reference.loss), default=0.0)
-    if evidence.own_program and apart > LARGEST_EPSILON:
-        return f"the command does not repeat itself: run again, its first loss is {percent(apart)} off; have it set its seeds"
-    if evidence.own_program and runs:
-        return (
-            f"the losses differ, and how far rounding drives them apart is unknown: {count_of(len(runs), 'run')} in other "
-            "environments repeated every bit; name some under `losses.rounding` that do not"
-        )
-    return f"there is no usable perturbed run of seed {reference.seed}: how far rounding drives runs apart is unknown"
 
 
 def _bitwise(twins: Twins) -> bool:
@@ -345,10 +235,10 @@ def _of_run(evidence: ParityEvidence, run: Trace) -> tuple[Closeness, ...]:
 
 def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Closeness:
     reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
-    widths = envelope(reference, perturbed, signal, as_written=twins.as_written)
+    widths = envelope_of(twins, reference, perturbed, signal)
     with np.errstate(over="ignore"):
         scores = np.minimum(np.abs(candidate - reference) / widths, LARGEST_SCORE)
-        low, high = (_unscaled(reference + sign * LIMIT * widths, signal) for sign in (-1, 1))
+        low, high = (unscaled(reference + sign * LIMIT * widths, signal) for sign in (-1, 1))
     return Closeness(
         arm=twins.candidate.arm,
         seed=twins.candidate.seed,
@@ -358,12 +248,6 @@ def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: i
         scores=tuple(scores.tolist()),
         limit=LIMIT,
     )
-
-
-def _unscaled(values: Floats, signal: str) -> Floats:
-    """The inverse of `scaled`, kept finite."""
-    own: Floats = values if signal == "loss" else np.exp(np.minimum(values, math.log(LARGEST)))
-    return own
 
 
 SHOWN = 3

@@ -20,6 +20,9 @@ from ci_bench.records.results import Masks, ParityEvidence, RankSeries, Role, Tr
 SIGNALS = ("loss", "grad_norm")
 LARGEST = 1e100
 """A loss or norm beyond this counts as not finite: it exceeds fp32, and its square would overflow."""
+MANTISSA_BITS = 23
+"""Of fp32, in which losses are computed unless all of the model is kept in less."""
+_BITS_OF_PRECISION = {"bf16": 7}
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +31,8 @@ Floats = NDArray[np.float64]
 class Twins:
     """Two runs that may be compared over `steps` steps. `note` says what was cut; `short` why they can never pass.
 
-    `as_written` says that values are what a program of the user's wrote, with as many decimals as it wrote.
+    `as_written` says that values are what a program of the user's wrote, with as many decimals as it wrote. `loss_bits` are those
+    of the mantissa of the reference's losses.
     """
 
     reference: Trace
@@ -37,6 +41,7 @@ class Twins:
     note: str = ""
     short: str = ""
     as_written: bool = False
+    loss_bits: int = MANTISSA_BITS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +65,19 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
     if not run.data or run.data != reference.data:
         return insufficient(f"seed {run.seed} did not see the same data as the reference")
     found = _finite_part(reference, run)
-    return replace(found, as_written=evidence.own_program) if isinstance(found, Twins) else found
+    if isinstance(found, Stopped):
+        return found
+    return replace(found, as_written=evidence.own_program, loss_bits=_loss_bits(evidence.precision, reference))
+
+
+def _loss_bits(precision: str, reference: Trace) -> int:
+    """How many bits the mantissas of the reference's losses have: those of its weights, unless it computes losses in fp32.
+
+    Only the reference is asked: a candidate that rounds its losses in few bits is held against the reference's many.
+    """
+    bits = _BITS_OF_PRECISION.get(precision, MANTISSA_BITS)
+    mantissas, _ = np.frexp(series(reference, "loss", finite_steps(reference)))
+    return bits if np.all(np.ldexp(mantissas, bits + 1) % 1 == 0) else MANTISSA_BITS
 
 
 def first_of(evidence: ParityEvidence, role: Role, seed: int) -> Trace | None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from training_loss_builders import ARM, anchors_of, judged, make_bench, start_of_model, stepping, train, write_model
 
-from ci_bench.judge.parity import LIMIT
+from ci_bench.judge.parity_envelope import LIMIT
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites.arms import CompiledArm
