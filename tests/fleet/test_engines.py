@@ -30,7 +30,7 @@ from ci_bench.records.results import Run, RunState
 from ci_bench.settings import Measuring
 
 RUN = Run(id="whole", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")
-PR_GET_PDEATHSIG = 2
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
 """From linux/prctl.h."""
 LEASE = Lease(number=7, cases=("s/a", "s/b"), first=0, launches=1, expected_s=1.0)
 
@@ -211,8 +211,17 @@ def test_what_a_lease_started_is_asked_to_end_and_then_killed(on_term, code, mon
     assert process.returncode == code
 
 
-@pytest.mark.parametrize("starter", ["", str(os.getpid())])
-def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(starter, monkeypatch, tmp_path):
+@pytest.fixture
+def own_end():
+    """What ends this process is what did before."""
+    yield
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+
+
+@pytest.mark.parametrize("is_started", [False, True], ids=["by nobody", "by a lease"])
+def test_a_set_up_ends_with_the_lease_that_started_it_and_otherwise_with_nobody(is_started, monkeypatch, tmp_path, own_end):
+    starter = str(os.getpid()) if is_started else ""
+
     def prepare_sides(*_, **__):
         found = ctypes.c_int(-1)
         ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(found))
