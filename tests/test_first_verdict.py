@@ -30,18 +30,25 @@ def borrow(venv):
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
 
 
+TRIES, TOLD_TO = 3, "stop other work on this machine"
+"""A gate that cannot decide says so, and what to do. Other machines of the same host cannot be stopped, but they pause."""
+
+
 @pytest.mark.engine
 @pytest.mark.alone
 def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
     if not (ROOT / ".git").exists():
         pytest.skip("what is built is what git tracks, and this is no checkout")
-    packages, folder = tmp_path / "packages", tmp_path / "empty"
+    packages = tmp_path / "packages"
     release_packages.build(Path(sys.executable), release_packages.sources(tmp_path / "tree"), packages, "wheel")
-    folder.mkdir()
     with release_packages.index(packages, None) as (address, served):
         environ = {**os.environ, "PIP_INDEX_URL": address, "PIP_NO_DEPS": "1", "OMP_NUM_THREADS": "1"}
         environ.pop("PYTHONPATH", None)
-        steps = first_verdict.follow(PAGE, folder, environ, borrow)
+        for number in range(TRIES):
+            (folder := tmp_path / f"empty{number}").mkdir()
+            steps = first_verdict.follow(PAGE, folder, environ, borrow)
+            if TOLD_TO not in " ".join(" ".join(step.output for step in steps).split()):
+                break
     release_packages.check_served(served)
     assert first_verdict.complaint(steps) is None
     assert sum(step.seconds for step in steps) < first_verdict.IN_FIVE_MINUTES_S

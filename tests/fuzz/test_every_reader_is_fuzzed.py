@@ -66,6 +66,8 @@ BY_INVITATION = {
     "hostile ones are in tests/engine/outputs",
     "engine/process/ranks.py": "words of ranks to each other and to their supervisor, a process of the same worker that runs the measured "
     "code: one that dies of them is a worker that crashed (tests/engine/process/test_ranks.py)",
+    "engine/trees/bundled.py": "the manifest of a bundle whose SHA-256 and commit the coordinator handed out; hostile ones are in "
+    "tests/engine/trees/test_bundled.py",
     "engine/trees/bytecode.py": "compiled modules, by a process of its own that runs none of them and whose end is an answer as well; hostile "
     "ones are in tests/engine/trees/test_seals.py",
     "engine/trees/paired.py": "sides that `ci-bench setup` prepared: whoever can write there can change the code that is measured",
