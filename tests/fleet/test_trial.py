@@ -143,7 +143,7 @@ def test_the_command_fails_unless_every_slot_can_measure(bad, capsys, tmp_path, 
     kept.mkdir(parents=True)
     engine = Fleet(names=NAMES, seconds=lambda _: 5.0, fate=lambda order, _: "full" if order.slot == bad else "ok")
     runs = []
-    monkeypatch.setattr(command, "open_engine", lambda settings, run, journal: runs.append(run) or engine)
+    monkeypatch.setattr(command, "open_engine", lambda settings, run, *_: runs.append(run) or engine)
     monkeypatch.setattr(command, "read_pair", lambda folder: of_order(engine, folder.name, runs[0].id))
     code = main(["fleet", "test", "local:n0,n1,n2", "--prepared", "sides", "-o", "out"])  # of the embedded configuration
     said, wrong = capsys.readouterr()
