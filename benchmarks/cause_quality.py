@@ -75,7 +75,7 @@ class _Workload:
 
 def explained(source: str, *, compiled: bool, limit_s: float = 120.0) -> Profile:
     """The profile of a step, from a process of its own in a folder of its own."""
-    context = get_context("fork")
+    context = get_context("forkserver")  # the caller may have run torch, whose threads a fork of it would wait for forever
     with tempfile.TemporaryDirectory() as folder:
         reader, writer = context.Pipe(duplex=False)
         child = context.Process(target=_explain, args=(source, compiled, Path(folder), limit_s, writer))

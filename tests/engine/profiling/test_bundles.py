@@ -45,8 +45,9 @@ def _compile(name: str, mode: str, folder: Path, writer) -> None:
 
 
 def bundled(name: str, folder: Path, *, mode: str = "training") -> tuple[Bundle | None, str]:
-    """The bundle that a compiler leaves in a folder, and what is noted."""
-    context = get_context("fork")
+    """The bundle that a compiler leaves in a folder, and what is noted; never of a fork of this process: torch has threads here."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["ci_bench.engine.profiling.bundles"])
     reader, writer = context.Pipe(duplex=False)
     child = context.Process(target=_compile, args=(name, mode, folder, writer))
     child.start()
