@@ -48,6 +48,20 @@ def parts(net: Net, stage: int, count: int) -> nn.Module:
     return Part(net, stage, count)
 
 
+def of_all_processes(rows: Tensor) -> Tensor:
+    """Every process's rows, one's after the other's."""
+    parts = [torch.empty_like(rows) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(parts, rows.contiguous())
+    return torch.cat(parts)
+
+
+def own_loss(net: Net, hidden: Tensor, length: int, labels: Tensor) -> Tensor:
+    """The mean loss of this process's rows, whose sequences of so many tokens are spread over all."""
+    pooled = all_reduce(hidden.sum(dim=1)) / length
+    rows = len(labels)
+    return functional.cross_entropy(net.head(pooled)[rows * rank() : rows * (rank() + 1)], labels)
+
+
 class InContext(nn.Module):
     """Each process computes its part of all sequences, with the keys and values of all; the loss is that of its own rows."""
 
@@ -59,15 +73,11 @@ class InContext(nn.Module):
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of this process's rows, of which all have as many."""
         count, length = torch.distributed.get_world_size(), tokens.shape[1]
-        all_tokens = [torch.empty_like(tokens) for _ in range(count)]
-        torch.distributed.all_gather(all_tokens, tokens.contiguous())
-        own = torch.cat(all_tokens)[:, length * rank() // count : length * (rank() + 1) // count]
+        own = of_all_processes(tokens)[:, length * rank() // count : length * (rank() + 1) // count]
         hidden = self.net.embed(own)
         for block in self.net.blocks:
             hidden = self._block(block, hidden)
-        pooled = all_reduce(hidden.sum(dim=1)) / length
-        rows = len(labels)
-        return functional.cross_entropy(self.net.head(pooled)[rows * rank() : rows * (rank() + 1)], labels)
+        return own_loss(self.net, hidden, length, labels)
 
     def _block(self, block: Any, hidden: Tensor) -> Tensor:
         normed = block.first(hidden)
@@ -103,18 +113,13 @@ class InTorchContext(nn.Module):
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of this process's rows, of which all have as many."""
-        count, length = torch.distributed.get_world_size(), tokens.shape[1]
-        parts = [torch.empty_like(tokens) for _ in range(count)]
-        torch.distributed.all_gather(parts, tokens.contiguous())
-        sequences = torch.cat(parts)
-        mesh = init_device_mesh(tokens.device.type, (count,))
+        sequences, length = of_all_processes(tokens), tokens.shape[1]
+        mesh = init_device_mesh(tokens.device.type, (torch.distributed.get_world_size(),))
         with sdpa_kernel(self.kernels), context_parallel(mesh, buffers=[sequences], buffer_seq_dims=[1]):
             hidden = self.net.embed(sequences.clone())  # its own, since the context puts the buffer back
             for block in self.net.blocks:
                 hidden = block(hidden)
-        pooled = all_reduce(hidden.sum(dim=1)) / length
-        rows = len(labels)
-        return functional.cross_entropy(self.net.head(pooled)[rows * rank() : rows * (rank() + 1)], labels)
+        return own_loss(self.net, hidden, length, labels)
 
 
 def torch_context(module: nn.Module) -> nn.Module:

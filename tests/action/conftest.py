@@ -2,9 +2,7 @@
 
 import json
 import os
-import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from fake_github import READ_ONLY, TOKEN, serve
 from fake_github_events import BASE, HEAD, RUN, environment, pull_request
 from fake_github_state import sha_of
 from gpu_runner import CI_BENCH, CONFIG, GIGABYTE, ROOT, UPLOAD, document
+from stand_ins import program
 
 
 @pytest.fixture(scope="session")
@@ -38,10 +37,7 @@ def fake():
 def notes(tmp_path):
     """The fake docker's folder: `results` is what measuring leaves, `plan.json` what goes wrong."""
     folder = tmp_path / "docker"
-    (folder / "bin").mkdir(parents=True)
-    program = folder / "bin" / "docker"
-    program.write_text(f"#!{sys.executable}\n{(ROOT / 'tests/fixtures/fake_docker.py').read_text()}")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    program(folder / "bin" / "docker", (ROOT / "tests/fixtures/fake_docker.py").read_text())
     return folder
 
 
@@ -110,7 +106,6 @@ def runner(expressions, fake, notes, checkout, tmp_path):
 def steps(notes, checkout, tmp_path):
     """Runs a step; outputs of `preflight` become the environment of the others."""
     stub = notes / "bin" / "stub-ci-bench"
-    stub.write_text(f"#!{sys.executable}\n{(ROOT / 'tests/fixtures/stub_ci_bench.py').read_text()}")
-    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    program(stub, (ROOT / "tests/fixtures/stub_ci_bench.py").read_text())
     (tmp_path / "temp").mkdir()
     return Steps(notes, checkout, tmp_path, stub)

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from repositories import environ as clean
 from repositories import topic_repository
+from stand_ins import program
 
 from ci_bench.cli import main
 from ci_bench.commands.fleet import check_cage, lease_command
@@ -38,10 +38,7 @@ WORDS = ("lease", "--lease", "r/0/1")
 def notes(tmp_path):
     """The stand-in's folder."""
     folder = tmp_path / "docker"
-    (folder / "bin").mkdir(parents=True)
-    program = folder / "bin" / "docker"
-    program.write_text(f"#!{sys.executable}\n{FIXTURE.read_text().replace('@NOTES@', str(folder))}")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    program(folder / "bin" / "docker", FIXTURE.read_text().replace("@NOTES@", str(folder)))
     return folder
 
 
@@ -323,8 +320,7 @@ def test_without_an_image_both_sides_are_made_and_measured_by_processes_in_the_c
     wanted = Wanted(repository=repository.top, base=None, setup=Setup(), environ=clean())
     sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=config)
     stub, notes = tmp_path / "python", tmp_path / "notes"
-    stub.write_text(f"#!{sys.executable}\n{STUB.replace('NOTES', repr(str(notes)))}{SIDES.replace('FAILURE', 'None')}")
-    stub.chmod(0o755)
+    program(stub, STUB.replace("NOTES", repr(str(notes))) + SIDES.replace("FAILURE", "None"))
     monkeypatch.setattr(sys, "executable", str(stub))
     monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
     run = Run(id="r", started_at="2026-02-01T00:00:00Z", state=RunState.PARTIAL, config_digest="c", device="cpu")

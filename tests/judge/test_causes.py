@@ -1,14 +1,11 @@
 """Two profiles become what changed: rows matched, ranked by their share of the change, and nothing blamed that did not move."""
 
 from dataclasses import replace
-from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from judge_builders import metric, result, sampled
 
-from ci_bench.judge.causes import arms_to_explain, cause_of, causes, closest, matched
+from ci_bench.judge.causes import arms_to_explain, cause_of, causes, matched
 from ci_bench.records.comparison import CaseComparison, Pair, Parity, ParityFinding, Verdict
 from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import Better, Check, Outcome, Status, Unit
@@ -71,30 +68,6 @@ def test_lines_that_moved_are_the_same_by_their_text() -> None:
     )
     assert said(base, head) == [((), ("aten::mul",), 0.005)]
     assert cause_of(base, head).parts[0].places == ("m.py:17",)
-
-
-def test_without_text_the_rows_that_fit_worst_are_left_over() -> None:
-    base = [row("aten::mul", one, f"m.py:{place}") for place, one in ((10, 0.001), (20, 0.002))]
-    head = [row("aten::mul", one, f"m.py:{place}") for place, one in ((11, 0.001), (17, 0.005), (21, 0.002))]
-    assert [(one.seconds, two.seconds) for one, two in closest(base, head)] == [(0.001, 0.001), (0.002, 0.002)]
-    assert [(two.seconds, one.seconds) for two, one in closest(head, base)] == [(0.001, 0.001), (0.002, 0.002)]
-    assert closest([], head) == []
-
-
-@settings(max_examples=60)
-@given(st.lists(st.integers(1, 9), max_size=4), st.lists(st.integers(1, 9), max_size=5))
-def test_the_pairs_are_in_order_and_no_others_differ_by_less(before, after) -> None:
-    """Held against every way to leave rows of the longer side out."""
-    base, head = ([row("aten::mul", float(one), f"m.py:{place}") for place, one in enumerate(side)] for side in (before, after))
-    pairs = closest(base, head)
-    few, many = sorted((base, head), key=len)
-    ways = combinations(many, len(few))
-    least = min(sum(abs(one.seconds - two.seconds) for one, two in zip(few, way, strict=True)) for way in ways)
-    assert sum(abs(one.seconds - two.seconds) for one, two in pairs) == least
-    assert len(pairs) == len(few)
-    for place, side in enumerate((base, head)):
-        order = [next(number for number, one in enumerate(side) if one is pair[place]) for pair in pairs]
-        assert order == sorted(set(order))
 
 
 @pytest.mark.parametrize(("after", "before", "gone"), [(0.0, 2.0, True), (2.0, 0.0, False)], ids=["quicker", "slower"])

@@ -8,11 +8,12 @@ by less than its noise is no part of the change.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from ci_bench.judge.kernels import kernel_changes, operators_of, unnumbered
+from ci_bench.judge.matching import closest, pair_off
 from ci_bench.records.causes import Cause, MemoryPart, Part
 from ci_bench.records.comparison import CaseComparison, Pair, Parity
 from ci_bench.records.metrics import COMPILATIONS
@@ -174,9 +175,11 @@ def scatter_of(same: Sequence[Match]) -> float:
 def matched(base: Iterable[ProfileRow], head: Iterable[ProfileRow]) -> list[Match]:
     """Each row of either side in exactly one match."""
     left, right = [list(rows) for rows in (base, head)]
-    found: list[Match] = []
-    for key in (_by_code, _by_place, _by_file, _by_name, _by_operators):
-        found += _pair_off(left, right, key)
+    found = [
+        Match(base=[one], head=[two])
+        for key in (_by_code, _by_place, _by_file, _by_name, _by_operators)
+        for one, two in pair_off(left, right, key, _by_lines)
+    ]
     return _by_layout([*found, *_replaced(left, right)])
 
 
@@ -205,47 +208,9 @@ def plain_name(row: ProfileRow) -> str:
     return unnumbered(row.name) if row.kind is RowKind.KERNEL else row.name
 
 
-def _pair_off(base: list[ProfileRow], head: list[ProfileRow], key: Callable[[ProfileRow], Hashable | None]) -> list[Match]:
-    """Takes rows of one key out of both lists, in the order of their lines, as far as there are as many of them."""
-    sides: tuple[dict[Hashable, list[ProfileRow]], ...] = (defaultdict(list), defaultdict(list))
-    for rows, own in zip((base, head), sides, strict=True):
-        for row in sorted(rows, key=_order):
-            if (name := key(row)) is not None:
-                own[name].append(row)
-    found = []
-    for name, before in sides[0].items():
-        for one, two in closest(before, sides[1].get(name, [])):
-            base.remove(one)
-            head.remove(two)
-            found.append(Match(base=[one], head=[two]))
-    return found
-
-
-def closest(base: Sequence[ProfileRow], head: Sequence[ProfileRow]) -> list[tuple[ProfileRow, ProfileRow]]:
-    """As many pairs as there can be, in order on both sides, with the least difference of seconds in all.
-
-    The shortest edit script with these costs (Wagner and Fischer, 1974); where there are more on one side, those left over are
-    what fits worst.
-    """
-    few, many = sorted((base, head), key=len)
-    if not few:
-        return []
-    slack = len(many) - len(few)
-    best: list[dict[int, tuple[float, int]]] = [dict.fromkeys(range(slack + 1), (0.0, 0))]
-    for index, row in enumerate(few):
-        costs: dict[int, tuple[float, int]] = {}
-        cheapest, where = math.inf, 0
-        for skipped in range(slack + 1):
-            if best[-1][skipped][0] < cheapest:
-                cheapest, where = best[-1][skipped][0], skipped
-            costs[skipped] = cheapest + abs(row.seconds - many[index + skipped].seconds), where
-        best.append(costs)
-    skipped = min(best[-1], key=lambda one: best[-1][one][0])
-    pairs: list[tuple[ProfileRow, ProfileRow]] = []
-    for index in reversed(range(len(few))):
-        pairs.insert(0, (few[index], many[index + skipped]))
-        skipped = best[index + 1][skipped][1]
-    return [(one, two) if few is base else (two, one) for one, two in pairs]
+def _by_lines(base: Sequence[ProfileRow], head: Sequence[ProfileRow]) -> list[tuple[ProfileRow, ProfileRow]]:
+    """In the order of their lines, with the least difference of seconds."""
+    return closest(sorted(base, key=_order), sorted(head, key=_order), lambda row: row.seconds)
 
 
 def _order(row: ProfileRow) -> tuple[str, int]:

@@ -5,10 +5,10 @@ kept of them is bounded.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from difflib import unified_diff
 
+from ci_bench.judge.matching import pair_off
 from ci_bench.records.causes import KernelChange
 from ci_bench.records.profiles import GeneratedKernel
 
@@ -42,27 +42,11 @@ def kernel_changes(base: Sequence[GeneratedKernel], head: Sequence[GeneratedKern
         lambda one: unnumbered(one.name),
         lambda one: operators_of(one.name) or None,
     )
-    pairs = [pair for key in keys for pair in _pair_off(left, right, key)]
+    pairs = [pair for key in keys for pair in pair_off(left, right, key)]
     changed = [KernelChange(before=one.name, after=two.name, diff=diff) for one, two in pairs if (diff := diff_of(one, two))]
     new = [KernelChange(before="", after=one.name, diff=_alone(one, "+")) for one in right]
     gone = [KernelChange(before=one.name, after="", diff=_alone(one, "-")) for one in left]
     return (*changed, *new, *gone)[:MOST_CHANGES]
-
-
-def _pair_off(
-    base: list[GeneratedKernel], head: list[GeneratedKernel], key: Callable[[GeneratedKernel], Hashable | None]
-) -> list[tuple[GeneratedKernel, GeneratedKernel]]:
-    """Takes kernels of one key out of both lists, in their order, as far as there are as many of them."""
-    sides: tuple[dict[Hashable, list[GeneratedKernel]], ...] = (defaultdict(list), defaultdict(list))
-    for kernels, own in zip((base, head), sides, strict=True):
-        for kernel in kernels:
-            if (name := key(kernel)) is not None:
-                own[name].append(kernel)
-    found = [pair for name, before in sides[0].items() for pair in zip(before, sides[1].get(name, []), strict=False)]
-    for one, two in found:
-        base.remove(one)
-        head.remove(two)
-    return found
 
 
 def diff_of(base: GeneratedKernel, head: GeneratedKernel) -> str:

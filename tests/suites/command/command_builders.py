@@ -11,7 +11,7 @@ from ci_bench.engine.runner import Engine
 from ci_bench.engine.trees.sides import Side, caller_environment
 from ci_bench.records.comparison import BaselineMode, Comparison
 from ci_bench.records.config import Config, Policy, RunOptions, Sampling, SuiteEntry
-from ci_bench.records.results import CaseResult, Results, SideName
+from ci_bench.records.results import CaseResult, Results, SideName, Status
 
 QUICK = RunOptions(device="cpu", launches=1, blocks=2, sample_s=0.001, warmup_s=0.05, stage_timeout_s=60, sampling=Sampling.FIXED)
 
@@ -46,6 +46,18 @@ def judge(results: Mapping[SideName, Results], policy: Policy | None = None) -> 
     head, base = results[SideName.HEAD], results[SideName.BASE]
     baseline = pipeline.Baseline(mode=BaselineMode.PAIRED, results=replace(base, environment=head.environment))
     return pipeline.judge(head, baseline, policy=policy or Policy(), folder=None)
+
+
+def fault_beside_same(results: Mapping[SideName, Results]) -> str:
+    """What is said of the second of two cases, whose mathematics differ; the first one's are the same. All ran."""
+    rows = [row for result in results.values() for row in result.cases]
+    assert {row.status for row in rows} == {Status.OK}, [row.failure for row in rows]
+    same, fault = (case.learning for case in judge(results).cases)
+    assert same is not None
+    assert same.verdict.holds, same.detail
+    assert fault is not None
+    assert str(fault.verdict) == "different_math"
+    return fault.detail
 
 
 def verdicts(comparison: Comparison) -> dict[str, str]:

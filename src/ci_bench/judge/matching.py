@@ -1,0 +1,59 @@
+"""Which thing of base is which of head, where names don't say: by one key after the other, then by least difference. Pure."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def in_order(base: Sequence[Item], head: Sequence[Item]) -> Iterable[tuple[Item, Item]]:
+    """The first with the first, and so on, as far as both have them."""
+    return zip(base, head, strict=False)
+
+
+def pair_off(
+    base: list[Item],
+    head: list[Item],
+    key: Callable[[Item], Hashable | None],
+    pairs_of: Callable[[Sequence[Item], Sequence[Item]], Iterable[tuple[Item, Item]]] = in_order,
+) -> list[tuple[Item, Item]]:
+    """Takes what `pairs_of` pairs of one key out of both lists. What has no key stays."""
+    sides: tuple[dict[Hashable, list[Item]], ...] = (defaultdict(list), defaultdict(list))
+    for items, own in zip((base, head), sides, strict=True):
+        for item in items:
+            if (name := key(item)) is not None:
+                own[name].append(item)
+    found = [pair for name, before in sides[0].items() for pair in pairs_of(before, sides[1].get(name, []))]
+    for one, two in found:
+        base.remove(one)
+        head.remove(two)
+    return found
+
+
+def closest(base: Sequence[Item], head: Sequence[Item], size: Callable[[Item], float]) -> list[tuple[Item, Item]]:
+    """As many pairs as there can be, in order on both sides, with the least difference of sizes in all.
+
+    The shortest edit script with these costs (Wagner and Fischer, 1974); where there are more on one side, those left over are
+    what fits worst.
+    """
+    few, many = sorted((base, head), key=len)
+    if not few:
+        return []
+    slack = len(many) - len(few)
+    best: list[dict[int, tuple[float, int]]] = [dict.fromkeys(range(slack + 1), (0.0, 0))]
+    for index, item in enumerate(few):
+        costs: dict[int, tuple[float, int]] = {}
+        cheapest, where = math.inf, 0
+        for skipped in range(slack + 1):
+            if best[-1][skipped][0] < cheapest:
+                cheapest, where = best[-1][skipped][0], skipped
+            costs[skipped] = cheapest + abs(size(item) - size(many[index + skipped])), where
+        best.append(costs)
+    skipped = min(best[-1], key=lambda one: best[-1][one][0])
+    pairs: list[tuple[Item, Item]] = []
+    for index in reversed(range(len(few))):
+        pairs.insert(0, (few[index], many[index + skipped]))
+        skipped = best[index + 1][skipped][1]
+    return [(one, two) if few is base else (two, one) for one, two in pairs]
