@@ -74,7 +74,7 @@ def test_the_page_has_what_changed_of_generated_kernels_and_escapes_it() -> None
     assert "Generated kernels that changed" in inside
     assert "Generated kernels that changed" not in without
     assert "cpp_fused_add_0 → cpp_fused_add_1" in inside
-    assert "+&lt;/code&gt;&lt;script&gt;alert(1)" in inside
+    assert "<code>@@ -1 +1 @@\n-a\n+&lt;/code&gt;&lt;script&gt;alert(1)" in inside
     assert "<script>alert(1)" not in inside
 
 

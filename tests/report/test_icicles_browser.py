@@ -1,4 +1,4 @@
-"""Two large profiles on a page, in a real browser: small, offline, accessible, both sides of one scale, within a narrow window."""
+"""Two large profiles on a page, with all kernels that changed, in a real browser: small, offline, accessible, both sides of one scale, within a narrow window."""
 
 from dataclasses import replace
 
@@ -6,7 +6,9 @@ import pytest
 from browsing import opened
 from report_builders import explained
 
+from ci_bench.judge.kernels import MOST_CHANGES, MOST_LINE, MOST_LINES
 from ci_bench.page_assets import page_assets
+from ci_bench.records.causes import KernelChange
 from ci_bench.records.profiles import MOST_CODE, MOST_NAME, MOST_ROWS, Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import Case, CaseResult, Status
 from ci_bench.report.charts.values import Material
@@ -33,6 +35,16 @@ def large(side: str) -> Profile:
     return Profile(arm="inductor", step_s=sum(row.seconds for row in rows), steps=80, rows=rows)
 
 
+def changed(number: int) -> KernelChange:
+    """A generated kernel with as long a diff as is kept."""
+    name = f"triton_poi_fused_{number}_{'add_mul_' * 40}"[:MOST_NAME]
+    diff = "\n".join(
+        f"{'+- '[line % 3]}{line:2} {'tmp = load(in_ptr + (x0 + 4096 * x1)) '.ljust(MOST_LINE - 5, 'x')}"
+        for line in range(MOST_LINES)
+    )
+    return KernelChange(before=name, after=f"{name[:-1]}_", diff=diff)
+
+
 def page() -> str:
     """The report of a case whose two sides were explained at length."""
     value = explained()
@@ -43,7 +55,7 @@ def page() -> str:
     ]
     part = first.causes[0].parts[0]
     parts = tuple(replace(part, after=(row.name,), codes=(row.lines[0].code,)) for row in large("head").rows[:60])
-    cause = replace(first.causes[0], parts=parts)
+    cause = replace(first.causes[0], parts=parts, kernels=tuple(changed(number) for number in range(MOST_CHANGES)))
     at_length = replace(value, cases=(replace(first, causes=(cause,)), *value.cases[1:]))
     return render_html(at_length, material=Material(base=sides[0], head=sides[1]), assets=page_assets("report.js"))
 
@@ -64,6 +76,8 @@ def test_two_large_profiles_are_quiet_accessible_and_of_one_scale(browser, tmp_p
         )
         base, head = pictures.evaluate_all(widest)
         assert head / base == pytest.approx(1.3, rel=0.03)
+        sources = seen.page.locator("pre[aria-label^=Source]").all_inner_texts()
+        assert [len(source.splitlines()) for source in sources] == [MOST_LINES] * MOST_CHANGES
         assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only what is wide scrolls"
         assert (seen.axe(), seen.complaints) == ([], [])
         assert seen.requests == [(tmp_path / "page.html").as_uri()]

@@ -167,7 +167,7 @@ def _kernel(change: KernelChange) -> Html:
     """The names of a generated kernel, and what changed of its source."""
     names = " → ".join(name for name in dict.fromkeys((change.before, change.after)) if name)
     kind = "" if change.before and change.after else ", new" if change.after else ", gone"
-    shown = tag("pre", tag("code", change.diff), tabindex="0", role="group", aria_label=f"Source of {names}")
+    shown = tag("pre", tag("code", lines(change.diff)), tabindex="0", role="group", aria_label=f"Source of {names}")
     return tag("div", tag("p", identifier(names), kind), shown)
 
 
