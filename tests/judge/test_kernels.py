@@ -61,7 +61,7 @@ def test_what_is_kept_is_bounded() -> None:
     long = [kernel(f"cpp_fused_{chr(97 + n)}_0", *(f"{n} {line}" for line in range(300))) for n in range(20)]
     other = [kernel(f"cpp_fused_{chr(97 + n)}_0", *("z" * 200 for _ in range(300))) for n in range(20)]
     changes = kernel_changes(long, other)
-    assert len(changes) == MOST_CHANGES
+    assert len(changes) == MOST_CHANGES == 12
     for change in changes:
         lines = change.diff.splitlines()
         assert (len(lines), lines[-1].endswith("more lines")) == (61, True)
@@ -69,6 +69,46 @@ def test_what_is_kept_is_bounded() -> None:
         assert len(change.diff) <= 9000
     hostile = [GeneratedKernel(name="k_0", source="\r".join("ab" * (MOST_SOURCE // 2)))]
     assert all(len(one.diff) <= 9000 for one in kernel_changes(hostile, [GeneratedKernel(name="k_0", source="x")]))
+
+
+def lines_of(before, after):
+    """The diff of one kernel between two sources, without the place that it begins with."""
+    (change,) = kernel_changes([kernel("k_0", *before)], [kernel("k_0", *after)])
+    return change.diff.splitlines()[1:]
+
+
+def test_a_diff_has_two_lines_around_what_changed() -> None:
+    same = [f"y{number}" for number in range(5)]
+    assert lines_of([*same, "a", *same], [*same, "b", *same]) == [" y3", " y4", "-a", "+b", " y0", " y1"]
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"), [(139, "+" + "z" * 139), (140, "+" + "z" * 138 + "…"), (400, "+" + "z" * 138 + "…")]
+)
+def test_a_line_is_cut_to_140_characters(length, shown) -> None:
+    assert lines_of(["a"], ["z" * length])[-1] == shown
+
+
+@pytest.mark.parametrize(("new", "last"), [(57, "+56"), (58, "… 1 more line"), (59, "… 2 more lines")])
+def test_a_diff_is_cut_to_60_lines_and_says_by_how_many(new, last) -> None:
+    """One line is the place, one the name, one is gone."""
+    shown = lines_of(["a"], [str(number) for number in range(new)])
+    assert (len(shown), shown[-1]) == (min(new + 2, 60), last)
+
+
+@pytest.mark.parametrize(("own", "last"), [(24, "+23"), (25, "… 1 more line")])
+def test_a_kernel_of_one_side_is_cut_to_25_lines(own, last) -> None:
+    """The first line is its name."""
+    base, head = kernel("cpp_fused_add_0", "x"), kernel("cpp_fused_exp_0", *(str(number) for number in range(own)))
+    new = next(one for one in kernel_changes([base], [head]) if not one.before)
+    assert new.diff.splitlines()[-1] == last
+
+
+@pytest.mark.parametrize(("place", "changes"), [(148, 1), (149, 0)])
+def test_what_comes_after_150_lines_is_not_compared(place, changes) -> None:
+    """The first line is its name."""
+    sources = [[mark if number == place else "same" for number in range(200)] for mark in "ab"]
+    assert len(kernel_changes(*([kernel("k_0", *source)] for source in sources))) == changes
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,20 @@ def test_those_that_fit_worst_are_left_over() -> None:
     assert (base, head) == ([], [(1, 50)])
     assert closest(head_again, base_again, size) == [((0, 10), (0, 10)), ((2, 20), (1, 20))]
     assert closest([], head, size) == []
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "places"),
+    [
+        ([50], [10, 50], [1]),
+        ([20], [20, 20], [0]),
+        ([1, 9], [9, 1, 9], [1, 2]),
+        ([9, 1], [9, 1, 9], [0, 1]),
+        ([5], [9, 4, 6, 1], [1]),
+    ],
+)
+def test_what_is_nearest_is_taken_and_of_equals_the_first(few, many, places) -> None:
+    assert [two for (one, _), (two, _) in closest(numbered(few), numbered(many), size)] == places
 
 
 @settings(max_examples=60)

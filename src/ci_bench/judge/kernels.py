@@ -72,4 +72,4 @@ def _lines(kernel: GeneratedKernel) -> list[str]:
 def _capped(lines: Iterable[str], most: int) -> str:
     shown = [line if len(line) <= MOST_LINE else f"{line[: MOST_LINE - 1]}…" for line in lines]
     more = len(shown) - most
-    return "\n".join([*shown[:most], *([f"… {more:,} more lines"] if more > 0 else [])])
+    return "\n".join([*shown[:most], *([f"… {more:,} more line{'s' if more > 1 else ''}"] if more > 0 else [])])
