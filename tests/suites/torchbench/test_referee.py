@@ -44,6 +44,7 @@ def test_what_was_not_computed_in_the_timed_call_is_refused_by_name(name):
     assert CHEATS[name] in check.detail
 
 
+@pytest.mark.alone
 def test_what_is_right_but_remembered_is_refused_for_its_time():
     check = refereed(planted("by_value", model="resnet"), calls=1)
     assert check.outcome is Outcome.FAIL, check
