@@ -18,7 +18,7 @@ from ci_bench.records.comparison import Verdict
 TAU = math.log(1.01)
 
 
-def words(d, *, gating=None, source=Source.RUNS, within=None, learned=None):
+def words(d, *, gating=None, source=Source.RUNS, within=None, learned=None, excursions=FEW_EXCURSIONS):
     """The suspicion of each case [cases, launches] after these launches of a rule that may take sixteen."""
     d = np.asarray(d, dtype=np.float64)
     whole = np.full((len(d), 16), np.nan)
@@ -27,8 +27,13 @@ def words(d, *, gating=None, source=Source.RUNS, within=None, learned=None):
     gating = np.ones(len(d), dtype=bool) if gating is None else np.array(gating)
     ruling = sequential.replay(whole, inside, learned or nothing_learned(len(d)), Rule(gating=max(1, int(gating.sum()))))
     cases = Undecided(
-        d=whole, within=inside, tau=np.full(len(d), TAU), source=np.full(len(d), source), gating=gating
-    )  # fmt: skip
+        d=whole,
+        within=inside,
+        tau=np.full(len(d), TAU),
+        source=np.full(len(d), source),
+        gating=gating,
+        excursions=excursions,
+    )
     return [Suspicion(word) for word in suspicions(cases, ruling).tolist()]
 
 
@@ -86,6 +91,38 @@ def test_one_launch_that_went_astray_among_others_raises_no_suspicion():
     assert words([[0.8, 0.9, 0.8, 0.9]])[0] is Suspicion.SUSPECTED
 
 
+@pytest.mark.parametrize(("elsewhere", "red"), [(0, True), (8, False)], ids=["calm", "straying"])
+def test_where_launches_stray_today_those_of_one_case_fail_nothing(elsewhere, red):
+    """Two of three launches are 9 % longer, on a machine whose history is calm: an accident, if launches of others stray as well."""
+    rng = np.random.default_rng(5)
+    d = np.full((50, 16), np.nan)
+    d[:, :3] = 0.002 * rng.standard_normal((50, 3))
+    d[0, :2] += 0.09
+    d[1 : 1 + elsewhere, 0] += 0.09
+    history = Learned(spread=np.full(50, 0.002), freedom=np.full(50, 20.0), within=np.full(50, np.nan))
+    inside, every = np.full(d.shape, np.nan), np.ones(50, dtype=bool)
+    cases = Undecided(d=d, within=inside, tau=np.full(50, TAU), source=np.full(50, Source.TURNS), gating=every)
+    ruling = sequential.replay(d, inside, history, Rule(gating=50))
+    failing = (ruling.code == sequential.Code.REGRESSED) | (suspicions(cases, ruling) == Suspicion.SUSPECTED)
+    assert (failing[0], failing[1 + elsewhere :].any()) == (red, False)
+
+
+@pytest.mark.parametrize(
+    ("d", "word"),
+    [
+        ([1.6, 1.6], Suspicion.SUSPECTED),
+        ([0.7, 0.7], Suspicion.SUSPECTED),
+        ([0.09, 0.09], Suspicion.POSSIBLE),
+        ([1.6, 0.0], None),
+    ],
+)
+def test_both_launches_may_have_strayed_but_not_so_far_as_no_machine_does(d, word):
+    """A machine one of whose launches in ten strays: two that are five times as long each are no accident of it."""
+    known = Learned(spread=np.array([0.003]), freedom=np.array([20.0]), within=np.array([np.nan]), excursions=0.1)
+    (found,) = words([d], learned=known, source=Source.TURNS, excursions=0.1)
+    assert (found is word) if word else (found is not Suspicion.SUSPECTED)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     d=st.lists(st.floats(-2, 2), min_size=1, max_size=4),
@@ -116,7 +153,8 @@ def plainly(d, within, ruling, *, source, gating, strayed):
         return Suspicion.NONE
     rest = sorted(d)[: count - strayed]
     lasting = stats.t.ppf(0.99, freedom) * error * math.sqrt(count / max(1, len(rest)))
-    recurs = count == 1 or (bool(rest) and math.fsum(rest) / len(rest) > lasting)
+    beyond = stats.t.ppf(1 - ALPHA / gating, prior.freedom) * spread
+    recurs = count == 1 or min(d) > beyond or (bool(rest) and math.fsum(rest) / len(rest) > lasting)
     if mean > stats.t.ppf(1 - ALPHA / gating, freedom) * error and recurs:
         return Suspicion.SUSPECTED
     return Suspicion.POSSIBLE if mean > 2 * error else Suspicion.NONE
@@ -141,7 +179,8 @@ def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excur
         d=whole, within=inside, tau=np.full(400, TAU), source=np.full(400, source), gating=every, excursions=excursions
     )
     found = suspicions(cases, ruling)
-    strayed = sequential.by_chance(np.full(400, count), np.full(400, excursions), np.full(400, ALPHA / 400))
+    share = np.fmax(excursions, ruling.excursions)
+    strayed = sequential.by_chance(np.full(400, count), share, np.full(400, ALPHA / 400))
     is_open = ruling.code == sequential.Code.OPEN
     wanted = [
         plainly(

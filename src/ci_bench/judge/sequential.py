@@ -144,9 +144,9 @@ class Ruling:
 
     `mean` with its interval `low` to `high` (nominal `Rule.level` at the look where the case stopped), `error` and `freedom`
     (its standard error and degrees of freedom), `resolvable` (the change that would be found with `POWER`), `needed` (launches
-    in all to find a change of `Rule.margin` with `POWER`; infinite where
-    none would do), `launches` (used), `next_look` (launches to have before asking
-    again, 0 where decided or given up), `inflation` (the noise guard's factor), `calibrated` (a history was there).
+    in all to find a change of `Rule.margin` with `POWER`; infinite where none would do), `launches` (used), `next_look` (launches
+    to have before asking again, 0 where decided or given up), `excursions` (the share of launches that stray, learned or of
+    today), `inflation` (the noise guard's factor), `calibrated` (a history was there).
     """
 
     code: Codes
@@ -159,6 +159,7 @@ class Ruling:
     needed: Floats
     launches: Counts
     next_look: Counts
+    excursions: Floats
     inflation: Floats
     calibrated: Truths
 
@@ -507,6 +508,7 @@ def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
         needed=_needed(reach, state.bound, common, rule.margin, least),
         launches=state.count,
         next_look=_next_look(state, rule.looks),
+        excursions=state.excursions,
         inflation=state.inflation,
         calibrated=_known(learned),
     )

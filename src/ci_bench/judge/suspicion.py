@@ -72,7 +72,7 @@ class Undecided:
     """Log-ratios of launches [..., cases, launches] (NaN for none), what is known of them, what decides; all else [..., cases].
 
     `tau` is the smallest change that counts, `source` a `Source`, `within` the spread inside a launch (NaN if unknown),
-    `excursions` the share of launches that stray (`Learned.excursions`).
+    `excursions` the share of launches that stray (`Learned.excursions`); where more do today (`Ruling.excursions`), those count.
     """
 
     d: Floats
@@ -89,13 +89,15 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     The error is that of `sequential` where it has one. Where too few launches tell how noisy a case is, the prior of its kind
     stands for a history: ``s^2 = (nu0 s0^2 + S) / (nu0 + r - 1)``, as in `sequential.replay`; and a single launch, which may have
     strayed, is trusted no more than the prior is. Suspected: ``m > max(tau, t(1 - ALPHA / N, nu) s / sqrt(r))`` over N gating
-    cases, and of two or more launches the others still say so without as many as may have strayed by chance, as in `sequential`.
+    cases, and of two or more launches the others still say so without as many as may have strayed by chance, as in `sequential`,
+    or each of them is beyond what the prior explains.
     """
-    count, mean, error, freedom = _evidence(cases, ruling)
+    evidence = _evidence(cases, ruling)
+    _, mean, error, freedom = evidence
     asked = cases.gating & (ruling.code == Code.OPEN) & (mean > cases.tau)
     chance = ALPHA / np.maximum(cases.gating.sum(axis=-1, keepdims=True), 1)
     limit = quantile(1 - chance, freedom) * error
-    suspected = asked & (mean > limit) & _recurs(cases, count, error, freedom, chance)
+    suspected = asked & (mean > limit) & _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
     possible = asked & (mean > POSSIBLE_ERRORS * error)
     return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
 
@@ -141,12 +143,18 @@ def _prior(cases: Undecided) -> tuple[Floats, Floats]:
     return np.maximum(spread, inside), np.array([prior.freedom for prior in kinds])[cases.source]
 
 
-def _recurs(cases: Undecided, count: Counts, error: Floats, freedom: Floats, chance: Floats) -> Truths:
-    """Whether the launches but the most extreme still show the change; one launch has no other to ask."""
-    strayed = by_chance(count, np.broadcast_to(cases.excursions, count.shape), np.broadcast_to(chance, count.shape))
+def _recurs(cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats) -> Truths:
+    """Whether the launches still show the change without as many as may have strayed, or each is farther off than any strays.
+
+    How far that is, the prior says. One launch has no other to ask.
+    """
+    count, _, error, freedom = evidence
+    strayed = by_chance(count, share, np.broadcast_to(chance, count.shape))
     others = count - strayed
     ordered = np.sort(np.where(np.isfinite(cases.d), cases.d, np.inf), axis=-1)
     kept = np.arange(cases.d.shape[-1]) < others[..., None]
     rest = np.sum(ordered, axis=-1, where=kept) / np.maximum(others, 1)
     wider = error * np.sqrt(np.maximum(count, 1) / np.maximum(others, 1))
-    return np.asarray((count == 1) | (rest > quantile(RECURRENCE, freedom) * wider), dtype=np.bool_)
+    spread, prior_freedom = _prior(cases)
+    is_far = ordered[..., 0] > quantile(1 - chance, prior_freedom) * spread
+    return np.asarray((count == 1) | is_far | (rest > quantile(RECURRENCE, freedom) * wider), dtype=np.bool_)
