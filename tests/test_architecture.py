@@ -90,6 +90,7 @@ PROCESSES = {
 """What runs in processes of its own: their environment is what the parent made of the settings."""
 TORCH_FREE_OF_A_SUITE = {"plan", "options", "declaring", "grids", "importing", "literal", "recording"}
 SHARED_BY_WORKERS = {
+    "ci_bench.suites.batch_parts",
     "ci_bench.suites.coverage",
     "ci_bench.suites.fp32_precision",
     "ci_bench.suites.numerics",
@@ -98,6 +99,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.freshness",
     "ci_bench.suites.experiments",
     "ci_bench.suites.roofline",
+    "ci_bench.suites.sharing",
 }
 """What the workers' halves of the suites have in common."""
 

@@ -36,16 +36,17 @@ from ci_bench.records.comparison import Parity  # noqa: E402
 from ci_bench.records.config import RunOptions  # noqa: E402
 from ci_bench.records.results import Outcome, Role, Status  # noqa: E402
 from ci_bench.suites.base import StageKind  # noqa: E402
+from ci_bench.suites.layouts import Layout  # noqa: E402
+from ci_bench.suites.sharing import differing_parts  # noqa: E402
 from ci_bench.suites.training_loss.layouts import (  # noqa: E402
     USUAL_PLAN,
     alike_draws,
-    differing_parts,
     own_share,
     planned,
     share_of,
 )
 from ci_bench.suites.training_loss.network import build_model  # noqa: E402
-from ci_bench.suites.training_loss.options import Layout, Options, parse  # noqa: E402
+from ci_bench.suites.training_loss.options import Options, parse  # noqa: E402
 from ci_bench.suites.training_loss.plan import SUITE  # noqa: E402
 
 HUNG_S = 24.0

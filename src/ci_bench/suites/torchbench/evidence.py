@@ -11,6 +11,7 @@ passes at N, N/2, ... 1, bit by bit.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -23,6 +24,7 @@ from ci_bench.suites.arms import CompiledArm, Experiment
 from ci_bench.suites.base import Computed, Context, Evidence, Unsupported, no_mark
 from ci_bench.suites.coverage import coverage_of
 from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.draws import without_dropout
 from ci_bench.suites.experiments import Package
 from ci_bench.suites.numerics import Yardstick, yardstick_of
 from ci_bench.suites.roofline import Work, count_work, work_facts
@@ -30,7 +32,7 @@ from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS,
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
-from ci_bench.suites.torchbench.redrawn import judged_over_seeds
+from ci_bench.suites.torchbench.redrawn import build_quiet, judged_over_seeds
 from ci_bench.suites.torchbench.snapshot import Snapshot, flatten, plain_parts
 from ci_bench.suites.torchbench.sources.transforms import leaves, resized
 from ci_bench.suites.torchbench.status import Word, worded
@@ -144,8 +146,7 @@ Build = Callable[..., Ready]
 def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, context: Context) -> Evidence:
     """Verify the candidates `arms` of a case, all against one reference; `context.keep` is given what eager computed."""
     if settled.skip_accuracy is not None:
-        detail = f"{Word.PASS_DUE_TO_SKIP}: {settled.skip_accuracy}"
-        return Evidence(checks=tuple(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms))
+        return Evidence(checks=_skipped(settled.skip_accuracy, arms))
     options = settled.options
     witness = Witness(options=options, device=context.device, build=build)
     reference = witness.reference()
@@ -171,6 +172,43 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     score = max(one.score for one in found)
     facts = {**found[0].size, **_facts(score, reference), **_work(build, options, context.device), **lost}
     return Evidence(metrics=(*packages, *covered), checks=checks, facts=facts)
+
+
+Steps = Callable[..., Iterator[tuple[int, Snapshot]]]
+"""Called with an arm, the starts of the reference and `quiet`: the steps that several processes take."""
+
+
+def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context: Context, steps: Steps) -> Evidence:
+    """Verify arms that several processes share against one process; without dropout, of which each process has its own."""
+    if settled.skip_accuracy is not None:
+        return Evidence(checks=_skipped(settled.skip_accuracy, arms))
+    options = settled.options
+    witness = Witness(options=options, device=context.device, build=build)
+    reference = witness.reference()
+    context.keep(eager_computed(options, reference))
+    judge = Judge(options=options, reference=reference, yardstick=_yardstick(settled), unsteady=settled.non_deterministic)
+    quiet = bool(reference.generators)
+    with without_dropout() if quiet else nullcontext():
+        if quiet:
+            judge = replace(judge, reference=replace(witness, build=partial(build_quiet, build)).reference())
+        unsteady = judge.eager_repeats()
+    if unsteady is not None:
+        return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
+    checks: list[Check] = []
+    scores = []
+    for arm in arms:
+        answer, last = judge.candidate(steps(arm, judge.reference.starts, quiet=quiet))
+        answer = replace(answer, detail=f"{answer.detail}, without dropout") if quiet else answer
+        checks += (_check(arm, answer, settled.expected), _runner_check(judge, last, settled, arm))
+        scores.append(answer.score)
+    size = _size_of(build(candidate=None))
+    facts = {**size, **_facts(max(scores), judge.reference), **_work(build, options, context.device)}
+    return Evidence(checks=tuple(checks), facts=facts)
+
+
+def _skipped(reason: str, arms: Sequence[str]) -> tuple[Check, ...]:
+    detail = f"{Word.PASS_DUE_TO_SKIP}: {reason}"
+    return tuple(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from ci_bench.records.metrics import STEP_PARTS
 from ci_bench.suites.arms import CompiledArm, read_arm
 from ci_bench.suites.base import SizeLimits
+from ci_bench.suites.layouts import Layout, read_layout
 
 REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"
@@ -167,7 +168,8 @@ class Settings:
 class Options:
     """One case. `rules` are the table rows that concern it (see `tables`); those with a device are decided in the worker.
 
-    `backend` is that of the only candidate; where an entry lists `arms` it is empty, and `listed` are the candidates.
+    `backend` is that of the only candidate; where an entry lists `arms` it is empty, and `listed` are the candidates. Where it
+    lists `layouts`, these are the arms beside the reference, each in `processes`.
     """
 
     model: str
@@ -179,28 +181,39 @@ class Options:
     settings: Settings = Settings()
     rules: tuple[Mapping[str, Any], ...] = ()
     listed: tuple[CompiledArm, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    processes: int = 1
 
     @property
     def candidates(self) -> Mapping[str, CompiledArm]:
-        """How each arm beside the reference is compiled, by its name. Those that alone are quantised say so."""
+        """How each arm of one process beside the reference is compiled, by its name. Those that alone are quantised say so."""
+        if self.layouts:
+            return {}
         ending = f"-{self.settings.quantization}" if self.settings.compares_quantization else ""
         return {f"{one.name}{ending}": one for one in self.listed or (CompiledArm(backend=self.backend),)}
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The reference first."""
-        return (REFERENCE_ARM, *self.candidates)
+        return (REFERENCE_ARM, *self.candidates, *(layout.name for layout in self.layouts))
+
+    def layout_of(self, arm: str) -> Layout | None:
+        """How several processes share an arm; `None` where one process runs it."""
+        return next((layout for layout in self.layouts if layout.name == arm), None)
 
     def as_params(self) -> dict[str, Any]:
         """All options, defaults included, as `parse` reads them: two cases can be compared when these are equal."""
         params: dict[str, Any] = asdict(self)
-        del params["listed"]
+        del params["listed"], params["layouts"], params["processes"]
         for name in ("varies", "dynamic_shapes", "largest"):  # results of earlier versions have none of them
             if getattr(self.settings, name) == getattr(Settings(), name):
                 del params["settings"][name]
         if self.listed:
             del params["backend"]
             params["arms"] = [arm.as_params() for arm in self.listed]
+        if self.layouts:
+            del params["backend"]
+            params |= {"layouts": [layout.as_params() for layout in self.layouts], "processes": self.processes}
         plain: dict[str, Any] = _plain(params)
         return plain
 
@@ -215,6 +228,7 @@ def parse(params: Mapping[str, Any]) -> Options:
         source=Source(values.pop("source", Source.ZOO)),
         backend=values.pop("backend", ""),
         listed=tuple(map(read_arm, values.pop("arms", ()))),
+        layouts=tuple(map(read_layout, values.pop("layouts", ()))),
         rules=tuple(values.pop("rules", ())),
         settings=settings,
         **values,

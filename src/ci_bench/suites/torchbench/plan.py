@@ -20,6 +20,7 @@ from ci_bench.records.spelling import nearest
 from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, arm_name, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, SizeLimits, Stage, StageKind
 from ci_bench.suites.inductor import option_faults
+from ci_bench.suites.layouts import IMPORTED, counts_of, shared_models, shared_stages
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
@@ -163,6 +164,7 @@ class TorchBench:
         Raises:
             BadConfig: options contradict each other, or nothing is chosen.
         """
+        layouts = shared_models(options, WHERE, instead_of=("backend", "arms", "compile"))
         sizes = _batch_sizes(options)
         settings = settings_from({name: value for name, value in options.items() if name in SETTINGS and name != "batch_size"})
         source = Source(options.get("source", Source.ZOO))
@@ -170,7 +172,8 @@ class TorchBench:
         axes = product(_models(options, source, table), _modes(options), _listed(options, "precision"), _backends(options))
         prefix, listed = _prefix(options), listed_arms(options, WHERE, instead_of="backend")
         cases = []
-        for (model, mode, precision, (backend, compiled)), size in product(axes, sizes):
+        counts = counts_of(options) if layouts else (1,)
+        for (model, mode, precision, (backend, compiled)), size, count in product(axes, sizes, counts):
             one = Options(
                 model=model,
                 mode=Mode(mode),
@@ -180,6 +183,8 @@ class TorchBench:
                 path=options.get("path"),
                 settings=_sized(settings, size, options),
                 listed=listed or compiled,
+                layouts=layouts,
+                processes=count,
             )
             _check(one)
             no_skip, fast = bool(options.get("no_skip", False)), bool(options.get("fast", False))
@@ -195,11 +200,19 @@ class TorchBench:
         durations = [options["durations"]] if "durations" in options and options.get("partitions", 1) > 1 else []
         return (*folder, *options.get("tables", ()), *durations)
 
+    def preload_of(self, case: Case) -> tuple[str, ...]:
+        """What layouts import as well."""
+        return (*self.preload, *(IMPORTED if "layouts" in case.params else ()))
+
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time; each only where it was asked for."""
         measure = Measure(case.params["settings"]["measure"])
-        arms = case.arms
-        limits = parse(case.params).settings.largest
+        arms, options = case.arms, parse(case.params)
+        limits = options.settings.largest
+        if options.layouts:
+            timed, verified = measure is not Measure.ACCURACY, measure is not Measure.PERFORMANCE
+            memory = MEMORY_LAUNCHES if timed else ()
+            return shared_stages(arms, REFERENCE_ARM, options.processes, memory=memory, verified=verified, timed=timed)
         prepare = Stage(kind=StageKind.PREPARE, arms=())
         size = (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),) if limits else ()
         candidates = (arm for arm in arms if arm != REFERENCE_ARM)
@@ -249,12 +262,12 @@ def _sized(settings: Settings, size: int | str | None, options: Mapping[str, Any
 
 
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
-    return _listed(options, "mode", default=("training", "inference"))
+    return _listed(options, "mode", default=("training",) if "layouts" in options else ("training", "inference"))
 
 
 def _backends(options: Mapping[str, Any]) -> tuple[tuple[str, tuple[CompiledArm, ...]], ...]:
     """The backend of each case, and where the entry says how to compile the only arm of it."""
-    if "arms" in options:
+    if "arms" in options or "layouts" in options:
         return (("", ()),)
     backends = _listed(options, "backend", default=("inductor",))
     if len({arm_name(backend) for backend in backends}) < len(backends):
@@ -272,6 +285,8 @@ def _check(options: Options) -> None:
     """Refuse what cannot be asked together."""
     settings, training = options.settings, options.mode is Mode.TRAINING
     _check_inductor(settings)
+    if options.layouts:
+        _check_layouts(settings)
     _check_dynamic(options)
     if settings.nopython and training and settings.scope is Scope.STEP:
         message = (
@@ -285,6 +300,18 @@ def _check(options: Options) -> None:
     if settings.batch_invariance and training:
         raise BadConfig(f"{WHERE}.batch_invariance: asks about inference; take `mode: inference`")
     _check_quantization(options)
+
+
+def _check_layouts(settings: Settings) -> None:
+    """What a batch that processes share, or a step with collectives in it, cannot have."""
+    unmet = {
+        "dynamic": (settings.dynamic, "processes share one batch size; leave it out"),
+        "batch_size": (settings.largest is not None, "the largest is found for one process; give a number of rows"),
+        "scope": (settings.scope is Scope.STEP, "a step of several processes is not compiled as a whole; take `scope: model`"),
+    }
+    faults = [f"{WHERE}.{name}: with `layouts`, {why}" for name, (is_asked, why) in unmet.items() if is_asked]
+    if faults:
+        raise BadConfig("\n".join(faults))
 
 
 def _check_dynamic(options: Options) -> None:
@@ -331,6 +358,7 @@ def _check_inductor(settings: Settings) -> None:
 
 
 def _case(options: Options, prefix: str, *, sized: bool) -> Case:
+    shared = bool(options.layouts)  # of a step of several processes no parts are known: collectives overlap with them
     parts = TRAINING_PARTS if options.mode is Mode.TRAINING and options.settings.scope is Scope.MODEL else ()
     lossy = (QUANTIZATION_LOSS,) if options.settings.compares_quantization else ()
     accuracy = ("accuracy", *lossy) if options.settings.measure is not Measure.PERFORMANCE else ()
@@ -344,7 +372,9 @@ def _case(options: Options, prefix: str, *, sized: bool) -> Case:
     backend = f"backend={only}," if only else ""  # an id would be long with all arms
     largest = options.settings.largest is not None
     batch = f",batch={Size.LARGEST if largest else options.settings.batch_size}" if sized or largest else ""
-    setting = f"{backend}mode={options.mode},precision={options.precision}{batch}"
+    processes = f"processes={options.processes}," if shared else ""
+    setting = f"{backend}{processes}mode={options.mode},precision={options.precision}{batch}"
+    first = (("replicas",) if timed else ()) if shared else ("compiled",)
     return Case(
         id=f"torchbench/{name}[{setting}]",
         suite="torchbench",
@@ -352,7 +382,7 @@ def _case(options: Options, prefix: str, *, sized: bool) -> Case:
         params=options.as_params(),
         arms=options.arms,
         reference=REFERENCE_ARM,
-        due=Due(checks=("compiled", *accuracy, *packaged, *autograd, *refereed), times=times),
+        due=Due(checks=(*first, *accuracy, *packaged, *autograd, *refereed), times=times),
         details=parts,
     )
 

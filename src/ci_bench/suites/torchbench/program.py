@@ -61,12 +61,8 @@ def make_ready(
     processes of the case find there.
     """
     training = options.mode is Mode.TRAINING
-    set_fp32_precision(tf32=options.precision is Precision.TF32)
-    cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
-    module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
-    samples = tuple(map(cast.sample, loaded.samples))
-    loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
-    autocast = nullcontext if exact else _autocast(options.precision, device)
+    placed = place(options, loaded, device=device, exact=exact)
+    module, samples, loss, autocast = placed.module, placed.samples, placed.loss, placed.autocast
     form = _form(options, candidate, module, samples, folder)
     compiler = make_compiler(options, candidate) if form is None else lambda _: form
     mark_shapes = shape_marks(options, samples) if candidate is not None and form is None else None
@@ -75,9 +71,7 @@ def make_ready(
         step = marked(_inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes)
         return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form)
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
-    trained = [one for one in module.parameters() if one.requires_grad]
-    if not trained:
-        raise Unsupported(f"{options.model} has no parameters to train; take `mode: inference`")
+    trained = trained_of(options, module)
     compiled = candidate is not None and options.settings.scope is Scope.STEP
     optimizer = build_optimizer(options, trained, device, capturable=captured or compiled)
     for parameter in module.parameters():
@@ -88,6 +82,36 @@ def make_ready(
     else:
         step, parts = _model_step(trained_model, compiler, _backward_of(candidate))
     return Ready(module=module, optimizer=optimizer, samples=samples, step=marked(step, mark_shapes), parts=parts, form=form)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A model with its samples and loss, cast and on its device. `loss` is `None` in inference where the model brings none."""
+
+    module: nn.Module
+    samples: tuple[Sample, ...]
+    loss: Loss | None
+    autocast: Callable[[], AbstractContextManager[object]]
+
+
+def place(options: Options, loaded: Loaded, *, device: str, exact: bool = False) -> Placed:
+    """Put what was loaded on its device, in the case's precision, in the mode that is measured."""
+    training = options.mode is Mode.TRAINING
+    set_fp32_precision(tf32=options.precision is Precision.TF32)
+    cast = _Cast(device=device, rounded=_WEIGHTS.get(options.precision), exact=exact, images=options.settings.channels_last)
+    module = cast.module(loaded.module).train(training if loaded.train_mode is None else loaded.train_mode)
+    samples = tuple(map(cast.sample, loaded.samples))
+    loss, samples = (loaded.loss, samples) if loaded.loss or not training else _projected(module, samples, options.settings.seed)
+    autocast = nullcontext if exact else _autocast(options.precision, device)
+    return Placed(module=module, samples=samples, loss=loss, autocast=autocast)
+
+
+def trained_of(options: Options, module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are trained. Raises `Unsupported` where there are none."""
+    trained = [one for one in module.parameters() if one.requires_grad]
+    if not trained:
+        raise Unsupported(f"{options.model} has no parameters to train; take `mode: inference`")
+    return trained
 
 
 def _form(

@@ -125,7 +125,7 @@ def _drew_alike(eager: _Drawing, candidate: _Drawing, draws: Draws, epsilon: flo
 def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], Ready]) -> Answer:
     """The rule of numbers on the same model, with nothing dropped; unknown where it draws random numbers all the same."""
     with without_dropout():
-        quiet = replace(witness, build=partial(_build_quiet, witness.build))
+        quiet = replace(witness, build=partial(build_quiet, witness.build))
         if is_random(quiet.build(candidate=None)):
             detail = f"{Word.PASS}: it draws other random numbers than eager, and these cannot be turned off to compare the rest"
             return Answer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
@@ -136,7 +136,8 @@ def _without_dropout(witness: Witness, judge: Judge, build: Callable[[Witness], 
     return answer if answer.outcome is Outcome.PASS else replace(answer, detail=f"{answer.detail} (without dropout, too)")
 
 
-def _build_quiet(build: Build, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
+def build_quiet(build: Build, *, candidate: CompiledArm | None, exact: bool = False) -> Ready:
+    """A fresh model whose recurrent layers drop nothing either."""
     ready = build(candidate=candidate, exact=exact)
     drop_nothing(ready.module)
     return ready

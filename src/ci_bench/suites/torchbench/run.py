@@ -5,7 +5,9 @@ deterministic mode is off unless asked for; with `align_rng`, inductor draws eag
 is verified.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -13,12 +15,24 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case
 from ci_bench.suites.arms import CompiledArm, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
+from ci_bench.suites.layouts import Layout
 from ci_bench.suites.randomness import seed_everything
 from ci_bench.suites.torchbench.backends import set_up_torch
-from ci_bench.suites.torchbench.evidence import accuracy_evidence
+from ci_bench.suites.torchbench.evidence import accuracy_evidence, shared_evidence
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Options, Precision, parse
 from ci_bench.suites.torchbench.program import Ready, make_ready
 from ci_bench.suites.torchbench.quantization import quantize
+from ci_bench.suites.torchbench.ranks import (
+    OWN_MASKS,
+    Conducted,
+    Found,
+    RankSteps,
+    Shared,
+    SharedProgram,
+    look_at_parts,
+    make_shared,
+    read_found,
+)
 from ci_bench.suites.torchbench.sources.loaded import Loaded, find_loader
 from ci_bench.suites.torchbench.sources.transforms import leaves, transformed
 from ci_bench.suites.torchbench.status import ModelFailed, Word, worded
@@ -62,6 +76,7 @@ class ModelWorkload:
         self._settled = settled
         self._options = settled.options
         self._context = context
+        self._conducted: Conducted | None = None
 
     def prepare(self) -> None:
         """Find out early whether backend and model exist, and whether eager runs."""
@@ -72,9 +87,27 @@ class ModelWorkload:
         ready = self._build(candidate=None)
         with worded(Word.EAGER_FAIL_TO_RUN, Word.EAGER_1ST_RUN_OOM):
             ready.step(ready.samples[0], no_mark)
+        if self._options.layouts:
+            look_at_parts(self._options, self._load, self._context.device).write(self._context.scratch)
+
+    def spans(self, arm: str) -> bool:
+        """Whether all processes share an arm: those of layouts."""
+        return self._options.layout_of(arm) is not None
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In a rank that is not the first: take part in what is verified."""
+        self._in_ranks().follow(order)
 
     def open(self, arm: str) -> Program:
         """A fresh model of the arm; every arm starts from the same bytes, since loading follows the seed."""
+        layout = self._options.layout_of(arm)
+        if layout is not None:
+            loaded, found = self.load(arm), read_found(self._context.scratch)
+            unrefereed = _excused(self._settled) or (OWN_MASKS if found.is_random else "")
+            compiled = layout.backend is not None
+            return SharedProgram(
+                arm, self._options, loaded, self._shared(layout, loaded, found), compiled=compiled, unrefereed=unrefereed
+            )
         return self.program(arm, self.load(arm))
 
     def load(self, arm: str) -> Loaded:
@@ -121,9 +154,28 @@ class ModelWorkload:
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Compare the candidates among `arms` with eager, step by step."""
         candidates = tuple(arm for arm in arms if arm != REFERENCE_ARM)
+        if self._options.layouts:
+            return shared_evidence(self._settled, candidates, self._build, self._context, self._in_ranks().steps)
         evidence = accuracy_evidence(self._settled, candidates, self._build, self._context)
         modes = {arm: candidate.mode for arm, candidate in self._options.candidates.items()}
         return replace(evidence, facts={**evidence.facts, **without_cuda_graphs(modes, self._context.device)})
+
+    def _in_ranks(self) -> Conducted:
+        """What is verified of layouts in this process."""
+        if self._conducted is None:
+            assert self._context.ranks is not None, "layouts are verified in several processes"  # noqa: S101 - our own bug if not
+            self._conducted = Conducted(self._steps_of, self._context.ranks)
+        return self._conducted
+
+    def _steps_of(self, arm: str) -> RankSteps:
+        layout = self._options.layout_of(arm)
+        assert layout is not None, "only layouts are shared"  # noqa: S101 - our own bug if not
+        found = read_found(self._context.scratch)
+        return RankSteps(options=self._options, shared=self._shared(layout, self._load(), found))
+
+    def _shared(self, layout: Layout, loaded: Loaded, found: Found) -> Shared:
+        assert self._context.ranks is not None, "layouts are of several processes"  # noqa: S101 - our own bug if not
+        return make_shared(self._options, loaded, layout, self._context.ranks, found=found, device=self._context.device)
 
     def _build(self, *, candidate: CompiledArm | None, exact: bool = False, quantized: bool = True) -> Ready:
         return self._ready(self._load(quantized=quantized), candidate=candidate, exact=exact)

@@ -257,12 +257,7 @@ class Witness:
             yield from self._whole(ready, starts)
 
     def _whole(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
-        yield from enumerate(self.forced(ready, starts))
-        for index in range(LATER_STEPS):
-            self._step(ready, index)
-        last = len(starts) - 1
-        self._set_back(ready, starts[last])
-        yield last, self._step(ready, last)
+        return all_steps(len(starts), lambda index: self._set_back(ready, starts[index]), partial(self._step, ready))
 
     def forced(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[Snapshot]:
         """One step from each start."""
@@ -331,6 +326,17 @@ class Witness:
             torch.manual_seed(0)
             masks.append(torch.nn.functional.dropout(torch.ones(4096, device=self.device, dtype=dtype), p=0.5) == 0)
         return not torch.equal(*masks)
+
+
+def all_steps(count: int, set_back: Callable[[int], None], step: Callable[[int], Snapshot]) -> Iterator[tuple[int, Snapshot]]:
+    """The steps of a candidate, each with the number of the start that it has: one from each, some more, the last once again."""
+    for index in range(count):
+        set_back(index)
+        yield index, step(index)
+    for index in range(LATER_STEPS):
+        step(index)
+    set_back(count - 1)
+    yield count - 1, step(count - 1)
 
 
 def drawn_since(seed: int) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed
@@ -17,14 +17,20 @@ from torch import Tensor, nn
 
 from ci_bench.records.results import RankSeries
 from ci_bench.suites.base import Ranks
-from ci_bench.suites.freshness import places
+from ci_bench.suites.layouts import (
+    DDP,
+    FSDP,
+    FSDP_TENSOR,
+    HYBRID,
+    PIPELINE,
+    SCHEDULES,
+    TENSOR,
+    Layout,
+)
+from ci_bench.suites.sharing import fingerprint, fully_sharded, gathered, mesh_of, replicated, unsharded
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State
-from ci_bench.suites.training_loss.options import DDP, FSDP, FSDP_TENSOR, HYBRID, PIPELINE, SCHEDULES, TENSOR, Layout
 from ci_bench.suites.user_code import load_named, resolve_backend
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 USUAL_PLAN = {
     "*.attention.output.dense": "rowwise",
@@ -92,28 +98,19 @@ def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.M
 
 def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
     if layout.layout == DDP:
-        from torch.nn.parallel import DistributedDataParallel
-
-        devices = [ranks.rank] if device.startswith("cuda") else None
-        return DistributedDataParallel(whole, device_ids=devices, static_graph=layout.static_graph)
+        return replicated(layout, whole, ranks, device)
     if layout.layout in {FSDP, HYBRID}:
-        mesh = _mesh(ranks, device) if layout.layout == FSDP else _meshed(layout, ranks, device)
-        return _fully_sharded(whole, layout, mesh)
+        mesh = mesh_of(ranks, device) if layout.layout == FSDP else _meshed(layout, ranks, device)
+        return fully_sharded(whole, layout, mesh)
     if layout.layout == TENSOR:
-        return _tensor_parallel(whole, layout, _mesh(ranks, device))
+        return _tensor_parallel(whole, layout, mesh_of(ranks, device))
     if layout.layout == FSDP_TENSOR:
         mesh = _meshed(layout, ranks, device)
-        return _fully_sharded(_tensor_parallel(whole, layout, mesh[INNER]), layout, mesh[OUTER])
+        return fully_sharded(_tensor_parallel(whole, layout, mesh[INNER]), layout, mesh[OUTER])
     own = load_named(layout.layout, option="layouts")(whole)
     if not isinstance(own, nn.Module):
         raise BadModel(f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module")
     return own
-
-
-def _mesh(ranks: Ranks, device: str) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh(device.partition(":")[0], (ranks.count,))
 
 
 OUTER, INNER = "outer", "inner"
@@ -125,18 +122,6 @@ def _meshed(layout: Layout, ranks: Ranks, device: str) -> Any:
 
     shape = (ranks.count // layout.inner, layout.inner)
     return init_device_mesh(device.partition(":")[0], shape, mesh_dim_names=(OUTER, INNER))
-
-
-def _fully_sharded(whole: Whole, layout: Layout, mesh: Any) -> nn.Module:
-    """Each repeated block a group of its own, and the rest one. Of a mesh of two dimensions the outer one holds replicas."""
-    from torch.distributed.fsdp import fully_shard
-
-    for module in whole.modules():
-        if isinstance(module, nn.ModuleList):
-            for block in module:
-                fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
-    fully_shard(whole, mesh=mesh, reshard_after_forward=layout.reshard)
-    return whole
 
 
 def _tensor_parallel(whole: Whole, layout: Layout, mesh: Any) -> Whole:
@@ -187,14 +172,6 @@ def _by_rank(steps: Sequence[Sequence[float]]) -> tuple[tuple[float | None, ...]
     if not steps:
         return ()
     return tuple(tuple(value if abs(value) < float("inf") else None for value in rank) for rank in zip(*steps, strict=True))
-
-
-def gathered(values: Sequence[float], count: int, device: str) -> list[list[float]]:
-    """The numbers of every rank, fp64, by rank. A collective: every rank calls it."""
-    own = torch.tensor(values, dtype=torch.float64, device=device)
-    all_of = [torch.empty_like(own) for _ in range(count)]
-    torch.distributed.all_gather(all_of, own)
-    return [one.tolist() for one in all_of]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -250,7 +227,7 @@ class ParallelStep:
         if not self.watched.draws:
             on_gpu = self.device.startswith("cuda")
             state = torch.cuda.get_rng_state(self.device) if on_gpu else torch.get_rng_state()
-            self.watched.draws = gathered([_fingerprint(state)], self.ranks.count, self.device)
+            self.watched.draws = gathered([fingerprint(state)], self.ranks.count, self.device)
         if not self.layout.own_rows:
             return torch.tensor(told[0][0], dtype=torch.float64)
         rows = sum(rows for _, rows in told)
@@ -326,101 +303,9 @@ def global_norm(parameters: Sequence[Tensor], *, apart: bool, device: str) -> fl
     return float(squares.sqrt())
 
 
-def unsharded(value: Tensor) -> Tensor:
-    """A tensor as one process would have it. A collective where it is sharded."""
-    full = getattr(value, "full_tensor", None)
-    whole: Tensor = value if full is None else full()
-    return whole
-
-
-def state_of_first(
-    state: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
-) -> State:
-    """What rank 0 has in `state` of each place of model and optimizer, whole, in every rank. A collective.
-
-    Other ranks' `state` is not read. What rank 0 lacks, all leave out.
-    """
-    own = places(model, optimizer)
-    there = torch.tensor([name in state for name in own], dtype=torch.uint8, device=device)
-    torch.distributed.broadcast(there, 0)
-    found: State = {}
-    for (name, value), is_there in zip(own.items(), there.tolist(), strict=True):
-        if is_there:
-            whole = (
-                state[name].to(device, value.dtype) if ranks.rank == 0 else torch.empty(value.shape, dtype=value.dtype).to(device)
-            )
-            torch.distributed.broadcast(whole, 0)
-            found[name] = whole
-    return found
-
-
 def full_state(model: nn.Module) -> State:
     """Weights and buffers as one process would have them, on the CPU. A collective."""
     return {name: unsharded(value).detach().cpu() for name, value in model.state_dict().items()}
-
-
-Differing = Mapping[tuple[int, int], Sequence[str]]
-"""By a rank, and the first one that holds the same part of them, the tensors that these two have otherwise."""
-
-
-def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing:
-    """What ranks should have as one before them has it, and have otherwise: whole tensors, and shards that are replicas.
-
-    A collective.
-    """
-    tensors = model.state_dict()
-    if not tensors:
-        return {}
-    shards = gathered([_shard_number(value) for value in tensors.values()], ranks.count, device)
-    sums = gathered([_fingerprint(local_part(value)) for value in tensors.values()], ranks.count, device)
-    return differing_parts(list(tensors), shards, sums)
-
-
-def differing_parts(names: Sequence[str], shards: Sequence[Sequence[float]], sums: Sequence[Sequence[float]]) -> Differing:
-    """Which of the tensors differ, by rank and place in `names`: which part of it a rank holds, and a number of its bytes."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for place, name in enumerate(names):
-        holders: dict[float, int] = {}
-        for rank, (own, total) in enumerate(zip(shards, sums, strict=True)):
-            first = holders.setdefault(own[place], rank)
-            if sums[first][place] != total[place]:
-                found.setdefault((first, rank), []).append(name)
-    return found
-
-
-def local_part(value: Tensor) -> Tensor:
-    """What of a tensor this rank holds."""
-    to_local = getattr(value, "to_local", None)
-    own: Tensor = value if to_local is None else to_local()
-    return own
-
-
-NOWHERE = -1.0
-"""The part of a rank that has none of a tensor: its mesh is of other ranks."""
-
-
-def _shard_number(value: Tensor) -> float:
-    """Which part of a tensor this rank holds: the same number in all ranks that hold the same part, 0 for a whole one."""
-    mesh = getattr(value, "device_mesh", None)
-    if mesh is None:
-        return 0.0
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
-        return NOWHERE
-    number = 0
-    placements = cast("DTensor", value).placements
-    for size, place, placement in zip(mesh.shape, coordinate, placements, strict=True):
-        if not placement.is_replicate():
-            number = number * size + place
-    return float(number)
-
-
-def _fingerprint(value: Tensor) -> float:
-    """A number that differs where bytes do, but for accidents: 48 bits of their digest, exact in fp64."""
-    import hashlib
-
-    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return float(int.from_bytes(hashlib.sha256(raw).digest()[:6], "big"))
 
 
 def alike_draws(draws: Sequence[Sequence[float]], sharing: int = 1) -> list[int]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from ci_bench.suites.arms import CompiledArm, read_arm
+from ci_bench.suites.layouts import Layout, read_layout
 
 EMBEDDED = "embedded"
 REFERENCE_ARM = "eager"
@@ -75,98 +76,6 @@ class Model:
     def is_local(self) -> bool:
         """Whether no hub is needed."""
         return self.path == EMBEDDED or _looks_local(self.path)
-
-
-DDP, FSDP, TENSOR, PIPELINE = "ddp", "fsdp", "tensor", "pipeline"
-HYBRID, FSDP_TENSOR = "hsdp", "fsdp_tensor"
-LAYOUTS = (DDP, FSDP, TENSOR, PIPELINE, HYBRID, FSDP_TENSOR)
-GPIPE, ONE_FORWARD_ONE_BACKWARD = "gpipe", "1f1b"
-PAIR = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
-    """A schedule of pipelines: its class in ``torch.distributed.pipelining``.
-
-    A process has several stages where it is `looped`, and micro-batches come in rounds of as many as processes where `in_rounds`.
-    """
-
-    named: str
-    looped: bool = False
-    in_rounds: bool = False
-
-
-SCHEDULES: Mapping[str, Schedule] = {
-    GPIPE: Schedule(named="ScheduleGPipe"),
-    ONE_FORWARD_ONE_BACKWARD: Schedule(named="Schedule1F1B"),
-    "looped_bfs": Schedule(named="ScheduleLoopedBFS", looped=True),
-    "interleaved_1f1b": Schedule(named="ScheduleInterleaved1F1B", looped=True, in_rounds=True),
-    "interleaved_zero_bubble": Schedule(named="ScheduleInterleavedZeroBubble", looped=True, in_rounds=True),
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
-    """How several processes share a training. `layout` is one of `LAYOUTS`, or the import path of the user's own.
-
-    `accumulate` is over how many parts of a rank's rows gradients add up before they are exchanged (`no_sync`), or how many
-    micro-batches a pipeline has. `static_graph` is DDP's, `reshard` FSDP's (`reshard_after_forward`). `plan` maps patterns of
-    module names to ``colwise`` or ``rowwise``, for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its
-    stages, by `schedule`, of which each process has so many (`stages`). `inner` is how many processes share a copy of `hsdp`,
-    or the products of `fsdp_tensor`; there are as many such groups as they go into the processes. `backend` compiles what a rank
-    runs.
-    """
-
-    layout: str
-    accumulate: int = 1
-    static_graph: bool = False
-    reshard: bool = True
-    plan: Mapping[str, str] = field(default_factory=dict)
-    split: str | None = None
-    schedule: str = GPIPE
-    stages: int = 1
-    inner: int = PAIR
-    backend: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the arm, with what differs from the defaults: ``ddp+accumulate-2``."""
-        marks = [
-            f"accumulate-{self.accumulate}" if self.accumulate > 1 else "",
-            "static" if self.static_graph else "",
-            "" if self.reshard else "no-reshard",
-            "" if self.schedule == GPIPE else self.schedule,
-            f"stages-{self.stages}" if self.stages > 1 else "",
-            "" if self.inner == PAIR else f"inner-{self.inner}",
-            self.backend or "",
-        ]
-        return "+".join([self.layout, *filter(None, marks)])
-
-    def as_params(self) -> dict[str, Any]:
-        """The options as `read_layout` reads them. Those that layouts first had none of are there where they say something."""
-        usual = Layout(layout=self.layout)
-        later = {"schedule", "stages", "inner"}
-        return {name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)}
-
-    @property
-    def own_rows(self) -> bool:
-        """Whether each process has rows of its own, or of its group, rather than all of the batch."""
-        return self.layout not in {TENSOR, PIPELINE}
-
-    @property
-    def is_meshed(self) -> bool:
-        """Whether processes form groups of `inner`."""
-        return self.layout in {HYBRID, FSDP_TENSOR}
-
-    @property
-    def sharing(self) -> int:
-        """How many processes in a row have the same rows, where these are not all."""
-        return self.inner if self.layout == FSDP_TENSOR else 1
-
-
-def read_layout(word: str | Mapping[str, Any]) -> Layout:
-    """An item of `layouts`: a name, an import path, or a mapping with `layout`."""
-    return Layout(layout=word) if isinstance(word, str) else Layout(**word)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

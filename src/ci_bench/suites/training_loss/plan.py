@@ -10,26 +10,18 @@ from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import meant
 from ci_bench.suites.arms import Experiment, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
-from ci_bench.suites.training_loss.options import (
-    DDP,
-    EMBEDDED,
-    FSDP,
-    FSDP_TENSOR,
-    HYBRID,
+from ci_bench.suites.layouts import (
     LAYOUTS,
     ONE_FORWARD_ONE_BACKWARD,
     PAIR,
     PIPELINE,
-    REFERENCE_ARM,
     SCHEDULES,
-    TENSOR,
-    Checkpointing,
     Layout,
-    Options,
-    Precision,
-    parse,
+    counts_of,
+    idle_options,
     read_layout,
 )
+from ci_bench.suites.training_loss.options import EMBEDDED, REFERENCE_ARM, Checkpointing, Options, Precision, parse
 
 LACKING = tuple(one for one in Experiment if one is not Experiment.OVERHEAD)
 """The experiments that capture a forward pass alone, where this suite compiles the whole step, and the one that counts."""
@@ -59,9 +51,8 @@ class TrainingLoss:
         place = f"suites.training_loss.{options.get('name', Options().name)}"
         _check_compiled(options, place)
         _check_layouts(options, place)
-        precisions, processes = options.get("precision", Precision.FP32), options.get("processes", 2)
+        precisions, counts = options.get("precision", Precision.FP32), counts_of(options)
         listed = [precisions] if isinstance(precisions, str) else list(precisions)
-        counts = [processes] if isinstance(processes, int) else list(processes)
         if "layouts" not in options:
             return tuple(_plan_case({**options, "precision": str(precision)}) for precision in listed)
         return tuple(
@@ -145,8 +136,7 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
         yield f"layouts: precision {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16"
     names = [layout.name for layout in layouts]
     yield from (f"layouts: {name} is there twice; take one of them out" for name in dict.fromkeys(names) if names.count(name) > 1)
-    processes, batch = options.get("processes", 2), options.get("batch_size", Options().batch_size)
-    counts = [processes] if isinstance(processes, int) else list(processes)
+    counts, batch = counts_of(options), options.get("batch_size", Options().batch_size)
     for layout in layouts:
         word = layout.layout
         if word not in LAYOUTS and ":" not in word:
@@ -154,31 +144,11 @@ def _layout_faults(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"layouts: {word!r} is none of {', '.join(LAYOUTS)}, and no import path{hint}"
         if layout.own_rows and batch < max(counts) // layout.sharing:
             yield f"layouts: {layout.name} shares the rows of a batch, and {batch} are too few for {max(counts)} processes"
-        yield from _idle_options(layout)
+        yield from idle_options(layout)
         if layout.is_meshed:
             yield from _mesh_faults(layout, counts)
         if word == PIPELINE:
             yield from _pipeline_faults(layout, options, counts)
-
-
-OPTIONS_OF: Mapping[str, Sequence[str]] = {
-    "static_graph": (DDP,),
-    "reshard": (FSDP, HYBRID, FSDP_TENSOR),
-    "plan": (TENSOR, FSDP_TENSOR),
-    "inner": (HYBRID, FSDP_TENSOR),
-    "split": (PIPELINE,),
-    "schedule": (PIPELINE,),
-    "stages": (PIPELINE,),
-}
-"""The layouts that an option says something to, where these are not all."""
-
-
-def _idle_options(layout: Layout) -> Iterator[str]:
-    """What is asked of a layout that has no such thing."""
-    usual = Layout(layout=layout.layout)
-    for option, of in OPTIONS_OF.items():
-        if layout.layout not in of and getattr(layout, option) != getattr(usual, option):
-            yield f"layouts: `{option}` is of {', '.join(of)}, and {layout.layout} has none; leave it out there"
 
 
 def _mesh_faults(layout: Layout, counts: Sequence[int]) -> Iterator[str]:

@@ -5,7 +5,7 @@ a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic m
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import cycle
 from typing import Any, cast
 
@@ -16,25 +16,17 @@ from ci_bench.records.results import Case, Check, Fact, Outcome, Role
 from ci_bench.suites.arms import allow_compilations, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, places, read_state, write_state
+from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
+from ci_bench.suites.layouts import Layout
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
+from ci_bench.suites.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
-from ci_bench.suites.training_loss.layouts import (
-    Differing,
-    ParallelStep,
-    differing_replicas,
-    gathered,
-    is_pipeline,
-    local_part,
-    own_share,
-    state_of_first,
-    unsharded,
-)
+from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Layout, Options, Precision, parse
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
 from ci_bench.suites.training_loss.training import FIRST_LOSS_SCALE, build_parallel, build_trainee, check_own_code
 from ci_bench.suites.training_loss.verify import Recipe, Verifier
 
@@ -303,15 +295,13 @@ class TimedLayout:
 
     def state(self) -> State:
         """Weights, buffers and what the optimizer keeps, whole, on the host. A collective."""
-        own = places(self._trainee.model, self._trainee.optimizer)
-        return {name: unsharded(value).detach().to("cpu", copy=True) for name, value in own.items()}
+        return whole_state(self._trainee.model, self._trainee.optimizer)
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
         """Take a batch drawn from all rows, the same in every rank, and the next step from the state of rank 0. A collective."""
         self.resume()
         if state is not None:
-            model, optimizer = self._trainee.model, self._trainee.optimizer
-            write_state(state_of_first(state, model, optimizer, self._ranks, self._device), model, optimizer)
+            begin_from(state, self._trainee.model, self._trainee.optimizer, self._ranks, self._device)
         self._epoch.refresh(seed, moved=moved, shaken=shaken, epsilon=self.epsilon)
         return True
 
@@ -336,11 +326,9 @@ class TimedLayout:
         self._epoch.resume()
 
     def _replicas(self) -> Check:
-        differing = {} if self._pipeline else differing_replicas(self._trainee.model, self._ranks, self._device)
-        if not differing:
+        if self._pipeline:
             return Check(name="replicas", arm=self._arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
-        detail = f"after the timed steps weights are not those of {'; nor of '.join(_told(differing))}"
-        return Check(name="replicas", arm=self._arm, outcome=Outcome.FAIL, detail=detail[:1000])
+        return replicas(self._trainee.model, self._arm, self._ranks, self._device)
 
 
 def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline: bool) -> str:
@@ -351,18 +339,6 @@ def _unrefereed(model: torch.nn.Module, start: Mapping[str, Tensor], *, pipeline
     if own != {name: tuple(value.shape) for name, value in start.items()}:
         return "its layout renames or reshapes the model's parameters, so that nothing says which is which"
     return ""
-
-
-def _told(differing: Differing) -> Iterator[str]:
-    """Whose tensors others should have, with these others and the names."""
-    for first in sorted({first for first, _ in differing}):
-        others = sorted((rank, names) for (of, rank), names in differing.items() if of == first)
-        told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in others)
-        yield f"rank {first}: {'; '.join(told)}"
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names)} more" if names else ""
 
 
 def _local(value: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ci_bench.suites.arms import CompiledArm, compiled
 from ci_bench.suites.base import Ranks
 from ci_bench.suites.fp32_precision import set_fp32_precision
+from ci_bench.suites.layouts import Layout
 from ci_bench.suites.optimizers import lost_by_correction
 from ci_bench.suites.training_loss.checkpoints import identities, names_in_whole
 from ci_bench.suites.training_loss.corpus import Batch
@@ -34,7 +35,7 @@ from ci_bench.suites.training_loss.layouts import (
     stages_of,
 )
 from ci_bench.suites.training_loss.network import BadModel, State, build_optimizer, model_from
-from ci_bench.suites.training_loss.options import Layout, Options, Precision
+from ci_bench.suites.training_loss.options import Options, Precision
 from ci_bench.suites.user_code import load_named
 
 Step = Callable[[Batch], Tensor]

@@ -1,0 +1,197 @@
+"""What processes share of one training, in all suites: wrapped models, whole tensors of shards, one state for all. Imports torch.
+
+Ranks are those of a stage of several processes (`ci_bench.suites.base.Ranks`). Functions that are called collectives have to be
+called in every one of them. Owns nothing of which rows a rank has (`ci_bench.suites.batch_parts`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from ci_bench.records.results import Check, Outcome
+from ci_bench.suites.base import Ranks
+from ci_bench.suites.freshness import State, places, write_state
+from ci_bench.suites.layouts import DDP, FSDP, Layout
+from ci_bench.suites.user_code import load_named
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def shared(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.Module:
+    """A model that `ranks` train together, called as `module` is: DDP, `fully_shard`, or the user's own. A collective.
+
+    Raises:
+        TypeError: the user's own function gives no module.
+    """
+    if layout.layout == DDP:
+        return replicated(layout, module, ranks, device)
+    if layout.layout == FSDP:
+        return fully_sharded(module, layout, mesh_of(ranks, device))
+    own = load_named(layout.layout, option="layouts")(module)
+    if not isinstance(own, nn.Module):
+        raise TypeError(f"layouts: {layout.layout} gives {type(own).__name__}; it has to give a torch.nn.Module")
+    return own
+
+
+def replicated(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> nn.Module:
+    """The model under DDP."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    devices = [ranks.rank] if device.startswith("cuda") else None
+    return DistributedDataParallel(module, device_ids=devices, static_graph=layout.static_graph)
+
+
+def mesh_of(ranks: Ranks, device: str) -> Any:
+    """All ranks in a row."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device.partition(":")[0], (ranks.count,))
+
+
+def fully_sharded(module: nn.Module, layout: Layout, mesh: Any) -> nn.Module:
+    """Each repeated block a group of its own, and the rest one. Of a mesh of two dimensions the outer one holds replicas."""
+    from torch.distributed.fsdp import fully_shard
+
+    for inner in module.modules():
+        if isinstance(inner, nn.ModuleList):
+            for block in inner:
+                fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
+    fully_shard(module, mesh=mesh, reshard_after_forward=layout.reshard)
+    return module
+
+
+def gathered(values: Sequence[float], count: int, device: str) -> list[list[float]]:
+    """The numbers of every rank, fp64, by rank. A collective: every rank calls it."""
+    own = torch.tensor(values, dtype=torch.float64, device=device)
+    all_of = [torch.empty_like(own) for _ in range(count)]
+    torch.distributed.all_gather(all_of, own)
+    return [one.tolist() for one in all_of]
+
+
+def unsharded(value: Tensor) -> Tensor:
+    """A tensor as one process would have it. A collective where it is sharded."""
+    full = getattr(value, "full_tensor", None)
+    whole: Tensor = value if full is None else full()
+    return whole
+
+
+def state_of_first(
+    state: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
+) -> State:
+    """What rank 0 has in `state` of each place of model and optimizer, whole, in every rank. A collective.
+
+    Other ranks' `state` is not read. What rank 0 lacks, all leave out.
+    """
+    own = places(model, optimizer)
+    there = torch.tensor([name in state for name in own], dtype=torch.uint8, device=device)
+    torch.distributed.broadcast(there, 0)
+    found: State = {}
+    for (name, value), is_there in zip(own.items(), there.tolist(), strict=True):
+        if is_there:
+            whole = (
+                state[name].to(device, value.dtype) if ranks.rank == 0 else torch.empty(value.shape, dtype=value.dtype).to(device)
+            )
+            torch.distributed.broadcast(whole, 0)
+            found[name] = whole
+    return found
+
+
+def whole_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Weights, buffers and what the optimizer keeps, as one process would have them, on the host. A collective."""
+    return {name: unsharded(value).detach().to("cpu", copy=True) for name, value in places(module, optimizer).items()}
+
+
+def begin_from(
+    state: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, device: str
+) -> None:
+    """Have all ranks begin from the `state` that rank 0 has: what `whole_state` gives. A collective."""
+    write_state(state_of_first(state, module, optimizer, ranks, device), module, optimizer)
+
+
+Differing = Mapping[tuple[int, int], Sequence[str]]
+"""By a rank, and the first one that holds the same part of them, the tensors that these two have otherwise."""
+
+
+def differing_replicas(model: nn.Module, ranks: Ranks, device: str) -> Differing:
+    """What ranks should have as one before them has it, and have otherwise: whole tensors, and shards that are replicas.
+
+    A collective.
+    """
+    tensors = model.state_dict()
+    if not tensors:
+        return {}
+    shards = gathered([_shard_number(value) for value in tensors.values()], ranks.count, device)
+    sums = gathered([fingerprint(local_part(value)) for value in tensors.values()], ranks.count, device)
+    return differing_parts(list(tensors), shards, sums)
+
+
+def differing_parts(names: Sequence[str], shards: Sequence[Sequence[float]], sums: Sequence[Sequence[float]]) -> Differing:
+    """Which of the tensors differ, by rank and place in `names`: which part of it a rank holds, and a number of its bytes."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for place, name in enumerate(names):
+        holders: dict[float, int] = {}
+        for rank, (own, total) in enumerate(zip(shards, sums, strict=True)):
+            first = holders.setdefault(own[place], rank)
+            if sums[first][place] != total[place]:
+                found.setdefault((first, rank), []).append(name)
+    return found
+
+
+def local_part(value: Tensor) -> Tensor:
+    """What of a tensor this rank holds."""
+    to_local = getattr(value, "to_local", None)
+    own: Tensor = value if to_local is None else to_local()
+    return own
+
+
+NOWHERE = -1.0
+"""The part of a rank that has none of a tensor: its mesh is of other ranks."""
+
+
+def _shard_number(value: Tensor) -> float:
+    """Which part of a tensor this rank holds: the same number in all ranks that hold the same part, 0 for a whole one."""
+    mesh = getattr(value, "device_mesh", None)
+    if mesh is None:
+        return 0.0
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return NOWHERE
+    number = 0
+    placements = cast("DTensor", value).placements
+    for size, place, placement in zip(mesh.shape, coordinate, placements, strict=True):
+        if not placement.is_replicate():
+            number = number * size + place
+    return float(number)
+
+
+def fingerprint(value: Tensor) -> float:
+    """A number that differs where bytes do, but for accidents: 48 bits of their digest, exact in fp64."""
+    import hashlib
+
+    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return float(int.from_bytes(hashlib.sha256(raw).digest()[:6], "big"))
+
+
+def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
+    """The check that what ranks share of a model is the same in all after the timed steps. A collective."""
+    differing = differing_replicas(module, ranks, device)
+    if not differing:
+        return Check(name="replicas", arm=arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
+    detail = f"after the timed steps weights are not those of {'; nor of '.join(_told(differing))}"
+    return Check(name="replicas", arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
+
+
+def _told(differing: Differing) -> Iterator[str]:
+    """Whose tensors others should have, with these others and the names."""
+    for first in sorted({first for first, _ in differing}):
+        others = sorted((rank, names) for (of, rank), names in differing.items() if of == first)
+        told = (f"rank {rank}: {', '.join(names[:3])}{_more(names[3:])}" for rank, names in others)
+        yield f"rank {first}: {'; '.join(told)}"
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names)} more" if names else ""

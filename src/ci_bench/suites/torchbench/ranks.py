@@ -1,0 +1,329 @@
+"""The arms of a case that several processes train together: their steps, what is verified of them, what the clock sees.
+
+Each process has a part of the rows of every batch. Loss, outputs, gradients and weights are put together as one process would
+have them, and held against it. How parts make the whole is found out while preparing, by one process in fp64 where the model can,
+without dropout: masks of a part are no part of the masks of a whole. Imports torch.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ci_bench.records.results import Check
+from ci_bench.suites.arms import CompiledArm
+from ci_bench.suites.base import Compiler, Mark, Ranks, Unsupported, no_mark
+from ci_bench.suites.batch_parts import Kind, Part, Together, combined
+from ci_bench.suites.draws import drop_nothing, without_dropout
+from ci_bench.suites.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
+from ci_bench.suites.layouts import Layout
+from ci_bench.suites.randomness import seed_everything, seed_step
+from ci_bench.suites.sharing import begin_from, replicas, shared, unsharded, whole_state
+from ci_bench.suites.torchbench.backends import make_compiler
+from ci_bench.suites.torchbench.options import Options
+from ci_bench.suites.torchbench.program import Placed, Ready, Result, build_optimizer, place, trained_of
+from ci_bench.suites.torchbench.snapshot import Snapshot, buffers_of, flatten, load_state, parameters_of
+from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
+from ci_bench.suites.torchbench.timed import ModelProgram
+from ci_bench.suites.torchbench.verify import PythonState, Start, all_steps, python_state_of, restore_python_state
+
+FOUND = "batch-parts.json"
+LOSS = "loss"
+OWN_MASKS = "it draws random numbers, and each process has its own"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """How parts of a batch of `rows` make its whole; `is_random` says that a step draws random numbers."""
+
+    rows: int
+    kinds: Mapping[str, Kind]
+    is_random: bool
+
+    def write(self, scratch: Path) -> None:
+        """For the case's other stages."""
+        (scratch / FOUND).write_text(json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random}))
+
+
+def read_found(scratch: Path) -> Found:
+    """What preparing found."""
+    values = json.loads((scratch / FOUND).read_text())
+    kinds = {name: Kind(kind) for name, kind in values["kinds"].items()}
+    return Found(rows=int(values["rows"]), kinds=kinds, is_random=bool(values["is_random"]))
+
+
+def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> Found:
+    """Find out how parts of a batch make its whole, by a fresh model of `load`, in fp64 where it can.
+
+    Raises:
+        Unsupported: they do not, or there is no batch to cut.
+    """
+    loaded = load()
+    if loaded.batch_size is None or not loaded.batched:
+        raise Unsupported(f"layouts: the batch of {options.model} cannot be cut into rows, so that no processes can share it")
+    rows, place_ = loaded.batch_size, place(options, loaded, device=device)
+    is_random = _is_random(place_)
+    with without_dropout():
+        exact = _exact(options, load, device)
+        quiet = exact or place(options, load(), device=device)
+        drop_nothing(quiet.module)
+        if is_random and _is_random(quiet):
+            raise Unsupported(
+                f"layouts: {options.model} draws random numbers besides dropout, and each process would have its own"
+            )
+        sample, epsilon = quiet.samples[0], torch.finfo(torch.float64).eps if exact else options.precision.epsilon
+        batch = (sample.args, dict(sample.kwargs), sample.target)
+        kinds = combined(lambda tree: _left(quiet, *tree), batch, rows, options.processes, epsilon=epsilon)
+    return Found(rows=rows, kinds=kinds, is_random=is_random)
+
+
+def _exact(options: Options, load: Callable[[], Loaded], device: str) -> Placed | None:
+    """The model in fp64; `None` where it has no such forward pass."""
+    try:
+        exact = place(options, load(), device=device, exact=True)
+        _left(exact, exact.samples[0].args, exact.samples[0].kwargs, exact.samples[0].target)
+    except Unsupported:
+        raise
+    except Exception:  # noqa: BLE001 - benched code may raise anything; its own precision has to do then
+        return None
+    return exact
+
+
+def _is_random(placed: Placed) -> bool:
+    """Whether two passes differ when only the seed does."""
+    sample, found = placed.samples[0], []
+    for seed in (1, 2):
+        seed_everything(seed)
+        found.append(_left(placed, sample.args, sample.kwargs, sample.target))
+    return any(not torch.equal(value.nan_to_num(), found[1][name].nan_to_num()) for name, value in found[0].items())
+
+
+def _left(placed: Placed, args: tuple[Any, ...], kwargs: Mapping[str, Any], target: Any) -> dict[str, Tensor]:
+    """Loss and outputs of a forward pass in the mode of training, which leaves the model as it was; texts as their bytes."""
+    module, loss_of = placed.module, placed.loss
+    parameters, buffers, attributes = parameters_of(module), buffers_of(module), python_state_of(module)
+    with torch.no_grad(), placed.autocast():
+        outputs = module(*args, **kwargs)
+        loss = cast("Any", loss_of)(outputs, target)
+    found = {LOSS: loss.detach().clone()}
+    for name, leaf in flatten(outputs, "outputs"):
+        found[name] = leaf.detach().clone() if isinstance(leaf, Tensor) else torch.tensor([*leaf.encode()])
+    load_state(module, parameters, buffers)
+    restore_python_state(module, attributes)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shared:
+    """A model that can step in several processes, in this one: its step trains on a whole batch, and gives its own part's."""
+
+    ready: Ready
+    together: Together
+    ranks: Ranks
+    device: str
+
+    def left(self, result: Result) -> tuple[Tensor | None, dict[str, Tensor], dict[str, str]]:
+        """Loss, outputs and texts of a step of this process, as one process would have them. A collective."""
+        loss, outputs = result
+        leaves = dict(flatten(outputs, "outputs"))
+        own = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
+        whole = self.together.whole(own if loss is None else {LOSS: loss, **own})
+        texts = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, Tensor)}
+        return whole.pop(LOSS, None), whole, texts
+
+
+def make_shared(options: Options, loaded: Loaded, layout: Layout, ranks: Ranks, *, found: Found, device: str) -> Shared:
+    """Build this process's part of a layout. A collective."""
+    placed = place(options, loaded, device=device)
+    assert placed.loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
+    trained_of(options, placed.module)
+    wrapped: Callable[..., Any] = shared(layout, placed.module, ranks, device)
+    if layout.backend is not None:
+        wrapped = make_compiler(options, CompiledArm(backend=layout.backend))(wrapped)
+    trained = trained_of(options, placed.module)  # shards, where the layout makes such
+    optimizer = build_optimizer(options, trained, device, capturable=False)
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    part = Part(rows=found.rows, rank=ranks.rank, count=ranks.count)
+    together = Together(ranks=ranks, part=part, kinds=found.kinds, device=device)
+    step = _step_of(placed, wrapped, optimizer, part, part.factor(found.kinds[LOSS]))
+    ready = Ready(module=placed.module, optimizer=optimizer, samples=placed.samples, step=step, parts=())
+    return Shared(ready=ready, together=together, ranks=ranks, device=device)
+
+
+def _step_of(
+    placed: Placed, wrapped: Callable[..., Any], optimizer: torch.optim.Optimizer, part: Part, factor: float
+) -> Callable[[Sample, Mark], Result]:
+    """Zero-grad, forward and backward pass over the own rows of a batch, optimizer."""
+    loss_of, autocast = cast("Any", placed.loss), placed.autocast
+
+    def step(sample: Sample, _: Mark) -> Result:
+        args, kwargs, target = part.cut((sample.args, dict(sample.kwargs), sample.target))
+        optimizer.zero_grad(set_to_none=True)
+        with autocast():
+            outputs = wrapped(*args, **kwargs)
+            loss = loss_of(outputs, target)
+        (loss * factor).backward()
+        optimizer.step()
+        return loss.detach(), outputs
+
+    return step
+
+
+@dataclass(kw_only=True, slots=True)
+class RankSteps:
+    """Verified steps of one process. Every method is a collective."""
+
+    options: Options
+    shared: Shared
+    attributes: dict[int, PythonState] = field(default_factory=dict)
+    """The plain attributes of this process's model before the step from each start: the others' are not its own."""
+
+    def set_back(self, index: int, start: Start | None) -> None:
+        """Begin from the start of that number, which rank 0 has."""
+        ready, shared_ = self.shared.ready, self.shared
+        assert ready.optimizer is not None, "layouts train"  # noqa: S101 - our own bug if not
+        begin_from({} if start is None else _state_of(start), ready.module, ready.optimizer, shared_.ranks, shared_.device)
+        if index in self.attributes:
+            restore_python_state(ready.module, self.attributes[index])
+        else:
+            self.attributes[index] = python_state_of(ready.module)
+
+    def step(self, index: int) -> Snapshot:
+        """The step of that number, as one process would have left it."""
+        ready = self.shared.ready
+        seed_step(self.options.settings.seed, index)
+        loss, outputs, texts = self.shared.left(ready.step(ready.samples[index % len(ready.samples)], no_mark))
+        gradients = {name: _host(one.grad) for name, one in ready.module.named_parameters() if one.grad is not None}
+        return Snapshot(
+            outputs={name: _host(value) for name, value in outputs.items()},
+            other=texts,
+            loss=None if loss is None else _host(loss),
+            gradients=gradients,
+            parameters={name: _host(value) for name, value in ready.module.named_parameters()},
+            buffers=buffers_of(ready.module),
+        )
+
+
+def _host(value: Tensor) -> Tensor:
+    return unsharded(value).detach().to("cpu", copy=True)
+
+
+def _state_of(start: Start) -> State:
+    """Where a step begins, by the places that all suites give to weights, buffers and what an optimizer keeps."""
+    kept = {} if start.optimizer is None else start.optimizer["state"]
+    state = {f"{WEIGHTS}{name}": value for name, value in start.parameters.items()}
+    state |= {f"{BUFFERS}{name}": value for name, value in start.buffers.items()}
+    return state | {
+        f"{OPTIMIZER}{index}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for index, values in kept.items()
+        for name, value in values.items()
+        if isinstance(value, Tensor | int | float)
+    }
+
+
+class Conducted:
+    """Verified steps of all processes: rank 0 has them taken by `steps`, the others `follow`."""
+
+    def __init__(self, make: Callable[[str], RankSteps], ranks: Ranks) -> None:
+        """`make` builds an arm in this process."""
+        self._make, self._ranks = make, ranks
+        self._steps: RankSteps | None = None
+        self._quiet = ExitStack()
+
+    def steps(self, arm: str, starts: Sequence[Start], *, quiet: bool) -> Iterator[tuple[int, Snapshot]]:
+        """In rank 0: the steps of an arm from each start, some more, and the last once again; `quiet` without dropout."""
+        self._order("open", arm=arm, quiet=quiet)
+        self._open(arm, quiet=quiet)
+        yield from all_steps(len(starts), lambda index: self._set_back(index, starts[index]), self._step)
+        self._order("close")
+        self._close()
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In the other ranks: what rank 0 ordered."""
+        match order["do"]:
+            case "open":
+                self._open(order["arm"], quiet=order["quiet"])
+            case "set_back":
+                self._own.set_back(order["index"], None)
+            case "step":
+                self._own.step(order["index"])
+            case "close":
+                self._close()
+
+    @property
+    def _own(self) -> RankSteps:
+        assert self._steps is not None, "an arm is open"  # noqa: S101 - our own bug if not
+        return self._steps
+
+    def _set_back(self, index: int, start: Start) -> None:
+        self._order("set_back", index=index)
+        self._own.set_back(index, start)
+
+    def _step(self, index: int) -> Snapshot:
+        self._order("step", index=index)
+        return self._own.step(index)
+
+    def _open(self, arm: str, *, quiet: bool) -> None:
+        torch.compiler.reset()
+        if quiet:
+            self._quiet.enter_context(without_dropout())
+        self._steps = self._make(arm)
+        if quiet:
+            drop_nothing(self._steps.shared.ready.module)
+
+    def _close(self) -> None:
+        self._steps = None
+        self._quiet.close()
+
+    def _order(self, do: str, **more: Any) -> None:
+        self._ranks.order({"do": do, **more})
+
+
+class SharedProgram(ModelProgram):
+    """Steps of one process of a layout over the prepared batches, for the clock. All but `step` and `resume` are collectives."""
+
+    def __init__(self, arm: str, options: Options, loaded: Loaded, shared_: Shared, *, compiled: bool, unrefereed: str) -> None:
+        """`shared_` is fresh."""
+        super().__init__(arm, options, loaded, shared_.ready, unrefereed=unrefereed)
+        self.compiler = Compiler.DYNAMO if compiled else Compiler.NONE
+        self._shared = shared_
+
+    def step(self, mark: Mark) -> None:
+        """One step on the next batch. What another process's end raises is left as it is: the supervisor knows its words."""
+        self._last = next(self._samples)
+        self._result = self._ready.step(self._last, mark)
+
+    def finish(self) -> tuple[Check, ...]:
+        """As of one process, and what processes share is the same in all."""
+        return (*super().finish(), replicas(self._module, self._arm, self._shared.ranks, self._shared.device))
+
+    def state(self) -> State:
+        """Weights, buffers and what the optimizer keeps, whole, on the host."""
+        return whole_state(self._module, self._optimizer)
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Step over fresh batches from now on, the same in all processes, from the state that rank 0 has."""
+        if state is not None:
+            begin_from(state, self._module, self._optimizer, self._shared.ranks, self._shared.device)
+        return super().refresh(seed, moved=moved, shaken=shaken)
+
+    def outputs(self) -> State:
+        """What one process would have left of the last step."""
+        loss, outputs, _ = self._shared.left(self._result)
+        left = left_by_training(loss, self._module)
+        return outputs | {name: unsharded(value) for name, value in left.items()}
+
+    @property
+    def _module(self) -> nn.Module:
+        return self._ready.module
+
+    @property
+    def _optimizer(self) -> torch.optim.Optimizer:
+        assert self._ready.optimizer is not None, "layouts train"  # noqa: S101 - our own bug if not
+        return self._ready.optimizer
