@@ -1,9 +1,10 @@
 """One rank of two that works 5 % longer in each step, and the same commit: `ci-bench gate` in paired mode, on the command line.
 
-Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--launches N] [--json FILE]``. The work is 20
-products of matrices in each rank's forward pass; where it is planted, rank 1 alone does 21. The training is measured by
-`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous step is as long as its slowest
-rank's, so it has to be found as about 5 % of the step, with rank 1 named.
+Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses] [--launches N]``. The work
+is 20 products of matrices in each rank's forward pass, or 20 pauses, as of ranks whose work is done by devices of their own;
+where it is planted, rank 1 alone does 21. The training is measured by `training_loss` (DDP beside one process) and as a loop of
+one's own under `torchrun`. A synchronous step is as long as its slowest rank's, so it has to be found as about 5 % of the step,
+with rank 1 named. Products need a core for each rank, and nothing else on the machine: the slower of two ranks waits longer.
 """
 
 import argparse
@@ -26,7 +27,10 @@ from ci_bench.records.results import Results
 LAYOUTS, LOOP = "layouts", "loop"
 SAME, SLOWER = "same", "slower"
 REPEATS = {SAME: (20, 20), SLOWER: (20, 21)}
+WORK = {"products": "self.matrix @ self.matrix", "pauses": "time.sleep(0.005)"}
 MODEL = '''"""A training whose ranks do a piece of work as often as is said here, and its rows."""
+
+import time
 
 import torch
 import torch.distributed
@@ -47,11 +51,11 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(16, 4)
-        self.matrix = torch.ones(256, 256)
+        self.matrix = torch.ones(512, 512)
 
     def forward(self, features):
         for _ in range(REPEATS[rank()]):
-            self.matrix @ self.matrix
+            {work}
         return self.head(features)
 
 
@@ -129,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ways", nargs="+", choices=tuple(SUITES), default=tuple(SUITES))
     parser.add_argument("--heads", nargs="+", choices=tuple(REPEATS), default=tuple(REPEATS))
+    parser.add_argument("--work", choices=tuple(WORK), default="products")
     parser.add_argument("--launches", type=int, default=6)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--folder", type=Path, help="keep repositories and documents here")
@@ -137,17 +142,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         for way in arguments.ways:
-            make(folder / way, way, launches=arguments.launches)
+            make(folder / way, way, launches=arguments.launches, work=arguments.work)
             for head in arguments.heads:
-                plant(folder / way, head)
+                plant(folder / way, head, work=arguments.work)
                 found = gate(folder / way, folder / f"out-{way}-{head}")
-                rows.append(dict(_row(way, head, found)))
+                rows.append({"work": arguments.work, **dict(_row(way, head, found))})
                 sys.stderr.write(f"{rows[-1]}; {found.ranks}\n")
     publish(render("One rank of two that works 5 % longer", rows), {"rows": rows}, arguments.json)
     return 0
 
 
-def make(folder: Path, way: str, *, launches: int) -> None:
+def make(folder: Path, way: str, *, launches: int, work: str) -> None:
     """A repository whose base has ranks that do the same."""
     folder.mkdir(parents=True)
     config = {
@@ -158,15 +163,15 @@ def make(folder: Path, way: str, *, launches: int) -> None:
     }
     (folder / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
     _git(folder, "init", "--quiet", "--initial-branch=main")
-    _commit(folder, SAME)
+    _commit(folder, SAME, work)
     _git(folder, "tag", "base")
 
 
-def plant(folder: Path, head: str) -> None:
+def plant(folder: Path, head: str, *, work: str) -> None:
     """Check out a head with these ranks; of the same ones another file is new."""
     _git(folder, "checkout", "--quiet", "base")
     (folder / "NOTES").write_text(head)
-    _commit(folder, head)
+    _commit(folder, head, work)
 
 
 def gate(folder: Path, out: Path) -> Gate:
@@ -194,7 +199,7 @@ def _row(way: str, head: str, found: Gate) -> Iterator[tuple[str, str]]:
     if step is None or step.speedup is None:
         raise RuntimeError(f"{way}, {head}: no step was timed: {[row.failure for row in found.head.cases]}")
     yield "training", way
-    yield "head", "rank 1 alone: 21 products in place of 20" if head == SLOWER else "the same"
+    yield "head", "rank 1 alone: 21 in place of 20" if head == SLOWER else "the same"
     yield "verdict", str(step.verdict)
     yield "step", f"{1 / step.speedup - 1:+.1%}"
     yield "could be told", "–" if step.resolvable is None else f"{step.resolvable:.1%}"
@@ -208,8 +213,8 @@ def _ms(summary: object) -> str:
     return "–" if median is None else f"{1e3 * median:.2f} ms"
 
 
-def _commit(folder: Path, head: str) -> None:
-    (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head]))
+def _commit(folder: Path, head: str, work: str) -> None:
+    (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head], work=WORK[work]))
     _git(folder, "add", "--all")
     _git(folder, "commit", "--quiet", "--message", head)
 

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_suite import QUICK, FakeRun, fake_environ, fake_plan
 
 from ci_bench.engine import runner
-from ci_bench.engine.explaining import Explaining, arms_to_explain, unknown
+from ci_bench.engine.explaining import Explaining, Unexplained, arms_to_explain, unknown
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.process.protocol import Answer, decode_answer, encode
 from ci_bench.engine.process.resident import Ended
@@ -16,7 +17,7 @@ from ci_bench.engine.trees.sides import Side
 from ci_bench.records.config import Explain
 from ci_bench.records.profiles import Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import Better, Check, Lane, Launch, Metric, Outcome, SideName, Status, Unit
-from ci_bench.suites.base import Evidence
+from ci_bench.suites.base import Evidence, Stage, StageKind
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 ROW = ProfileRow(name="aten::mm", kind=RowKind.OPERATOR, lines=(Line(place="m.py:1"),), seconds=0.01)
@@ -123,6 +124,18 @@ def test_a_spent_budget_is_said(tmp_path: Path) -> None:
     replace_launchers(explaining, {HEAD: object()})
     explaining.explain(arms_to_explain(fake_plan({"name": "one"}), {"fake/one": ("plain",)}, [run]))
     assert "budget of 100 s for explaining was spent; raise run.explain_s" in run.ledger.rows["fake/one"].profiles[0].unknown
+
+
+def test_what_several_processes_run_is_not_explained_as_if_one_did(tmp_path: Path) -> None:
+    ((_, case),) = fake_plan({"name": "one", "arms": ["plain", "shared"]})
+    suite = SimpleNamespace(stages=lambda _: (Stage(kind=StageKind.TIME, arms=case.arms, launches=None, processes=2),))
+    arms = [Unexplained(suite=suite, case=case, arm=arm) for arm in case.arms]
+    assert [one.processes for one in arms] == [1, 2]
+    explaining, run = explaining_of(tmp_path, {"name": "one", "arms": ["plain", "shared"]})
+    replace_launchers(explaining, {HEAD: object()})
+    explaining.explain(arms[1:])
+    (profile,) = run.ledger.rows["fake/one"].profiles
+    assert profile.unknown.startswith("2 processes run its step together")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ class Unexplained:
     case: Case
     arm: str
 
+    @property
+    def processes(self) -> int:
+        """How many run it while it is timed; the reference is one process's."""
+        shared = self.arm != self.case.reference
+        return max(stage.processes for stage in self.suite.stages(self.case) if stage.kind is StageKind.TIME) if shared else 1
+
 
 def arms_to_explain(
     plan: Sequence[tuple[Suite, Case]], wanted: Mapping[str, Sequence[str]], runs: Sequence[SideRun]
@@ -94,6 +100,10 @@ class Explaining:
         """One arm on one side; both sides of the last arm share what is left."""
         if limit_s < LEAST_S:
             reason = f"the budget of {self.budget_s:g} s for explaining was spent; raise {self.whose}"
+            run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
+            return
+        if one.processes > 1:
+            reason = f"{one.processes} processes run its step together, and what one process runs alone is explained"
             run.ledger = run.ledger.with_profile(one.case, unknown(one.arm, reason))
             return
         stage = Stage(kind=StageKind.EXPLAIN, arms=(one.arm,), launches=None, cache=Cache.COLD)

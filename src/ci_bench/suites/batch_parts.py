@@ -5,10 +5,12 @@ a sum over them; which of these is found out by one process, on the whole and on
 Where it is none of these (batch norm: a row's result depends on the others), several processes cannot compute what one does.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +41,31 @@ class Kind(StrEnum):
     def weight(self, own: int, rows: int) -> float:
         """What the value of a part of `own` rows is multiplied by, for all parts to add up to the whole of `rows`."""
         return {Kind.MEAN: own / rows, Kind.ROOT: math.sqrt(own / rows)}.get(self, 1.0)
+
+
+FOUND = "batch-parts.json"
+OWN_MASKS = "it draws random numbers, and each process has its own"
+"""Why a step of several processes is not refereed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """How parts of a batch of `rows` make its whole; `is_random` says that a step draws random numbers."""
+
+    rows: int
+    kinds: Mapping[str, Kind]
+    is_random: bool
+
+    def write(self, scratch: Path) -> None:
+        """For the case's other stages."""
+        (scratch / FOUND).write_text(json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random}))
+
+
+def read_found(scratch: Path) -> Found:
+    """What preparing found."""
+    values = json.loads((scratch / FOUND).read_text())
+    kinds = {name: Kind(kind) for name, kind in values["kinds"].items()}
+    return Found(rows=int(values["rows"]), kinds=kinds, is_random=bool(values["is_random"]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

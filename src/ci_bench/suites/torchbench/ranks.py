@@ -5,11 +5,9 @@ have them, and held against it. How parts make the whole is found out while prep
 without dropout: masks of a part are no part of the masks of a whole. Imports torch.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor, nn
 from ci_bench.records.results import Check
 from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Compiler, Mark, Ranks, Unsupported, no_mark
-from ci_bench.suites.batch_parts import Kind, Part, Together, combined
+from ci_bench.suites.batch_parts import Found, Part, Together, combined
 from ci_bench.suites.draws import drop_nothing, without_dropout
 from ci_bench.suites.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
 from ci_bench.suites.layouts import Layout
@@ -32,29 +30,7 @@ from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.timed import ModelProgram
 from ci_bench.suites.torchbench.verify import PythonState, Start, all_steps, python_state_of, restore_python_state
 
-FOUND = "batch-parts.json"
 LOSS = "loss"
-OWN_MASKS = "it draws random numbers, and each process has its own"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """How parts of a batch of `rows` make its whole; `is_random` says that a step draws random numbers."""
-
-    rows: int
-    kinds: Mapping[str, Kind]
-    is_random: bool
-
-    def write(self, scratch: Path) -> None:
-        """For the case's other stages."""
-        (scratch / FOUND).write_text(json.dumps({"rows": self.rows, "kinds": self.kinds, "is_random": self.is_random}))
-
-
-def read_found(scratch: Path) -> Found:
-    """What preparing found."""
-    values = json.loads((scratch / FOUND).read_text())
-    kinds = {name: Kind(kind) for name, kind in values["kinds"].items()}
-    return Found(rows=int(values["rows"]), kinds=kinds, is_random=bool(values["is_random"]))
 
 
 def look_at_parts(options: Options, load: Callable[[], Loaded], device: str) -> Found:

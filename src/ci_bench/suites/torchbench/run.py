@@ -15,6 +15,7 @@ from ci_bench.errors import BadConfig
 from ci_bench.records.results import Case
 from ci_bench.suites.arms import CompiledArm, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
+from ci_bench.suites.batch_parts import OWN_MASKS, Found, read_found
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.randomness import seed_everything
 from ci_bench.suites.torchbench.backends import set_up_torch
@@ -23,15 +24,12 @@ from ci_bench.suites.torchbench.options import REFERENCE_ARM, Options, Precision
 from ci_bench.suites.torchbench.program import Ready, make_ready
 from ci_bench.suites.torchbench.quantization import quantize
 from ci_bench.suites.torchbench.ranks import (
-    OWN_MASKS,
     Conducted,
-    Found,
     RankSteps,
     Shared,
     SharedProgram,
     look_at_parts,
     make_shared,
-    read_found,
 )
 from ci_bench.suites.torchbench.sources.loaded import Loaded, find_loader
 from ci_bench.suites.torchbench.sources.transforms import leaves, transformed

@@ -167,12 +167,18 @@ def task_of(model: nn.Module) -> str | None:
     """What a model's labels are, `None` for a bare model or a task that is not known here."""
     from transformers.models.auto import modeling_auto
 
-    name = type(model).__name__
+    name = _class_of(model).__name__
     for table, task in TASKS.items():
         classes = getattr(modeling_auto, f"MODEL_FOR_{table}_MAPPING_NAMES").values()
         if any(name == listed or (isinstance(listed, tuple) and name in listed) for listed in classes):
             return task
     return None
+
+
+def _class_of(model: nn.Module) -> type:
+    """The model's own class: `fully_shard` puts one of torch's before it."""
+    kinds = type(model).__mro__
+    return next((kind for kind in kinds if kind.__module__.startswith("transformers.")), kinds[0])
 
 
 def arguments_of(model: nn.Module) -> Collection[str]:

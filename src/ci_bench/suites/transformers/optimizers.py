@@ -6,7 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from ci_bench.suites.freshness import WEIGHTS, write_state
 from ci_bench.suites.optimizers import longest_memory, make_optimizer, same_in_fp64, updates_by_known_gradients
+from ci_bench.suites.sharing import unsharded
 from ci_bench.suites.transformers.options import Options, Precision
 from ci_bench.suites.user_code import is_import_path
 
@@ -35,9 +37,9 @@ class Shadow:
     """The same optimizer on the CPU in fp64, on weights that are a model's at the beginning, again and again."""
 
     def __init__(self, options: Options, model: nn.Module) -> None:
-        """Copies the weights that are trained, as `starts`."""
+        """Copies the weights that are trained, as `starts`: whole ones, also of a model that is sharded."""
         trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self.starts = {name: value.detach().cpu().clone() for name, value in trained.items()}
+        self.starts = {name: unsharded(value).detach().cpu().clone() for name, value in trained.items()}
         self._weights = {name: nn.Parameter(value.to(torch.float64, copy=True)) for name, value in self.starts.items()}
         weights = next(iter(self.starts.values())).dtype
         given = same_in_fp64(options.optimizer, options.optimizer_options, weights)
@@ -49,10 +51,7 @@ class Shadow:
 
     def restore(self, model: nn.Module) -> None:
         """Put a model's weights back to where they began."""
-        with torch.no_grad():
-            for name, value in model.named_parameters():
-                if name in self.starts:
-                    value.copy_(self.starts[name])
+        write_state({f"{WEIGHTS}{name}": value for name, value in self.starts.items()}, model)
 
     def changes(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """How far each weight should move after these gradients; the optimizer's state goes on from call to call."""

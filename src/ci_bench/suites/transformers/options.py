@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from ci_bench.suites.arms import CompiledArm, arguments_of
+from ci_bench.suites.layouts import Layout, read_layout
 
 REFERENCE_ARM = "eager"
 
@@ -162,8 +163,9 @@ class Options:
     """One case. `sequence_length` is `None` where the model has none; `seed` rules weights and inputs.
 
     `candidate` is the only arm beside the reference; where an entry lists `arms` there is none, and `listed` are the candidates.
-    `prepared_inputs` batches take turns. Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length.
-    `memory_limit_bytes` is what a worker may take beyond what it starts with.
+    Where it lists `layouts`, these are the arms beside the reference, each in `processes`. `prepared_inputs` batches
+    take turns. Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is what
+    a worker may take beyond what it starts with.
     """
 
     model: Model
@@ -174,6 +176,8 @@ class Options:
     attention: Attention = Attention.AUTO
     candidate: Candidate | None = Candidate()
     listed: tuple[Candidate, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    processes: int = 1
     speed: bool = True
     memory: bool = True
     memory_timeline: bool = False
@@ -193,26 +197,33 @@ class Options:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The arms beside the reference."""
+        """The arms of one process beside the reference."""
         return self.listed or (() if self.candidate is None else (self.candidate,))
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The reference first."""
-        return (REFERENCE_ARM, *(candidate.arm for candidate in self.candidates))
+        shared = (layout.name for layout in self.layouts)
+        return (REFERENCE_ARM, *(candidate.arm for candidate in self.candidates), *shared)
 
     def candidate_of(self, arm: str) -> Candidate | None:
         """What an arm runs; `None` for the reference."""
         return next((candidate for candidate in self.candidates if candidate.arm == arm), None)
 
+    def layout_of(self, arm: str) -> Layout | None:
+        """How several processes share an arm; `None` where one process runs it."""
+        return next((layout for layout in self.layouts if layout.name == arm), None)
+
     def as_params(self) -> dict[str, Any]:
         """All options, as `parse` reads them: two cases can be compared when these are equal."""
         params = asdict(self)
-        del params["candidate"], params["listed"]
+        del params["candidate"], params["listed"], params["layouts"], params["processes"]
         for name, usual in (("loop", Loop.OWN), ("sampling", None), ("ragged", False)):  # earlier results have none of them
             if params[name] == usual:
                 del params[name]
         plain = {name: str(value) if isinstance(value, StrEnum) else value for name, value in params.items()}
+        if self.layouts:
+            return {**plain, "layouts": [layout.as_params() for layout in self.layouts], "processes": self.processes}
         if self.listed:
             return {**plain, "arms": [candidate.as_params() for candidate in self.listed]}
         return {**plain, "candidate": None if self.candidate is None else self.candidate.as_params()}
@@ -225,9 +236,10 @@ def parse(params: Mapping[str, Any]) -> Options:
     listed = tuple(map(_candidate_of, values.pop("arms", ())))
     sampling = values.pop("sampling", None)
     values["sampling"] = Sampling(**sampling) if isinstance(sampling, Mapping) else sampling
-    given = values.pop("candidate", None if listed else asdict(Candidate()))
+    layouts = tuple(map(read_layout, values.pop("layouts", ())))
+    given = values.pop("candidate", None if listed or layouts else asdict(Candidate()))
     candidate = None if given is None else _candidate_of(given)
-    values |= {"model": Model(**values["model"]), "candidate": candidate, "listed": listed}
+    values |= {"model": Model(**values["model"]), "candidate": candidate, "listed": listed, "layouts": layouts}
     return Options(**values)
 
 
@@ -254,4 +266,4 @@ def looks_local(path: str) -> bool:
     return path.startswith(("/", "./", "../", "~"))
 
 
-FIELDS = tuple(one.name for one in fields(Options) if one.name != "listed")
+FIELDS = tuple(one.name for one in fields(Options) if one.name not in {"listed", "layouts", "processes"})

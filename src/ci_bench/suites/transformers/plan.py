@@ -14,6 +14,7 @@ from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.arms import CompiledArm, Experiment, arguments_of, arm_faults, check_arms
 from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
+from ci_bench.suites.layouts import IMPORTED, counts_of, shared_models, shared_stages
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
@@ -27,6 +28,7 @@ from ci_bench.suites.transformers.options import (
     Mode,
     Model,
     Options,
+    Precision,
     Way,
     candidate_from,
     compiled_from,
@@ -71,6 +73,8 @@ class Transformers:
         place = f"suites.transformers.{options['name']}" if "name" in options else "suites.transformers"
         models = resolve_models(options.get("model", list(DEFAULT_MODELS)), place)
         _check(options, place)
+        if shared_models(options, place, instead_of=("candidate", "arms", "compile")):
+            _check_layouts(options, place)
         points = tuple(islice(_grid(options, models, _arms(options, place)), MOST_CASES + 1))
         if len(points) > MOST_CASES:
             raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; take something out of a list")
@@ -81,9 +85,16 @@ class Transformers:
         given = (one if isinstance(one, str) else one.get("path", "") for one in _listed(options.get("model", [])))
         return tuple(path for path in given if looks_local(path))
 
+    def preload_of(self, case: Case) -> tuple[str, ...]:
+        """What layouts import as well."""
+        return (*self.preload, *(IMPORTED if "layouts" in case.params else ()))
+
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Prepare, compile from cold, verify, then memory and time. An arm's process by itself is asked for its VRAM, too."""
         options = parse(case.params)
+        if options.layouts:
+            memory = MEMORY_LAUNCHES if options.memory else ()
+            return shared_stages(case.arms, REFERENCE_ARM, options.processes, memory=memory, timed=options.speed)
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
         cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         peaks = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
@@ -122,8 +133,21 @@ def _check(options: Mapping[str, Any], place: str) -> None:
         raise BadConfig("\n".join(faults))
 
 
+def _check_layouts(options: Mapping[str, Any], place: str) -> None:
+    """What steps of several processes cannot have."""
+    faults = []
+    if Precision.AMP_FP16 in _listed(options.get("precision", ())):
+        faults.append(f"{place}.precision: {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16")
+    if options.get("memory_timeline", False):
+        faults.append(f"{place}.memory_timeline: is of one process, and layouts have several; leave it out")
+    if faults:
+        raise BadConfig("\n".join(faults))
+
+
 def _arms(options: Mapping[str, Any], place: str) -> list[tuple[Candidate, ...]]:
     """The candidates of each case of a point."""
+    if "layouts" in options:
+        return [()]
     if "arms" not in options:
         return [() if one is None else (one,) for one in _candidates(options, place)]
     if "none" in options["arms"]:
@@ -173,7 +197,12 @@ def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequenc
 def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]]) -> Iterator[Options]:
     """Every combination, without those that differ only in what does not apply to them."""
     single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
-    lists = [_listed(options[field]) if field in options else [getattr(Options(model=models[0]), field)] for field in GRID]
+    usual: dict[str, Any] = {"mode": Mode.TRAINING} if "layouts" in options else {}
+    usual = {field: usual.get(field, getattr(Options(model=models[0]), field)) for field in GRID}
+    lists = [_listed(options.get(field, usual[field])) for field in GRID]
+    shared = (
+        [{"layouts": options["layouts"], "processes": count} for count in counts_of(options)] if "layouts" in options else [{}]
+    )
     known = set()
     for model in models:
         sequential = has_sequence(model)
@@ -184,8 +213,8 @@ def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tupl
             key = (model.name, *point.values())
             if key not in known:
                 known.add(key)
-                for candidates in arms:
-                    raw = {**single, **point, "model": model}
+                for candidates, ranks in product(arms, shared):
+                    raw = {**single, **point, **ranks, "model": model}
                     yield _options(raw, candidates, together="arms" in options)
 
 
@@ -219,7 +248,7 @@ def _owed(options: Options) -> tuple[str, ...]:
     """The checks of a candidate. `compiled` comes from the engine, which counts dynamo's graphs."""
     by_dynamo = [candidate.way is Way.DYNAMO for candidate in options.candidates]
     compiled = ("compiled",) if by_dynamo and all(by_dynamo) else ()
-    refereed = ("refereed",) if options.speed else ()
+    refereed = ("refereed", *(("replicas",) if options.layouts else ())) if options.speed else ()
     return (*compiled, AGREES, *refereed, *(TRAINING_CHECKS if options.mode is Mode.TRAINING else OUTPUT_CHECKS))
 
 
@@ -236,7 +265,7 @@ def _point(options: Options) -> str:
         **generation,
         "precision": options.precision,
         "attention": options.attention,
-        **({} if options.listed else {"arm": options.arms[-1]}),
+        **({"processes": options.processes} if options.layouts else {} if options.listed else {"arm": options.arms[-1]}),
     }
     return ",".join(f"{key}={value}" for key, value in said.items())
 

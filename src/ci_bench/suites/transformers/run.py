@@ -4,11 +4,15 @@ Seed, precision and determinism: weights and inputs follow `options.seed`; TF32 
 deterministic mode is off, since it changes what is timed; dropout is off unless the case asks for it.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from ci_bench.records.results import Case
 from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported
+from ci_bench.suites.batch_parts import read_found
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
 from ci_bench.suites.transformers.inputs import Inputs, require_length
@@ -17,6 +21,7 @@ from ci_bench.suites.transformers.optimizers import build_optimizer
 from ci_bench.suites.transformers.options import Attention, Mode, Options, Precision, parse
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
+from ci_bench.suites.transformers.ranks import SharedTraining, look_at_parts
 from ci_bench.suites.transformers.steps import Inference, Observed, Training
 from ci_bench.suites.transformers.translate import check_candidate
 from ci_bench.suites.transformers.verify import Verifier
@@ -62,17 +67,36 @@ class TransformersWorkload:
             build_optimizer(options, model, self._context.device)
         if options.model.on_hub and options.model.pretrained:
             self._recipe.build("cpu")
+        if options.layouts:
+            look_at_parts(self._recipe).write(self._context.scratch)
+
+    def spans(self, arm: str) -> bool:
+        """Whether all processes share an arm: those of layouts."""
+        return self._recipe.options.layout_of(arm) is not None
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In a rank that is not the first: take the steps that are verified as well."""
+        self._verifier().observe_along(order["arm"])
 
     def open(self, arm: str) -> Program:
         """A fresh program of the arm."""
         self._opened += 1
         allow_compilations(self._opened)
-        return open_program(self._recipe, arm, None)
+        return self._open(self._recipe, arm, None)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whether the arms agree, and facts; of one arm by itself, what it holds on its GPU."""
-        verifier = Verifier(recipe=self._recipe, context=self._context, open_program=open_program)
+        verifier = self._verifier()
         return verifier.gather() if arms == self._recipe.options.arms else verifier.look(arms[0])
+
+    def _verifier(self) -> Verifier:
+        return Verifier(recipe=self._recipe, context=self._context, open_program=self._open)
+
+    def _open(self, recipe: Recipe, arm: str, script: Script | None) -> Observed:
+        layout, ranks = recipe.options.layout_of(arm), self._context.ranks
+        if layout is None or ranks is None:
+            return open_program(recipe, arm, script)
+        return SharedTraining(make_parts(recipe, arm), layout, ranks, read_found(self._context.scratch))
 
 
 def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:

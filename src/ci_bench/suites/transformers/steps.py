@@ -17,6 +17,7 @@ from ci_bench.suites.base import Mark, Part, Program
 from ci_bench.suites.freshness import State, left_by_training, read_state, write_state
 from ci_bench.suites.numerics import agree_coarsely
 from ci_bench.suites.optimizers import longest_memory
+from ci_bench.suites.sharing import local_part, unsharded
 from ci_bench.suites.transformers.agreement import Change, Observation
 from ci_bench.suites.transformers.inputs import Batch, described, task_of
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
@@ -178,9 +179,11 @@ class Training:
             self._shadow = Shadow(self._parts.recipe.options, self.model)
         self._shadow.restore(self.model)
         self.step(nothing)
-        loss = {"loss: of the step": self._loss.cpu().reshape(1)}
+        loss = {"loss: of the step": self.loss().cpu().reshape(1)}
         gradients = {
-            name: value.grad.detach().cpu().clone() for name, value in self.model.named_parameters() if value.grad is not None
+            name: unsharded(value.grad).detach().cpu().clone()
+            for name, value in self.model.named_parameters()
+            if value.grad is not None
         }
         if lightly:
             norms = {f"gradient norm: {name}": torch.linalg.vector_norm(value).reshape(1) for name, value in gradients.items()}
@@ -189,6 +192,10 @@ class Training:
         if self._parts.recipe.exact:
             return Observation(values=values)
         return Observation(values=values, changes=self._changes(gradients))
+
+    def loss(self) -> Tensor:
+        """That of the last step's whole batch."""
+        return self._loss
 
     @property
     def memory(self) -> float:
@@ -204,7 +211,7 @@ class Training:
         weights = dict(self.model.named_parameters())
         return {
             f"weight change: {name}": Change(
-                start=self._shadow.starts[name], after=weights[name].detach().cpu().clone(), ideal=ideal
+                start=self._shadow.starts[name], after=unsharded(weights[name]).detach().cpu().clone(), ideal=ideal
             )
             for name, ideal in self._shadow.changes(gradients).items()
         }
@@ -212,7 +219,7 @@ class Training:
     def finish(self) -> tuple[Check, ...]:
         """The last loss is a number, gradients exist and are finite, and the weights that have one have moved."""
         arm, loss = self._parts.arm, float(self._loss)
-        gradients = {name: one.grad for name, one in self.model.named_parameters() if one.grad is not None}
+        gradients = {name: local_part(one.grad) for name, one in self.model.named_parameters() if one.grad is not None}
         sound = bool(gradients) and all(bool(torch.isfinite(one).all()) for one in gradients.values())
         moved, still = self._moved(gradients)
         updated = bool(moved) and not still
@@ -252,12 +259,14 @@ class Training:
         now, weights = fingerprints(self.model), dict(self.model.named_parameters())
         alike = [name for name in gradients if now[name] == self._start[name]]
         lr = self._parts.recipe.options.lr
-        still = [name for name in alike if would_move(weights[name].detach(), gradients[name], lr)]
+        still = [name for name in alike if would_move(local_part(weights[name]).detach(), gradients[name], lr)]
         return [name for name, value in now.items() if value != self._start[name]], still
 
 
 def would_move(weight: Tensor, gradient: Tensor, lr: float) -> bool:
     """Whether an update is beyond rounding: of the weight, and of the squared gradient that Adam keeps."""
+    if not gradient.numel():
+        return False  # a process may have nothing of a small weight that several share
     size, format_ = float(gradient.abs().max()), torch.finfo(weight.dtype)
     rounding = UPDATE_ROUNDINGS * format_.eps * float(weight.abs().max())
     return size**2 > format_.smallest_normal and lr * size > rounding
@@ -282,7 +291,7 @@ def fingerprints(model: nn.Module) -> dict[str, tuple[float, float]]:
     with torch.no_grad():
         return {
             name: (float(value.sum(dtype=torch.float64)), float(torch.linalg.vector_norm(value, dtype=torch.float64)))
-            for name, value in model.named_parameters()
+            for name, value in ((name, local_part(value)) for name, value in model.named_parameters())
         }
 
 

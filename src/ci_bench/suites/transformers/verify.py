@@ -83,7 +83,9 @@ class Verifier:
 
     def gather(self) -> Evidence:
         """Facts from the eager arm, and of each candidate the check `agrees`. A case of one arm has its look here, too."""
-        candidates = self.recipe.options.candidates
+        candidates, shared = self.recipe.options.candidates, self.recipe.options.layouts
+        if shared:
+            return Evidence(checks=self._compare(tuple(layout.name for layout in shared)), facts=self._facts())
         if not candidates:
             seen = self.look(REFERENCE_ARM)
             return replace(seen, checks=self._keep_alone(), facts={**seen.facts, **self._facts()})
@@ -149,10 +151,20 @@ class Verifier:
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
     def _held_against(self, reference: Reference, memory: float, recipe: Recipe, arm: str, script: Script | None) -> Check:
-        allow_compilations(1 + recipe.options.arms.index(arm))
-        seen, _, _ = self._observe(recipe, arm, script, self.steps)
+        if recipe.options.layout_of(arm) is not None and self.context.ranks is not None:
+            self.context.ranks.order({"arm": arm})
+        seen = self._seen(recipe, arm, script)
         check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
         return replace(check, detail=f"{self.steps} steps over all {self.recipe.options.prepared_inputs} batches: {check.detail}")
+
+    def observe_along(self, arm: str) -> None:
+        """In a rank that is not the first: the steps of an arm that all share. What they leave is rank 0's to judge."""
+        self._seen(replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None)
+
+    def _seen(self, recipe: Recipe, arm: str, script: Script | None) -> Observation:
+        allow_compilations(1 + recipe.options.arms.index(arm))
+        seen, _, _ = self._observe(recipe, arm, script, self.steps)
+        return seen
 
     @property
     def steps(self) -> int:

@@ -1,0 +1,1 @@
+"""A training step of ours that several processes share, and the suite that gates it."""

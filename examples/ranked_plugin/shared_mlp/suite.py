@@ -1,0 +1,48 @@
+"""What is measured: a training step by one process, and by several that share its batch. Needs no torch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ci_bench.records.results import Case, Due
+from ci_bench.suites.base import Stage, StageKind
+
+ONE, SHARED = "one", "shared"
+ARMS = (ONE, SHARED)
+
+
+class SharedMlpSuite:
+    """A case for each number of processes."""
+
+    name = "shared_mlp"
+    worker = "shared_mlp.worker"
+    preload = ("torch",)
+    options_schema = {  # noqa: RUF012
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"processes": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 8}}},
+    }
+
+    def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
+        """What several processes do is other work in each number of them."""
+        return tuple(self._case(count) for count in options.get("processes", [2]))
+
+    def _case(self, count: int) -> Case:
+        due = Due(checks=("accuracy", "replicas"), times=("step_time",))
+        name = f"mlp[processes={count}]"
+        params = {"processes": count}
+        return Case(id=f"{self.name}/{name}", suite=self.name, name=name, params=params, arms=ARMS, reference=ONE, due=due)
+
+    def stages(self, case: Case) -> tuple[Stage, ...]:
+        """Stages with `processes` are done by so many, which the engine starts and watches over."""
+        count = case.params["processes"]
+        return (
+            Stage(kind=StageKind.VERIFY, arms=case.arms, processes=count),
+            Stage(kind=StageKind.TIME, arms=case.arms, launches=None, processes=count),
+        )
+
+    def needs_network(self, case: Case) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Never."""
+        return False
+
+
+SUITE = SharedMlpSuite()

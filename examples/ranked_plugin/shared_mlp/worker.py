@@ -1,0 +1,114 @@
+"""How it is measured: what each of several processes does. Gradients are averaged by DDP, and have to be those of one process."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ci_bench.records.results import Case, Check
+from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Ranks
+from ci_bench.suites.batch_parts import Kind
+from ci_bench.suites.batch_parts import Part as Rows
+from ci_bench.suites.numerics import FP32_EPSILON, agree, shaken
+from ci_bench.suites.sharing import replicas
+from shared_mlp.suite import ONE
+
+ROWS, WIDTH = 48, 64
+
+
+def open_workload(case: Case, context: Context) -> "Workload":  # noqa: ARG001 - all that differs is how many processes there are
+    """Called once in each process of each worker."""
+    return Workload(context)
+
+
+class Workload:
+    """One process of several, or the only one."""
+
+    def __init__(self, context: Context) -> None:
+        """The same batch in all processes."""
+        self._ranks, self._device = context.ranks, context.device
+        generator = torch.Generator().manual_seed(1)
+        self._batch = tuple(torch.randn(ROWS, width, generator=generator).to(context.device) for width in (WIDTH, 8))
+
+    def prepare(self) -> None:
+        """Nothing has to be built."""
+
+    def spans(self, arm: str) -> bool:
+        """Whether all processes run an arm together. The others wait while the first runs one that they don't."""
+        return arm != ONE
+
+    def follow(self, order: Mapping[str, Any]) -> None:
+        """In all processes but the first: this one's part of what that one ordered."""
+        self._gradients(order["arm"])
+
+    def open(self, arm: str) -> "Step":
+        """An arm, ready to be timed; of one that all share, this process's part."""
+        ranks = self._ranks if self.spans(arm) else None
+        return Step(arm, _model().to(self._device), self._batch, ranks, self._device)
+
+    def verify(self, arms: tuple[str, ...]) -> Evidence:
+        """In the first process: order the others to take the step as well, and compare what it leaves with one process's."""
+        truth = _gradients_of(_model().double(), tuple(value.double().cpu() for value in self._batch))
+        features, targets = (value.cpu() for value in self._batch)
+        moved = shaken({"features": features}, FP32_EPSILON, torch.Generator().manual_seed(2))["features"]
+        runs = [_gradients_of(_model(), (each, targets)) for each in (features, moved)]
+        return Evidence(checks=tuple(self._compared(arm, truth, runs) for arm in arms if self.spans(arm)))
+
+    def _compared(self, arm: str, truth: dict[str, torch.Tensor], runs: list[dict[str, torch.Tensor]]) -> Check:
+        if self._ranks is not None:
+            self._ranks.order({"arm": arm})
+        agreement = agree(self._gradients(arm), truth=truth, runs=runs, epsilon=FP32_EPSILON)
+        return Check(name="accuracy", arm=arm, outcome=agreement.outcome, detail=agreement.detail)
+
+    def _gradients(self, arm: str) -> dict[str, torch.Tensor]:
+        """What one step leaves, in every process."""
+        step = self.open(arm)
+        step.step(lambda: None)
+        return _left_by(step.model)
+
+
+class Step:
+    """Forward pass, backward pass and optimizer over the rows of this process."""
+
+    parts: tuple[Part, ...] = ()
+    compiler = Compiler.NONE
+
+    def __init__(self, arm: str, model: nn.Module, batch: tuple[torch.Tensor, ...], ranks: Ranks | None, device: str) -> None:
+        """`items` are the rows of all processes. A loss is weighed so that the mean of all gradients is the whole batch's."""
+        self.model, self.items = model, ROWS
+        self._arm, self._ranks, self._device, self._factor = arm, ranks, device, 1.0
+        self._wrapped, self._own = model, batch
+        if ranks is not None:
+            rows = Rows(rows=ROWS, rank=ranks.rank, count=ranks.count)
+            self._wrapped, self._own, self._factor = DistributedDataParallel(model), rows.cut(batch), rows.factor(Kind.MEAN)
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts to mark
+        """One call, in all processes at once."""
+        features, targets = self._own
+        self._optimizer.zero_grad()
+        loss = (self._wrapped(features) - targets).square().mean()
+        (loss * self._factor).backward()
+        self._optimizer.step()
+
+    def finish(self) -> tuple[Check, ...]:
+        """What all processes have is the same in all of them."""
+        return () if self._ranks is None else (replicas(self.model, self._arm, self._ranks, self._device),)
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 8))
+
+
+def _gradients_of(model: nn.Module, batch: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+    """What one process computes of the whole batch."""
+    features, targets = batch
+    (model(features) - targets).square().mean().backward()
+    return _left_by(model)
+
+
+def _left_by(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {f"gradient: {name}": value.grad.cpu() for name, value in model.named_parameters()}
