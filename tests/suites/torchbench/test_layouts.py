@@ -21,9 +21,7 @@ PLANTED = "planted_layouts:"
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("layouts")
-    (case,) = SUITE.plan({**QUICK, "layouts": ["ddp"]})
-    with ranked_stages.opened(SUITE, folder, preload=SUITE.preload_of(case), paths=(HERE, FIXTURES)) as bench:
+    with ranked_stages.opened(SUITE, tmp_path_factory.mktemp("layouts"), paths=(HERE, FIXTURES)) as bench:
         yield bench
 
 

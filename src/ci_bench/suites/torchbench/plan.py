@@ -210,9 +210,9 @@ class TorchBench:
         arms, options = case.arms, parse(case.params)
         limits = options.settings.largest
         if options.layouts:
-            timed, verified = measure is not Measure.ACCURACY, measure is not Measure.PERFORMANCE
-            memory = MEMORY_LAUNCHES if timed else ()
-            return shared_stages(arms, REFERENCE_ARM, options.processes, memory=memory, verified=verified, timed=timed)
+            is_timed, is_verified = measure is not Measure.ACCURACY, measure is not Measure.PERFORMANCE
+            launches = MEMORY_LAUNCHES if is_timed else ()
+            return shared_stages(arms, REFERENCE_ARM, options.processes, memory=launches, verified=is_verified, timed=is_timed)
         prepare = Stage(kind=StageKind.PREPARE, arms=())
         size = (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),) if limits else ()
         candidates = (arm for arm in arms if arm != REFERENCE_ARM)

@@ -18,6 +18,7 @@ from ci_bench.suites.base import Ranks
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.optimizers import lost_by_correction
+from ci_bench.suites.sharing import gathered
 from ci_bench.suites.training_loss.checkpoints import identities, names_in_whole
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.layouts import (
@@ -26,7 +27,6 @@ from ci_bench.suites.training_loss.layouts import (
     Watched,
     Whole,
     distributed,
-    gathered,
     global_norm,
     is_pipeline,
     losses_by_rank,

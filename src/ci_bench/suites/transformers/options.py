@@ -163,9 +163,9 @@ class Options:
     """One case. `sequence_length` is `None` where the model has none; `seed` rules weights and inputs.
 
     `candidate` is the only arm beside the reference; where an entry lists `arms` there is none, and `listed` are the candidates.
-    Where it lists `layouts`, these are the arms beside the reference, each in `processes`. `prepared_inputs` batches
-    take turns. Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is what
-    a worker may take beyond what it starts with.
+    Where it lists `layouts`, these are the arms beside the reference, each in `processes`. `prepared_inputs` batches take turns.
+    Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is what a worker
+    may take beyond what it starts with.
     """
 
     model: Model

@@ -67,7 +67,7 @@ class SharedTraining(Training):
         self._optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             loss = loss_of(self._forward(**self._part.cut(batch)), own=self._own_loss)
-        (loss * self._factor).backward()
+        (loss * self._factor).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self._optimizer.step()
         return loss.detach()
 
