@@ -43,16 +43,17 @@ def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench) -
 
 
 def test_timed_steps_are_refereed_and_replicas_that_drift_apart_fail(bench) -> None:
-    case = planned(layouts=["ddp", f"{PLANTED}unsynced"], processes=3, measure="performance")
+    """A batch of six in three processes, and a weight of which one of them has nothing where it is sharded."""
+    case = planned(layouts=["fsdp", f"{PLANTED}unsynced"], processes=3, measure="performance")
     ranked_stages.done(bench.prepared(case))
     evidence = bench.timed(case)
     replicas, refereed = checks(evidence, "replicas"), checks(evidence, "refereed")
     assert [(replicas[arm][0], refereed[arm][0]) for arm in case.arms[1:]] == [(Outcome.PASS,) * 2, (Outcome.FAIL,) * 2]
     assert "weights are not those of rank 0: rank 1: " in replicas[f"{PLANTED}unsynced"][1]
     series = {(metric.name, metric.arm): metric for metric in evidence.metrics}
-    assert series["step_time", "ddp"].items == 6, "rows of all processes together"
-    assert series["rank_skew", "ddp"].launches
-    assert evidence.facts["ranks_ddp"].count("rank ") == 3
+    assert series["step_time", "fsdp"].items == 6, "rows of all processes together"
+    assert series["rank_skew", "fsdp"].launches
+    assert evidence.facts["ranks_fsdp"].count("rank ") == 3
 
 
 def own(model: str, **entry: object) -> Case:

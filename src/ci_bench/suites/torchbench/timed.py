@@ -23,6 +23,7 @@ from ci_bench.suites.freshness import (
 )
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
+from ci_bench.suites.sharing import local_part
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
 from ci_bench.suites.torchbench.program import Ready, Result
@@ -189,8 +190,8 @@ def _rows(loaded: Loaded, *, whole: bool) -> int | None:
 
 
 def _fingerprints(module: nn.Module) -> list[tuple[float, float]]:
-    """Sum and sum of squares of each parameter: cheap, and no second copy of the weights stays in memory."""
-    plain = (part.detach() for name, value in module.named_parameters() for _, part in plain_parts(name, value))
+    """Sum and sum of squares of each parameter, of a shard of its own part: cheap, and no second copy stays in memory."""
+    plain = (part.detach() for name, value in module.named_parameters() for _, part in plain_parts(name, local_part(value)))
     return [(float(one.double().sum()), float(one.double().square().sum())) for one in plain if one.is_floating_point()]
 
 
