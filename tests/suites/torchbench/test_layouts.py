@@ -1,4 +1,4 @@
-"""Models that several processes train, beside one process: right layouts agree with it, planted faults do not."""
+"""Models that several processes train: what is planned, timed and skipped. `test_shared_trainings` has what is verified."""
 
 import pytest
 
@@ -32,14 +32,6 @@ def planned(**entry: object) -> Case:
 
 def checks(evidence: Evidence, name: str) -> dict[str, tuple[Outcome, str]]:
     return {check.arm: (check.outcome, check.detail) for check in evidence.checks if check.name == name}
-
-
-def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench) -> None:
-    right = ("ddp", "fsdp", f"{PLANTED}averaged")
-    wrong = tuple(f"{PLANTED}{name}" for name in ("summed", "unsynced", "same_rows", "left_out"))
-    found = checks(bench.verified(planned(layouts=[*right, *wrong])), "accuracy")
-    assert {arm: found[arm][0] for arm in right} == dict.fromkeys(right, Outcome.PASS), found
-    assert {arm: found[arm][0] for arm in wrong} == dict.fromkeys(wrong, Outcome.FAIL), found
 
 
 def test_timed_steps_are_refereed_and_replicas_that_drift_apart_fail(bench) -> None:

@@ -1,0 +1,86 @@
+"""Several processes that share a batch, in each suite that has them: right ones are one process, and planted faults are red.
+
+One server for all of them, as most of what this takes is importing torch.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import ranked_stages  # noqa: E402
+
+from ci_bench.records.results import Outcome  # noqa: E402 - after torch was found
+from ci_bench.suites.base import Evidence  # noqa: E402
+from ci_bench.suites.torchbench.plan import SUITE as TORCHBENCH  # noqa: E402
+from ci_bench.suites.transformers.plan import SUITE as TRANSFORMERS  # noqa: E402
+
+pytestmark = pytest.mark.engine
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ranked_plugin"
+FACTOR = "(loss * self._factor).backward()"
+RIGHT = ("ddp", "fsdp", "planted_layouts:averaged")
+WRONG = tuple(f"planted_layouts:{name}" for name in ("summed", "unsynced", "same_rows", "left_out"))
+LAYER = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 64}
+ENTRIES = {
+    "torchbench": (TORCHBENCH, "accuracy", {"models": ["mlp"], "perturbations": 1, "prepared": 1, "batch_size": 7}),
+    "transformers": (
+        TRANSFORMERS,
+        "agrees",
+        {"model": {"path": "bert", "config": LAYER}, "batch_size": 5, "sequence_length": 8, "prepared_inputs": 2},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Beside the example of a plugin a copy of it, `planted_mlp`, whose gradients are twice as large."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "planted_mlp").mkdir()
+    for source in (EXAMPLE / "shared_mlp").glob("*.py"):
+        text = source.read_text()
+        assert text.count(FACTOR) == (source.name == "worker.py")
+        planted = text.replace(FACTOR, "(loss * self._factor * 2).backward()").replace("shared_mlp", "planted_mlp")
+        (folder / "planted_mlp" / source.name).write_text(planted)
+    paths, preload = (ranked_stages.HERE, EXAMPLE, folder), ("transformers.models.bert.modeling_bert",)
+    with ranked_stages.opened(TORCHBENCH, folder, paths=paths, preload=preload) as bench:
+        yield bench
+
+
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLE)
+    from shared_mlp.suite import SUITE
+
+    yield SUITE
+    for name in [name for name in sys.modules if name.startswith("shared_mlp")]:
+        del sys.modules[name]
+
+
+def outcomes(evidence: Evidence, name: str) -> dict[str, Outcome]:
+    return {check.arm: check.outcome for check in evidence.checks if check.name == name}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench, name: str) -> None:
+    """Seven rows, or five, in two processes: their parts are not of one size."""
+    suite, check, entry = ENTRIES[name]
+    (case,) = suite.plan({**entry, "mode": "training", "layouts": [*RIGHT, *WRONG]})
+    evidence = replace(bench, suite=suite).verified(case)
+    expected = dict.fromkeys(RIGHT, Outcome.PASS) | dict.fromkeys(WRONG, Outcome.FAIL)
+    assert outcomes(evidence, check) == expected, [found.detail for found in evidence.checks]
+
+
+def test_the_example_of_a_plugin_agrees_and_gradients_that_are_twice_as_large_do_not(bench, example) -> None:
+    three, two = example.plan({"processes": [3, 2]})
+    own = replace(bench, suite=example)
+    right, timed = own.verified(three, prepare=False), own.timed(two, looks=False)
+    planted = SimpleNamespace(stages=example.stages, worker="planted_mlp.worker")
+    wrong = replace(bench, suite=planted).verified(three, prepare=False)
+    assert (outcomes(right, "accuracy"), outcomes(wrong, "accuracy")) == ({"shared": Outcome.PASS}, {"shared": Outcome.FAIL})
+    assert outcomes(timed, "replicas") == {"shared": Outcome.PASS}
+    assert {"step_time", "rank_skew"} <= {metric.name for metric in timed.metrics if metric.arm == "shared"}
+    assert timed.facts["ranks_shared"].count("rank ") == 2
