@@ -78,7 +78,8 @@ class ModelWorkload:
 
     def prepare(self) -> None:
         """Find out early whether backend and model exist, and whether eager runs."""
-        for candidate in self._options.candidates.values():
+        shared = (CompiledArm(backend=layout.backend) for layout in self._options.layouts if layout.backend is not None)
+        for candidate in (*self._options.candidates.values(), *shared):
             backend_of(candidate)
         if self._options.settings.largest is not None:
             return  # the search builds it, in a size that fits

@@ -18,7 +18,7 @@ from ci_bench.suites.transformers.generation import Generation, Script, require_
 from ci_bench.suites.transformers.inputs import Inputs, require_length
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.optimizers import build_optimizer
-from ci_bench.suites.transformers.options import Attention, Mode, Options, Precision, parse
+from ci_bench.suites.transformers.options import Attention, Candidate, Mode, Options, Precision, parse
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
 from ci_bench.suites.transformers.ranks import SharedTraining, look_at_parts
@@ -56,7 +56,8 @@ class TransformersWorkload:
             Unsupported: the model cannot do this.
         """
         options = self._recipe.options
-        for candidate in options.candidates:
+        shared = (Candidate(backend=layout.backend) for layout in options.layouts if layout.backend is not None)
+        for candidate in (*options.candidates, *shared):
             check_candidate(candidate, options.mode)
         model = self._recipe.build("meta")
         require_length(model.config, options)
