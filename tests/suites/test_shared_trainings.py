@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import ranked_stages  # noqa: E402
 
+from ci_bench.engine.ledger import Ledger, refuse_row  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402 - after torch was found
 from ci_bench.suites.base import Evidence  # noqa: E402
 from ci_bench.suites.torchbench.plan import SUITE as TORCHBENCH  # noqa: E402
@@ -76,6 +77,7 @@ def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench, n
 
 def test_the_example_of_a_plugin_agrees_and_gradients_that_are_twice_as_large_do_not(bench, example) -> None:
     three, two = example.plan({"processes": [3, 2]})
+    assert not refuse_row(Ledger.open([three], reproduce={three.id: ""}).rows[three.id]), "a document can hold its row"
     own = replace(bench, suite=example)
     right, timed = own.verified(three, prepare=False), own.timed(two, looks=False)
     planted = SimpleNamespace(stages=example.stages, worker="planted_mlp.worker")

@@ -28,9 +28,8 @@ class SharedMlpSuite:
 
     def _case(self, count: int) -> Case:
         due = Due(checks=("accuracy", "replicas"), times=("step_time",))
-        name = f"mlp[processes={count}]"
-        params = {"processes": count}
-        return Case(id=f"{self.name}/{name}", suite=self.name, name=name, params=params, arms=ARMS, reference=ONE, due=due)
+        name, params = f"{self.name}/mlp[processes={count}]", {"processes": count}
+        return Case(id=name, suite=self.name, name="mlp", params=params, arms=ARMS, reference=ONE, due=due)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
         """Stages with `processes` are done by so many, which the engine starts and watches over."""
