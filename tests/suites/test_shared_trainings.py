@@ -25,6 +25,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ranked_plugin"
 FACTOR = "(loss * self._factor).backward()"
 RIGHT = ("ddp", "fsdp", "planted_layouts:averaged")
 WRONG = tuple(f"planted_layouts:{name}" for name in ("summed", "unsynced", "same_rows", "left_out"))
+COMPILED = {"ddp+aot_eager": Outcome.PASS, "planted_layouts:uncompiled+aot_eager": Outcome.FAIL}
+"""And whether they really are: what dynamo leaves alone computes rightly all the same."""
 LAYER = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 64}
 ENTRIES = {
     "torchbench": (TORCHBENCH, "accuracy", {"models": ["mlp"], "perturbations": 1, "prepared": 1, "batch_size": 7}),
@@ -69,9 +71,11 @@ def outcomes(evidence: Evidence, name: str) -> dict[str, Outcome]:
 def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench, name: str) -> None:
     """Seven rows, or five, in two processes: their parts are not of one size."""
     suite, check, entry = ENTRIES[name]
-    (case,) = suite.plan({**entry, "mode": "training", "layouts": [*RIGHT, *WRONG]})
+    compiled = [{"layout": arm.removesuffix("+aot_eager"), "backend": "aot_eager"} for arm in COMPILED]
+    (case,) = suite.plan({**entry, "mode": "training", "layouts": [*RIGHT, *WRONG, *compiled]})
     evidence = replace(bench, suite=suite).verified(case)
-    expected = dict.fromkeys(RIGHT, Outcome.PASS) | dict.fromkeys(WRONG, Outcome.FAIL)
+    assert outcomes(evidence, "compiled") == COMPILED
+    expected = dict.fromkeys([*RIGHT, *COMPILED], Outcome.PASS) | dict.fromkeys(WRONG, Outcome.FAIL)
     assert outcomes(evidence, check) == expected, [found.detail for found in evidence.checks]
 
 

@@ -185,6 +185,25 @@ def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
     return Check(name="replicas", arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
 
 
+def forget_graphs() -> None:
+    """Have dynamo begin anew: `really_compiled` counts from here."""
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+
+
+def really_compiled(arm: str) -> Check:
+    """The check that dynamo captured something of an arm in this process: one that it did not runs as it is."""
+    from torch._dynamo.utils import counters
+
+    graphs, operations = (int(counters["stats"][name]) for name in ("unique_graphs", "calls_captured"))
+    if not graphs:
+        detail = "no graph was captured: the step ran uncompiled"
+        return Check(name="compiled", arm=arm, outcome=Outcome.FAIL, detail=detail)
+    return Check(name="compiled", arm=arm, outcome=Outcome.PASS, detail=f"{graphs} graphs of {operations} operations in rank 0")
+
+
 def _told(differing: Differing) -> Iterator[str]:
     """Whose tensors others should have, with these others and the names."""
     for first in sorted({first for first, _ in differing}):

@@ -28,6 +28,7 @@ from ci_bench.suites.draws import without_dropout
 from ci_bench.suites.experiments import Package
 from ci_bench.suites.numerics import Yardstick, yardstick_of
 from ci_bench.suites.roofline import Work, count_work, work_facts
+from ci_bench.suites.sharing import really_compiled
 from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN, PACKAGE_SIZE
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
 from ci_bench.suites.torchbench.program import Ready
@@ -200,6 +201,8 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
         answer, last = judge.candidate(steps(arm, judge.reference.starts, quiet=quiet))
         answer = replace(answer, detail=f"{answer.detail}, without dropout") if quiet else answer
         checks += (_check(arm, answer, settled.expected), _runner_check(judge, last, settled, arm))
+        layout = options.layout_of(arm)
+        checks += (really_compiled(arm),) if layout is not None and layout.backend is not None else ()
         scores.append(answer.score)
     size = _size_of(build(candidate=None))
     facts = {**size, **_facts(max(scores), judge.reference), **_work(build, options, context.device)}

@@ -21,7 +21,7 @@ from ci_bench.suites.draws import drop_nothing, without_dropout
 from ci_bench.suites.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.randomness import seed_everything, seed_step
-from ci_bench.suites.sharing import begin_from, replicas, shared, unsharded, whole_state
+from ci_bench.suites.sharing import begin_from, forget_graphs, replicas, shared, unsharded, whole_state
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Placed, Ready, Result, build_optimizer, place, trained_of
@@ -246,7 +246,7 @@ class Conducted:
         return self._own.step(index)
 
     def _open(self, arm: str, *, quiet: bool) -> None:
-        torch.compiler.reset()
+        forget_graphs()
         if quiet:
             self._quiet.enter_context(without_dropout())
         self._steps = self._make(arm)

@@ -9,7 +9,7 @@ step of a training begins from the same weights, so that all of them are compara
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import agree_coarsely, jolt_of
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
+from ci_bench.suites.sharing import forget_graphs, really_compiled
 from ci_bench.suites.transformers import PROCESS_VRAM
 from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
@@ -135,7 +136,7 @@ class Verifier:
             self._keep(recipe, None, None)
             return tuple(_unknown(arm, error) for arm in arms)
         reference, memory = self._keep(recipe, exact, script)
-        held = tuple(self._held_against(reference, memory, recipe, arm, script) for arm in arms)
+        held = tuple(check for arm in arms for check in self._held_against(reference, memory, recipe, arm, script))
         return (*held, *self._rows_alone(reference))
 
     def _rows_alone(self, reference: Reference) -> tuple[Check, ...]:
@@ -150,18 +151,25 @@ class Verifier:
         detail = f"eager's logits of padded prompts against each prompt by itself in fp64: {looked.detail}"
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
-    def _held_against(self, reference: Reference, memory: float, recipe: Recipe, arm: str, script: Script | None) -> Check:
-        if recipe.options.layout_of(arm) is not None and self.context.ranks is not None:
+    def _held_against(
+        self, reference: Reference, memory: float, recipe: Recipe, arm: str, script: Script | None
+    ) -> Iterator[Check]:
+        layout = recipe.options.layout_of(arm)
+        if layout is not None and self.context.ranks is not None:
             self.context.ranks.order({"arm": arm})
         seen = self._seen(recipe, arm, script)
         check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
-        return replace(check, detail=f"{self.steps} steps over all {self.recipe.options.prepared_inputs} batches: {check.detail}")
+        yield replace(check, detail=f"{self.steps} steps over all {self.recipe.options.prepared_inputs} batches: {check.detail}")
+        if layout is not None and layout.backend is not None:
+            yield really_compiled(arm)
 
     def observe_along(self, arm: str) -> None:
         """In a rank that is not the first: the steps of an arm that all share. What they leave is rank 0's to judge."""
         self._seen(replace(self.recipe, options=replace(self.recipe.options, dropout=False)), arm, None)
 
     def _seen(self, recipe: Recipe, arm: str, script: Script | None) -> Observation:
+        if recipe.options.layout_of(arm) is not None:
+            forget_graphs()
         allow_compilations(1 + recipe.options.arms.index(arm))
         seen, _, _ = self._observe(recipe, arm, script, self.steps)
         return seen
