@@ -3,7 +3,8 @@
 ``python -m benchmarks.fleet_scale --json fleet_scale.json``
 
 Slots take the time that their leases' cases take (log-normal, median 30 s and a factor of 2 at one sd) and a start of 20 s each;
-expectations are off by a factor (log-normal, 1.2 at one sd). After each look a share of the cases stays open (`OPEN`). Documents
+expectations are off by a factor (log-normal, 1.2 at one sd), with ``--first`` there are none but for what the run's own leases took.
+After each look a share of the cases stays open (`OPEN`). Documents
 are not read here: what judging them costs is in `judge_scale`. Prints the coordinator's CPU time for each launch of a case, its
 memory, and the makespan beside the ideal, which is all work shared out evenly.
 """
@@ -105,8 +106,8 @@ class Figures:
     ratio: float
 
 
-def simulate(*, cases: int, slots: int, lost: int, seed: int) -> Figures:
-    """One run of a fleet."""
+def simulate(*, cases: int, slots: int, lost: int, seed: int, first: bool = False) -> Figures:
+    """One run of a fleet; `first` of its plan, so that nothing is known of how long cases take."""
     rng = random.Random(seed)  # noqa: S311 - a simulation
     names = [f"suite/case_{number}[size={number % 97},dtype=fp32]" for number in range(cases)]
     lasts_s = {name: MEDIAN_S * rng.lognormvariate(0.0, SPREAD) for name in names}
@@ -116,8 +117,12 @@ def simulate(*, cases: int, slots: int, lost: int, seed: int) -> Figures:
     fleet = VirtualFleet(names=hosts, lasts_s=lasts_s, dying=dying)
     counted = [0]
 
+    known_s = {} if first else dict(expected_s)
+
     def accept(ended: Ended) -> None:
         counted[0] += len(ended.order.lease.cases)
+        if first:
+            known_s.update((name, expected_s[name]) for name in ended.order.lease.cases)
 
     order = rng.sample(names, len(names))
     coordinator = Coordinator(
@@ -127,7 +132,7 @@ def simulate(*, cases: int, slots: int, lost: int, seed: int) -> Figures:
         accept=accept,
         journal=Nothing(),
         clock=fleet.clock,
-        known_s=expected_s,
+        known_s=known_s,
         start_s=START_S,
     )
     began = time.process_time()
@@ -167,10 +172,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=1_000)
     parser.add_argument("--lost", type=int, default=0, help="slots that are lost within the first hour")
+    parser.add_argument("--first", action="store_true", help="nothing is known of how long cases take until leases show it")
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    found = simulate(cases=options.cases, slots=options.slots, lost=options.lost, seed=options.seed)
+    found = simulate(cases=options.cases, slots=options.slots, lost=options.lost, seed=options.seed, first=options.first)
     publish(
         render("A fleet in virtual time", [row(found)]), {"benchmark": "fleet_scale", "results": [asdict(found)]}, options.json
     )

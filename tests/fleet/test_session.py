@@ -115,6 +115,15 @@ class TestAccept:
         session.accept(ended(2, folder="c", cases=IDS[1:]))
         assert len(session.pairs) == 3
 
+    def test_how_long_cases_took_is_known_from_then_on(self):
+        pair = brought(0)
+        taken = zip(pair.head.cases, (7.0, None, 5.0), strict=True)
+        first, second, third = (replace(row, duration_s=seconds) for row, seconds in taken)
+        session = session_of(a=replace(pair, head=replace(pair.head, cases=(first, second, replace(third, metrics=())))))
+        session.launch_s.update({IDS[0]: 1.0, IDS[1]: 3.0})
+        session.accept(ended(0, folder="a"))
+        assert session.launch_s == {IDS[0]: 14.0, IDS[1]: 3.0}, "both sides"
+
 
 class TestTheWhole:
     def test_the_rule_is_asked_with_all_that_was_measured(self):

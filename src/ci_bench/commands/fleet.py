@@ -172,6 +172,7 @@ def measure_on_fleet(
         sources={side.name: side.source for side in sides},
         read=read_pair,
         known=lambda identity: noise.find(identity) if noise else None,
+        launch_s=_known_s(bench),
     )
     for ended in earlier.delivered if earlier else ():
         session.accept(ended)
@@ -184,7 +185,7 @@ def measure_on_fleet(
         journal=journal,
         clock=time.monotonic,
         limits=_limits(settings, bench),
-        known_s=_known_s(bench),
+        known_s=session.launch_s,
         start_s=START_S,
         watch=session,
         observe=_Display(),
@@ -230,15 +231,12 @@ def _known_s(bench: Bench) -> dict[str, float]:
 
     from ci_bench import pipeline
     from ci_bench.errors import BadDocument
+    from ci_bench.fleet.session import launches_s
     from ci_bench.records import documents
 
-    found: dict[str, float] = {}
     with suppress(BadDocument):
-        for row in documents.read_results(bench.output / pipeline.RESULTS).cases:
-            launches = max((len(metric.launches) for metric in row.metrics), default=0)
-            if row.duration_s and launches:
-                found[row.case.id] = 2 * row.duration_s / launches
-    return found
+        return launches_s(documents.read_results(bench.output / pipeline.RESULTS))
+    return {}
 
 
 def _limits(settings: Measuring, bench: Bench) -> "Limits":

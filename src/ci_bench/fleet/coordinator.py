@@ -124,8 +124,9 @@ class Coordinator:
     """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
 
     `accept` reads what an attempt brought and raises `Refused` where it may not count. `known_s` are the expected seconds of a
-    launch by case; `start_s` what a lease costs besides. What a slot measured that `watch` calls off is measured again. `drained`
-    are slots, or nodes, that get no further lease, by somebody's wish.
+    launch by case, asked anew for each round, so that `accept` can add to them; `start_s` is what a lease costs besides. What a
+    slot measured that `watch` calls off is measured again. `drained` are slots, or nodes, that get no further lease, by somebody's
+    wish.
     """
 
     engine: Engine
@@ -166,14 +167,13 @@ class Coordinator:
         """
         self._began_s = self.clock()
         self._require_places()
-        expected_s = expectations(cases, self.known_s)
         if earlier is not None:
             self._take_up(earlier)
         open_cases, done = list(cases), 0
         for look in self.looks:
             measured = self._measured(done, look)
             missing = {launch: [name for name in open_cases if name not in measured[launch]] for launch in measured}
-            self._round(missing, expected_s)
+            self._round(missing, expectations(cases, self.known_s))
             done = look
             wanted = set(self.still_open(look)) - self.given_up.keys()
             open_cases = [name for name in open_cases if name in wanted]
@@ -273,7 +273,7 @@ class Coordinator:
         return self.limits.spent(wall_s=self.clock() - self._began_s, device_s=self.device_s, planned_s=planned_s)
 
     def _expected_s(self, lease: Lease) -> float:
-        """How long an earlier run says that it takes; what nobody has seen is expected to take no time, as in any budget."""
+        """How long it took before; what nobody has seen is expected to take no time, as in any budget."""
         return sum(self.known_s.get(name, 0.0) for name in lease.cases) if self.limits.bounds_slots else 0.0
 
     def _hand_out(self) -> None:

@@ -12,9 +12,12 @@ PIECES = (0.5, 0.25)
 """The shares of what falls to one slot that its first leases have (factoring: Hummel, Schonberg & Flynn 1992,
 https://doi.org/10.1145/135226.135232)."""
 LAST = 3
-"""Into how many leases a slot the rest is cut. Their sizes fall evenly, from about twice the mean to what a lease costs besides:
-a slot that is free early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
+"""Into how many leases a slot the rest is cut. Their sizes fall from a multiple of the mean to what a lease costs besides: a slot
+that is free early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
 https://doi.org/10.1109/71.205655)."""
+FALL = 2
+"""They fall with this power of their place from the end, so slower and slower: where they fell evenly, as a trapezoid's, those
+that were begun last but the shortest were longer than what was left for a slot."""
 USUAL_S = 30.0
 """What a launch of a case is taken to last (both sides) where nothing is known of any."""
 
@@ -63,8 +66,8 @@ def _capacities(share_s: float, beside: int, start_s: float) -> list[float]:
     last = max((count for count in range(1, LAST + 1) if rest_s / count >= start_s), default=1)
     mean_s, count = rest_s / last, last * beside
     shortest_s = min(start_s, mean_s)
-    fall_s = 2 * (mean_s - shortest_s) / count
-    falling = [shortest_s + fall_s * (place + 0.5) for place in reversed(range(count))]
+    longest_s = shortest_s + (FALL + 1) * (mean_s - shortest_s)
+    falling = [shortest_s + (longest_s - shortest_s) * ((place + 0.5) / count) ** FALL for place in reversed(range(count))]
     return sorted([*(size for size in first for _ in range(beside)), *falling], reverse=True)
 
 

@@ -35,12 +35,22 @@ NOT_MEASURED = "lease"
 """The stage that a case ends in that no lease has measured."""
 
 
+def launches_s(head: Results) -> dict[str, float]:
+    """How long a launch of each case took, both sides (s)."""
+    found: dict[str, float] = {}
+    for row in head.cases:
+        launches = max((len(metric.launches) for metric in row.metrics), default=0)
+        if row.duration_s and launches:
+            found[row.case.id] = 2 * row.duration_s / launches
+    return found
+
+
 @dataclass(kw_only=True, slots=True)
 class Session:
     """A run that leases measure for. `rows` are the planned cases, not run; `read` gives the documents in a folder.
 
-    `sources` are the sides' commits: what was measured of other code does not count. `known` finds a machine's
-    calibration.
+    `sources` are the sides' commits: what was measured of other code does not count. `known` finds a machine's calibration.
+    `launch_s` is how long a launch of each case takes, as earlier runs and this one's leases show.
     """
 
     run: Run
@@ -50,6 +60,7 @@ class Session:
     sources: Mapping[SideName, Source]
     read: Callable[[Path], Pair]
     known: Callable[[Mapping[str, Fact]], Calibration | None]
+    launch_s: dict[str, float] = field(default_factory=dict)
     pairs: list[Pair] = field(default_factory=list)
     health: Health = field(default_factory=Health)
     planned: Mapping[str, Case] = field(init=False)
@@ -68,6 +79,7 @@ class Session:
         if fault := self._fault(pair, ended.order):
             raise Refused(fault, at_fault=True)
         self.pairs.append(pair)
+        self.launch_s.update(launches_s(pair.head))
         assert pair.base is not None  # noqa: S101 - pairs without are refused
         self.health.note(ended.order.slot, readings(pair.base))
 
