@@ -27,6 +27,7 @@ from typing import Any
 from benchmarks.tables import render
 from ci_bench.judge.audit import binomial_interval
 from ci_bench.records import documents
+from ci_bench.records.comparison import Comparison
 
 FIXTURE = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "simulated_device"
 CARD = {"least_kernel_s": 2e-4, "host_s": 8e-6, "launch_spread": 0.003, "kernel_spread": 0.01}
@@ -76,15 +77,15 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
     """A row for each number of cases, of unchanged and of planted code."""
     for planted, cases in sorted({(line["planted"], line["cases"]) for line in lines}):
         gates = [line for line in lines if (line["planted"], line["cases"]) == (planted, cases)]
-        verdicts = Counter(verdict for gate in gates for verdict in gate["verdicts"].values())
+        every = Counter(verdict for gate in gates for verdict in gate["verdicts"].values())
         alarms = sum(is_alarm(gate) for gate in gates)
-        found, most = verdicts["regressed"], verdicts.total()
+        found, most = every["regressed"], every.total()
         yield {
             "code": "+5 %" if planted else "unchanged",
             "gates": f"{len(gates)} of {cases} cases" if cases > 1 else f"{len(gates)} of 1 case",
             "gates that are red": _share(alarms, len(gates)),
             "cases regressed": _share(found, most),
-            "all verdicts": ", ".join(f"{verdict} {count}" for verdict, count in sorted(verdicts.items())),
+            "all verdicts": ", ".join(f"{verdict} {count}" for verdict, count in sorted(every.items())),
             "launches a case": f"{sum(gate['launches'] for gate in gates) / most:.1f}",
             "s a gate": f"{sum(gate['seconds'] for gate in gates) / len(gates):.0f}",
         }
@@ -128,15 +129,6 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     done = ci_bench(folder, "gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out))
     if not (out / "comparison.json").exists():
         raise RuntimeError(done.stderr)
-    comparison = documents.read_comparison(out / "comparison.json")
-    order = ("regressed", "suspected", "failed", "inconclusive", "improved")
-    verdicts = {
-        case.id: min(
-            (str(pair.verdict) for pair in case.pairs if pair.metric in TIMES),
-            key=lambda verdict: order.index(verdict) if verdict in order else len(order),
-        )
-        for case in comparison.cases
-    }
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     launches = sum(
         len(metric["launches"]) for case in results["cases"] for metric in case["metrics"] if metric["name"] == "step_time"
@@ -146,10 +138,22 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
         "planted": planted,
         "cases": cases,
         "exit_code": done.returncode,
-        "verdicts": verdicts,
+        "verdicts": verdicts(documents.read_comparison(out / "comparison.json")),
         "launches": launches,
         "doubts": doubts,
         "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def verdicts(comparison: Comparison) -> dict[str, str]:
+    """By case, the worst verdict of its times."""
+    order = ("regressed", "suspected", "failed", "inconclusive", "improved")
+    return {
+        case.id: min(
+            (str(pair.verdict) for pair in case.pairs if pair.metric in TIMES),
+            key=lambda verdict: order.index(verdict) if verdict in order else len(order),
+        )
+        for case in comparison.cases
     }
 
 

@@ -137,15 +137,15 @@ def _call(*words: object, environ: Mapping[str, str] | None = None) -> str:
 
 
 @contextmanager
-def slurm(*, nodes: int = 2) -> Iterator[SlurmCluster]:
-    """A Slurm cluster of so many nodes. Raises `CannotStart`."""
+def slurm(*, nodes: int = 2, private: Sequence[Path] = ()) -> Iterator[SlurmCluster]:
+    """A Slurm cluster of so many nodes, each with an empty folder of its own at the `private` paths. Raises `CannotStart`."""
     try:
         import submitit  # noqa: F401 - whether it is there
     except ImportError as error:
         raise CannotStart("the extra `slurm` is not installed: pip install 'ci-bench[slurm]'") from error
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     try:
-        said = dict(line.split("=", 1) for line in _call(SCRIPT, "up", folder, nodes).splitlines())
+        said = dict(line.split("=", 1) for line in _call(SCRIPT, "up", folder, nodes, *private).splitlines())
         yield SlurmCluster(folder=folder, environ={**os.environ, **said}, killed=[])
     finally:
         _call(SCRIPT, "down", folder)

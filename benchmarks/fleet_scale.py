@@ -3,10 +3,10 @@
 ``python -m benchmarks.fleet_scale --json fleet_scale.json``
 
 Slots take the time that their leases' cases take (log-normal, median 30 s and a factor of 2 at one sd) and a start of 20 s each;
-expectations are off by a factor (log-normal, 1.2 at one sd), with ``--first`` there are none but for what the run's own leases took.
-After each look a share of the cases stays open (`OPEN`). Documents
-are not read here: what judging them costs is in `judge_scale`. Prints the coordinator's CPU time for each launch of a case, its
-memory, and the makespan beside the ideal, which is all work shared out evenly.
+expectations are off by a factor (log-normal, 1.2 at one sd); with ``--first`` there are none but by the run's own leases. After
+each look a share of the cases stays open (`OPEN`). Documents are not read here: what judging them costs is in `judge_scale`.
+Prints the coordinator's CPU time for each launch of a case, its memory, and the makespan beside the ideal, which is all work
+shared out evenly.
 """
 
 import argparse

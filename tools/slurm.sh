@@ -2,11 +2,12 @@
 # A Slurm cluster on this machine, for tests and for trying things by hand: a controller, munge, and nodes node1, node2, … of one
 # CPU and the feature h100 in the partition gpu.
 #
-#   tools/slurm.sh up FOLDER [NODES]   starts it with so many nodes (2); prints NAME=VALUE lines to export
-#   tools/slurm.sh kill FOLDER NODE    kills a node by SIGKILL, with all that it runs
-#   tools/slurm.sh start FOLDER NODE   starts a node again
-#   tools/slurm.sh down FOLDER         stops everything, and removes FOLDER
+#   tools/slurm.sh up FOLDER [NODES [PATH…]]   starts it with so many nodes (2); prints NAME=VALUE lines to export
+#   tools/slurm.sh kill FOLDER NODE            kills a node by SIGKILL, with all that it runs
+#   tools/slurm.sh start FOLDER NODE           starts a node again
+#   tools/slurm.sh down FOLDER                 stops everything, and removes FOLDER
 #
+# Each node has an empty folder of its own at each PATH, which has to be there; of all others nodes see the same.
 # As root on Debian or Ubuntu, Slurm's packages are installed where they are missing. A node is a slurmd in a process namespace of
 # its own, so that its jobs die with it, as those of a real machine do; it is given up five seconds after its last word. Nothing
 # listens but on the ports of the loopback that FOLDER/slurm.conf names, and every message needs the key in FOLDER. Exit code 77
@@ -43,6 +44,7 @@ print(*(each.getsockname()[1] for each in held))' "$1"
 
 up() {
     local count=${1:-2} host number name free
+    (($# < 2)) || printf '%s\n' "${@:2}" >"$folder/private"
     need slurmctld slurmd slurm-client munge
     unshare --pid --fork --mount-proc --kill-child true 2>"$folder/unshare.log" || refuse "no process namespaces: $(tail -1 "$folder/unshare.log")"
     host=$(hostname -s)
@@ -86,9 +88,13 @@ up() {
 idle() { SLURM_CONF=$folder/slurm.conf sinfo --noheader --Node --states=idle --format=%N:%t 2>/dev/null | grep -c ':idle$' || true; }
 
 start() {
+    local private=()
+    [[ ! -e $folder/private ]] || mapfile -t private <"$folder/private"
     mkdir -p "$folder/spool-$1"
-    setsid unshare --pid --fork --mount-proc --kill-child slurmd -D -N "$1" -f "$folder/slurm.conf" \
-        >"$folder/$1.out" 2>&1 </dev/null &
+    # shellcheck disable=SC2016 # the inner shell expands them
+    setsid unshare --pid --fork --mount --mount-proc --kill-child bash -ec \
+        'node=$1 conf=$2; shift 2; for path; do mount -t tmpfs private "$path"; done; exec slurmd -D -N "$node" -f "$conf"' \
+        start "$1" "$folder/slurm.conf" "${private[@]}" >"$folder/$1.out" 2>&1 </dev/null &
     echo $! >"$folder/$1.started"
 }
 
@@ -107,11 +113,11 @@ down() {
 }
 
 command=${1:-} folder=${2:-}
-[[ -n $folder ]] || { sed -n '2,9p' "$0" >&2; exit 2; }
+[[ -n $folder ]] || { sed -n '2,10p' "$0" >&2; exit 2; }
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 case $command in
-    up) up "${3:-2}" ;;
+    up) up "${@:3}" ;;
     kill) end "${3:?kill needs a node}" ;;
     start) start "${3:?start needs a node}" ;;
     down) down ;;

@@ -1,4 +1,4 @@
-"""What a container of a caged lease can do, asked of a real engine: a small image whose program tries it."""
+"""What a container of a caged lease can do, asked of a real engine: a small image whose program tries it, and the real one."""
 
 import io
 import json
@@ -10,8 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from repositories import environ as clean
+from repositories import new_repository
 
+from ci_bench.cli import main
+from ci_bench.commands.merging import read_pair
+from ci_bench.engine.trees.bundled import make_bundle
+from ci_bench.engine.trees.worktrees import Wanted
+from ci_bench.errors import ExitCode
 from ci_bench.fleet.caging import Cage, take_documents
+from ci_bench.records.config import Setup
+from ci_bench.records.results import Status
 
 TRIES = """
 try() { if "$@" 2>/dev/null; then printf true; else printf false; fi; }
@@ -47,15 +57,19 @@ def small_image(engine, tmp_path_factory):
     return made.stdout.strip()
 
 
+def put_client(engine, folder: Path) -> None:
+    """A `docker` that finds the engine without a variable, none of which reaches it."""
+    (folder / "docker").write_text(f'#!/bin/sh\nDOCKER_HOST={engine.environ["DOCKER_HOST"]} exec {engine.docker} "$@"\n')
+    (folder / "docker").chmod(0o755)
+
+
 @pytest.fixture
 def caged(engine, small_image, tmp_path):
     """A cage whose folders lie below the folder that a container has its own one of, as they do by default."""
     for name in ("place/prepared", "results", "locks", "bin"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "place" / "sources").write_text("what is measured")
-    client = tmp_path / "bin" / "docker"
-    client.write_text(f'#!/bin/sh\nDOCKER_HOST={engine.environ["DOCKER_HOST"]} exec {engine.docker} "$@"\n')
-    client.chmod(0o755)
+    put_client(engine, tmp_path / "bin")
     return Cage(
         image=small_image,
         place=tmp_path / "place",
@@ -92,3 +106,69 @@ def test_nothing_is_left_of_it(caged, engine) -> None:
     assert missing.run(("lease", "/nowhere"), here=caged.place) != 125
     listed = engine("ps", "--all", "--filter", "label=ci-bench.agent", "--format", "{{.Names}}")
     assert listed.stdout.split() == []
+
+
+WORK = """
+import os, pathlib, sys
+import torch
+holes = [name for name in os.listdir("/sys/class/net") if name != "lo"]
+holes += [name for name in os.environ if name in {"TOKEN", "DOCKER_HOST"}]
+holes += [path for path in ("/var/run/docker.sock", "/run/docker.sock") if os.path.exists(path)]
+try:
+    pathlib.Path("hole").write_text("x")
+    holes.append("the tree")
+except OSError:
+    pass
+assert pathlib.Path("made.txt").read_text() == "made\\n", "set-up has run"
+assert torch.ones(8).sum() == 8
+sys.exit(f"holes: {holes}" if holes else 0)
+"""
+CONFIG = {
+    "schema_version": 1,
+    "setup": {"commands": ["echo made > made.txt"]},
+    "run": {"device": "cpu", "threads": 1, "blocks": 1, "warmup_s": 0.0},
+    "suites": {"command": [{"name": "work", "command": ["python3", "work.py"], "timeout_s": 60}]},
+}
+
+
+@pytest.fixture
+def lease(tmp_path, monkeypatch):
+    """Measures a lease of a bundle, as a node does, in an image or in none: the exit code and its documents."""
+    repository = new_repository(tmp_path / "project")
+    repository.commit({"work.py": WORK})
+    repository.commit({"more.txt": "head"})
+    config = tmp_path / "ci-bench.yml"
+    config.write_text(yaml.safe_dump(CONFIG))
+    wanted = Wanted(repository=repository.top, base="HEAD~1", setup=Setup(), environ=clean())
+    sources, _ = make_bundle(wanted, tmp_path / "sources.bundle", config=config)
+    for name in ("bin", "locks"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CI_BENCH_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
+    monkeypatch.delenv("CI_BENCH_LEASE_STARTER", raising=False)
+
+    def measure(number: int, *more: str):
+        out = tmp_path / f"out-{number}"
+        named = ("--sources", str(sources.file), "--sha256", sources.sha256, "--commit", sources.commit)
+        which = ("--lease", f"r/{number}/1", "--output", str(out), "--device", "cpu", "--filter", "command/work")
+        return main(["lease", *named, *which, *more]), read_pair(out)
+
+    return measure
+
+
+@pytest.mark.container
+@pytest.mark.slow
+def test_the_real_image_measures_a_lease_of_which_nothing_gets_out(image, lease, tmp_path, capfd) -> None:
+    """Set-up and torch work in there; the same work in no cage sees what it must not."""
+    put_client(image.engine, tmp_path / "bin")
+    caged = image.engine("image", "inspect", "--format", "{{.Id}}", image.name).stdout.strip()
+    code, pair = lease(0, "--image", caged)
+    assert code == ExitCode.OK, capfd.readouterr().err
+    assert {row.status for side in pair.sides for row in side.cases} == {Status.OK}
+    assert len(pair.sides) == 2
+    assert (pair.head.run.lease.run, pair.head.run.lease.number) == ("r", 0)
+    assert image.engine("ps", "--all", "--quiet", "--filter", "label=ci-bench.agent").stdout == ""
+    code, pair = lease(1)
+    assert code == ExitCode.MEASURING_FAILED
+    assert all("holes: " in (row.failure.log_tail or "") for row in pair.head.cases)

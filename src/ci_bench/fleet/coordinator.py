@@ -124,9 +124,8 @@ class Coordinator:
     """One run over a fleet. `looks` are how many launches each open case has when the judge is asked; `clock` gives seconds.
 
     `accept` reads what an attempt brought and raises `Refused` where it may not count. `known_s` are the expected seconds of a
-    launch by case, asked anew for each round, so that `accept` can add to them; `start_s` is what a lease costs besides. What a
-    slot measured that `watch` calls off is measured again. `drained` are slots, or nodes, that get no further lease, by somebody's
-    wish.
+    launch by case, looked up for each round, so that `accept` can add to them; `start_s` is what a lease costs besides. What a
+    slot measured that `watch` calls off is measured again. `drained` are slots, or nodes, that get no further lease, by wish.
     """
 
     engine: Engine

@@ -15,7 +15,7 @@ LAST = 3
 """Into how many leases a slot the rest is cut. Their sizes fall from a multiple of the mean to what a lease costs besides: a slot
 that is free early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
 https://doi.org/10.1109/71.205655)."""
-FALL = 2
+FALL = 3
 """They fall with this power of their place from the end, so slower and slower: where they fell evenly, as a trapezoid's, those
 that were begun last but the shortest were longer than what was left for a slot."""
 USUAL_S = 30.0
