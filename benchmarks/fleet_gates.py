@@ -1,13 +1,14 @@
 """How often a gate over three devices is right that differ by 2 %: `ci-bench gate --fleet local:…`, on simulated cards.
 
-Run as ``python -m benchmarks.fleet_gates [--gates N] [--at-most N] [--json FILE [--resume]]``. Every second gate is of one
-commit against an equal one, the others of one with a kernel more in each chain of twenty (+5 %). Repository, configuration, noise
-and calibration are those of `card_quality`; the gate is the product's from the command line on, with its leases, its bundle of
-sources and the default policy. Each slot has a card of its own, whose kernels take as long as `SPEEDS` says, for base and head
-alike, with time of its own that is made up: what else the machine does changes no sample. Leases run side by side.
+Run as ``python -m benchmarks.fleet_gates [--gates N] [--at-most N] [--json FILE [--resume]] [--folder DIR]``. Every second
+gate is of one commit against an equal one, the others of one with a kernel more in each chain of twenty (+5 %). Repository,
+configuration, noise and calibration are those of `card_quality`, kept in DIR for the next call; the gate is the product's from
+the command line on, with its leases, its bundle of sources and the default policy. Each slot has a card of its own, whose kernels
+take as long as `SPEEDS` says, for base and head alike, with time of its own that is made up: what else the machine does changes
+no sample. Leases run side by side.
 
 A gate of unchanged code gives a false alarm where any time of any case is `regressed` or `suspected`, or the job fails. *apart*
-is what base took on each slot, against the first, by the last gate's own documents.
+is what base took on each slot, against the first, by the gates' own documents, over cases that both had.
 """
 
 import argparse
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--until", type=float, default=float("inf"), help="begin no gate after so many seconds")
     parser.add_argument("--json", type=Path, help="write the figures here, after every gate")
     parser.add_argument("--resume", action="store_true", help="count the gates that --json has")
+    parser.add_argument("--folder", type=Path, help="keep cards, repository and calibration here")
     parser.add_argument("--commands", type=Path, help=argparse.SUPPRESS)
     flags, words = parser.parse_known_args(argv)
     if flags.commands is not None:
@@ -57,8 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         gates = json.loads(flags.json.read_text(encoding="utf-8"))["gates"]
     most = min(flags.gates, len(gates) + (flags.gates if flags.at_most is None else flags.at_most))
     if len(gates) < most:
-        with tempfile.TemporaryDirectory() as folder:
-            for line in _gates(Path(folder), range(len(gates), most), flags.cases, until_s=time.monotonic() + flags.until):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (flags.folder or Path(temporary)).absolute()
+            for line in _gates(folder, range(len(gates), most), flags.cases, until_s=time.monotonic() + flags.until):
                 gates.append(line)
                 sys.stderr.write(f"{line}\n")
                 if flags.json:
@@ -74,12 +77,29 @@ def table(gates: Sequence[Mapping[str, Any]]) -> str:
         own = [gate for gate in gates if gate["planted"] == planted]
         row["leases"] = str(sum(sum(gate["leases"].values()) for gate in own))
         row["lost"] = str(sum(gate["losses"] for gate in own))
-        row["apart"] = ", ".join(f"{each:+.1%}" for each in own[-1]["apart"])
+        row["apart"] = ", ".join(_mean([gate["apart"][slot] for gate in own]) for slot in range(len(SPEEDS) - 1))
     return render("Gates over three simulated cards", rows)
+
+
+def _mean(known: Sequence[float | None]) -> str:
+    values = [each for each in known if each is not None]
+    return f"{statistics.fmean(values):+.1%}" if values else "unknown"
 
 
 def _gates(folder: Path, numbers: Sequence[int], cases: int, *, until_s: float) -> Iterator[dict[str, Any]]:
     """The gates of these numbers on a machine that is calibrated first; every second one is of slower code."""
+    if not (folder / "calibrated").exists():
+        _make_machine(folder, cases)
+    for number in numbers:
+        if time.monotonic() > until_s:
+            return
+        single.commit(folder / "repository", single.KERNELS, cases)
+        single.commit(folder / "repository", single.KERNELS + number % 2, cases)
+        yield _gate(folder, planted=bool(number % 2), cases=cases)
+
+
+def _make_machine(folder: Path, cases: int) -> None:
+    folder.mkdir(exist_ok=True)
     uuid = f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
     for slot, speed in enumerate(SPEEDS):
         card = single.CARD | {"least_kernel_s": single.CARD["least_kernel_s"] * speed, "uuid": uuid, "cards": len(SPEEDS)}
@@ -93,12 +113,6 @@ def _gates(folder: Path, numbers: Sequence[int], cases: int, *, until_s: float) 
         )
         if done.returncode:
             raise RuntimeError(done.stderr)
-    for number in numbers:
-        if time.monotonic() > until_s:
-            return
-        single.commit(repository, single.KERNELS, cases)
-        single.commit(repository, single.KERNELS + number % 2, cases)
-        yield _gate(folder, planted=bool(number % 2), cases=cases)
 
 
 def card_of(folder: Path, slot: int) -> Path:
@@ -137,22 +151,19 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     }
 
 
-def apart(base: Results) -> list[float]:
-    """How much longer base's steps took on each slot than on the first; slots are in the order of their UUIDs."""
+def apart(base: Results) -> list[float | None]:
+    """How much longer base's steps took on each slot than on the first, where both had a case; in the order of their UUIDs."""
     logs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in base.cases if base.parts else ():
         slots = {origin.launch: base.parts[origin.part].slot for origin in row.origins}
         for metric in (metric for metric in row.metrics if metric.name == "step_time"):
             for launch in metric.launches:
                 logs[slots[launch.launch]][row.case.id].append(log(statistics.median(launch.values)))
-    if not logs:
-        return []
-    first, *others = (logs[slot] for slot in sorted(logs))
+    first, *others = (next((logs[slot] for slot in logs if slot[-1] == str(1 + index)), {}) for index in range(len(SPEEDS)))
     shared = [(other, sorted(other.keys() & first.keys())) for other in others]
     return [
-        statistics.fmean(statistics.fmean(other[case]) - statistics.fmean(first[case]) for case in cases)
+        statistics.fmean(statistics.fmean(other[case]) - statistics.fmean(first[case]) for case in cases) if cases else None
         for other, cases in shared
-        if cases
     ]
 
 

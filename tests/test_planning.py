@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from ci_bench.errors import BadInput
+from ci_bench.fleet.packing import LAST, PIECES
+from ci_bench.judge.sequential import Rule
 from ci_bench.planning import MOST_CASES, require_room
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
@@ -22,3 +24,11 @@ def test_a_plan_is_no_larger_than_a_document():
 def test_documents_hold_as_many_cases_as_a_plan_may_have(kind):
     schema = json.loads((SCHEMAS / f"{kind}.json").read_text())
     assert schema["properties"]["cases"]["maxItems"] == MOST_CASES
+
+
+@pytest.mark.parametrize("what", ["parts", "losses"])
+def test_documents_hold_as_many_leases_as_a_thousand_slots_measure(what):
+    """Each is a part, and may be a loss at all of its attempts but the last."""
+    schema = json.loads((SCHEMAS / "results.json").read_text())
+    leases = len(Rule().looks) * (len(PIECES) + LAST) * 1000
+    assert schema["properties"][what]["maxItems"] >= 2 * leases

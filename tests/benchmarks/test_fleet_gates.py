@@ -23,11 +23,22 @@ QUIET = {
 
 
 def test_leases_and_losses_are_those_of_the_rows_gates():
-    slower = {**QUIET, "planted": True, "exit_code": 1, "verdicts": dict.fromkeys("ab", "regressed"), "losses": 1}
-    lines = [line for line in table([QUIET, slower, QUIET]).splitlines() if line.startswith(("| unchanged", "| +5 %"))]
+    slower = {
+        **QUIET,
+        "planted": True,
+        "exit_code": 1,
+        "verdicts": dict.fromkeys("ab", "regressed"),
+        "losses": 1,
+        "apart": [None, -0.02],
+    }
+    lines = [
+        line
+        for line in table([QUIET, slower, {**QUIET, "apart": [0.04, None]}]).splitlines()
+        if line.startswith(("| unchanged", "| +5 %"))
+    ]
     same, planted = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    assert same[-3:] == ["8", "0", "+2.0%, -2.0%"]
-    assert planted[-3:] == ["4", "1", "+2.0%, -2.0%"]
+    assert same[-3:] == ["8", "0", "+3.0%, -2.0%"]
+    assert planted[-3:] == ["4", "1", "unknown, -2.0%"]
     assert same[2].startswith("0 of 2")
     assert planted[3].startswith("2 of 2")
 
@@ -53,7 +64,7 @@ def test_what_devices_differ_by_is_read_from_base():
                 side,
                 run=replace(side.run, id=f"r{slot}", started_at=f"2026-02-01T00:00:0{slot}Z", config_digest="c"),
                 source=replace(side.source, commit="0" * 40, dirty=False),
-                environment=replace(side.environment, condition={"gpu_uuid": f"GPU-{slot}"}),
+                environment=replace(side.environment, condition={"gpu_uuid": f"GPU-{1 + slot}"}),
                 cases=tuple(slowed(row, factor) for row in side.cases),
             )
             for side in simulate(0, cases=3, launches=1)
@@ -61,4 +72,5 @@ def test_what_devices_differ_by_is_read_from_base():
         pairs.append(Pair(name=f"{slot}", head=sides[1], base=sides[0]))
     merged = merge(pairs)
     assert apart(merged.base) == pytest.approx([math.log(factor) for factor in SPEEDS[1:]])
-    assert apart(pairs[0].base) == [], "one device alone"
+    assert apart(merge([pairs[0], pairs[2]]).base) == pytest.approx([None, math.log(SPEEDS[2])])
+    assert apart(pairs[0].base) == [None, None], "one device alone"

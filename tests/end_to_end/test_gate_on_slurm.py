@@ -66,7 +66,7 @@ def test_leases_are_jobs_whose_documents_are_merged_and_judged(cluster, slower, 
     assert {row.case.id: row for row in by_hand.head.cases} == {row.case.id: row for row in head.cases}
 
 
-@pytest.mark.usefixtures("apart")
+@pytest.mark.usefixtures("plugin", "apart")
 def test_nodes_that_see_nothing_of_the_checkout_measure_what_they_are_sent(repository, tmp_path, ci_bench) -> None:
     """By a bundle in the folder that submitit needs anyway; each node makes both sides once, for all of its leases."""
     config = yaml.safe_load((repository / "ci-bench.yml").read_text())
