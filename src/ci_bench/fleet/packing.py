@@ -12,9 +12,11 @@ PIECES = (0.5, 0.25)
 """The shares of what falls to one slot that its first leases have (factoring: Hummel, Schonberg & Flynn 1992,
 https://doi.org/10.1145/135226.135232)."""
 LAST = 3
-"""Into how many leases a slot the rest is cut. Their sizes fall from a multiple of the mean to what a lease costs besides: a slot
-that is free early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
+"""Into how many leases a slot the rest is cut. Their sizes fall from a multiple of the mean to `SHORTEST`: a slot that is free
+early takes a longer one, so that all end together (trapezoid self-scheduling: Tzeng & Ni 1993,
 https://doi.org/10.1109/71.205655)."""
+SHORTEST = 0.5
+"""How long the last lease lasts, of what a lease takes besides its cases. Their mean is no less than all of that."""
 FALL = 3
 """They fall with this power of their place from the end, so slower and slower: where they fell evenly, as a trapezoid's, those
 that were begun last but the shortest were longer than what was left for a slot."""
@@ -41,8 +43,8 @@ def pack(
 ) -> list[Lease]:
     """Leases of one launch each for `launches` launches of all cases, from `first` on, the longest lease first.
 
-    Longest processing time first into leases of falling sizes (`PIECES`, `LAST`); none is meant to last less than `start_s`,
-    which is what a lease takes besides its cases. Each launch of a case is in a lease of its own, for different slots to take.
+    Longest processing time first into leases of falling sizes (`PIECES`, `LAST`), which on average last no less than `start_s`:
+    that is what a lease takes besides its cases. Each launch of a case is in a lease of its own, for different slots to take.
     """
     total = sum(expected_s[name] for name in cases)
     beside = max(1, -(-slots // max(launches, 1)))
@@ -65,7 +67,7 @@ def _capacities(share_s: float, beside: int, start_s: float) -> list[float]:
     rest_s = share_s - sum(first)
     last = max((count for count in range(1, LAST + 1) if rest_s / count >= start_s), default=1)
     mean_s, count = rest_s / last, last * beside
-    shortest_s = min(start_s, mean_s)
+    shortest_s = SHORTEST * min(start_s, mean_s)
     longest_s = shortest_s + (FALL + 1) * (mean_s - shortest_s)
     falling = [shortest_s + (longest_s - shortest_s) * ((place + 0.5) / count) ** FALL for place in reversed(range(count))]
     return sorted([*(size for size in first for _ in range(beside)), *falling], reverse=True)
