@@ -93,7 +93,7 @@ start() {
     mkdir -p "$folder/spool-$1"
     # shellcheck disable=SC2016 # the inner shell expands them
     setsid unshare --pid --fork --mount --mount-proc --kill-child bash -ec \
-        'node=$1 conf=$2; shift 2; for path; do mount -t tmpfs private "$path"; done; exec slurmd -D -N "$node" -f "$conf"' \
+        'node=$1 conf=$2; shift 2; for path; do mount -t tmpfs -o mode=0700 private "$path"; done; exec slurmd -D -N "$node" -f "$conf"' \
         start "$1" "$folder/slurm.conf" "${private[@]}" >"$folder/$1.out" 2>&1 </dev/null &
     echo $! >"$folder/$1.started"
 }

@@ -3,12 +3,14 @@
 import os
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from fake_slurm import TAKEN, FakeSlurm
 from scripted_fleet import Notes
 
 from ci_bench.commands.fleet import open_engine
+from ci_bench.engine.trees.bundled import Sources
 from ci_bench.errors import BadInput, CannotPlace
 from ci_bench.fleet.coordinator import Coordinator
 from ci_bench.fleet.journal import FileJournal
@@ -95,6 +97,24 @@ class TestWhatIsAskedFor:
         engine.submit(order())
         assert cluster.jobs[0].parameters["additional_parameters"]["export"] == "PATH"
         assert cluster.folder == tmp_path / "slurm"
+
+    def test_a_lease_of_a_bundle_needs_the_folder_that_submitit_needs_and_nothing_of_the_checkout(self, tmp_path, monkeypatch):
+        cluster = FakeSlurm(nodes=THREE)
+        monkeypatch.setitem(sys.modules, "submitit", cluster.module())
+        monkeypatch.setattr("ci_bench.fleet.slurm.subprocess.run", lambda words, **_: Answer(cluster.ask(words)))
+        checkout, shared = tmp_path / "checkout", tmp_path / "out" / "fleet"
+        sources = Sources(file=shared / "sources.bundle", sha256="5" * 64, commit="6" * 40)
+        settings = Measuring(
+            environ={"PATH": "/bin"}, here=checkout, fleet="slurm:partition=gpu", config=checkout / "ci-bench.yml"
+        )
+        engine = open_engine(settings, RUN, FileJournal(file=shared / "j", leases=shared / "leases"), sources)
+        engine.submit(order())
+        _, (words, _, here, log) = cluster.jobs[0].work
+        told = {flag: words[words.index(flag) + 1] for flag in ("--sources", "--sha256", "--commit", "--output")}
+        folder = shared / "leases" / "7-1"
+        assert list(told.values()) == [str(sources.file), "5" * 64, "6" * 40, str(folder)]
+        assert (here, Path(log).parent) == (str(shared), folder)
+        assert not [word for word in words if str(checkout) in word]
 
 
 class Answer:
