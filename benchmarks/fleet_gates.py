@@ -146,6 +146,9 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
         "launches": sum(len(metric.launches) for row in head.cases for metric in row.metrics if metric.name == "step_time"),
         "leases": dict(Counter(part.slot[-1] for part in head.parts)),
         "losses": len(head.losses),
+        "failed": [
+            f"{row.case.id}: {row.failure.reason}" for side in (base, head) for row in side.cases if row.failure is not None
+        ],
         "apart": apart(base),
         "seconds": round(time.monotonic() - began, 1),
     }
