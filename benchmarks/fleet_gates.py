@@ -174,10 +174,10 @@ def as_command(folder: Path, words: Sequence[str]) -> int:
     """`ci-bench`, in a process whose leases find the card of their slot."""
     submit = local.LocalEngine.submit
 
-    def on_its_card(engine: local.LocalEngine, order: Order) -> None:
+    def on_its_card(self: local.LocalEngine, order: Order) -> None:
         slot = int(order.slot.rpartition(":")[2])
-        engine.environ = {**engine.environ, "SIMULATED_CARD": str(card_of(folder, slot))}
-        submit(engine, order)
+        self.environ = {**self.environ, "SIMULATED_CARD": str(card_of(folder, slot))}
+        submit(self, order)
 
     local.LocalEngine.submit = on_its_card  # type: ignore[method-assign]
     from ci_bench import cli
