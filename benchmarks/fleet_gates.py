@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(gates) < most:
         with tempfile.TemporaryDirectory() as temporary:
             folder = (flags.folder or Path(temporary)).absolute()
-            for line in _gates(folder, range(len(gates), most), flags.cases, until_s=time.monotonic() + flags.until):
+            if not (folder / "calibrated").exists():
+                _make_machine(folder, flags.cases)
+            until_s = time.monotonic() + flags.until
+            while len(gates) < most and time.monotonic() < until_s:
+                line = gate(folder, planted=is_next_planted(gates), cases=flags.cases)
                 gates.append(line)
                 sys.stderr.write(f"{line}\n")
                 if flags.json:
@@ -86,19 +90,14 @@ def _mean(known: Sequence[float | None]) -> str:
     return f"{statistics.fmean(values):+.1%}" if values else "unknown"
 
 
-def _gates(folder: Path, numbers: Sequence[int], cases: int, *, until_s: float) -> Iterator[dict[str, Any]]:
-    """The gates of these numbers on a machine that is calibrated first; every second one is of slower code."""
-    if not (folder / "calibrated").exists():
-        _make_machine(folder, cases)
-    for number in numbers:
-        if time.monotonic() > until_s:
-            return
-        single.commit(folder / "repository", single.KERNELS, cases)
-        single.commit(folder / "repository", single.KERNELS + number % 2, cases)
-        yield _gate(folder, planted=bool(number % 2), cases=cases)
+def is_next_planted(gates: Sequence[Mapping[str, Any]]) -> bool:
+    """In turns, and what is missing of either first."""
+    planted = sum(gate["planted"] for gate in gates)
+    return planted < len(gates) - planted
 
 
 def _make_machine(folder: Path, cases: int) -> None:
+    """Cards, an empty repository, and what is known of the machine."""
     folder.mkdir(exist_ok=True)
     uuid = f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
     for slot, speed in enumerate(SPEEDS):
@@ -120,8 +119,10 @@ def card_of(folder: Path, slot: int) -> Path:
     return folder / f"card-{slot}.json"
 
 
-def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
+def gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
     """One gate: of each case the worst verdict that a time of it got, and which slot measured how many leases."""
+    single.commit(folder / "repository", single.KERNELS, cases)
+    single.commit(folder / "repository", single.KERNELS + planted, cases)
     began, out = time.monotonic(), folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     words = ("gate", "--baseline", "paired", "--base", "HEAD~1", "--output", str(out), "--fleet", FLEET)

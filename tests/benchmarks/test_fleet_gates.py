@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from benchmarks.fleet_gates import SPEEDS, apart, table
+from benchmarks.fleet_gates import SPEEDS, apart, is_next_planted, table
 from paired_builders import simulate
 
 from ci_bench.merging import Pair, merge
@@ -41,6 +41,16 @@ def test_leases_and_losses_are_those_of_the_rows_gates():
     assert planted[-3:] == ["4", "1", "unknown, -2.0%"]
     assert same[2].startswith("0 of 2")
     assert planted[3].startswith("2 of 2")
+
+
+def test_kinds_are_in_turns_and_what_is_missing_of_one_comes_first():
+    slower = {**QUIET, "planted": True}
+    assert [is_next_planted(gates) for gates in ([], [QUIET], [QUIET, slower], [QUIET, QUIET, slower])] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def slowed(row, factor):
