@@ -92,7 +92,7 @@ def _mean(known: Sequence[float | None]) -> str:
 
 def is_next_planted(gates: Sequence[Mapping[str, Any]]) -> bool:
     """In turns, and what is missing of either first."""
-    planted = sum(gate["planted"] for gate in gates)
+    planted = sum(bool(gate["planted"]) for gate in gates)
     return planted < len(gates) - planted
 
 
