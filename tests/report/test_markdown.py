@@ -1,6 +1,7 @@
 """The comment as a whole: golden files, GitHub's parser as the judge, and the budget."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,6 +126,21 @@ def test_the_report_has_everything_and_whole_logs() -> None:
     assert "\n0\n1\n2\n" in render_report(value)
     assert "\n79\n80\n" not in render_comment(value)
     assert faults(render_report(value)) == []
+
+
+def test_a_report_of_many_rows_has_the_worst_of_each_table_and_says_how_to_get_the_rest() -> None:
+    value = many(300)
+    whole, cut = render_report(value), render_report(value, room=4_000)
+    assert "report --full" not in whole
+    assert whole == render_report(value, room=None)
+    assert faults(cut) == []
+    rows = {part: re.search(rf"… and ([0-9]+) more {part}: `ci-bench report --full`", cut) for part in ("metrics", "commands")}
+    left = {part: int(found[1]) for part, found in rows.items() if found}
+    assert whole.count("| ✅ unchanged |") - cut.count("| ✅ unchanged |") >= left["metrics"] > 0
+    assert whole.count("ci-bench run") - cut.count("ci-bench run") == left["commands"] > 0
+    assert re.search(r"… and [0-9]+ more rows of the main table", cut)
+    assert "fastrnns/worst" in cut
+    assert cut.count("- ❌") == whole.count("- ❌")
 
 
 def test_an_empty_run_is_still_a_comment() -> None:

@@ -56,7 +56,7 @@ def report(settings: Showing) -> int:
     elif settings.format == "badge":
         text = json.dumps(badge(comparison)) + "\n"
     else:
-        text = render_report(comparison) if settings.full else render_comment(comparison)
+        text = render_report(comparison, room=None) if settings.full else render_comment(comparison)
     _give(text, settings.output)
     return int(ExitCode.OK)
 

@@ -16,6 +16,9 @@ from ci_bench.records.config import MetricPolicy
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import Better, CaseResult, Check, Due, Lane, Metric, Outcome, Status, Unit
 
+_MOST_AT_ONCE = 1_000
+"""Cases in one go: memory stays bounded however many there are."""
+
 Changes = Mapping[str, Mapping[SeriesName, SpeedupChange]]
 
 
@@ -35,6 +38,13 @@ def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, wi
 
     `known` holds the facts of all series, `changes` what a paired run says of whether head changed a speedup.
     """
+    parts = (matches[at : at + _MOST_AT_ONCE] for at in range(0, len(matches), _MOST_AT_ONCE))
+    return [of for part in parts for of in _arm_speedups(part, known, changes, with_base=with_base)]
+
+
+def _arm_speedups(
+    matches: Sequence[Match], known: Known, changes: Changes, *, with_base: bool
+) -> Iterator[tuple[ArmSpeedup, ...]]:
     found = [one for case, match in enumerate(matches) for one in _shared(case, match, with_base=with_base)]
     measured = ratios.ratios([oriented(*one.head) for one in found], known, paired=True)
     answers: list[list[ArmSpeedup]] = [[] for _ in matches]
@@ -50,7 +60,7 @@ def arm_speedups(matches: Sequence[Match], known: Known, changes: Changes, *, wi
                 change=changes.get(matches[one.case].head.case.id, {}).get(one.key),
             )
             answers[one.case].append(speedup)
-    return [tuple(of) for of in answers]
+    return map(tuple, answers)
 
 
 def _earlier(arms: tuple[Metric, Metric], known: Known) -> float | None:

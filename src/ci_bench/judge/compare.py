@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.cases import arm_speedups, missing_checks, missing_metrics, missing_parity
@@ -69,23 +69,19 @@ def compare(
     else:
         base, head = base and alone(base), alone(head)
     matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches))
-    before = base.cases if base else ()
-    matches, removed = matching.matches(before, head.cases), matching.removed(before, head.cases)
-    lines = [*chain.from_iterable(match.lines for match in matches), *chain.from_iterable(lost for _, lost in removed)]
     if paired:
         known, words = describe(calibration, head.environment.identity)
         sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule(), slots_of(head))
     else:
         sampled = partial(screen, drift=policy.drift_of(head.environment.identity.get("device")))
-    facts = known_of(lines)
-    pairs, judged = judge_lines(lines, facts, sampled)
+    cases, judged = _cases(matching, base.cases if base else (), head.cases, sampled, with_base=not mismatches)
     compared = Compared(
         mode=mode,
         head=_side(head),
         base=_side(base) if base else None,
         absence=None if base else (absence or "no baseline was given"),
         mismatches=mismatches,
-        cases=_cases(matching, matches, removed, pairs, arm_speedups(matches, facts, judged.changes, with_base=not mismatches)),
+        cases=cases,
         shifts=judged.shifts,
         scope=scope,
     )
@@ -134,17 +130,26 @@ def _side(results: Results) -> Side:
 
 
 def _cases(
-    matching: Matching,
-    matches: list[Match],
-    removed: list[tuple[CaseResult, tuple[Line, ...]]],
-    pairs: list[Pair],
-    speedups: list[tuple[ArmSpeedup, ...]],
-) -> tuple[CaseComparison, ...]:
-    """A row for each case; `pairs` are those of all lines, in their order."""
+    matching: Matching, before: Sequence[CaseResult], after: Sequence[CaseResult], sampled: SampledRule, *, with_base: bool
+) -> tuple[tuple[CaseComparison, ...], Judged]:
+    """A row for each case of head's and base's ledgers, and what was seen over all of their metrics.
+
+    Lines of many metrics are large, and so are their facts: each is let go once nobody asks for it.
+    """
+    matched, removed = matching.matches(before, after), matching.removed(before, after)
+    matches, gone = [match for match, _ in matched], [result for result, _ in removed]
+    of_cases = [own for _, own in (*matched, *removed)]
+    lines, numbers = list(chain.from_iterable(of_cases)), list(map(len, of_cases))
+    del matched, removed, of_cases
+    facts = known_of(lines)
+    pairs, judged = judge_lines(lines, facts, sampled)
+    del lines
+    speedups = arm_speedups(matches, facts, judged.changes, with_base=with_base)
+    del facts
     left = iter(pairs)
-    own = [tuple(next(left) for _ in match.lines) for match in matches]
-    rows = [_case(matching, *parts) for parts in zip(matches, own, speedups, strict=True)]
-    return (*rows, *(_removed(base, tuple(next(left) for _ in lines)) for base, lines in removed))
+    own = [tuple(islice(left, number)) for number in numbers]
+    rows = [_case(matching, *parts) for parts in zip(matches, own[: len(matches)], speedups, strict=True)]
+    return (*rows, *(_removed(*parts) for parts in zip(gone, own[len(matches) :], strict=True))), judged
 
 
 def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: tuple[ArmSpeedup, ...]) -> CaseComparison:

@@ -158,13 +158,12 @@ SampledRule = Callable[[Sequence[Line], Known], Judged]
 def judge_lines(lines: Sequence[Line], known: Known, sampled: SampledRule) -> tuple[list[Pair], Judged]:
     """The pair of each line, in their order, and what `sampled` saw over all that it judged."""
     gating = sum(not line.detail for line in lines)
-    outcomes = [_without_statistics(line, known, gating) for line in lines]
-    waiting = [place for place, outcome in enumerate(outcomes) if outcome is None]
-    judged = sampled([lines[place] for place in waiting], known)
-    for place, outcome in zip(waiting, judged.outcomes, strict=True):
-        outcomes[place] = outcome
-    found = [outcome for outcome in outcomes if outcome is not None]
-    return [_pair(line, outcome, known) for line, outcome in zip(lines, found, strict=True)], replace(judged, outcomes=())
+    settled_ones = [_without_statistics(line, known, gating) for line in lines]
+    judged = sampled([line for line, outcome in zip(lines, settled_ones, strict=True) if outcome is None], known)
+    others = iter(judged.outcomes)
+    pairs = [_pair(line, outcome or next(others), known) for line, outcome in zip(lines, settled_ones, strict=True)]
+    assert next(others, None) is None  # noqa: S101 - only a bug of ours breaks it
+    return pairs, replace(judged, outcomes=())
 
 
 def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict | None:

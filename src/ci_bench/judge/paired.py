@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -25,14 +24,16 @@ from ci_bench.judge.wording import change, count_of, doubt, interval_text, perce
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.open_cases import SeriesName
-from ci_bench.records.results import Better, Launch, Metric, Unit
+from ci_bench.records.results import Better, Launch, Metric, Unit, samples_of
+from ci_bench.records.samples import FLOAT_BYTES
 
-_MOST_AT_ONCE = 500_000
+_MOST_AT_ONCE = 100_000
 """Samples of a side in one go: memory stays bounded however many metrics there are."""
 MOST_LAUNCHES = Rule().looks[-1]
 """What a run may take at most: advice to take more of them helps nobody."""
 
-Values = tuple[float, ...]
+Values = bytes
+"""Samples of one launch, `FLOAT_BYTES` each."""
 SlotsOfCases = Mapping[str, Mapping[int, int]]
 """The device of each launch, by case: small numbers."""
 
@@ -80,7 +81,7 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequenc
             if (other := others.get(launch.launch)) is not None:
                 one, two, per_block = _matched(launch, other)
                 if one and two:
-                    group = groups[len(one), len(two), per_block]
+                    group = groups[len(one) // FLOAT_BYTES, len(two) // FLOAT_BYTES, per_block]
                     group.rows.append(row)
                     group.numbers.append(launch.launch)
                     group.base.append(one)
@@ -118,7 +119,7 @@ def _launches_of(base: list[Values], head: list[Values], per_block: int) -> tupl
 
 
 def _logs(rows: list[Values]) -> Floats:
-    return np.log(np.fromiter(chain.from_iterable(rows), dtype=np.float64)).reshape(len(rows), -1)
+    return np.log(np.frombuffer(b"".join(rows))).reshape(len(rows), -1)
 
 
 def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
@@ -126,23 +127,26 @@ def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
 
     Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none stands for the others.
     """
-    if len(base.blocks) != len(base.values) or len(head.blocks) != len(head.values):
-        return base.values, head.values, 0
+    one, two = samples_of((base, head))
+    if len(base.blocks) * FLOAT_BYTES != len(one) or len(head.blocks) * FLOAT_BYTES != len(two):
+        return one, two, 0
     if base.blocks == head.blocks:
         order, size = _layout(base.blocks)
-        if order is None:
-            return base.values, head.values, size
-        return tuple(base.values[i] for i in order), tuple(head.values[i] for i in order), size
+        return (one, two, size) if order is None else (_picked(one, order), _picked(two, order), size)
     counts = Counter(base.blocks), Counter(head.blocks)
     shared = {block: count for block, count in counts[0].items() if counts[1].get(block) == count}
-    one, two = (_of_blocks(side, shared) for side in (base, head))
+    one, two = _picked(one, _of_blocks(base.blocks, shared)), _picked(two, _of_blocks(head.blocks, shared))
     sizes = {*shared.values()}
     return one, two, sizes.pop() if len(sizes) == 1 else 0
 
 
-def _of_blocks(launch: Launch, shared: Container[int]) -> Values:
-    kept = sorted(((block, i) for i, block in enumerate(launch.blocks) if block in shared))
-    return tuple(launch.values[i] for _, i in kept)
+def _of_blocks(blocks: tuple[int, ...], shared: Container[int]) -> list[int]:
+    """Where the samples of blocks are that are shared, in the order of the blocks."""
+    return [place for _, place in sorted((block, place) for place, block in enumerate(blocks) if block in shared)]
+
+
+def _picked(values: Values, places: Sequence[int]) -> Values:
+    return np.frombuffer(values)[np.array(places, dtype=np.intp)].tobytes()
 
 
 @lru_cache(maxsize=256)
@@ -308,7 +312,7 @@ def judge_turns(turns: Turns, *, calibration: str) -> Judged:
         mean=_mean(turns),
         devices=1 if turns.figures.slots is None else max(1, len({*turns.figures.slots.ravel().tolist()} - {-1})),
     )
-    return Judged(outcomes=tuple(_outcomes(turns, ruling)), pairing=pairing, changes=_changes(turns))
+    return Judged(outcomes=_outcomes(turns, ruling), pairing=pairing, changes=_changes(turns))
 
 
 def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
@@ -323,8 +327,8 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
         ruling.launches.tolist(),
         _shares(ruling.resolvable),
         _known(ruling.needed),
-        thresholds.tolist(),
-        margins(thresholds).tolist(),
+        [line.threshold for line in turns.lines],
+        _same(margins(thresholds).tolist()),
         turns.measured.tolist(),
         [doubt is Suspicion.POSSIBLE for doubt in doubts],
     )
@@ -345,6 +349,12 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
             needed=_would_decide(answer, turns.rule.cold_launches),
             estimates=sides,
         )
+
+
+def _same(figures: list[float]) -> list[float]:
+    """The figures, equal ones as one object."""
+    one: dict[float, float] = {}
+    return [one.setdefault(figure, figure) for figure in figures]
 
 
 def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | None]:
@@ -389,9 +399,10 @@ def _changes(turns: Turns) -> dict[str, dict[SeriesName, SpeedupChange]]:
 
     Of an arm's change and the reference's, what both share cancels. Nothing was learned of the difference by itself.
     """
-    place = {line.key: row for row, line in enumerate(turns.lines)}
-    found = [(row, place.get((line.case, line.metric.name, line.reference))) for row, line in enumerate(turns.lines)]
-    pairs = [(row, reference) for row, reference in found if reference is not None and row != reference and turns.gating[row]]
+    place = {line.key: row for row, line in enumerate(turns.lines) if line.metric.arm == line.reference}
+    candidates = ((row, line) for row, line in enumerate(turns.lines) if line.metric.arm != line.reference and turns.gating[row])
+    found = ((row, place.get((line.case, line.metric.name, line.reference))) for row, line in candidates)
+    pairs = [(row, reference) for row, reference in found if reference is not None]
     if not pairs:
         return {}
     arms, references = np.array(pairs, dtype=np.intp).T

@@ -6,10 +6,10 @@ verdicts, and which metrics can fail a run. Nothing is compared here.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from ci_bench.judge import wording
-from ci_bench.judge.ratios import Known, Series, describe, sizes
+from ci_bench.judge.ratios import Known, Series, describe
 from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
@@ -28,6 +28,7 @@ from ci_bench.records.results import (
     Results,
     Status,
     Unit,
+    samples_of,
 )
 from ci_bench.records.units import TIMES
 
@@ -90,10 +91,16 @@ def keyed(metrics: Iterable[Metric]) -> Keyed:
     """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
     groups: Keyed = {}
     for metric in metrics:
-        if any(sizes(metric.launches)):
-            key = (metric.name, metric.arm)
+        if any(samples_of(metric.launches)):
+            key = _series(metric.name, metric.arm)
             groups[key] = (*groups.get(key, ()), metric)
     return groups
+
+
+@lru_cache(maxsize=10_000)
+def _series(name: str, arm: str) -> SeriesName:
+    """One and the same name for all cases: there are few of them and many metrics."""
+    return name, arm
 
 
 def lines_of(
@@ -264,12 +271,12 @@ def undecided(suspicion: Suspicion, *, change: str, advice: str, speedup: float 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """The outcomes of lines, in their order, and what was seen over all of them.
+    """The outcomes of lines, in their order, to be gone through once, and what was seen over all of them.
 
     `changes` tells by case, then by metric and arm, whether head changed the speedup of that arm.
     """
 
-    outcomes: tuple[MetricVerdict, ...]
+    outcomes: Iterable[MetricVerdict]
     shifts: tuple[CommonShift, ...] = ()
     pairing: Pairing | None = None
     changes: Mapping[str, Mapping[SeriesName, SpeedupChange]] = field(default_factory=dict)
@@ -344,7 +351,6 @@ class Match:
     new_reason: str
     before: Keyed
     after: Keyed
-    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -361,24 +367,24 @@ class Matching:
     barrier: str | None
     rules: dict[tuple[str, str, bool], MetricPolicy] = field(default_factory=dict)
 
-    def matches(self, base: tuple[CaseResult, ...], head: tuple[CaseResult, ...]) -> list[Match]:
-        """Head's ledger in its order."""
+    def matches(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[Match, tuple[Line, ...]]]:
+        """Head's ledger in its order, with the lines of each case."""
         before = {result.case.id: result for result in base}
         return [self._match(before.get(result.case.id), result) for result in head]
 
-    def removed(self, base: tuple[CaseResult, ...], head: tuple[CaseResult, ...]) -> list[tuple[CaseResult, tuple[Line, ...]]]:
+    def removed(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[CaseResult, tuple[Line, ...]]]:
         """What only base has, with the lines that say so."""
         planned = {result.case.id for result in head}
         return [(result, self._lost(result)) for result in base if result.case.id not in planned]
 
-    def _match(self, base: CaseResult | None, head: CaseResult) -> Match:
+    def _match(self, base: CaseResult | None, head: CaseResult) -> tuple[Match, tuple[Line, ...]]:
         usable = base if base and base.status is Status.OK else None
         new_reason = self._new_reason(base)
         ground = self._ground(usable, head, new_reason)
         before, after = keyed(usable.metrics if usable else ()), keyed(head.metrics)
         rules = partial(self._rules, head.case.suite)
         lines = tuple(lines_of(before, after, head, planned=base, ground=ground, rules=rules))
-        return Match(base=base, head=head, usable=usable, new_reason=new_reason, before=before, after=after, lines=lines)
+        return Match(base=base, head=head, usable=usable, new_reason=new_reason, before=before, after=after), lines
 
     def _lost(self, base: CaseResult) -> tuple[Line, ...]:
         ground = Ground(missing_reason="the case is not in this run")

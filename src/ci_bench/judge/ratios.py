@@ -16,13 +16,14 @@ import numpy as np
 from ci_bench.judge.noise import NORMAL_MAD, Floats, nan_median
 from ci_bench.judge.sequential import Counts
 from ci_bench.records.comparison import Interval, Summary
-from ci_bench.records.results import Launch
+from ci_bench.records.results import Launch, samples_of
+from ci_bench.records.samples import FLOAT_BYTES
 from ci_bench.special_functions import stdtrit
 
 LARGEST = 1e300
 """Beyond this a sample is a fault of the document, and arithmetic on it would overflow."""
 
-_MOST_SAMPLES_AT_ONCE = 1_000_000
+_MOST_SAMPLES_AT_ONCE = 200_000
 """Samples in one go: memory stays bounded however many series there are."""
 
 Series = tuple[Launch, ...]
@@ -76,8 +77,9 @@ def describe(every: Iterable[Series]) -> Known:
     """The facts of all series."""
     distinct = list({id(series): series for series in every}.values())
     same: dict[Sizes, Sizes] = {}
-    lengths = [same.setdefault(of, of) for of in map(sizes, distinct)]
-    facts = chain.from_iterable(_describe(distinct[part], lengths[part]) for part in _slices(lengths))
+    held = [samples_of(series) for series in distinct]
+    lengths = [same.setdefault(of, of) for of in map(_sizes, held)]
+    facts = chain.from_iterable(_describe(held[part], lengths[part]) for part in _slices(lengths))
     return dict(zip(map(id, distinct), facts, strict=True))
 
 
@@ -88,7 +90,11 @@ def samples(series: Series) -> tuple[float, ...]:
 
 def sizes(series: Series) -> Sizes:
     """How many samples each launch has."""
-    return tuple([len(launch.values) for launch in series])
+    return _sizes(samples_of(series))
+
+
+def _sizes(held: list[bytes]) -> Sizes:
+    return tuple([len(launch) // FLOAT_BYTES for launch in held])
 
 
 def _slices(lengths: Sequence[Sizes]) -> Iterator[slice]:
@@ -101,10 +107,9 @@ def _slices(lengths: Sequence[Sizes]) -> Iterator[slice]:
     yield slice(start, None)
 
 
-def _describe(every: Sequence[Series], lengths: Sequence[Sizes]) -> Iterator[Facts]:
+def _describe(every: Sequence[list[bytes]], lengths: Sequence[Sizes]) -> Iterator[Facts]:
     counts = np.fromiter(map(sum, lengths), dtype=np.intp, count=len(lengths))
-    rows = chain.from_iterable([launch.values for launch in series] for series in every)
-    values = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(counts.sum()))
+    values = np.frombuffer(b"".join(chain.from_iterable(every)))
     starts = np.cumsum(counts) - counts
     least, odd = np.full(len(counts), np.nan), np.zeros(len(counts), dtype=np.bool_)
     there = counts > 0
@@ -138,7 +143,7 @@ LEVEL = 0.95
 LEAST_LAUNCHES = 2
 LEAST_SAMPLES = 3
 _MOST_LAUNCHES, _MOST_SAMPLES = 16, 128
-_MOST_AT_ONCE = 500_000
+_MOST_AT_ONCE = 100_000
 """Samples of a side in one go: memory stays bounded however many pairs there are."""
 _LONGEST_LOG = 700.0
 _MEDIAN_ERROR = 1.2533
@@ -286,8 +291,8 @@ def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> l
 
 def _logs(group: list[_Open], side: str) -> Floats:
     """The logarithms of all samples [pairs, samples], launch after launch."""
-    rows = (launch.values for of in group for launch in getattr(of, side))
-    return np.log(np.fromiter(chain.from_iterable(rows), dtype=np.float64)).reshape(len(group), -1)
+    rows = samples_of(chain.from_iterable(getattr(of, side) for of in group))
+    return np.log(np.frombuffer(b"".join(rows))).reshape(len(group), -1)
 
 
 def _student(one: Floats, two: Floats, *, paired: bool) -> Bounds:

@@ -49,7 +49,7 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
         )
         for line, ratio, shares in zip(lines, moved, sharing, strict=True)
     )
-    return Judged(outcomes=tuple(outcomes), shifts=tuple(shifts.values()))
+    return Judged(outcomes=outcomes, shifts=tuple(shifts.values()))
 
 
 def _common_shifts(lines: Sequence[tuple[Line, ratios.Ratio]], drift: float) -> dict[str, CommonShift]:

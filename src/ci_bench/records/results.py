@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
+from ci_bench.records.samples import compact, reader
 
 Fact = str | int | float | bool | None
 """One property of a machine or of a case; `None` means that it could not be found out."""
@@ -97,6 +98,7 @@ class Case:
     threshold: float | None = None
 
 
+@compact("values")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
     """The samples that one launch took, in the order taken; warm-ups apart.
@@ -110,6 +112,10 @@ class Launch:
     warmup: tuple[float, ...] = ()
     blocks: tuple[int, ...] = ()
     steady: bool | None = None
+
+
+samples_of = reader(Launch, "values")
+"""The values of launches as bytes, a list as long: what reads all of a document looks at them so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -85,11 +85,12 @@ def groups(comparison: Comparison) -> tuple[Group, ...]:
     sets: dict[tuple[str, str, str], list[_Case]] = {}
     several: dict[str, bool] = {}
     for case in comparison.cases:
-        name, parameters = parted(case.id)
+        name, named = parted(case.id)
+        parameters = dict(named)
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:
             if not pair.detail and pair.verdict in _COMPARED:
-                one = _Case(id=case.id, parameters=dict(parameters), pair=pair)
+                one = _Case(id=case.id, parameters=parameters, pair=pair)
                 sets.setdefault((name, pair.metric, pair.arm), []).append(one)
     found = [
         Group(name=name, conditions=conditions, arm=arm, several_arms=several[name], pairs=_ordered(changed), size=size)

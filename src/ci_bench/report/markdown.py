@@ -218,7 +218,7 @@ def main(comparison: Comparison, *, shown: int | None, room: int | None) -> tupl
     block = drawn("rows of the main table", columns.MAIN, rows, room=room)
     first, rest = block.rows[:shown], block.rows[len(block.rows[:shown]) :]
     more = Block(name="further rows of the main table", head=block.head, rows=rest, more=block.more)
-    visible = Block(name=block.name, head=block.head if first else "", rows=first)
+    visible = Block(name=block.name, head=block.head if first else "", rows=first, more=block.more if shown is None else 0)
     return visible, collapsed(more, f"{more.number:,} more rows, the better ones") if rest else more
 
 
@@ -331,6 +331,8 @@ def _looked_up(environment: Environment, field: str) -> str:
     return cells.fact(field, facts[field]) if field in facts else UNKNOWN
 
 
+LARGEST_PART = 2_500_000
+"""Characters of a part of report.md: nobody reads more, and to write it took as long as to judge it."""
 _SHOWN_FINDINGS = 10
 _SHOWN_ROWS = 25
 _SHOWN_LOG_LINES = 20
@@ -356,14 +358,23 @@ def render_comment(comparison: Comparison, *, marker: str | None = None, limit: 
     return _page(top, kept, f"{cuts(blocks, kept)}\n\n{bottom}")
 
 
-def render_report(comparison: Comparison) -> str:
-    """The same without a limit, for report.md: every finding, every row, and the logs as far as they were kept."""
-    return _page(_top(comparison, None), _blocks(comparison, room=None), _bottom(comparison))
+def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) -> str:
+    """For report.md: every finding, the logs as far as they were kept, and of each part what fits into `room` characters.
+
+    The default has every row of some 10,000 metrics. Of more the worst come first, and a line says how many others there are.
+    """
+    blocks = map(_with_rest, _blocks(comparison, room=room, full=True))
+    return _page(_top(comparison, None), list(blocks), _bottom(comparison))
 
 
-def _blocks(comparison: Comparison, *, room: int | None) -> list[Block]:
-    """All parts; with `room` those of a comment, of which no more is written than fits."""
-    full = room is None
+def _with_rest(block: Block) -> Block:
+    """The block with a line on the rows that were not written out."""
+    rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench report --full` writes all of them."
+    return replace(block, tail=rest + block.tail) if block.more else block
+
+
+def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> list[Block]:
+    """All parts, of which no more is written than fits into `room`; those of a comment, unless they are to be `full`."""
     first, more = main(comparison, shown=None if full else _SHOWN_ROWS, room=room)
     alike = groups(comparison)
     said = covered(comparison, alike)

@@ -1,0 +1,66 @@
+"""Samples in little memory: a float of Python takes 32 bytes in a tuple, and 8 among bytes.
+
+Owns how a field of many floats is kept, which nobody who reads it notices, and the way past the tuple for whoever reads the
+samples of many series at once. What a sample is, `results` says.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from struct import Struct
+from typing import Any, TypeVar
+
+_LEAST = 4
+"""Fewer floats stay a tuple: it is hardly larger, and need not be made again."""
+FLOAT_BYTES = 8
+
+T = TypeVar("T")
+
+
+def compact(name: str) -> Callable[[type[T]], type[T]]:
+    """Have a field of a slotted dataclass, which is set to a tuple and read as one, keep floats as bytes.
+
+    What begins with anything but a float is kept as it is. Floats are read as they were written, to the bit; an integer among
+    them is read as a float, as it is from a document.
+    """
+
+    def decorate(of: type[T]) -> type[T]:
+        slot = vars(of)[name]
+        held_of, hold = slot.__get__, slot.__set__
+
+        def read(self: T) -> Any:
+            held = held_of(self)
+            return _floats(len(held)).unpack(held) if type(held) is bytes else held
+
+        def keep(self: T, values: Any) -> None:
+            if (count := len(values)) >= _LEAST and type(values) is tuple and type(values[0]) is float:
+                values = _floats(count * FLOAT_BYTES).pack(*values)
+            hold(self, values)
+
+        setattr(of, name, _Compact(read, keep, held_of))
+        return of
+
+    return decorate
+
+
+class _Compact(property):
+    """A field that is kept as bytes, and how these are read."""
+
+    def __init__(self, read: Callable[[Any], Any], keep: Callable[[Any, Any], None], held_of: Callable[[Any], Any]) -> None:
+        super().__init__(read, keep)
+        self.held_of = held_of
+
+
+@cache
+def _floats(width: int) -> Struct:
+    """So many bytes as floats."""
+    return Struct(f"{width // FLOAT_BYTES}d")
+
+
+def reader(of: type[T], name: str) -> Callable[[Iterable[T]], list[bytes]]:
+    """What reads a compact field of many values as bytes, eight for each float, without making tuples."""
+    held_of = vars(of)[name].held_of
+
+    def read(every: Iterable[T]) -> list[bytes]:
+        return [held if type(held) is bytes else _floats(len(held) * FLOAT_BYTES).pack(*held) for held in map(held_of, every)]
+
+    return read
