@@ -17,8 +17,6 @@ from ci_bench.judge.parity import beside_base, closeness
 from ci_bench.judge.policy import Scope
 from ci_bench.judge.sequential import Rule, adaptive, fixed
 from ci_bench.judge.stopping import still_open
-from ci_bench.noise_floor import NoiseFolder
-from ci_bench.planning import Plan
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, Closeness, Comparison
@@ -30,10 +28,12 @@ from ci_bench.report.markdown import render_report
 from ci_bench.report.rows import worst_first
 from ci_bench.report.time_spent import sides_of, time_spent
 
-if TYPE_CHECKING:  # what only reads need not load the engine
+if TYPE_CHECKING:  # what only reads need not load the engine, nor what plans
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.runner import Measured, Record
     from ci_bench.engine.trees.sides import Side
+    from ci_bench.noise_floor import NoiseFolder
+    from ci_bench.planning import Plan
     from ci_bench.resuming import Earlier
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,9 @@ RESULTS, COMPARISON, REPORT, PAGE = "results.json", "comparison.json", "report.m
 class Measure(Protocol):
     """The engine, as the pipeline sees it."""
 
-    def __call__(self, plan: Plan, sides: "Sequence[Side]", ledgers: "Mapping[SideName, Ledger]", record: "Record") -> "Measured":
+    def __call__(
+        self, plan: "Plan", sides: "Sequence[Side]", ledgers: "Mapping[SideName, Ledger]", record: "Record"
+    ) -> "Measured":
         """Measure every case of the plan on every side, calling `record` whenever a side's ledger has changed."""
 
 
@@ -63,7 +65,7 @@ def paired_with(base: Results) -> Baseline:
 
 
 def measure(
-    plan: Plan,
+    plan: "Plan",
     *,
     run: Run,
     sides: "Sequence[Side]",
@@ -124,7 +126,7 @@ class ToExplain:
     run: Run
     sides: "tuple[Side, ...]"
     config: Config
-    noise: NoiseFolder | None
+    noise: "NoiseFolder | None"
 
     def __call__(self, measured: "Measured") -> Mapping[str, Sequence[str]]:
         """Arms by the case's id: every one where that was asked for, else those that are worse, the worst case first."""
@@ -156,7 +158,7 @@ class OpenCases:
     run: Run
     sides: "tuple[Side, ...]"
     config: Config
-    noise: NoiseFolder
+    noise: "NoiseFolder"
 
     def __call__(self, launches: int, measured: "Measured") -> Mapping[str, OpenCase]:
         """The cases that are open after so many launches, by id."""

@@ -206,5 +206,4 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
 
 def _summary(metrics: tuple[Metric, ...], known: Known, estimate: float | None) -> Summary | None:
     """The summary of a side that has its metric once."""
-    found = known[id(metrics[0].launches)].summary if len(metrics) == 1 else None
-    return found if found is None or estimate is None else replace(found, estimate=estimate)
+    return known[id(metrics[0].launches)].summarised(estimate) if len(metrics) == 1 else None

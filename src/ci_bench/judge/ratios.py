@@ -64,9 +64,20 @@ class Facts:
     @property
     def summary(self) -> Summary | None:
         """The median and the counts; `None` where the series is unusable."""
+        return self.summarised(None)
+
+    def summarised(self, estimate: float | None) -> Summary | None:
+        """The summary with the figure that was judged, where that is another than the median."""
         if self.fault(zero_allowed=True):
             return None
-        return Summary(median=self.median, samples=sum(self.sizes), launches=len(self.sizes) - self.sizes.count(0))
+        samples, launches = _counts(self.sizes)
+        return Summary(median=self.median, samples=samples, launches=launches, estimate=estimate)
+
+
+@lru_cache(maxsize=1000)
+def _counts(lengths: Sizes) -> tuple[int, int]:
+    """How many samples there are in all, and how many launches have some."""
+    return sum(lengths), len(lengths) - lengths.count(0)
 
 
 Known = Mapping[int, Facts]

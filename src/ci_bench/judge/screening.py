@@ -7,6 +7,7 @@ interval, so a small difference is never called a change (docs/adr/0008). A pair
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 from ci_bench.judge import ratios, wording
@@ -105,8 +106,13 @@ class _Limits:
     size: float
 
 
+@lru_cache(maxsize=1000)
+def _limits(threshold: float, drift: float) -> _Limits:
+    return _Limits(margin=math.log1p(threshold), size=math.log1p(max(threshold, drift)))
+
+
 def _by_ratio(line: Line, ratio: ratios.Ratio, *, drift: float, shift: float, gating: int) -> MetricVerdict:
-    limits = _Limits(margin=math.log1p(line.threshold), size=math.log1p(max(line.threshold, drift)))
+    limits = _limits(line.threshold, drift)
     if ratio.value is None or ratio.interval is None:
         return _of_one_launch(line, ratio, limits.size, shift, gating)
     logs = (

@@ -1,6 +1,7 @@
 """The words and figures of reasons and headlines. Owns no decision."""
 
 import math
+from functools import lru_cache
 
 from ci_bench.records.comparison import Interval, Pair
 from ci_bench.records.results import Better, Unit
@@ -55,7 +56,12 @@ def change(speedup: float, unit: Unit, better: Better) -> str:
 
 def interval_text(interval: Interval) -> str:
     """An interval of a speedup with its level."""
-    return f"{percent(interval.level)} interval {interval.low:.3f} to {interval.high:.3f}"
+    return f"{_level(interval.level)} interval {interval.low:.3f} to {interval.high:.3f}"
+
+
+@lru_cache(maxsize=100)
+def _level(level: float) -> str:
+    return percent(level)
 
 
 def doubt(*, suspected: bool, possible: bool) -> str:

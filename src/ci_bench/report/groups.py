@@ -24,9 +24,10 @@ LEAST_SHARE = 0.9
 """Of a group's cases, so many changed."""
 CHANCE = 0.05
 """How likely scattered changes may be to look like a group, whichever set it is."""
-_COMPARED = {Verdict.REGRESSED, Verdict.SUSPECTED, Verdict.IMPROVED, Verdict.UNCHANGED, Verdict.INCONCLUSIVE}
-_WORSE = {Verdict.REGRESSED, Verdict.SUSPECTED}
-_BETTER = {Verdict.IMPROVED}
+_COMPARED = (Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.REGRESSED, Verdict.SUSPECTED, Verdict.IMPROVED)
+"""The commonest first: to look for one here is quicker than to hash it, and there are many metrics."""
+_WORSE = (Verdict.REGRESSED, Verdict.SUSPECTED)
+_BETTER = (Verdict.IMPROVED,)
 
 Condition = tuple[str, str]
 """A parameter, and its value as ids have it."""
@@ -123,7 +124,7 @@ def _ordered(cases: Sequence[_Case]) -> tuple[tuple[str, Pair], ...]:
     return tuple((case.id, case.pair) for case in sorted(cases, key=lambda case: -abs(math.log(case.pair.speedup or 1.0))))
 
 
-def _groups(cases: Sequence[_Case], verdicts: set[Verdict]) -> Iterator[tuple[tuple[Condition, ...], list[_Case], int]]:
+def _groups(cases: Sequence[_Case], verdicts: tuple[Verdict, ...]) -> Iterator[tuple[tuple[Condition, ...], list[_Case], int]]:
     """Conditions, the cases that changed, and how many fit, until what is left is in no group."""
     changed = {place for place, case in enumerate(cases) if case.pair.verdict in verdicts}
     if len(changed) < LEAST_CASES:
