@@ -369,7 +369,7 @@ def render_report(comparison: Comparison, *, room: int | None = LARGEST_PART) ->
 
 def _with_rest(block: Block) -> Block:
     """The block with a line on the rows that were not written out."""
-    rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench report --full` writes all of them."
+    rest = f"\n\n… and {block.more:,} more {block.name}: `ci-bench report comparison.json --full` writes all of them."
     return replace(block, tail=rest + block.tail) if block.more else block
 
 
