@@ -271,6 +271,18 @@ def allow_compilations(programs: int) -> None:
     config.recompile_limit = max(config.recompile_limit, RECOMPILES * programs)
 
 
+MOST_RECOMPILES = 64
+"""Above dynamo's default of 8: blocks of one model share their code."""
+
+
+def fail_beyond_limit() -> None:
+    """Dynamo's limit of recompilations is an error in this process, where dynamo would run on eagerly."""
+    from torch._dynamo import config
+
+    config.recompile_limit = max(config.recompile_limit, MOST_RECOMPILES)
+    config.fail_on_recompile_limit_hit = True
+
+
 def without_cuda_graphs(modes: Mapping[str, str | None], device: str) -> dict[str, str]:
     """The fact `no_cuda_graphs` of a case, where the modes of its arms (by arm) ask for what its device lacks."""
     asking = [arm for arm, mode in modes.items() if mode in MODES_WITH_CUDA_GRAPHS]

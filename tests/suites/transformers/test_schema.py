@@ -31,7 +31,7 @@ def defaults(kind):
 
 def test_an_entry_has_the_fields_and_defaults_of_a_case():
     properties = DEFS["transformers"]["properties"]
-    assert {*properties} == {*FIELDS, "name", "cases", "arms", "compile"}
+    assert {*properties} == {*FIELDS, "name", "cases", "arms", "compile", "largest_batch"}
     told = {name: node["default"] for name, node in properties.items() if "default" in node}
     assert told.pop("model") == list(DEFAULT_MODELS)
     assert told.pop("candidate") == Options(model=Model(name="any")).candidate.backend

@@ -18,21 +18,20 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
 from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, arm_name, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, SizeLimits, Stage, StageKind
+from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.inductor import option_faults
+from ci_bench.suites.sizes import Size, check_dynamic, limits_of
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
     REFERENCE_ARM,
     TRAINING_PARTS,
-    DynamicShapes,
     Measure,
     Mode,
     Options,
     Precision,
     Scope,
     Settings,
-    Size,
     Source,
     parse,
     settings_from,
@@ -241,11 +240,8 @@ def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
 
 def _sized(settings: Settings, size: int | str | None, options: Mapping[str, Any]) -> Settings:
     """The settings of a case of this batch size, given or to be found."""
-    if size == Size.LARGEST:
-        return replace(settings, batch_size=None, largest=SizeLimits(**options.get("largest_batch", {})))
-    if "largest_batch" in options and Size.LARGEST not in _batch_sizes(options):
-        raise BadConfig(f"{WHERE}.largest_batch: no batch size is looked for; take `batch_size: largest`, or leave it out")
-    return replace(settings, batch_size=None if size is None else int(size))
+    limits = limits_of(size, options, _batch_sizes(options), WHERE)
+    return replace(settings, batch_size=None if size is None or limits is not None else int(size), largest=limits)
 
 
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -272,7 +268,14 @@ def _check(options: Options) -> None:
     """Refuse what cannot be asked together."""
     settings, training = options.settings, options.mode is Mode.TRAINING
     _check_inductor(settings)
-    _check_dynamic(options)
+    check_dynamic(
+        WHERE,
+        dynamic=settings.dynamic,
+        varies=settings.varies,
+        how=settings.dynamic_shapes,
+        largest=settings.largest is not None,
+        arms=options.candidates.values(),
+    )
     if settings.nopython and training and settings.scope is Scope.STEP:
         message = (
             f"{WHERE}.nopython: a whole training step breaks the graph at backward; take `scope: model`, or mode inference alone"
@@ -285,26 +288,6 @@ def _check(options: Options) -> None:
     if settings.batch_invariance and training:
         raise BadConfig(f"{WHERE}.batch_invariance: asks about inference; take `mode: inference`")
     _check_quantization(options)
-
-
-def _check_dynamic(options: Options) -> None:
-    """What says how shapes are dynamic acts where they are, and is dynamo's."""
-    settings = options.settings
-    if settings.dynamic and settings.largest is not None:
-        raise BadConfig(f"{WHERE}.batch_size: largest is one size, and `dynamic: true` has several; leave one of them out")
-    if not settings.dynamic:
-        for name in ("varies", "dynamic_shapes"):
-            if getattr(settings, name) != getattr(Settings(), name):
-                raise BadConfig(f"{WHERE}.{name}: shapes are not dynamic; add `dynamic: true`")
-        return
-    if settings.dynamic_shapes is DynamicShapes.SYMBOLS:
-        return
-    word = f"{WHERE}.dynamic_shapes: {settings.dynamic_shapes}"
-    for arm in options.candidates.values():
-        if arm.experiment is not None and not arm.experiment.by_dynamo:
-            raise BadConfig(f"{word} is a mark for dynamo, and {arm.backend} is captured without it; leave it out")
-        if arm.dynamic is not None:
-            raise BadConfig(f"{word} is contradicted by `dynamic` under `compile` or of an arm; leave one of them out")
 
 
 def _check_quantization(options: Options) -> None:

@@ -4,10 +4,12 @@ Seed, precision and determinism: weights and inputs follow `options.seed`; TF32 
 deterministic mode is off, since it changes what is timed; dropout is off unless the case asks for it.
 """
 
+from dataclasses import replace
+
 import torch
 
 from ci_bench.records.results import Case
-from ci_bench.suites.arms import allow_compilations
+from ci_bench.suites.arms import allow_compilations, fail_beyond_limit
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.transformers.generation import Generation, Script, require_generation
@@ -17,7 +19,7 @@ from ci_bench.suites.transformers.optimizers import build_optimizer
 from ci_bench.suites.transformers.options import Attention, Mode, Options, Precision, parse
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
-from ci_bench.suites.transformers.steps import Inference, Observed, Training
+from ci_bench.suites.transformers.steps import EverySize, Inference, Observed, Training
 from ci_bench.suites.transformers.translate import check_candidate
 from ci_bench.suites.transformers.verify import Verifier
 
@@ -27,6 +29,10 @@ AMPERE = 8
 def open_workload(case: Case, context: Context) -> "TransformersWorkload":
     """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
     options = parse(case.params)
+    if options.largest is not None and context.largest_batch is not None:
+        options = replace(options, batch_size=context.largest_batch)
+    if options.dynamic:
+        fail_beyond_limit()
     _require(options, context.device)
     set_fp32_precision(tf32=options.precision is Precision.TF32)
     limit_memory(options.memory_limit_bytes, context.device)
@@ -65,9 +71,16 @@ class TransformersWorkload:
 
     def open(self, arm: str) -> Program:
         """A fresh program of the arm."""
+        sized = self._recipe.options.largest is None or self._context.largest_batch
+        assert sized, "what nobody looked for is not measured"  # noqa: S101 - our own bug if not
         self._opened += 1
         allow_compilations(self._opened)
         return open_program(self._recipe, arm, None)
+
+    def open_sized(self, arm: str, rows: int) -> Program:
+        """The arm in a batch of so many rows."""
+        options = replace(self._recipe.options, batch_size=rows)
+        return open_program(replace(self._recipe, options=options), arm, None)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whether the arms agree, and facts; of one arm by itself, what it holds on its GPU."""
@@ -78,13 +91,10 @@ class TransformersWorkload:
 def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
     """The program of an arm; `script` are tokens for a generation to take in place of its own."""
     parts = make_parts(recipe, arm)
-    match recipe.options.mode:
-        case Mode.TRAINING:
-            return Training(parts)
-        case Mode.GENERATION:
-            return Generation(parts, script)
-        case Mode.INFERENCE:
-            return Inference(parts)
+    if recipe.options.mode is Mode.GENERATION:
+        return Generation(parts, script)
+    program = Training(parts) if recipe.options.mode is Mode.TRAINING else Inference(parts)
+    return EverySize(program, parts.batches) if recipe.options.dynamic else program
 
 
 def _require(options: Options, device: str) -> None:
