@@ -92,6 +92,7 @@ TORCH_FREE_OF_A_SUITE = {"plan", "options", "declaring", "grids", "importing", "
 SHARED_BY_WORKERS = {
     "ci_bench.suites.coverage",
     "ci_bench.suites.fp32_precision",
+    "ci_bench.suites.marks",
     "ci_bench.suites.numerics",
     "ci_bench.suites.digests",
     "ci_bench.suites.draws",

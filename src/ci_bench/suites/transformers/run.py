@@ -93,7 +93,7 @@ def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
     parts = make_parts(recipe, arm)
     if recipe.options.mode is Mode.GENERATION:
         return Generation(parts, script)
-    program = Training(parts) if recipe.options.mode is Mode.TRAINING else Inference(parts)
+    program: Training | Inference = Training(parts) if recipe.options.mode is Mode.TRAINING else Inference(parts)
     return EverySize(program, parts.batches) if recipe.options.dynamic else program
 
 
