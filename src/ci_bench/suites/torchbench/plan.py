@@ -17,7 +17,7 @@ from ci_bench.records.documents import read_results
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, arm_name, compiled_backends, listed_arms
+from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, Experiment, arm_name, compiled_backends, listed_arms
 from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.inductor import option_faults
 from ci_bench.suites.sizes import Size, check_dynamic, limits_of
@@ -283,6 +283,12 @@ def _check(options: Options) -> None:
         raise BadConfig(message)
     if not training and any(arm.compiled_autograd for arm in options.candidates.values()):
         raise BadConfig(f"{WHERE}.compile.compiled_autograd: inference has no backward pass; take `mode: training`")
+    kept = [arm for arm in options.candidates.values() if arm.experiment is Experiment.CACHING_PRECOMPILE]
+    if kept and len(options.candidates) > 1:
+        raise BadConfig(
+            f"{WHERE}.arms: {kept[0].name} loads its graphs onto the model's code, where every other arm of the case would run "
+            "them, too; take it as `backend`, which makes a case of it"
+        )
     if settings.freezing and training:
         raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; take `mode: inference`")
     if settings.batch_invariance and training:
