@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine
 PLANTED = Path(__file__).parents[2] / "suites" / "torchbench"
 
 
-def _compile(name: str, mode: str, folder: Path, writer) -> None:
+def _compile(name: str, mode: str, folder: Path, writer, minified: bool) -> None:
     """One step of a small model by a compiler, and the bundle of what is wrong of it; in a process of its own."""
     import torch
 
@@ -31,6 +31,8 @@ def _compile(name: str, mode: str, folder: Path, writer) -> None:
     os.chdir(folder)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.3), torch.nn.GELU(), torch.nn.BatchNorm1d(8))
+    if not minified:
+        bundles.MOST_MINIFYING_S = 0.0
     graphs = Graphs()
     graphs.listen()
     x = torch.randn(5, 8) if mode != "large" else torch.randn(120_000, 8)
@@ -46,12 +48,12 @@ def _compile(name: str, mode: str, folder: Path, writer) -> None:
     writer.send((graphs.bundle(folder, "arm", limit_s=200.0), graphs.note))
 
 
-def bundled(name: str, folder: Path, *, mode: str = "training") -> tuple[Bundle | None, str]:
+def bundled(name: str, folder: Path, *, mode: str = "training", minified: bool = False) -> tuple[Bundle | None, str]:
     """The bundle that a compiler leaves in a folder, and what is noted; never of a fork of this process: torch has threads here."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["ci_bench.engine.profiling.bundles"])
     reader, writer = context.Pipe(duplex=False)
-    child = context.Process(target=_compile, args=(name, mode, folder, writer))
+    child = context.Process(target=_compile, args=(name, mode, folder, writer, minified))
     child.start()
     writer.close()
     reader.recv()
@@ -68,19 +70,19 @@ def replayed(path: Path, *arguments: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "says", "size"),
     [
-        ("planted_backends:scaled_output", "output 0 is off by"),
-        ("planted_backends:flipped_gradients", "gradient of input"),
-        ("planted_backends:refusing", "compiling fails: BackendCompilerFailed"),
+        ("planted_backends:scaled_output", "output 0 is off by", "1 of 5"),
+        ("planted_backends:flipped_gradients", "gradient of input", "all 5"),
+        ("planted_backends:refusing", "compiling fails: BackendCompilerFailed", "all 5"),
     ],
 )
-def test_a_planted_compiler_has_a_bundle_that_fails_for_it_and_passes_for_the_right_one(tmp_path, name, says) -> None:
-    bundle, note = bundled(name, tmp_path)
+def test_a_planted_compiler_has_a_bundle_that_fails_for_it_and_passes_for_the_right_one(tmp_path, name, says, size) -> None:
+    bundle, note = bundled(name, tmp_path, minified=size != "all 5")
     assert bundle is not None, note
     assert bundle.file == "repro-arm.pyz"
     assert says in bundle.says
-    assert bundle.says.endswith("(the graph has 1 of 5 operators)")
+    assert bundle.says.endswith(f"(the graph has {size} operators)")
     assert [one.name for one in tmp_path.iterdir()] == [bundle.file]
     path = tmp_path / bundle.file
     right = replayed(path, "--compiler", "aot_eager")

@@ -209,7 +209,7 @@ def _shown(captured: Captured, path: Path, deadline: float) -> replay.Outcome:
     try:
         limit_s = min(MOST_MINIFYING_S, PART_OF_LIMIT * (deadline - time.monotonic()))
         with contextlib.suppress(ValueError, subprocess.SubprocessError):  # then the whole graph is looked at
-            if operators_of(captured.graph) > 1 and minify(path, smaller, limit_s=limit_s):
+            if limit_s > 0 and operators_of(captured.graph) > 1 and minify(path, smaller, limit_s=limit_s):
                 outcome = check(smaller, limit_s=PART_OF_LIMIT * (deadline - time.monotonic()))
                 if outcome.code == replay.WRONG:
                     smaller.replace(path)
