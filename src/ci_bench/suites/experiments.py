@@ -222,7 +222,8 @@ class Captured:
         if len(entries) != 1:
             raise Unsupported(f"{self._arm.name}: torch keeps {len(entries)} entries of this model, and not one")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_bytes(pickle.dumps(*entries.values()))
+        (entry,) = entries.values()
+        self._path.write_bytes(pickle.dumps(entry))
         self._operations, self._again = self._again, 0
         self._keep()
 

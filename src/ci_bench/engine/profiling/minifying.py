@@ -87,7 +87,8 @@ def recaptured(module: Any, inputs: Sequence[Any], settings: Mapping[str, Any]) 
         return graph.forward
 
     with _as_captured(settings):
-        torch.compile(module, backend=take, dynamic=False)(*inputs)
+        run: Callable[..., Any] = torch.compile(module, backend=take, dynamic=False)
+        run(*inputs)
     if len(taken) != 1:
         raise ValueError(f"dynamo makes {len(taken)} graphs of it")
     return taken[0]
