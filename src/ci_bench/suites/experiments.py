@@ -93,7 +93,7 @@ class Captured:
         if package.maker == this_process():
             return ()
         detail = f"{package.size_bytes} bytes, made by process {package.maker}, loaded by process {this_process()}"
-        if self._again:
+        if self._again > 0:
             again = f"{detail}, which captured {self._again} operations again"
             return (Check(name=PACKAGE, arm=name, outcome=Outcome.FAIL, detail=again),)
         return (Check(name=PACKAGE, arm=name, outcome=Outcome.PASS, detail=detail),)
