@@ -93,6 +93,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.batch_parts",
     "ci_bench.suites.coverage",
     "ci_bench.suites.fp32_precision",
+    "ci_bench.suites.marks",
     "ci_bench.suites.numerics",
     "ci_bench.suites.digests",
     "ci_bench.suites.draws",

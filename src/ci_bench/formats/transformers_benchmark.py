@@ -15,7 +15,7 @@ from datetime import datetime
 from statistics import median
 
 from ci_bench.formats.exporting import Files, Written, one_file
-from ci_bench.records.results import CaseResult, Fact, Metric, Results, Status
+from ci_bench.records.results import LARGEST_BATCH, CaseResult, Fact, Metric, Results, Status
 
 SUITE = "transformers"
 MISSING = "N/A"
@@ -121,7 +121,8 @@ def _key(row: CaseResult, arm: str) -> Key:
     marks += [str(params[name]) for name, plain in PLAIN.items() if params.get(name, plain) != plain]
     name = f"{row.case.name} ({', '.join(marks)})" if marks else row.case.name
     length = params.get("sequence_length")
-    return name, str(params.get("batch_size", "")), "" if length is None else str(length)
+    rows = row.facts.get(LARGEST_BATCH, params.get("batch_size"))
+    return name, "" if rows is None else str(rows), "" if length is None else str(length)
 
 
 def _typical(row: CaseResult, arm: str, names: Sequence[str]) -> float | None:

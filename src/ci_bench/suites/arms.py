@@ -36,6 +36,8 @@ class Experiment(StrEnum):
     """`torch.export`, compiled by inductor into a package that other processes load."""
     AOT_PRECOMPILE = "aot-precompile"
     """One whole graph of `torch.compile` compiled ahead, saved, and loaded by other processes."""
+    CACHING_PRECOMPILE = "caching-precompile"
+    """`torch.compile`, its graphs and guards kept by torch's caching precompile and loaded by other processes."""
     TORCHSCRIPT = "torchscript"
     """`torch.jit.trace`."""
     TORCHSCRIPT_SCRIPT = "torchscript-script"
@@ -51,7 +53,7 @@ class Experiment(StrEnum):
         return self in {Experiment.OVERHEAD, Experiment.COVERAGE}
 
 
-MAKE_FILES = frozenset({Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE})
+MAKE_FILES = frozenset({Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE, Experiment.CACHING_PRECOMPILE})
 PACKAGE = "package"
 """The check that the file of such an arm was loaded by another process than the one that made it."""
 TAKES_OPTIONS = frozenset({INDUCTOR, *MAKE_FILES})
@@ -196,7 +198,7 @@ def arm_faults(arm: CompiledArm) -> Iterator[str]:
     if arm.experiment is not None and not arm.experiment.by_dynamo:
         if arm.compiled_autograd:
             yield f"compiled_autograd is dynamo's, and {arm.backend} runs without it; leave it out"
-        if arm.fullgraph:
+        if arm.fullgraph and arm.experiment is not Experiment.CACHING_PRECOMPILE:
             yield f"fullgraph: {arm.backend} is one graph, or nothing; leave it out"
 
 
@@ -269,6 +271,18 @@ def allow_compilations(programs: int) -> None:
     from torch._dynamo import config
 
     config.recompile_limit = max(config.recompile_limit, RECOMPILES * programs)
+
+
+MOST_RECOMPILES = 64
+"""Above dynamo's default of 8: blocks of one model share their code."""
+
+
+def fail_beyond_limit() -> None:
+    """Dynamo's limit of recompilations is an error in this process, where dynamo would run on eagerly."""
+    from torch._dynamo import config
+
+    config.recompile_limit = max(config.recompile_limit, MOST_RECOMPILES)
+    config.fail_on_recompile_limit_hit = True
 
 
 def without_cuda_graphs(modes: Mapping[str, str | None], device: str) -> dict[str, str]:

@@ -9,12 +9,16 @@ removed with the run. Imported by workers only.
 """
 
 import json
+import logging
 import os
+import pickle
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,7 +31,7 @@ from ci_bench.suites.base import Unsupported
 from ci_bench.suites.inductor import typed_options
 from ci_bench.suites.memory_errors import is_out_of_memory
 
-KEPT = {Experiment.AOT_INDUCTOR: "pt2", Experiment.AOT_PRECOMPILE: "bin"}
+KEPT = {Experiment.AOT_INDUCTOR: "pt2", Experiment.AOT_PRECOMPILE: "bin", Experiment.CACHING_PRECOMPILE: "bin"}
 """The experiments that make a file, and how its name ends."""
 MOST_OF_A_REASON = 300
 
@@ -65,6 +69,7 @@ class Captured:
         self._path = folder / f"{arm.name.replace(':', '_')}.{KEPT.get(self._experiment, '')}"
         self._run: Call | None = None
         self._operations = 0
+        self._again = 0
         self.package: Package | None = None
         """The file that runs, once it is made or loaded."""
 
@@ -78,7 +83,8 @@ class Captured:
     def checks(self, name: str) -> tuple[Check, ...]:
         """What became of capturing, of an arm called `name`: that there is a graph, and where its file came from."""
         found = Outcome.PASS if self._operations else Outcome.FAIL
-        detail = f"one graph of {self._operations} operations" if self._operations else "no graph was captured"
+        graph = "graphs" if self._experiment is Experiment.CACHING_PRECOMPILE else "one graph"  # its breaks are allowed
+        detail = f"{graph} of {self._operations} operations" if self._operations else "no graph was captured"
         compiled = Check(name="compiled", arm=name, outcome=found, detail=detail)
         return (compiled,) if self.package is None else (compiled, *self._of_package(name, self.package))
 
@@ -87,6 +93,9 @@ class Captured:
         if package.maker == this_process():
             return ()
         detail = f"{package.size_bytes} bytes, made by process {package.maker}, loaded by process {this_process()}"
+        if self._again > 0:
+            again = f"{detail}, which captured {self._again} operations again"
+            return (Check(name=PACKAGE, arm=name, outcome=Outcome.FAIL, detail=again),)
         return (Check(name=PACKAGE, arm=name, outcome=Outcome.PASS, detail=detail),)
 
     def _loaded(self) -> Call | None:
@@ -98,6 +107,8 @@ class Captured:
         self._operations = self.package.operations
         if self._experiment is Experiment.AOT_INDUCTOR:
             return _load_package(self._path)
+        if self._experiment is Experiment.CACHING_PRECOMPILE:
+            return self._watched(_load_cached(self._arm, self._module, self._path, dynamic=self._varies), lambda: None)
         return _load_precompiled(self._arm, self._module, self._path)
 
     def _made(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
@@ -109,6 +120,8 @@ class Captured:
                 return self._packaged(self._exported(args, kwargs))
             case Experiment.AOT_PRECOMPILE:
                 return self._precompiled(args, kwargs)
+            case Experiment.CACHING_PRECOMPILE:
+                return self._cached()
             case _:
                 scripted = self._capture(lambda: _torchscript(self._experiment, self._module, args, kwargs))
                 self._operations = sum(1 for _ in scripted.inlined_graph.nodes())
@@ -155,6 +168,64 @@ class Captured:
         self._keep()
         precompiled: Call = run
         return precompiled
+
+    @property
+    def _varies(self) -> bool:
+        """Whether sizes are not the same in all calls."""
+        shapes = [[getattr(leaf, "shape", None) for leaf in pytree.tree_leaves(call)] for call in self._calls]
+        return any(one != shapes[0] for one in shapes)
+
+    def _cached(self) -> Call:
+        from torch._dynamo.precompile_context import PrecompileContext
+
+        PrecompileContext.clear()
+        with self._keeping(), _caching():
+            run = torch.compile(self._module, **compile_arguments(self._arm, dynamic=self._varies or None))
+        return self._watched(run, self._keep_cached)
+
+    def _watched(self, run: Call, end: Callable[[], None]) -> Call:
+        """Counts what is captured until each size has had its call, and calls `end`; later calls are those of `run` itself."""
+        left = len(self._calls) if self._varies else 1
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            before = _captured_calls()
+            with self._keeping(), _caching():
+                result = run(*args, **kwargs)
+            self._again += _captured_calls() - before
+            left -= 1
+            if left == 0:
+                end()
+                self._run = run
+            return result
+
+        return call
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Raises `Unsupported` where torch compiles, and cannot keep what it compiled."""
+        from torch._dynamo.exc import PackageError
+
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, PackageError) and "torch.compile() package" not in str(error):
+                raise
+            reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
+            raise Unsupported(f"{self._arm.name}: torch cannot keep what it compiles of this model: {reason}") from error
+
+    def _keep_cached(self) -> None:
+        """Write all that torch would keep of the model. Raises `Unsupported` where that is nothing."""
+        from torch._dynamo.precompile_context import PrecompileContext
+
+        entries, _ = PrecompileContext.create_cache_entries()
+        if len(entries) != 1:
+            raise Unsupported(f"{self._arm.name}: torch keeps {len(entries)} entries of this model, and not one")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        (entry,) = entries.values()
+        self._path.write_bytes(pickle.dumps(entry))
+        self._operations, self._again = self._again, 0
+        self._keep()
 
     def _keep(self) -> None:
         """Say what the file is; where that is missing, the file is not whole."""
@@ -233,6 +304,39 @@ def _load_precompiled(arm: CompiledArm, module: nn.Module, path: Path) -> Call:
     with config.patch(enable_aot_compile=True):
         run._load_aot_compiled_module(path.read_bytes())  # noqa: SLF001 - torch's only door
     loaded: Call = run
+    return loaded
+
+
+@contextmanager
+def _caching(entry: Any = None) -> Iterator[None]:
+    """Caching precompile is on, and gives `entry` for what is compiled; a graph or guard that it can't keep is an error."""
+    from torch._dynamo import config, package
+
+    with config.patch(caching_precompile=True, strict_precompile=True), _quiet("torch._dynamo.guards"):
+        own = package.DynamoCache
+        if entry is not None:
+            package.DynamoCache = SimpleNamespace(load=lambda _: entry, record_package=own.record_package)  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            package.DynamoCache = own
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Without the warnings of a logger: it names each guard that caching drops by design."""
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _load_cached(arm: CompiledArm, module: nn.Module, path: Path, *, dynamic: bool) -> Call:
+    with _caching(pickle.loads(path.read_bytes())):  # noqa: S301 - the case's own file, which one side alone writes
+        loaded: Call = torch.compile(module, **compile_arguments(arm, dynamic=dynamic or None))
     return loaded
 
 

@@ -46,3 +46,29 @@ def out_of_memory(graph, inputs):
 
 def refusing(graph, inputs):
     raise RuntimeError("no lowering for this operator")
+
+
+def gelu_as_relu(graph, inputs):
+    """Right but for one operator."""
+    for node in graph.graph.nodes:
+        if _is_gelu(node):
+            node.target, node.kwargs = torch.nn.functional.relu, {}
+    graph.recompile()
+    return graph.forward
+
+
+def refusing_gelu(graph, inputs):
+    """Compiles all but one operator."""
+    if any(map(_is_gelu, graph.graph.nodes)):
+        raise RuntimeError("no lowering for gelu")
+    return graph.forward
+
+
+def refusing_gelu_else_wrong(graph, inputs):
+    """Refuses one operator, and computes something else of graphs without it."""
+    refusing_gelu(graph, inputs)
+    return scaled_output(graph, inputs)
+
+
+def _is_gelu(node):
+    return "gelu" in getattr(node.target, "__name__", "")

@@ -509,3 +509,12 @@ class WithTf32(Plain):
         super().__init__()
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         torch.backends.cudnn.conv.fp32_precision = "tf32"
+
+
+def in_a_function():
+    """A model whose class no other process finds by its name."""
+
+    class Local(Formed):
+        pass
+
+    return Local()

@@ -11,7 +11,8 @@ from ci_bench.engine.timing.compilation import CompileCounter
 from ci_bench.errors import BadConfig
 from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Unsupported, no_mark
-from ci_bench.suites.torchbench.marks import shape_marks
+from ci_bench.suites.marks import shape_marks
+from ci_bench.suites.sizes import DynamicShapes
 from ci_bench.suites.torchbench.options import parse
 from ci_bench.suites.torchbench.plan import SUITE
 
@@ -101,7 +102,8 @@ def test_a_failure_that_has_nothing_to_do_with_sizes_stays_a_failure():
 def test_the_dimensions_that_differ_are_marked_and_no_others(shapes):
     case, workload = opened(models=["decoder"], mode="inference", dynamic=True, varies=["sequence"], dynamic_shapes=shapes)
     (sample, *others) = workload.open(case.arms[0])._ready.samples
-    shape_marks(parse(case.params), (sample, *others))(sample)
+    leaves = [(one.args, one.target) for one in (sample, *others)]
+    shape_marks(DynamicShapes(shapes), leaves)(leaves[0])
     attribute = "_dynamo_dynamic_indices" if shapes == "marked" else "_dynamo_unbacked_indices"
     assert [sorted(getattr(leaf, attribute)) for leaf in (sample.args[0], sample.target)] == [[1], [1]]
 

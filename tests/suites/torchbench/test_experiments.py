@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -67,6 +68,14 @@ def test_what_is_captured_wrong_fails(backend):
 def test_what_cannot_be_captured_is_skipped_with_the_reason(backend, name, reason, tmp_path):
     (case,) = SUITE.plan(formed("impossible", name, backend=backend))
     with pytest.raises(Unsupported, match=reason):
+        open_workload(case, context(tmp_path)).verify(case.arms)
+
+
+def test_what_torch_compiles_and_cannot_keep_is_skipped_with_the_reason(tmp_path, monkeypatch):
+    """No other process finds a class within a function; the quickest of compilers says so as well as inductor does."""
+    monkeypatch.setattr(experiments, "compile_arguments", lambda arm, dynamic: {"backend": "eager", "dynamic": dynamic})
+    (case,) = SUITE.plan(formed(name="in_a_function", backend="caching-precompile"))
+    with pytest.raises(Unsupported, match="caching-precompile: torch cannot keep what it compiles of this model: "):
         open_workload(case, context(tmp_path)).verify(case.arms)
 
 
@@ -175,17 +184,45 @@ def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_anoth
 def test_a_file_that_computes_something_else_fails(kept, arm, monkeypatch):
     folder, _ = kept
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
-    load = "_load_package" if arm == Experiment.AOT_INDUCTOR else "_load_precompiled"
+    load = {Experiment.AOT_INDUCTOR: "_load_package", Experiment.AOT_PRECOMPILE: "_load_precompiled"}.get(arm, "_load_cached")
     right = getattr(experiments, load)
 
-    def spoilt(*arguments):
-        run = right(*arguments)
+    def spoilt(*arguments, **options):
+        run = right(*arguments, **options)
         return lambda *args, **kwargs: 1.01 * run(*args, **kwargs)
 
     monkeypatch.setattr(experiments, load, spoilt)
     (case,) = SUITE.plan(formed(backend=arm))
     check = checks_of(open_workload(case, context(folder)).verify(case.arms))["accuracy"]
     assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy")
+
+
+def test_a_guard_that_does_not_hold_is_told_of_a_file_that_should_compile_nothing(tmp_path, monkeypatch):
+    """As torch does silently where it loads a file and its guards fail: it compiles again."""
+    kept = experiments.Package(size_bytes=1, maker="another process", operations=1)
+    (tmp_path / "caching-precompile.json").write_text(json.dumps(asdict(kept)))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(experiments, "_load_cached", lambda arm, module, path, dynamic: torch.compile(module, backend="eager"))
+    form = Captured(read_arm("caching-precompile"), Doubled(), calls=[((torch.ones(2),), {})], folder=tmp_path)
+    form(torch.ones(2))
+    check = {check.name: check for check in form.checks("caching-precompile")}["package"]
+    assert check.outcome is Outcome.FAIL
+    assert check.detail.endswith("which captured 1 operations again")
+
+
+class Doubled(torch.nn.Module):
+    """Another model than the one whose graphs this process has loaded onto its code."""
+
+    def forward(self, rows):
+        return 2 * rows
+
+
+def test_what_is_loaded_onto_a_models_code_has_a_case_of_its_own():
+    arms = {"models": ["mlp"], "mode": "inference", "arms": ["caching-precompile", "default"]}
+    with pytest.raises(BadConfig, match="loads its graphs onto the model's code, where every other arm of the case would run"):
+        SUITE.plan(arms)
+    assert len(SUITE.plan({**arms, "arms": ["caching-precompile"]})) == 1
+    assert len(SUITE.plan({"models": ["mlp"], "mode": "inference", "backend": ["caching-precompile", "inductor"]})) == 2
 
 
 @each_maker

@@ -21,6 +21,8 @@ RUN = {"device": "cpu", "threads": 1, "launches": 1, "blocks": 2, "warmup_s": 0.
 SMALL = {"batch_size": 2, "sequence_length": 8, "new_tokens": 3}
 TRAINING = {"mode": "training", "memory": False}
 PLANTED = "planted_compilers:{}"
+SHAPED = {"dynamic": True, "varies": ["batch", "sequence"], "dynamic_shapes": "marked"}
+LARGEST = {"batch_size": "largest", "largest_batch": {"most": 3, "memory_bytes": 1_000_000_000}}
 RED = {
     "stale": {"agrees", "refereed", "timed_output_agrees"},
     "accumulating": {"agrees", "refereed"},
@@ -113,11 +115,17 @@ def test_every_mode_brings_what_it_owes_and_its_parts(run):
     results = run(
         {"model": small("bert"), "mode": "training", "candidate": PLANTED.format("sound")},
         {"model": small("gpt2"), "mode": "generation", "candidate": PLANTED.format("sound"), "cache": "static", "memory": False},
-        {"model": small("vit"), "candidate": "torchscript", "memory": False},
+        {"model": small("vit"), "candidate": "torchscript", "memory": False, **LARGEST},
+        {"model": small("gpt2", "shaped"), "candidate": PLANTED.format("sound"), "memory": False, **SHAPED},
     )
     rows = by_name(results)
-    assert [row.status for row in results.cases] == [Status.OK] * 3
-    assert [owed(row) for row in results.cases] == [set()] * 3
+    assert [row.status for row in results.cases] == [Status.OK] * 4
+    assert [owed(row) for row in results.cases] == [set()] * 4
+    assert rows["vit"].facts["largest_batch"] == 3
+    counted = {metric.name: metric.launches[0].values for metric in rows["shaped"].metrics if metric.arm != "eager"}
+    assert (counted["graphs"], counted["recompiles"]) == ((1.0,), (0.0,))
+    rows_of = {name: {one.items for one in row.metrics if one.name == "step_time"} for name, row in rows.items()}
+    assert (rows_of["vit"], rows_of["shaped"]) == ({3}, {2 + 2 + 2 + 2 + 3})
     measured = {name: {metric.name for metric in row.metrics if metric.arm == "eager"} for name, row in rows.items()}
     parts = {"zero_grad_time", "forward_time", "backward_time", "optimizer_time"}
     assert measured["bert"] == {"step_time", "peak_anonymous", "file_backed", "memory_growth", *parts}

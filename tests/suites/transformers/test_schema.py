@@ -31,11 +31,11 @@ def defaults(kind):
 
 def test_an_entry_has_the_fields_and_defaults_of_a_case():
     properties = DEFS["transformers"]["properties"]
-    assert {*properties} == {*FIELDS, "name", "cases", "arms", "compile", "layouts", "processes"}
+    assert {*properties} == {*FIELDS, "name", "cases", "arms", "compile", "layouts", "processes", "largest_batch"}
     told = {name: node["default"] for name, node in properties.items() if "default" in node}
     assert told.pop("model") == list(DEFAULT_MODELS)
     assert told.pop("candidate") == Options(model=Model(name="any")).candidate.backend
-    own = {name: value for name, value in defaults(Options).items() if name in told}
+    own = {name: list(value) if isinstance(value, tuple) else value for name, value in defaults(Options).items() if name in told}
     assert told == own
     assert {*FIELDS} - {*told} == {"model", "candidate", "optimizer_options"}
 
@@ -104,6 +104,10 @@ def test_entries_are_taken(tmp_path, entry):
         ("{mode: traning}", "transformers.0..mode: 'traning' .* did you mean 'training'"),
         ("{batch_size: [8, 0]}", r"batch_size\[1\]: 0 is less than 1"),
         ("{models: [bert]}", "models: unknown field; did you mean 'model'"),
+        ("{dynamic: true, varies: [sequnce]}", r"varies.0.: 'sequnce' .* did you mean 'sequence'"),
+        ("{dynamic: true, dynamic_shapes: markd}", "dynamic_shapes: 'markd' .* did you mean 'marked'"),
+        ("{batch_size: larges}", "batch_size: 'larges' is not 'largest'"),
+        ("{batch_size: largest, larges_batch: {}}", "larges_batch: unknown field; did you mean 'largest_batch'"),
         ("{candidate: {mod: x}}", "candidate.mod: unknown field; did you mean 'mode'"),
         ("{candidate: [3]}", r"candidate\[0\]"),
         ("{model: {path: bert, confg: {}}}", "model.confg: unknown field; did you mean 'config'"),

@@ -3,12 +3,15 @@
 Dynamo is listened to while an arm is explained. A graph whose compiler failed, or whose compiled code computes something else
 than the graph does (`replay`), is written as one archive that Python runs, and run once in a fresh process: only a bundle that
 goes wrong there, too, is kept. Inputs are kept as they are as far as `MOST_INPUT_BYTES` go, the smallest first; larger ones are
-drawn anew with the mean and spread they had. Nothing is minified.
+drawn anew with the mean and spread they had. A smaller graph that goes wrong the same way stands in its place (`minifying`).
 """
 
+import contextlib
 import inspect
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +29,10 @@ MOST_CHECKED = 3
 """So many bundles are run in a fresh process; the first that goes wrong there is kept."""
 MOST_INPUT_BYTES = 3_000_000
 LEAST_CHECK_S = 5.0
-_TOP = '''"""A graph that torch {torch} captured. `python {name}` runs it by itself and compiled by {compiler}.
+MOST_MINIFYING_S, PART_OF_LIMIT = 60.0, 0.5
+"""So long a graph is made smaller, and for no more than that part of the time there is."""
+MINIFYING = "ci_bench.engine.profiling.minifying"
+_TOP = '''"""A graph that torch {torch} captured: {size}. `python {name}` runs it by itself and compiled by {compiler}.
 
 Says what differs. Exit codes: 0 the compiler is right, 1 it is wrong or fails, 125 it can't be said. `--compiler eager` tries
 another one.
@@ -52,7 +58,10 @@ if __name__ == "__main__":
 
 @dataclass(kw_only=True)
 class Captured:
-    """One graph as the compiler was given it. `failed` says that the compiler raised; `compiled` is what it made otherwise."""
+    """One graph as the compiler was given it. `failed` says that the compiler raised; `compiled` is what it made otherwise.
+
+    `operators` are those of the graph that was captured, where this one is what minifying left of it.
+    """
 
     graph: Any
     inputs: tuple[Any, ...]
@@ -63,6 +72,13 @@ class Captured:
     device: str
     failed: bool = False
     compiled: Callable[..., Any] | None = None
+    operators: int | None = None
+
+    @property
+    def size(self) -> str:
+        """How many of the operators that were captured it has."""
+        own = operators_of(self.graph)
+        return f"{own} of {self.operators} operators" if self.operators is not None else f"all {own} operators"
 
     def settings(self) -> dict[str, Any]:
         """What replaying takes besides the graph."""
@@ -148,8 +164,7 @@ class Graphs:
                 continue
             checked += 1
             try:
-                write(path, captured)
-                outcome = check(path, limit_s=deadline - time.monotonic())
+                outcome = _shown(captured, path, deadline)
             except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
                 self.note = f"no bundle: {type(error).__name__}: {error}"[:MOST_REASON]
                 continue
@@ -159,6 +174,49 @@ class Graphs:
             self.note = f"a graph seemed wrong, and by itself it is not: {outcome.says}"[:MOST_REASON]
         path.unlink(missing_ok=True)
         return None
+
+
+def minify(whole: Path, smaller: Path, *, limit_s: float) -> bool:
+    """Write the bundle `smaller` of what is left of `whole` after so many seconds. Returns whether there is one."""
+    command = [sys.executable, "-m", MINIFYING, str(whole), str(smaller)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        process.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return smaller.is_file()
+
+
+def operators_of(graph: Any) -> int:
+    """How many calls a graph has."""
+    return sum(node.op.startswith("call_") for node in graph.graph.nodes)
+
+
+def _shown(captured: Captured, path: Path, deadline: float) -> replay.Outcome:
+    """Write the bundle of a graph, or of what minifying leaves of it, and return what it says in a fresh process."""
+    write(path, captured)
+    smaller = path.with_name(f"smaller-{path.name}")
+    try:
+        limit_s = min(MOST_MINIFYING_S, PART_OF_LIMIT * (deadline - time.monotonic()))
+        with contextlib.suppress(ValueError, subprocess.SubprocessError):  # then the whole graph is looked at
+            if limit_s > 0 and operators_of(captured.graph) > 1 and minify(path, smaller, limit_s=limit_s):
+                outcome = check(smaller, limit_s=PART_OF_LIMIT * (deadline - time.monotonic()))
+                if outcome.code == replay.WRONG:
+                    smaller.replace(path)
+                    return outcome
+        return check(path, limit_s=deadline - time.monotonic())
+    finally:
+        smaller.unlink(missing_ok=True)
 
 
 def name_of(backend: Any, name: str) -> str:
@@ -180,8 +238,12 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
 
 
-def write(path: Path, captured: Captured) -> None:
-    """The bundle of a graph. Raises `ValueError` for a graph that is no source, and for one with inputs that are not plain."""
+def write(path: Path, captured: Captured, *, name: str = "") -> None:
+    """The bundle of a graph, under the `name` that it will have.
+
+    Raises:
+        ValueError: the graph is no source, or an input of it is not plain.
+    """
     import torch
     from safetensors.torch import save
     from torch._dynamo.debug_utils import NNModuleToString
@@ -192,10 +254,11 @@ def write(path: Path, captured: Captured) -> None:
     described = [_described(one, is_kept=index in kept) for index, one in enumerate(captured.inputs)]
     main = _TOP.format(
         torch=torch.__version__,
-        name=path.name,
+        name=name or path.name,
+        size=captured.size,
         compiler=re.sub(r"[^\w:.-]", "_", captured.compiler),
         graph=NNModuleToString.convert(captured.graph).strip(),
-        settings=repr({**captured.settings(), "inputs": described}),
+        settings=repr({**captured.settings(), "size": captured.size, "inputs": described}),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

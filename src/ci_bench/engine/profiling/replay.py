@@ -23,6 +23,7 @@ RIGHT, WRONG, UNKNOWN = 0, 1, 125
 SEED = 20_010
 FACTOR = 3.0
 """An error may be so many times that of the uncompiled graph."""
+FAILS = "compiling fails"
 SINGLE, HALF = 1e-4, 1e-2
 """And so much of the values more: of fp32 and fp64; of types with fewer digits."""
 
@@ -45,7 +46,7 @@ def replayed(
         own = _results(compiled(), inputs, settings)
     except Exception as error:  # noqa: BLE001 - a compiler's error is of any class
         first = str(error).strip().partition("\n")[0]
-        return Outcome(code=WRONG, says=f"compiling fails: {type(error).__name__}: {first}"[:200])
+        return Outcome(code=WRONG, says=f"{FAILS}: {type(error).__name__}: {first}"[:200])
     if plain.keys() != own.keys():
         return Outcome(code=WRONG, says=f"it gives {len(own)} tensors in place of {len(plain)}")
     worst = [found for name in plain if (found := _apart(name, plain[name], own[name], exact.get(name)))]
@@ -190,8 +191,9 @@ def main(archive: str, build: Callable[[], Any], settings: Mapping[str, Any]) ->
         outcome = _replay(archive, build, settings, flags.compiler)
     except Exception as error:  # noqa: BLE001 - whatever it is, it says nothing of the compiler
         outcome = Outcome(code=UNKNOWN, says=f"it can't be said: {type(error).__name__}: {error}")
+    says = f"{outcome.says} (the graph has {settings['size']})"
     word = {RIGHT: "right", WRONG: "wrong", UNKNOWN: "unknown"}[outcome.code]
-    text = json.dumps({"code": outcome.code, "says": outcome.says}) if flags.json else f"{flags.compiler}: {word}: {outcome.says}"
+    text = json.dumps({"code": outcome.code, "says": says}) if flags.json else f"{flags.compiler}: {word}: {says}"
     sys.stdout.write(text + "\n")
     return outcome.code
 

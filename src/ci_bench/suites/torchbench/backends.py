@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 
-from ci_bench.suites.arms import CompiledArm, compiled
+from ci_bench.suites.arms import CompiledArm, compiled, fail_beyond_limit
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.torchbench.options import DynamicShapes, Options, Precision
-
-RECOMPILES = 64
-"""Above dynamo's default of 8: blocks of one model share their code. Beyond it a case fails, where dynamo would run eagerly."""
+from ci_bench.suites.sizes import DynamicShapes
+from ci_bench.suites.torchbench.options import Options, Precision
 
 
 def make_compiler(options: Options, candidate: CompiledArm | None) -> Callable[[Callable[..., Any]], Any]:
@@ -35,8 +33,7 @@ def set_up_torch(options: Options) -> None:
     if options.settings.deterministic:
         _be_deterministic()
     dynamo: Any = importlib.import_module("torch._dynamo.config")
-    dynamo.recompile_limit = max(dynamo.recompile_limit, RECOMPILES)
-    dynamo.fail_on_recompile_limit_hit = True
+    fail_beyond_limit()
     dynamo.suppress_errors = False
     set_inductor(wanted_of_inductor(options))
 

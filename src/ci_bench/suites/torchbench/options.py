@@ -13,6 +13,7 @@ from ci_bench.records.metrics import STEP_PARTS
 from ci_bench.suites.arms import CompiledArm, read_arm
 from ci_bench.suites.base import SizeLimits
 from ci_bench.suites.layouts import Layout, read_layout
+from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes
 
 REFERENCE_ARM = "eager"
 QUANTIZATION_LOSS = "quantization_loss"
@@ -68,31 +69,6 @@ class Scope(StrEnum):
     MODEL = "model"
 
 
-class Axis(StrEnum):
-    """A dimension of the inputs whose size differs between batches."""
-
-    BATCH = "batch"
-    SEQUENCE = "sequence"
-
-
-class DynamicShapes(StrEnum):
-    """How dynamo is told which sizes differ."""
-
-    SYMBOLS = "symbols"
-    """`torch.compile(dynamic=True)`: every size is a symbol, and one that the model asks about becomes a constant."""
-    MARKED = "marked"
-    """`mark_dynamic` on the dimensions that differ: one that becomes a constant is an error."""
-    UNBACKED = "unbacked"
-    """`mark_unbacked` on them: nothing may depend on the size that the first batch happens to have."""
-
-
-class Size(StrEnum):
-    """A batch size that is found, not given."""
-
-    LARGEST = "largest"
-    """As many rows as fit into memory."""
-
-
 class Precision(StrEnum):
     """How numbers are kept and multiplied. `tf32` is for CUDA matmuls; `fp16` and `bf16` cast the weights; `amp_` autocasts."""
 
@@ -143,7 +119,7 @@ class Settings:
     perturbations: int = 3
     nopython: bool = False
     dynamic: bool = False
-    varies: tuple[Axis, ...] = (Axis.BATCH,)
+    varies: tuple[Axis, ...] = VARIES
     dynamic_shapes: DynamicShapes = DynamicShapes.SYMBOLS
     cudagraphs: bool | None = None
     freezing: bool = False
@@ -239,7 +215,7 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     """Settings from plain values, which have been checked against the schema."""
     known = {one.name for one in fields(Settings)}
     given = {name: value for name, value in values.items() if name in known}
-    given["varies"] = tuple(map(Axis, given.get("varies", (Axis.BATCH,))))
+    given["varies"] = tuple(map(Axis, given.get("varies", VARIES)))
     given["dynamic_shapes"] = DynamicShapes(given.get("dynamic_shapes", DynamicShapes.SYMBOLS))
     limits = given.get("largest")
     given["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits

@@ -17,23 +17,22 @@ from ci_bench.records.documents import read_results
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.records.spelling import nearest
-from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, arm_name, compiled_backends, listed_arms
-from ci_bench.suites.base import COMPILING, Cache, SizeLimits, Stage, StageKind
+from ci_bench.suites.arms import MAKE_FILES, PACKAGE, CompiledArm, Experiment, arm_name, compiled_backends, listed_arms
+from ci_bench.suites.base import COMPILING, Cache, Stage, StageKind
 from ci_bench.suites.inductor import option_faults
 from ci_bench.suites.layouts import IMPORTED, counts_of, shared_models, shared_stages
+from ci_bench.suites.sizes import Size, check_dynamic, limits_of
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD, catalogue
 from ci_bench.suites.torchbench.options import (
     QUANTIZATION_LOSS,
     REFERENCE_ARM,
     TRAINING_PARTS,
-    DynamicShapes,
     Measure,
     Mode,
     Options,
     Precision,
     Scope,
     Settings,
-    Size,
     Source,
     parse,
     settings_from,
@@ -254,11 +253,8 @@ def _batch_sizes(options: Mapping[str, Any]) -> tuple[int | str | None, ...]:
 
 def _sized(settings: Settings, size: int | str | None, options: Mapping[str, Any]) -> Settings:
     """The settings of a case of this batch size, given or to be found."""
-    if size == Size.LARGEST:
-        return replace(settings, batch_size=None, largest=SizeLimits(**options.get("largest_batch", {})))
-    if "largest_batch" in options and Size.LARGEST not in _batch_sizes(options):
-        raise BadConfig(f"{WHERE}.largest_batch: no batch size is looked for; take `batch_size: largest`, or leave it out")
-    return replace(settings, batch_size=None if size is None else int(size))
+    limits = limits_of(size, options, _batch_sizes(options), WHERE)
+    return replace(settings, batch_size=None if size is None or limits is not None else int(size), largest=limits)
 
 
 def _modes(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -287,7 +283,14 @@ def _check(options: Options) -> None:
     _check_inductor(settings)
     if options.layouts:
         _check_layouts(settings)
-    _check_dynamic(options)
+    check_dynamic(
+        WHERE,
+        dynamic=settings.dynamic,
+        varies=settings.varies,
+        how=settings.dynamic_shapes,
+        largest=settings.largest is not None,
+        arms=options.candidates.values(),
+    )
     if settings.nopython and training and settings.scope is Scope.STEP:
         message = (
             f"{WHERE}.nopython: a whole training step breaks the graph at backward; take `scope: model`, or mode inference alone"
@@ -295,6 +298,12 @@ def _check(options: Options) -> None:
         raise BadConfig(message)
     if not training and any(arm.compiled_autograd for arm in options.candidates.values()):
         raise BadConfig(f"{WHERE}.compile.compiled_autograd: inference has no backward pass; take `mode: training`")
+    kept = [arm for arm in options.candidates.values() if arm.experiment is Experiment.CACHING_PRECOMPILE]
+    if kept and len(options.candidates) > 1:
+        raise BadConfig(
+            f"{WHERE}.arms: {kept[0].name} loads its graphs onto the model's code, where every other arm of the case would run "
+            "them, too; take it as `backend`, which makes a case of it"
+        )
     if settings.freezing and training:
         raise BadConfig(f"{WHERE}.freezing: only inference can freeze its weights; take `mode: inference`")
     if settings.batch_invariance and training:
@@ -312,26 +321,6 @@ def _check_layouts(settings: Settings) -> None:
     faults = [f"{WHERE}.{name}: with `layouts`, {why}" for name, (is_asked, why) in unmet.items() if is_asked]
     if faults:
         raise BadConfig("\n".join(faults))
-
-
-def _check_dynamic(options: Options) -> None:
-    """What says how shapes are dynamic acts where they are, and is dynamo's."""
-    settings = options.settings
-    if settings.dynamic and settings.largest is not None:
-        raise BadConfig(f"{WHERE}.batch_size: largest is one size, and `dynamic: true` has several; leave one of them out")
-    if not settings.dynamic:
-        for name in ("varies", "dynamic_shapes"):
-            if getattr(settings, name) != getattr(Settings(), name):
-                raise BadConfig(f"{WHERE}.{name}: shapes are not dynamic; add `dynamic: true`")
-        return
-    if settings.dynamic_shapes is DynamicShapes.SYMBOLS:
-        return
-    word = f"{WHERE}.dynamic_shapes: {settings.dynamic_shapes}"
-    for arm in options.candidates.values():
-        if arm.experiment is not None and not arm.experiment.by_dynamo:
-            raise BadConfig(f"{word} is a mark for dynamo, and {arm.backend} is captured without it; leave it out")
-        if arm.dynamic is not None:
-            raise BadConfig(f"{word} is contradicted by `dynamic` under `compile` or of an arm; leave one of them out")
 
 
 def _check_quantization(options: Options) -> None:

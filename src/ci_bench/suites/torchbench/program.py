@@ -19,9 +19,9 @@ from ci_bench.suites.arms import CompiledArm, compile_arguments
 from ci_bench.suites.base import Mark, Part, Unsupported
 from ci_bench.suites.experiments import Captured, captures, require_forward
 from ci_bench.suites.fp32_precision import set_fp32_precision
+from ci_bench.suites.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
-from ci_bench.suites.torchbench.marks import marked, shape_marks
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
 from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample
@@ -65,10 +65,10 @@ def make_ready(
     module, samples, loss, autocast = placed.module, placed.samples, placed.loss, placed.autocast
     form = _form(options, candidate, module, samples, folder)
     compiler = make_compiler(options, candidate) if form is None else lambda _: form
-    mark_shapes = shape_marks(options, samples) if candidate is not None and form is None else None
+    mark_shapes = _marks(options, samples) if candidate is not None and form is None else None
     if not training:
         keeps_gradients = loaded.grad_in_inference
-        step = marked(_inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes)
+        step = _with_marks(_inference(module, autocast, compiler, grad=keeps_gradients), mark_shapes)
         return Ready(module=module, optimizer=None, samples=samples, step=step, parts=(), form=form)
     assert loss is not None, "a training without a loss takes a projection"  # noqa: S101 - our own bug if not
     trained = trained_of(options, module)
@@ -81,7 +81,7 @@ def make_ready(
         step, parts = _whole_step(trained_model, compiler)
     else:
         step, parts = _model_step(trained_model, compiler, _backward_of(candidate))
-    return Ready(module=module, optimizer=optimizer, samples=samples, step=marked(step, mark_shapes), parts=parts, form=form)
+    return Ready(module=module, optimizer=optimizer, samples=samples, step=_with_marks(step, mark_shapes), parts=parts, form=form)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +138,30 @@ def build_optimizer(
     return make_optimizer(
         settings.optimizer, parameters, lr=settings.lr, options=settings.optimizer_options, device=device, capturable=capturable
     )
+
+
+Step = Callable[[Sample, Mark], Result]
+
+
+def _marks(options: Options, samples: Sequence[Sample]) -> MarkShapes | None:
+    settings = options.settings
+    return shape_marks(settings.dynamic_shapes, list(map(_tree, samples))) if settings.dynamic else None
+
+
+def _with_marks(step: Step, mark_shapes: MarkShapes | None) -> Step:
+    """A step whose batches are marked first; itself where there is nothing to mark."""
+    if mark_shapes is None:
+        return step
+
+    def run(sample: Sample, mark: Mark) -> Result:
+        with marked(_tree(sample), mark_shapes):
+            return step(sample, mark)
+
+    return run
+
+
+def _tree(sample: Sample) -> Any:
+    return sample.args, dict(sample.kwargs), sample.target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,19 @@
 """The inputs of a model, drawn from the seed in the shapes that its configuration asks for: text, images, sound, and labels.
 
 Ids are uniform over the vocabulary without its special tokens; images and sound are normal noise. All rows are of full length,
-but for ragged prompts.
+but for ragged prompts. Dynamic batches differ in rows, in length, or in both.
 """
 
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ci_bench.suites.base import Unsupported
+from ci_bench.suites.sizes import Axis, drawn_lengths, drawn_rows
 from ci_bench.suites.transformers.options import Mode, Options
 
 Batch = dict[str, Tensor]
@@ -23,6 +24,8 @@ SHORTEST = 4
 """The shortest of ragged prompts is this part of the longest."""
 PADDING = 0
 """Any id: nothing may depend on it."""
+ORDER_OF_SIZES = 0
+"""Seeds the order of dynamic sizes, for all inputs: a referee's seeds are to change the numbers alone."""
 FRAMES_PER_LABEL = 4
 """Frames of sound to one character: CTC needs at least two."""
 
@@ -39,13 +42,30 @@ class Inputs:
 
     def batches(self) -> tuple[Batch, ...]:
         """The prepared batches, on the device; the same for every arm."""
-        return tuple(self._batch(index) for index in range(self.options.prepared_inputs))
+        if not self.options.dynamic:
+            return tuple(self.batch(index) for index in range(self.options.prepared_inputs))
+        return tuple(self._sized(*sizes).batch(index) for index, sizes in enumerate(self.sizes()))
+
+    def sizes(self) -> tuple[tuple[int, int | None], ...]:
+        """Rows and length of each dynamic batch. Raises `Unsupported` where the length is to vary, and there is none."""
+        rows, length, varies = self.options.batch_size, self.options.sequence_length, self.options.varies
+        if Axis.SEQUENCE in varies and length is None:
+            raise Unsupported(f"varies: {type(self.model).__name__} reads no sequence; take `varies: [batch]`")
+        lengths: tuple[int | None, ...] = (length,)
+        if length is not None and Axis.SEQUENCE in varies:
+            lengths = drawn_lengths(length, ORDER_OF_SIZES)
+        batches = drawn_rows(rows, ORDER_OF_SIZES) if Axis.BATCH in varies else (rows,) * len(lengths)
+        return tuple((one, lengths[index % len(lengths)]) for index, one in enumerate(batches))
+
+    def _sized(self, rows: int, length: int | None) -> "Inputs":
+        return replace(self, options=replace(self.options, batch_size=rows, sequence_length=length))
 
     def fixed(self) -> dict[str, bool]:
         """Arguments that are no tensors. Scoring and training keep no cache of keys and values."""
         return {"use_cache": False} if "use_cache" in arguments_of(self.model) else {}
 
-    def _batch(self, index: int) -> Batch:
+    def batch(self, index: int) -> Batch:
+        """The batch of this number, in the size that the options have."""
         generator = torch.Generator().manual_seed(self.options.seed * 1_000_003 + index)
         batch = self._features(generator)
         if self.options.mode is Mode.TRAINING:

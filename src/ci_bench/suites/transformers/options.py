@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from ci_bench.suites.arms import CompiledArm, arguments_of
+from ci_bench.suites.base import SizeLimits
 from ci_bench.suites.layouts import Layout, read_layout
+from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes
 
 REFERENCE_ARM = "eager"
 
@@ -165,12 +167,14 @@ class Options:
     `candidate` is the only arm beside the reference; where an entry lists `arms` there is none, and `listed` are the candidates.
     Where it lists `layouts`, these are the arms beside the reference, each in `processes`. `prepared_inputs` batches take turns.
     Of generations: `sampling` of `None` is greedy, and `ragged` prompts differ in length. `memory_limit_bytes` is what a worker
-    may take beyond what it starts with.
+    may take beyond what it starts with. `largest` are the limits of a search for the batch size, which is 1 until it is found.
+    With `dynamic`, a step goes through batches that differ along the axes of `varies`.
     """
 
     model: Model
     mode: Mode = Mode.INFERENCE
     batch_size: int = 8
+    largest: SizeLimits | None = None
     sequence_length: int | None = 128
     precision: Precision = Precision.FP32
     attention: Attention = Attention.AUTO
@@ -192,6 +196,9 @@ class Options:
     loop: Loop = Loop.OWN
     sampling: Sampling | None = None
     ragged: bool = False
+    dynamic: bool = False
+    varies: tuple[Axis, ...] = VARIES
+    dynamic_shapes: DynamicShapes = DynamicShapes.SYMBOLS
     prepared_inputs: int = 4
     seed: int = 0
 
@@ -218,10 +225,12 @@ class Options:
         """All options, as `parse` reads them: two cases can be compared when these are equal."""
         params = asdict(self)
         del params["candidate"], params["listed"], params["layouts"], params["processes"]
-        for name, usual in (("loop", Loop.OWN), ("sampling", None), ("ragged", False)):  # earlier results have none of them
+        for name, usual in LATER.items():  # earlier results have none of them
             if params[name] == usual:
                 del params[name]
-        plain = {name: str(value) if isinstance(value, StrEnum) else value for name, value in params.items()}
+        if self.largest is not None:
+            params["batch_size"] = None
+        plain = {name: _plain(value) for name, value in params.items()}
         if self.layouts:
             return {**plain, "layouts": [layout.as_params() for layout in self.layouts], "processes": self.processes}
         if self.listed:
@@ -229,14 +238,39 @@ class Options:
         return {**plain, "candidate": None if self.candidate is None else self.candidate.as_params()}
 
 
+LATER = {
+    "loop": Loop.OWN,
+    "sampling": None,
+    "ragged": False,
+    "largest": None,
+    "dynamic": False,
+    "varies": VARIES,
+    "dynamic_shapes": DynamicShapes.SYMBOLS,
+}
+"""Options that are no parameters of a case where they have this value."""
+
+
+def _plain(value: Any) -> Any:
+    """Enumerations as their text, tuples as lists: as JSON gives them back."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
 def parse(params: Mapping[str, Any]) -> Options:
     """Options from a case's parameters. What a case need not say takes its default."""
     kinds = {"mode": Mode, "precision": Precision, "attention": Attention, "cache": CacheKind, "loop": Loop}
+    kinds["dynamic_shapes"] = DynamicShapes
     values: dict[str, Any] = {name: kinds[name](value) if name in kinds else value for name, value in params.items()}
     listed = tuple(map(_candidate_of, values.pop("arms", ())))
     sampling = values.pop("sampling", None)
     values["sampling"] = Sampling(**sampling) if isinstance(sampling, Mapping) else sampling
     layouts = tuple(map(read_layout, values.pop("layouts", ())))
+    limits = values.pop("largest", None)
+    values["largest"] = SizeLimits(**limits) if isinstance(limits, Mapping) else limits
+    if values.get("batch_size", 1) is None:
+        values["batch_size"] = 1
+    values["varies"] = tuple(map(Axis, values.pop("varies", VARIES)))
     given = values.pop("candidate", None if listed or layouts else asdict(Candidate()))
     candidate = None if given is None else _candidate_of(given)
     values |= {"model": Model(**values["model"]), "candidate": candidate, "listed": listed, "layouts": layouts}
@@ -266,4 +300,4 @@ def looks_local(path: str) -> bool:
     return path.startswith(("/", "./", "../", "~"))
 
 
-FIELDS = tuple(one.name for one in fields(Options) if one.name not in {"listed", "layouts", "processes"})
+FIELDS = tuple(one.name for one in fields(Options) if one.name not in {"listed", "layouts", "processes", "largest"})

@@ -3,7 +3,7 @@
 The batches that a program takes in turn are the prepared ones, or one that a referee has drawn.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -14,11 +14,13 @@ from torch import nn
 from ci_bench.suites.base import Compiler
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.freshness import copied, overwritten
+from ci_bench.suites.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.numerics import shaken
+from ci_bench.suites.sizes import DynamicShapes
 from ci_bench.suites.transformers.inputs import Batch, Inputs
 from ci_bench.suites.transformers.network import Recipe
-from ci_bench.suites.transformers.options import Candidate, Precision
-from ci_bench.suites.transformers.translate import compiler_of
+from ci_bench.suites.transformers.options import Candidate, Precision, Way
+from ci_bench.suites.transformers.translate import Forward, compiled, compiler_of, forward_of
 
 
 class Feed:
@@ -27,32 +29,37 @@ class Feed:
     def __init__(self, inputs: Inputs, batches: tuple[Batch, ...]) -> None:
         """`batches` are the prepared ones, which `inputs` has drawn."""
         self._inputs, self._batches = inputs, batches
-        self._overwritten: tuple[Batch, Batch] | None = None
+        self._overwritten: tuple[tuple[Batch, Batch], ...] = ()
         self.following = cycle(batches)
 
     def refresh(self, seed: int, target: Batch | None, noise: int) -> bool:
         """Give a batch of another seed from now on: in the memory of `target`, or in new memory.
 
-        `noise` other than 0 seeds a rounding's worth of it on floating inputs.
+        Of dynamic batches one of each size, in the memory of the prepared ones. `noise` other than 0 seeds a rounding's worth of
+        it on floating inputs.
         """
         self.resume()
         options = replace(self._inputs.options, seed=seed, prepared_inputs=1)
-        (batch,) = replace(self._inputs, options=options).batches()
+        batches = replace(self._inputs, options=options).batches()
         if noise:
-            epsilon = self._inputs.options.precision.epsilon
-            batch = shaken(batch, epsilon, torch.Generator().manual_seed(noise))
+            epsilon, generator = self._inputs.options.precision.epsilon, torch.Generator().manual_seed(noise)
+            batches = tuple(shaken(batch, epsilon, generator) for batch in batches)
         if target:
-            before = copied(target)
-            self._overwritten = (target, before)
-            batch = target if overwritten(target, batch) else batch
-        self.following = cycle((batch,))
+            batches = self._written(self._batches if self._inputs.options.dynamic else (target,), batches)
+        self.following = cycle(batches)
         return True
+
+    def _written(self, targets: Sequence[Batch], batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+        """The targets with the batches' values in their memory; the batches themselves where shapes differ."""
+        self._overwritten = tuple((target, copied(target)) for target in targets)
+        fits = all(overwritten(target, batch) for target, batch in zip(targets, batches, strict=True))
+        return tuple(targets) if fits else batches
 
     def resume(self) -> None:
         """Give the prepared batches again, as they were."""
-        if self._overwritten is not None:
-            overwritten(*self._overwritten)
-        self._overwritten = None
+        for target, before in self._overwritten:
+            overwritten(target, before)
+        self._overwritten = ()
         self.following = cycle(self._batches)
 
 
@@ -72,6 +79,28 @@ class Parts:
     batches: tuple[Batch, ...]
     feed: Feed
     fixed: dict[str, bool] = field(default_factory=dict)
+    mark_shapes: MarkShapes | None = None
+
+    @property
+    def symbols(self) -> bool | None:
+        """What `torch.compile` is told of shapes, where the arm does not say it: that all of them are symbols, or nothing."""
+        options = self.recipe.options
+        return True if options.dynamic and options.dynamic_shapes is DynamicShapes.SYMBOLS else None
+
+    def forward(self) -> Forward:
+        """The forward pass of the arm; eager's, where the candidate takes a whole step."""
+        candidate = None if self.candidate is not None and self.candidate.whole else self.candidate
+        return forward_of(candidate, self.model, self.fixed, dynamic=self.symbols, batches=self.batches)
+
+    def whole(self, step: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor] | None:
+        """A whole step as the candidate compiles it; `None` where it does not."""
+        if self.candidate is None or not self.candidate.whole:
+            return None
+        return compiled(self.candidate, step, dynamic=self.symbols)
+
+    def marking(self, batch: Batch) -> AbstractContextManager[object]:
+        """What a step over a batch runs under: its sizes that differ are marked, where the case asks for that."""
+        return nullcontext() if self.mark_shapes is None else marked(batch, self.mark_shapes)
 
     @property
     def autocast(self) -> Autocast:
@@ -92,12 +121,15 @@ def make_parts(recipe: Recipe, arm: str) -> Parts:
     set_fp32_precision(tf32=recipe.options.precision is Precision.TF32)
     inputs = Inputs(options=recipe.options, model=model, dtype=recipe.dtype, device=recipe.device, exact=recipe.exact)
     batches = inputs.batches()
+    candidate = recipe.options.candidate_of(arm)
+    marks = recipe.options.dynamic and candidate is not None and candidate.way is Way.DYNAMO
     return Parts(
         recipe=recipe,
         arm=arm,
-        candidate=recipe.options.candidate_of(arm),
+        candidate=candidate,
         model=model,
         batches=batches,
         feed=Feed(inputs, batches),
         fixed=inputs.fixed(),
+        mark_shapes=shape_marks(recipe.options.dynamic_shapes, batches) if marks else None,
     )

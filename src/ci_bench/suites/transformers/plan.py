@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 from ci_bench.errors import BadConfig
 from ci_bench.records.metrics import STEP_PARTS, STEP_TIME
 from ci_bench.records.results import Case, Due
-from ci_bench.suites.arms import CompiledArm, Experiment, arguments_of, arm_faults, check_arms
+from ci_bench.suites.arms import MAKE_FILES, CompiledArm, Experiment, arguments_of, arm_faults, check_arms
 from ci_bench.suites.base import COMPILING, Cache, HubModel, Stage, StageKind
 from ci_bench.suites.layouts import IMPORTED, counts_of, shared_models, shared_stages
+from ci_bench.suites.sizes import VARIES, Axis, DynamicShapes, Size, check_dynamic, limits_of
 from ci_bench.suites.transformers import FIRST_TOKEN, PROCESS_VRAM, TOKEN
 from ci_bench.suites.transformers.catalog import has_sequence, resolve_models
 from ci_bench.suites.transformers.options import (
@@ -43,8 +44,8 @@ GRID = ("mode", "batch_size", "sequence_length", "precision", "attention", "cach
 """Fields that an entry may give lists for, in the order of the grid; `model` and `candidate` are around them."""
 OF_GENERATIONS = frozenset({"loop", "sampling", "ragged"})
 MOST_CASES = 2000
-LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.AOT_PRECOMPILE, Experiment.AOT_INDUCTOR, Experiment.COVERAGE})
-"""Experiments without a form here: TorchScript cannot read these models; two make files of a module, and one counts."""
+LACKING = frozenset({Experiment.TORCHSCRIPT_SCRIPT, Experiment.COVERAGE, *MAKE_FILES})
+"""Experiments without a form here: TorchScript cannot read these models; others make files of a module, and one counts."""
 
 TRAINING_CHECKS = ("finite_loss", "gradients", "updates_weights")
 OUTPUT_CHECKS = ("finite_output", TIMED_AGREES)
@@ -75,7 +76,9 @@ class Transformers:
         _check(options, place)
         if shared_models(options, place, instead_of=("candidate", "arms", "compile")):
             _check_layouts(options, place)
-        points = tuple(islice(_grid(options, models, _arms(options, place)), MOST_CASES + 1))
+        arms = _arms(options, place)
+        _check_shapes(options, arms, place)
+        points = tuple(islice(_grid(options, models, arms, place), MOST_CASES + 1))
         if len(points) > MOST_CASES:
             raise BadConfig(f"{place}: the grid has more than {MOST_CASES:,} cases; take something out of a list")
         return tuple(_case(one, options.get("name")) for one in points)
@@ -99,8 +102,11 @@ class Transformers:
         cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         peaks = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
         looks = tuple(Stage(kind=StageKind.VERIFY, arms=(arm,), exclusive=True) for arm in case.arms if candidates)
+        limits = options.largest
+        size = (Stage(kind=StageKind.SIZE, arms=(REFERENCE_ARM,), exclusive=True, limits=limits),) if limits else ()
         return (
             Stage(kind=StageKind.PREPARE, arms=()),
+            *size,
             *cold,
             Stage(kind=StageKind.VERIFY, arms=case.arms),
             *((*peaks, *looks) if options.memory else ()),
@@ -138,6 +144,10 @@ def _check_layouts(options: Mapping[str, Any], place: str) -> None:
     faults = []
     if Precision.AMP_FP16 in _listed(options.get("precision", ())):
         faults.append(f"{place}.precision: {Precision.AMP_FP16} needs a loss scaler, which layouts have none of; take amp_bf16")
+    if options.get("dynamic", False):
+        faults.append(f"{place}.dynamic: with `layouts`, processes share one batch size; leave it out")
+    if Size.LARGEST in _listed(options.get("batch_size", 1)):
+        faults.append(f"{place}.batch_size: with `layouts`, the largest is found for one process; give a number of rows")
     if options.get("memory_timeline", False):
         faults.append(f"{place}.memory_timeline: is of one process, and layouts have several; leave it out")
     if faults:
@@ -194,7 +204,27 @@ def _check_words(where: str, written: Sequence[CompiledArm], candidates: Sequenc
         raise BadConfig("\n".join(faults))
 
 
-def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]]) -> Iterator[Options]:
+def _check_shapes(options: Mapping[str, Any], arms: Sequence[tuple[Candidate, ...]], place: str) -> None:
+    """Refuse what would not act, or acts on a forward pass and a training alone. Raises `BadConfig`."""
+    dynamic = bool(options.get("dynamic", False))
+    if dynamic and Mode.GENERATION in _listed(options.get("mode", Mode.INFERENCE)):
+        raise BadConfig(
+            f"{place}.dynamic: each token of a generation makes it longer as it is; take mode inference or training "
+            "(`ragged: true` has prompts of several lengths)"
+        )
+    check_dynamic(
+        place,
+        dynamic=dynamic,
+        varies=tuple(map(Axis, options.get("varies", VARIES))),
+        how=DynamicShapes(options.get("dynamic_shapes", DynamicShapes.SYMBOLS)),
+        largest=Size.LARGEST in _listed(options.get("batch_size", 1)),
+        arms=[candidate.compiled for candidates in arms for candidate in candidates],
+    )
+
+
+def _grid(
+    options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tuple[Candidate, ...]], place: str
+) -> Iterator[Options]:
     """Every combination, without those that differ only in what does not apply to them."""
     single = {field: options[field] for field in FIELDS if field in options and field not in {*GRID, "model", "candidate"}}
     usual: dict[str, Any] = {"mode": Mode.TRAINING} if "layouts" in options else {}
@@ -213,8 +243,10 @@ def _grid(options: Mapping[str, Any], models: tuple[Model, ...], arms: list[tupl
             key = (model.name, *point.values())
             if key not in known:
                 known.add(key)
+                limits = limits_of(point["batch_size"], options, _listed(options.get("batch_size", 1)), place)
+                sized = {} if limits is None else {"batch_size": None, "largest": limits}
                 for candidates, ranks in product(arms, shared):
-                    raw = {**single, **point, **ranks, "model": model}
+                    raw = {**single, **point, **sized, **ranks, "model": model}
                     yield _options(raw, candidates, together="arms" in options)
 
 
@@ -231,7 +263,8 @@ def _case(options: Options, entry: str | None) -> Case:
     name = f"{entry}.{options.model.name}" if entry else options.model.name
     training, generation = options.mode is Mode.TRAINING, options.mode is Mode.GENERATION
     times = (FIRST_TOKEN.name, TOKEN.name) if generation else (STEP_TIME.name,)
-    parts = tuple(part.name for part in STEP_PARTS) if training else (STEP_TIME.name,) if generation else ()
+    parts = tuple(part.name for part in STEP_PARTS) if training and not options.dynamic else ()
+    parts = (STEP_TIME.name,) if generation else parts
     return Case(
         id=f"transformers/{name}[{_point(options)}]",
         suite="transformers",
@@ -260,8 +293,9 @@ def _point(options: Options) -> str:
     length = {} if options.sequence_length is None else {"seq": options.sequence_length}
     said = {
         "mode": options.mode,
-        "batch": options.batch_size,
+        "batch": options.batch_size if options.largest is None else Size.LARGEST,
         **length,
+        **({"shapes": options.dynamic_shapes} if options.dynamic else {}),
         **generation,
         "precision": options.precision,
         "attention": options.attention,

@@ -5,12 +5,13 @@ deterministic mode is off, since it changes what is timed; dropout is off unless
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ci_bench.records.results import Case
-from ci_bench.suites.arms import allow_compilations
+from ci_bench.suites.arms import allow_compilations, fail_beyond_limit
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported
 from ci_bench.suites.batch_parts import read_found
 from ci_bench.suites.fp32_precision import set_fp32_precision
@@ -22,7 +23,7 @@ from ci_bench.suites.transformers.options import Attention, Candidate, Mode, Opt
 from ci_bench.suites.transformers.parts import make_parts
 from ci_bench.suites.transformers.process_memory import limit_memory
 from ci_bench.suites.transformers.ranks import SharedTraining, look_at_parts
-from ci_bench.suites.transformers.steps import Inference, Observed, Training
+from ci_bench.suites.transformers.steps import EverySize, Inference, Observed, Training
 from ci_bench.suites.transformers.translate import check_candidate
 from ci_bench.suites.transformers.verify import Verifier
 
@@ -32,6 +33,10 @@ AMPERE = 8
 def open_workload(case: Case, context: Context) -> "TransformersWorkload":
     """The workload of one case. Raises `Unsupported` where the device lacks the precision."""
     options = parse(case.params)
+    if options.largest is not None and context.largest_batch is not None:
+        options = replace(options, batch_size=context.largest_batch)
+    if options.dynamic:
+        fail_beyond_limit()
     _require(options, context.device)
     set_fp32_precision(tf32=options.precision is Precision.TF32)
     limit_memory(options.memory_limit_bytes, context.device)
@@ -81,9 +86,16 @@ class TransformersWorkload:
 
     def open(self, arm: str) -> Program:
         """A fresh program of the arm."""
+        sized = self._recipe.options.largest is None or self._context.largest_batch
+        assert sized, "what nobody looked for is not measured"  # noqa: S101 - our own bug if not
         self._opened += 1
         allow_compilations(self._opened)
         return self._open(self._recipe, arm, None)
+
+    def open_sized(self, arm: str, rows: int) -> Program:
+        """The arm in a batch of so many rows."""
+        options = replace(self._recipe.options, batch_size=rows)
+        return open_program(replace(self._recipe, options=options), arm, None)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whether the arms agree, and facts; of one arm by itself, what it holds on its GPU."""
@@ -103,13 +115,10 @@ class TransformersWorkload:
 def open_program(recipe: Recipe, arm: str, script: Script | None) -> Observed:
     """The program of an arm; `script` are tokens for a generation to take in place of its own."""
     parts = make_parts(recipe, arm)
-    match recipe.options.mode:
-        case Mode.TRAINING:
-            return Training(parts)
-        case Mode.GENERATION:
-            return Generation(parts, script)
-        case Mode.INFERENCE:
-            return Inference(parts)
+    if recipe.options.mode is Mode.GENERATION:
+        return Generation(parts, script)
+    program: Training | Inference = Training(parts) if recipe.options.mode is Mode.TRAINING else Inference(parts)
+    return EverySize(program, parts.batches) if recipe.options.dynamic else program
 
 
 def _require(options: Options, device: str) -> None:

@@ -5,7 +5,7 @@ gradients stay after it, so that they can be read without changing it. Inputs ta
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ci_bench.records.metrics import STEP_PARTS, ZERO_GRAD
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Mark, Part, Program
+from ci_bench.suites.base import Mark, Part, Program, no_mark
 from ci_bench.suites.freshness import State, left_by_training, read_state, write_state
 from ci_bench.suites.numerics import agree_coarsely
 from ci_bench.suites.optimizers import longest_memory
@@ -23,7 +23,7 @@ from ci_bench.suites.transformers.inputs import Batch, described, task_of
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
 from ci_bench.suites.transformers.options import TIMED_AGREES, Precision
 from ci_bench.suites.transformers.parts import Parts
-from ci_bench.suites.transformers.translate import compiled, forward_of, tensors_of
+from ci_bench.suites.transformers.translate import tensors_of
 
 PARTS = tuple(Part(metric=part.name, on_host=part is ZERO_GRAD) for part in STEP_PARTS)
 """Gradients are set to None, which launches no kernel."""
@@ -62,7 +62,7 @@ class Inference:
         self._parts = parts
         self._feed = parts.feed
         self._batch: Batch = {}
-        self._forward = forward_of(parts.candidate, parts.model, parts.fixed)
+        self._forward = parts.forward()
         self._autocast = parts.autocast
         self._output: Any = None
 
@@ -70,7 +70,7 @@ class Inference:
         """One forward pass. The output before it is let go first, so that no two of them are in the peak."""
         self._output = None
         self._batch = next(self._feed.following)
-        with torch.no_grad(), self._autocast():
+        with self._parts.marking(self._batch), torch.no_grad(), self._autocast():
             self._output = self._forward(**self._batch)
 
     def observe(self, *, lightly: bool = False) -> Observation:  # noqa: ARG002 - outputs are small
@@ -111,6 +111,10 @@ class Inference:
             write_state(state, self.model)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
+    def told(self) -> State:
+        """What one pass of several in a step leaves."""
+        return tensors_of(self._output)
+
     def outputs(self) -> State:
         """The output tensors of the last pass, by place."""
         return {f"outputs.{name}": value for name, value in tensors_of(self._output).items()}
@@ -146,8 +150,8 @@ class Training:
         capturable = whole or parts.recipe.captured
         self._optimizer = build_optimizer(options, parts.model, parts.recipe.device, capturable=capturable)
         self.parts: tuple[Part, ...] = () if whole else PARTS
-        self._forward = forward_of(None if whole else candidate, parts.model, parts.fixed)
-        self._whole = compiled(candidate, self._train) if candidate is not None and whole else None
+        self._forward = parts.forward()
+        self._whole = parts.whole(self._train)
         self._loss = torch.tensor(math.nan)
         self._start = fingerprints(parts.model)
         self._shadow: Shadow | None = None
@@ -155,7 +159,8 @@ class Training:
     def step(self, mark: Mark) -> None:
         """One training step on the next batch."""
         self._batch = batch = next(self._feed.following)
-        self._loss = self._train(batch, mark) if self._whole is None else self._whole(batch, nothing)
+        with self._parts.marking(batch):
+            self._loss = self._train(batch, mark) if self._whole is None else self._whole(batch, nothing)
 
     def _train(self, batch: Batch, mark: Mark) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
@@ -246,6 +251,10 @@ class Training:
             self._scaler.update(FIRST_LOSS_SCALE)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
+    def told(self) -> State:
+        """What one step of several leaves."""
+        return {"loss": self._loss}
+
     def outputs(self) -> State:
         """Loss, gradients and weights after the last step."""
         return left_by_training(self._loss, self.model)
@@ -261,6 +270,67 @@ class Training:
         lr = self._parts.recipe.options.lr
         still = [name for name in alike if would_move(local_part(weights[name]).detach(), gradients[name], lr)]
         return [name for name, value in now.items() if value != self._start[name]], still
+
+
+class EverySize:
+    """A step through the batches of every size, so that arms do the same work whatever the number of calls.
+
+    Verification observes each size by itself, as a step of the program that this one is made of. Refereed, a step leaves what
+    came of each size.
+    """
+
+    parts: tuple[Part, ...] = ()
+
+    def __init__(self, program: "Inference | Training", batches: Sequence[Batch]) -> None:
+        """`items` are the rows of all batches."""
+        self._program = program
+        self._count = len(batches)
+        self._left: dict[str, Tensor] | None = None
+        self.items: int | None = sum(len(next(iter(batch.values()))) for batch in batches)
+        self.inputs = "; ".join(map(described, batches))
+        self.compiler, self.model, self.epsilon = program.compiler, program.model, program.epsilon
+        self.learns, self.unrefereed, self.memory = program.learns, program.unrefereed, program.memory
+
+    def step(self, mark: Mark) -> None:  # noqa: ARG002 - parts of several sizes are no parts of one step
+        """One step of each size."""
+        for place in range(self._count):
+            self._program.step(no_mark)
+            if self._left is not None:
+                told = self._program.told().items()
+                self._left |= {f"outputs.{place}.{name}": value.detach().clone() for name, value in told}
+
+    def observe(self, *, lightly: bool = False) -> Observation:
+        """What came of the next size."""
+        return self._program.observe(lightly=lightly)
+
+    def known_updates(self) -> dict[str, Tensor]:
+        """Of a training: what its optimizer makes of known gradients."""
+        return self._program.known_updates() if isinstance(self._program, Training) else {}
+
+    def finish(self) -> tuple[Check, ...]:
+        """Of the last size."""
+        return self._program.finish()
+
+    def remember(self) -> None:
+        """Nothing: inputs are drawn, and where a step begins is given."""
+
+    def state(self) -> State:
+        """What the program computes from."""
+        return self._program.state()
+
+    def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:
+        """Take batches of the same sizes drawn from another seed from now on."""
+        self._left = {}
+        return self._program.refresh(seed, moved=moved, state=state, shaken=shaken)
+
+    def outputs(self) -> State:
+        """What came of each size; of a training also what the last one left."""
+        return {**(self._left or {}), **(self._program.outputs() if self.learns else {})}
+
+    def resume(self) -> None:
+        """Back to the prepared batches."""
+        self._left = None
+        self._program.resume()
 
 
 def would_move(weight: Tensor, gradient: Tensor, lr: float) -> bool:

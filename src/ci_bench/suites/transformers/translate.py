@@ -4,7 +4,7 @@ Translating happens in the first call and not before, so that its time is the la
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from ci_bench.suites import arms
 from ci_bench.suites.base import Compiler, Unsupported
+from ci_bench.suites.experiments import symbols
 from ci_bench.suites.transformers.inputs import Batch
 from ci_bench.suites.transformers.options import Candidate, Mode, Way
 from ci_bench.suites.user_code import resolve_backend
@@ -24,21 +25,32 @@ Forward = Callable[..., Any]
 """Takes a batch as keywords; returns what the model returns, or its tensors in their order."""
 
 
-def forward_of(candidate: Candidate | None, model: nn.Module, fixed: Mapping[str, Any]) -> Forward:
-    """The forward pass of an arm; `fixed` are arguments of every call."""
+def forward_of(
+    candidate: Candidate | None,
+    model: nn.Module,
+    fixed: Mapping[str, Any],
+    *,
+    dynamic: bool | None = None,
+    batches: Sequence[Batch] = (),
+) -> Forward:
+    """The forward pass of an arm; `fixed` are arguments of every call.
+
+    `dynamic` is what `torch.compile` is told of shapes where the candidate says nothing. Sizes in which `batches` differ are
+    symbols of an export.
+    """
     if candidate is None:
         return partial(model, **fixed)
     if candidate.way is Way.DYNAMO:
-        return partial(compiled(candidate, model), **fixed)
-    return Translated(candidate.way, model, fixed)
+        return partial(compiled(candidate, model, dynamic=dynamic), **fixed)
+    return Translated(candidate.way, model, fixed, batches)
 
 
-def compiled(candidate: Candidate, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function under `torch.compile` with the candidate's arguments.
+def compiled(candidate: Candidate, function: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Any]:
+    """A function under `torch.compile` with the candidate's arguments, `dynamic` where it has none.
 
     Where CUDA graphs may be behind it, each call begins a step: what the call before returned may be overwritten.
     """
-    run = arms.compiled(candidate.compiled, function, whole=False)
+    run = arms.compiled(candidate.compiled, function, dynamic=dynamic, whole=False)
     if not has_cuda_graphs(candidate):
         return run
 
@@ -87,9 +99,9 @@ def _backend(candidate: Candidate) -> str | Callable[..., Any]:
 class Translated:
     """A model traced by TorchScript or exported, in its first call, from that call's batch."""
 
-    def __init__(self, way: Way, model: nn.Module, fixed: Mapping[str, Any]) -> None:
-        """Nothing is translated yet."""
-        self._way, self._model, self._fixed = way, model, fixed
+    def __init__(self, way: Way, model: nn.Module, fixed: Mapping[str, Any], batches: Sequence[Batch] = ()) -> None:
+        """Nothing is translated yet. The sizes of `batches` are those that an export is to serve."""
+        self._way, self._model, self._fixed, self._batches = way, model, fixed, batches
         self._run: Callable[..., tuple[Tensor, ...]] | None = None
 
     def __call__(self, **batch: Tensor) -> tuple[Tensor, ...]:
@@ -104,10 +116,12 @@ class Translated:
         example = tuple(batch.values())
         if self._way in {Way.EXPORT, Way.EXPORT_STRICT}:
             strict = self._way is Way.EXPORT_STRICT
-            run: Callable[..., tuple[Tensor, ...]] = torch.export.export(wrapped, example, strict=strict).module()
+            sizes = symbols(wrapped, [(tuple(one.values()), {}) for one in self._batches])
+            program = torch.export.export(wrapped, example, dynamic_shapes=sizes, strict=strict)
+            run: Callable[..., tuple[Tensor, ...]] = program.module()
             return run
         with warnings.catch_warnings():
-            # what a trace takes for constant is so: all inputs have one shape
+            # what a trace takes for constant is so: the sizes that are verified tell whether it was
             warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined] # torch documents it there
             warnings.simplefilter("ignore", DeprecationWarning)
             traced: Callable[..., tuple[Tensor, ...]] = torch.jit.trace(wrapped, example, check_trace=False)  # type: ignore[no-untyped-call] # torch leaves it unannotated

@@ -24,6 +24,7 @@ from ci_bench.suites.numerics import agree_coarsely, jolt_of
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import count_work, work_facts
 from ci_bench.suites.sharing import forget_graphs, really_compiled
+from ci_bench.suites.sizes import SHARES
 from ci_bench.suites.transformers import PROCESS_VRAM
 from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
@@ -31,7 +32,7 @@ from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, ROWS_ALONE, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
-from ci_bench.suites.transformers.steps import Observed, Training, nothing
+from ci_bench.suites.transformers.steps import EverySize, Observed, Training, nothing
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Beginning:
         batches = Inputs(options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device).batches()
         self.start = digests(program.model.named_parameters())
         self.inputs = tuple(digest(value) for batch in batches for value in batch.values())
-        self.updates = program.known_updates() if isinstance(program, Training) else {}
+        self.updates = program.known_updates() if isinstance(program, Training | EverySize) else {}
 
     def computed(self, eager: Observation, exact: Observation | None, shaken: Observation) -> Computed:
         """What the eager arm computed, the truth where there is one, and what comes of shaken weights (see `shake_of`)."""
@@ -159,7 +160,7 @@ class Verifier:
             self.context.ranks.order({"arm": arm})
         seen = self._seen(recipe, arm, script)
         check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
-        yield replace(check, detail=f"{self.steps} steps over all {self.recipe.options.prepared_inputs} batches: {check.detail}")
+        yield replace(check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}")
         if layout is not None and layout.backend is not None:
             yield really_compiled(arm)
 
@@ -177,7 +178,13 @@ class Verifier:
     @property
     def steps(self) -> int:
         """How many steps are compared: every batch that takes turns."""
-        return max(STEPS, self.recipe.options.prepared_inputs)
+        return max(STEPS, self.batches)
+
+    @property
+    def batches(self) -> int:
+        """How many batches take turns, or are the sizes of one step."""
+        options = self.recipe.options
+        return len(SHARES) if options.dynamic else options.prepared_inputs
 
     def _keep_alone(self) -> tuple[Check, ...]:
         """What the only arm of a case computes is held against the other side's, though no other arm is."""
@@ -223,7 +230,7 @@ class Verifier:
             changes |= {f"{name} (step {step})": change for name, change in one.changes.items()}
             self.context.progress(f"{arm} (fp64)" if recipe.exact else arm, step, steps)
         tokens = program.observed if isinstance(program, Generation) else None
-        memory = program.memory if isinstance(program, Training) else 0.0
+        memory = program.memory if isinstance(program, Training | EverySize) else 0.0
         del program
         forget(recipe.device)
         return Observation(values=values, changes=changes), tokens, memory

@@ -1,6 +1,5 @@
 """What a case asks to be done to a loaded model, whatever its source: batches of several sizes, checkpointing."""
 
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,12 +9,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import Unsupported
-from ci_bench.suites.torchbench.options import Axis, Options
+from ci_bench.suites.sizes import Axis, drawn_lengths, drawn_rows
+from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
-
-SHARES = (1.0, 0.5, 0.75, 1.25, 1.5)
-SHARES_OF_A_SEQUENCE = (1.0, 0.5, 0.625, 0.75, 0.875)
-"""None longer than the model's own, which may be the most it takes."""
 
 
 def transformed(loaded: Loaded, options: Options) -> Loaded:
@@ -32,10 +28,7 @@ def varied(loaded: Loaded, seed: int) -> Loaded:
     """Batches of several sizes: a sequence drawn once from the seed, so that every arm meets the same one."""
     if not loaded.batched or loaded.batch_size is None:
         raise Unsupported("dynamic: this model's inputs cannot be cut along a batch dimension")
-    coin = random.Random(seed)  # noqa: S311 - sizes of batches are no secret
-    shares = list(SHARES)
-    coin.shuffle(shares)
-    sizes = tuple(max(2, round(loaded.batch_size * share)) for share in shares)
+    sizes = drawn_rows(loaded.batch_size, seed)
     cut = tuple(resized(loaded.samples[index % len(loaded.samples)], loaded.batch_size, size) for index, size in enumerate(sizes))
     return replace(loaded, samples=cut, rows=sizes)
 
@@ -47,15 +40,11 @@ def varied_in_length(loaded: Loaded, seed: int) -> Loaded:
         raise Unsupported(
             "varies: no input of this model has a sequence (ids [batch, length], or features [batch, length, width])"
         )
-    coin = random.Random(seed + 1)  # noqa: S311 - lengths are no secret
-    shares = list(SHARES_OF_A_SEQUENCE)
-    coin.shuffle(shares)
-    count = max(len(loaded.samples), len(shares)) if not loaded.rows else len(loaded.samples)
-    cut = tuple(
-        resized(loaded.samples[index % len(loaded.samples)], length, max(2, round(length * shares[index % len(shares)])), dim=1)
-        for index in range(count)
-    )
-    return replace(loaded, samples=cut)
+    lengths = drawn_lengths(length, seed)
+    samples = loaded.samples
+    count = len(samples) if loaded.rows else max(len(samples), len(lengths))
+    cut = (resized(samples[index % len(samples)], length, lengths[index % len(lengths)], dim=1) for index in range(count))
+    return replace(loaded, samples=tuple(cut))
 
 
 def _length_of(sample: Sample) -> int | None:

@@ -5,26 +5,25 @@ is a promise that is kept or refused: a model that asks for such a size is no mo
 `torch.compile(dynamic=True)` would compile once more. Imported by workers only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ci_bench.suites.base import Mark, Unsupported
+from ci_bench.suites.base import Unsupported
 from ci_bench.suites.experiments import varying
-from ci_bench.suites.torchbench.options import DynamicShapes, Options
-from ci_bench.suites.torchbench.sources.loaded import Sample
+from ci_bench.suites.sizes import DynamicShapes
 
-Step = Callable[[Sample, Mark], Any]
-MarkShapes = Callable[[Sample], None]
+MarkShapes = Callable[[Any], None]
+"""Marks the tensors of one batch, which is any tree of them."""
 MOST_OF_A_REASON = 300
 
 
-def shape_marks(options: Options, samples: Sequence[Sample]) -> MarkShapes | None:
-    """What marks the tensors of a batch along the dimensions that differ between `samples`; none where none is."""
-    how = options.settings.dynamic_shapes
-    if not options.settings.dynamic or how is DynamicShapes.SYMBOLS:
+def shape_marks(how: DynamicShapes, batches: Sequence[Any]) -> MarkShapes | None:
+    """What marks the tensors of a batch along the dimensions that differ between `batches`; none where none is to be marked."""
+    if how is DynamicShapes.SYMBOLS:
         return None
     from torch._dynamo import mark_dynamic
     from torch._dynamo.decorators import mark_unbacked
@@ -33,10 +32,10 @@ def shape_marks(options: Options, samples: Sequence[Sample]) -> MarkShapes | Non
         DynamicShapes.MARKED: (mark_dynamic, "_dynamo_dynamic_indices"),
         DynamicShapes.UNBACKED: (mark_unbacked, "_dynamo_unbacked_indices"),
     }[how]
-    dimensions = [varying(values) for values in zip(*map(_leaves, samples), strict=True)]
+    dimensions = [varying(values) for values in zip(*map(pytree.tree_leaves, batches), strict=True)]
 
-    def mark_batch(sample: Sample) -> None:
-        for leaf, dims in zip(_leaves(sample), dimensions, strict=True):
+    def mark_batch(batch: Any) -> None:
+        for leaf, dims in zip(pytree.tree_leaves(batch), dimensions, strict=True):
             if dims and isinstance(leaf, Tensor) and not hasattr(leaf, known):
                 for dim in dims:
                     mark(leaf, dim)
@@ -44,22 +43,24 @@ def shape_marks(options: Options, samples: Sequence[Sample]) -> MarkShapes | Non
     return mark_batch
 
 
-def marked(step: Step, mark_shapes: MarkShapes | None) -> Step:
-    """A step whose batches are marked first; itself where there is nothing to mark."""
+@contextmanager
+def marked(batch: Any, mark_shapes: MarkShapes | None) -> Iterator[None]:
+    """Steps over a batch that is marked first; as it is where there is nothing to mark.
+
+    Raises:
+        Unsupported: the model depends on a marked size.
+    """
     if mark_shapes is None:
-        return step
-
-    def run(sample: Sample, mark: Mark) -> Any:
-        mark_shapes(sample)
-        try:
-            return step(sample, mark)
-        except Exception as error:
-            if _depends_on_a_size(error):
-                reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
-                raise Unsupported(f"dynamic_shapes: the model depends on a marked size: {reason}") from error
-            raise
-
-    return run
+        yield
+        return
+    mark_shapes(batch)
+    try:
+        yield
+    except Exception as error:
+        if _depends_on_a_size(error):
+            reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
+            raise Unsupported(f"dynamic_shapes: the model depends on a marked size: {reason}") from error
+        raise
 
 
 def _depends_on_a_size(error: BaseException) -> bool:
@@ -75,7 +76,3 @@ def _depends_on_a_size(error: BaseException) -> bool:
             return True
         one = one.__cause__ or one.__context__
     return False
-
-
-def _leaves(sample: Sample) -> list[Any]:
-    return pytree.tree_leaves((sample.args, dict(sample.kwargs), sample.target))
