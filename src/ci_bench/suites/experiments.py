@@ -11,7 +11,6 @@ removed with the run. Imported by workers only.
 import json
 import logging
 import os
-import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -216,20 +215,20 @@ class Captured:
 
     def _keep_cached(self) -> None:
         """Write all that torch would keep of the model. Raises `Unsupported` where that is nothing."""
+        from torch._dynamo.package import DiskDynamoStore
         from torch._dynamo.precompile_context import PrecompileContext
 
         entries, _ = PrecompileContext.create_cache_entries()
         if len(entries) != 1:
             raise Unsupported(f"{self._arm.name}: torch keeps {len(entries)} entries of this model, and not one")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         (entry,) = entries.values()
-        self._path.write_bytes(pickle.dumps(entry))
+        DiskDynamoStore().write(entry, str(self._path))
         self._operations, self._again = self._again, 0
         self._keep()
 
     def _keep(self) -> None:
         """Say what the file is; where that is missing, the file is not whole."""
-        self.package = Package(size_bytes=self._path.stat().st_size, maker=this_process(), operations=self._operations)
+        self.package = Package(size_bytes=size_of(self._path), maker=this_process(), operations=self._operations)
         told = self._path.with_suffix(".json")
         unfinished = told.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(asdict(self.package)), encoding="utf-8")
@@ -334,8 +333,15 @@ def _quiet(name: str) -> Iterator[None]:
         log.setLevel(level)
 
 
+def size_of(path: Path) -> int:
+    """The bytes of a file, or of the files in a folder: torch makes either."""
+    return sum(one.stat().st_size for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file())
+
+
 def _load_cached(arm: CompiledArm, module: nn.Module, path: Path, *, dynamic: bool) -> Call:
-    with _caching(pickle.loads(path.read_bytes())):  # noqa: S301 - the case's own file, which one side alone writes
+    from torch._dynamo.package import DiskDynamoStore
+
+    with _caching(DiskDynamoStore().read(str(path))):
         loaded: Call = torch.compile(module, **compile_arguments(arm, dynamic=dynamic or None))
     return loaded
 
