@@ -31,6 +31,8 @@ from ci_bench.suites.roofline import peak_facts
 
 FRESH = "fresh"
 SHAKES = 2
+MOST_DRAWS = 4
+"""Of other values: about one draw in ten of gradients of a small ReLU layer in bf16 tells nothing."""
 PRECISIONS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 WAY_OUT = "a call has to compute from its inputs as they are then; draw what may be prepared ahead with constant=True"
 WORK = {"flops": "model_flops_per_step", "bytes": "bytes_per_step"}
@@ -137,11 +139,11 @@ def verify_arms(
     """The check `agrees` of every arm, what they recorded, and the work of a call."""
     if isinstance(bench.benchmark, Collected):
         return _verify_collected(bench, bench.benchmark, arms, launch=launch, tell=tell)
-    reference, seed = arms[0], secrets.randbits(31) + 1
+    reference = arms[0]
     prepared = expect(bench, reference, bench.seed)
     if not prepared.runs[0]:
         return _of_nothing(bench, arms, launch)
-    other = expect(bench, reference, seed)
+    seed, other = _expect_other(bench, reference)
     keep(_computed(bench, reference, prepared))
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
@@ -150,6 +152,20 @@ def verify_arms(
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
         tell(arm, place + 1, len(arms))
     return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=_work(bench, prepared))
+
+
+def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
+    """A seed that nobody knows, and what is expected of its values: such as tell wrong from right, where a few draws find any.
+
+    Where an input is next to a kink (of ReLU, say), one rounding moves gradients by as much as they are. That is of the values
+    and the reference, not of the arm that is held against them.
+    """
+    for _ in range(MOST_DRAWS):
+        seed = secrets.randbits(31) + 1
+        other = expect(bench, reference, seed)
+        if other.agreement(other.runs[0]).outcome is not Outcome.UNKNOWN:
+            break
+    return seed, other
 
 
 def _verify_collected(
