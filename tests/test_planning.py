@@ -5,10 +5,43 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.errors import BadInput
+from ci_bench.errors import BadConfig, BadInput
 from ci_bench.fleet.packing import LAST, PIECES
 from ci_bench.judge.sequential import Rule
-from ci_bench.planning import MOST_CASES, require_room
+from ci_bench.planning import MOST_CASES, plan, require_room
+from ci_bench.records.config import Config, SuiteEntry
+from ci_bench.records.results import Case
+
+
+class Installed:
+    """An installed plugin that plans a case of this name."""
+
+    name, options_schema = "own", {"type": "object"}
+
+    def __init__(self, **odd):
+        self.odd = odd
+
+    def plan(self, options):
+        plain = {"id": "own/it[n=1]", "suite": "own", "name": "it", "params": {"n": 1}, "arms": ("one",), "reference": "one"}
+        return (Case(**plain | self.odd),)
+
+
+@pytest.mark.parametrize(
+    ("odd", "says"),
+    [
+        ({"id": "own/it[n=1, m=2]"}, r"own plans what no document holds, 'own/it\[n=1, m=2\]': \$\.id: "),
+        ({"name": "it is"}, r"own plans what no document holds, 'own/it\[n=1\]': \$\.name: "),
+        ({"arms": ("one", "a b")}, r"\$\.arms\[1\]: "),
+        ({"params": {"n": float("inf")}}, r"\$\.params\.n"),
+    ],
+    ids=["id", "name", "arm", "parameter"],
+)
+def test_a_case_that_no_document_holds_is_refused_before_it_is_measured(odd, says):
+    config = Config(entries=(SuiteEntry(suite="own", options={}),))
+    assert len(plan(config, (), lambda _: Installed())) == 1
+    with pytest.raises(BadConfig, match=says):
+        plan(config, (), lambda _: Installed(**odd))
+
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 

@@ -14,7 +14,8 @@ import msgspec
 from ci_bench.errors import BadConfig, BadInput
 from ci_bench.records.config import Config, Plugin, Policy, Rule, RunOptions, Setup, Severity
 from ci_bench.records.declarations import Declaration
-from ci_bench.records.faults import capped
+from ci_bench.records.documents import case_faults
+from ci_bench.records.faults import capped, show
 from ci_bench.records.results import Case, CaseResult, Lease, Results, Run, RunState, Status, WorkflowRun
 from ci_bench.suites.base import BUILT_IN, ONCE, Suite, find_suite
 
@@ -33,7 +34,7 @@ def plan(
     its name; `tell` is given a line for each filter, on how many cases it fits.
 
     Raises:
-        BadConfig: two entries make the same case, or others than they declare.
+        BadConfig: two entries make the same case, others than they declare, or one that no document holds.
         BadInput: no case passes the filters.
     """
     planned = plan_declared(config, find)
@@ -44,6 +45,8 @@ def plan(
         message = f"two entries make the same case {twice[0]}; give one of them another `name`"
         raise BadConfig(message)
     faults = [fault for declared, cases in planned if (fault := declared.fault([case.id for _, case in cases]))]
+    unheld = ((case, fault) for _, case in every for fault in case_faults(case))
+    faults += [f"{case.suite} plans what no document holds, {show(case.id)}: {fault}" for case, fault in unheld]
     if faults:
         raise BadConfig(capped(faults, indent=""))
     chosen = tuple(

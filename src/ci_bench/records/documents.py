@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ci_bench.records.calibration import Calibration
     from ci_bench.records.comparison import Comparison
     from ci_bench.records.history import History
-    from ci_bench.records.results import Results
+    from ci_bench.records.results import Case, Results
 
     Document = Results | Comparison | Calibration | History
 
@@ -152,6 +152,16 @@ def validate(raw: Any, kind: Kind, form: Mapping[str, Any] | None = None) -> tup
     `form` stands in for the kind's own schema, so that plugins can extend the configuration.
     """
     return _form_faults(raw, kind, form or schema(kind)) if kind is Kind.CONFIG else _parse(raw, kind)[1]
+
+
+def case_faults(case: "Case") -> tuple[Fault, ...]:
+    """What results cannot hold of a planned case: a document with it could not be read again."""
+    import msgspec
+
+    raw, place = json.loads(json.dumps(msgspec.to_builtins(case))), "#/$defs/case"
+    if _sound_part(Kind.RESULTS)(place, raw):
+        return ()
+    return form_faults(raw, {"$ref": place, "$defs": schema(Kind.RESULTS)["$defs"]})
 
 
 def to_json(document: "Document") -> dict[str, Any]:
