@@ -57,6 +57,8 @@ OUR_OWN = {
     "gpu_check/serve.py": "what a probe found, in a fork of its own, of no code but ci-bench's",
     "fleet/journal.py": "what a gate on a fleet wrote into its own output folder, for `--resume`; fleets run trusted code alone",
     "gpu_check/check.py": "the answers of that process, whose figures are judged as data (tests/gpu_check)",
+    "suites/batch_parts.py": "how parts of a batch make the whole, which the case's own worker wrote while preparing: both run the same "
+    "measured code",
     "suites/planner.py": "a request that ci-bench wrote into its own scratch folder",
 }
 """Modules that parse what ci-bench itself wrote for them, to which nobody else can write."""
