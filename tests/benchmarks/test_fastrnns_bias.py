@@ -22,6 +22,7 @@ def test_both_directions_are_measured_on_both_sides():
         assert bias.low <= bias.median <= bias.high
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("part", ["forward", "backward"])
 def test_a_part_that_takes_longer_shows_in_its_direction(monkeypatch, part):
     real = fastrnns_bias.ours
