@@ -27,7 +27,7 @@ from ci_bench.records.results import Results
 LAYOUTS, LOOP = "layouts", "loop"
 SAME, SLOWER = "same", "slower"
 REPEATS = {SAME: (20, 20), SLOWER: (20, 21)}
-WORK = {"products": "self.matrix @ self.matrix", "pauses": "time.sleep(0.005)", "long-pauses": "time.sleep(0.02)"}
+WORK = {"products": "self.matrix @ self.matrix", "pauses": "time.sleep(0.005)"}
 MODEL = '''"""A training whose ranks do a piece of work as often as is said here, and its rows."""
 
 import time
