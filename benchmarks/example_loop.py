@@ -7,12 +7,12 @@ micro-batches that are added up and not averaged.
 
 import argparse
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.sample_repository import commit, git
 from benchmarks.slow_rank import Gate, gate
 from benchmarks.tables import publish, render
 
@@ -49,19 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make(folder: Path) -> None:
     """A repository whose base is the example."""
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    _git(folder, "init", "--quiet", "--initial-branch=main")
-    _commit(folder, "base")
-    _git(folder, "tag", "base")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, "base")
+    git(folder, "tag", "base")
 
 
 def plant(folder: Path, head: str) -> None:
     """Check out that head; of the same code another file is new."""
-    _git(folder, "checkout", "--quiet", "base")
+    git(folder, "checkout", "--quiet", "base")
     program, (before, after) = (EXAMPLE / "trainer.py").read_text(), HEADS[head]
     assert program.count(before) == 1, "the example has another line"  # noqa: S101 - our own bug if not
     (folder / "trainer.py").write_text(program.replace(before, after))
     (folder / "NOTES").write_text(head)
-    _commit(folder, head)
+    commit(folder, head)
 
 
 def _row(head: str, found: Gate) -> Iterator[tuple[str, str]]:
@@ -73,16 +73,6 @@ def _row(head: str, found: Gate) -> Iterator[tuple[str, str]]:
     yield "step", "–" if step is None or step.speedup is None else f"{step.verdict}, {1 / step.speedup - 1:+.1%}"
     yield "could be told", "–" if step is None or step.resolvable is None else f"{step.resolvable:.1%}"
     yield "s", f"{found.seconds:.0f}"
-
-
-def _commit(folder: Path, message: str) -> None:
-    _git(folder, "add", "--all")
-    _git(folder, "commit", "--quiet", "--message", message)
-
-
-def _git(folder: Path, *arguments: str) -> None:
-    author = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(folder), *author, *arguments], check=True, capture_output=True)
 
 
 if __name__ == "__main__":

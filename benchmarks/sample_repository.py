@@ -128,14 +128,14 @@ def make(folder: Path, *, training: bool = False, **run: object) -> None:
         "suites": {"operations": [{}], **({"training_loss": [TRAINING]} if training else {})},
     }
     (folder / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-    _git(folder, "init", "--quiet", "--initial-branch=main")
-    _commit(folder, "two operations and a backend")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, "two operations and a backend")
 
 
 def plant(folder: Path) -> None:
     """Commit one operation that is slower, one that is faster, and a loss that is different."""
     _write(folder, slow=SLOWER, fast=FASTER, scale=1.01)
-    _commit(folder, "slower, faster, different")
+    commit(folder, "slower, faster, different")
 
 
 def _write(folder: Path, *, slow: int, fast: int, scale: float) -> None:
@@ -143,10 +143,13 @@ def _write(folder: Path, *, slow: int, fast: int, scale: float) -> None:
     (folder / "compiler.py").write_text(COMPILER.format(scale=scale))
 
 
-def _commit(folder: Path, message: str) -> None:
-    _git(folder, "add", "--all")
-    _git(folder, "-c", "user.name=sample", "-c", "user.email=sample@localhost", "commit", "--quiet", f"--message={message}")
+def commit(folder: Path, message: str) -> None:
+    """Commit all that lies in a repository."""
+    author = ("-c", "user.name=sample", "-c", "user.email=sample@localhost", "-c", "commit.gpgsign=false")
+    git(folder, "add", "--all")
+    git(folder, *author, "commit", "--quiet", f"--message={message}")
 
 
-def _git(folder: Path, *arguments: str) -> None:
+def git(folder: Path, *arguments: str) -> None:
+    """Run git in a folder."""
     subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.sample_repository import commit, git
 from benchmarks.tables import publish, render
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison, Pair
@@ -162,14 +163,14 @@ def make(folder: Path, way: str, *, launches: int, work: str) -> None:
         "suites": SUITES[way],
     }
     (folder / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-    _git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "init", "--quiet", "--initial-branch=main")
     _commit(folder, SAME, work)
-    _git(folder, "tag", "base")
+    git(folder, "tag", "base")
 
 
 def plant(folder: Path, head: str, *, work: str) -> None:
     """Check out a head with these ranks; of the same ones another file is new."""
-    _git(folder, "checkout", "--quiet", "base")
+    git(folder, "checkout", "--quiet", "base")
     (folder / "NOTES").write_text(head)
     _commit(folder, head, work)
 
@@ -215,13 +216,7 @@ def _ms(summary: object) -> str:
 
 def _commit(folder: Path, head: str, work: str) -> None:
     (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head], work=WORK[work]))
-    _git(folder, "add", "--all")
-    _git(folder, "commit", "--quiet", "--message", head)
-
-
-def _git(folder: Path, *arguments: str) -> None:
-    author = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(folder), *author, *arguments], check=True, capture_output=True)
+    commit(folder, head)
 
 
 if __name__ == "__main__":

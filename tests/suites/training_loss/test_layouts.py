@@ -25,9 +25,10 @@ from benchmarks.layout_parity import (  # noqa: E402
     verify,
 )
 from processes import carrying  # noqa: E402
+from ranked_stages import taken_turns  # noqa: E402
 
 from benchmarks import layout_parity  # noqa: E402 - after torch was found
-from ci_bench.engine.process.protocol import Order, OrderKind, Task  # noqa: E402
+from ci_bench.engine.process.protocol import Task  # noqa: E402
 from ci_bench.engine.process.resident import explain  # noqa: E402
 from ci_bench.engine.timing.ranked import fact_of, given_bytes  # noqa: E402
 from ci_bench.errors import BadConfig  # noqa: E402
@@ -200,14 +201,7 @@ def timed(bench, tmp_path: Path, layouts: list, blocks: int = 2, *, looks: bool 
             bench.launcher.run(task, timeout_s=120.0, on_answer=lambda _: None)
             continue
         with bench.launcher.begin(task, timeout_s=120.0, on_answer=lambda _: None) as worker:
-            calls = worker.ask(None).done.calls
-            worker.ask(Order(kind=OrderKind.WARM, calls=calls))
-            for block in range(blocks):
-                for seat in range(len(case.arms)):
-                    seed = 11 + seat if looks and block == blocks - 1 else None
-                    worker.ask(Order(kind=OrderKind.TURN, seat=seat, block=block, samples=2, referee=seed))
-            worker.tell(Order(kind=OrderKind.FINISH))
-            ended = worker.end()
+            ended = taken_turns(worker, len(case.arms), blocks=blocks, looks=looks)
     assert explain(ended, limit_s=120.0)[0] is Status.OK, ended.log_tail
     return evidence_of(ended)
 

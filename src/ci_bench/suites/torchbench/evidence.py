@@ -148,11 +148,8 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     """Verify the candidates `arms` of a case, all against one reference; `context.keep` is given what eager computed."""
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
-    options = settled.options
-    witness = Witness(options=options, device=context.device, build=build)
-    reference = witness.reference()
-    context.keep(eager_computed(options, reference))
-    judge = Judge(options=options, reference=reference, yardstick=_yardstick(settled), unsteady=settled.non_deterministic)
+    options, (witness, judge) = settled.options, _witnessed(settled, build, context)
+    reference = judge.reference
     unsteady = judge.eager_repeats()
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
@@ -183,11 +180,8 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
     """Verify arms that several processes share against one process; without dropout, of which each process has its own."""
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
-    options = settled.options
-    witness = Witness(options=options, device=context.device, build=build)
-    reference = witness.reference()
-    context.keep(eager_computed(options, reference))
-    judge = Judge(options=options, reference=reference, yardstick=_yardstick(settled), unsteady=settled.non_deterministic)
+    options, (witness, judge) = settled.options, _witnessed(settled, build, context)
+    reference = judge.reference
     quiet = bool(reference.generators)
     with without_dropout() if quiet else nullcontext():
         if quiet:
@@ -207,6 +201,15 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
     size = _size_of(build(candidate=None))
     facts = {**size, **_facts(max(scores), judge.reference), **_work(build, options, context.device)}
     return Evidence(checks=tuple(checks), facts=facts)
+
+
+def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[Witness, Judge]:
+    """What eager computes, which `context.keep` is given, and who holds arms against it."""
+    witness = Witness(options=settled.options, device=context.device, build=build)
+    reference = witness.reference()
+    context.keep(eager_computed(settled.options, reference))
+    unsteady = settled.non_deterministic
+    return witness, Judge(options=settled.options, reference=reference, yardstick=_yardstick(settled), unsteady=unsteady)
 
 
 def _skipped(reason: str, arms: Sequence[str]) -> tuple[Check, ...]:
