@@ -65,7 +65,7 @@ def test_a_package_without_its_schemas_fails_at_its_first_command_that_needs_one
     text = schema.read_text()
     schema.unlink()
     try:
-        with pytest.raises(Wrong, match="ci-bench validate of the installed wheel"):
+        with pytest.raises(Wrong, match="ci-bench list of the installed wheel"):
             release_packages.try_commands(venv / "bin")
     finally:
         schema.write_text(text)
