@@ -47,7 +47,8 @@ def test_a_new_user_sees_a_planted_slowdown_by_the_steps_of_the_page(tmp_path):
         for number in range(TRIES):
             (folder := tmp_path / f"empty{number}").mkdir()
             steps = first_verdict.follow(PAGE, folder, environ, borrow)
-            if TOLD_TO not in (told := " ".join(" ".join(step.output for step in steps).split())):
+            told = " ".join(" ".join(step.output for step in steps).split())
+            if first_verdict.complaint(steps) is None or TOLD_TO not in told:
                 break
         else:
             assert "Not decided" in told, "who cannot decide does not pass it either"

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +48,25 @@ def test_time_that_is_made_up_passes_by_what_is_done_alone(tmp_path):
     before = parent.read()
     worker.reach(worker.read() + 0.01)
     assert 0.01 <= parent.read() - before <= 0.0101, "the witness sees no less than the worker measured"
+
+
+def test_who_looks_while_another_process_writes_sees_all_of_it_or_nothing(tmp_path):
+    """By `pack_into` some hundred thousandth look saw a card that was never born, and its counter of energy stood still for hours."""
+    script = Script().write(tmp_path / "card.json")
+    card = Card.open(script)
+    writing = "import sys; from pathlib import Path; from simulated_card import Card; card = Card.open(Path(sys.argv[1]))\n"
+    writing += "while True: card.kernel(1e-6)"
+    environ = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    writer = subprocess.Popen([sys.executable, "-c", writing, script], env=environ)
+    try:
+        born, ends = card.born, time.monotonic() + 1.5
+        looks = Counter(card.born == born for _ in iter(lambda: time.monotonic() < ends, False))
+        worked_s = card.busy_s
+    finally:
+        writer.kill()
+        writer.wait()
+    assert worked_s > 1e-3, "it wrote meanwhile, a thousand kernels"
+    assert set(looks) == {True}
 
 
 def test_no_sample_knows_how_long_anything_took_where_time_is_made_up(tmp_path):
@@ -92,7 +113,8 @@ def test_the_same_commit_is_clean_on_it(tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_kernel_more_in_each_call_is_found_on_it(tmp_path):
-    made = repository(tmp_path / "repository", cycles=600_000, run=", energy_s: 0.5")
+    # By need it ends with the verdict on its steps, after two launches mostly, and energy is read once in each.
+    made = repository(tmp_path / "repository", cycles=600_000, run=", energy_s: 0.5, sampling: fixed")
 
     judged = gate(made, Script(least_kernel_s=KERNEL_S, energy_step_s=0.02), tmp_path / "gate")
 
