@@ -65,6 +65,9 @@ def test_a_coordinator_that_is_killed_is_resumed(slower, tmp_path, ci_bench) -> 
         assert process.poll() is None
         assert time.monotonic() < limit
         time.sleep(0.02)
+    code, _, said = ci_bench(*gate(slower, out))
+    assert (code, "another gate measures on a fleet with this folder" in said) == (ExitCode.BAD_INPUT, True), said
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     while leases_of(out):

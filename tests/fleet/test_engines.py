@@ -19,12 +19,12 @@ from ci_bench.commands.leasing import read_lease
 from ci_bench.commands.preparing import setup
 from ci_bench.engine.trees import paired
 from ci_bench.engine.trees.bundled import Sources
-from ci_bench.errors import BadInput, ExitCode, NotPrepared
+from ci_bench.errors import BadInput, CannotWrite, ExitCode, NotPrepared
 from ci_bench.fleet.coordinator import Limits
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.local import DOCUMENTS, STARTER, LocalEngine
 from ci_bench.fleet.protocol import Lease, Order
-from ci_bench.fleet.ray_core import measure_here
+from ci_bench.fleet.ray_core import Brought, RayEngine, measure_here
 from ci_bench.fleet.slurm import SlurmEngine
 from ci_bench.records.results import Run, RunState
 from ci_bench.settings import Measuring
@@ -158,6 +158,22 @@ def test_what_a_lease_leaves_on_a_node_of_ray_comes_back_or_why_it_does_not(scri
     brought = measure_here([sys.executable, "-c", text, "{folder}"], {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
     assert brought.documents.keys() == names
     assert brought.reason == reason
+
+
+def test_a_disk_of_this_machine_that_takes_no_documents_ends_the_run_and_is_no_slots_loss(tmp_path):
+    brought = Brought(documents=dict.fromkeys(DOCUMENTS, b"{}"))
+    ray = SimpleNamespace(get=lambda _: brought, wait=lambda out, **_: (out, []), exceptions=SimpleNamespace(RayError=OSError))
+    (tmp_path / "full").touch()
+    engine = RayEngine(
+        address="", device="cpu", command=None, folder=lambda _: tmp_path / "full" / "7-2", environ={}, here=tmp_path, _ray=ray
+    )
+    engine._out["task"] = order("4f0c/0"), 0.0
+    with pytest.raises(CannotWrite, match=r"full/7-2: cannot be written: Not a directory; --resume goes on"):
+        engine.finished(0)
+    engine.folder = lambda _: tmp_path / "7-2"
+    engine._out["task"] = order("4f0c/0"), 0.0
+    (ended,) = engine.finished(0)
+    assert [(ended.folder / name).read_bytes() for name in DOCUMENTS] == [b"{}", b"{}"]
 
 
 SOURCES = Sources(file=Path("/shared/out/fleet/sources.bundle"), sha256="a" * 64, commit="b" * 40)

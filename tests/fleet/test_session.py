@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from paired_builders import simulate
 
-from ci_bench.errors import BadDocument
-from ci_bench.fleet.coordinator import Outcome, Refused
+from ci_bench.errors import BadDocument, BadInput, CannotResume, CannotWrite
+from ci_bench.fleet.coordinator import Earlier, Outcome, Refused
 from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.protocol import Ended, Order
 from ci_bench.fleet.protocol import Lease as Leased
@@ -83,8 +83,6 @@ LIES = {
     "another lease": (brought(2), "was handed out"),
     "an earlier attempt": (brought(1, attempt=2), "was handed out"),
     "a merged document": (both(brought(1), parts=("x",)), "was handed out"),
-    "cut short": (both(brought(1), run=replace(brought(1).head.run, state=RunState.PARTIAL)), "its documents are not whole"),
-    "one side": (replace(brought(1), base=None), "its documents are not whole"),
     "another configuration": (both(brought(1), run=replace(brought(1).head.run, config_digest="d")), "another configuration"),
     "other code": (both(brought(1), source=replace(CODE, commit="1" * 40)), f"it measured {'1' * 40} as head"),
     "changed code": (both(brought(1), source=replace(CODE, dirty=True)), "uncommitted changes"),
@@ -101,6 +99,18 @@ class TestAccept:
         with pytest.raises(Refused, match=words) as refusal:
             session.accept(ended(1, folder="bad"))
         assert refusal.value.at_fault
+        assert len(session.pairs) == 1
+
+    @pytest.mark.parametrize(
+        "cut", [both(brought(1), run=replace(brought(1).head.run, state=RunState.PARTIAL)), replace(brought(1), base=None)]
+    )
+    def test_what_was_ended_before_its_time_is_lost_without_blame(self, cut):
+        """A lease that was killed, or ran out of time, has written what it had: its slot may measure on."""
+        session = session_of(good=brought(0), cut=cut)
+        session.accept(ended(0, folder="good"))
+        with pytest.raises(Refused, match="its documents are not whole") as refusal:
+            session.accept(ended(1, folder="cut"))
+        assert not refusal.value.at_fault
         assert len(session.pairs) == 1
 
     def test_a_document_that_cannot_be_read_is_lost_without_blame(self):
@@ -123,6 +133,29 @@ class TestAccept:
         session.launch_s.update({IDS[0]: 1.0, IDS[1]: 3.0})
         session.accept(ended(0, folder="a"))
         assert session.launch_s == {IDS[0]: 14.0, IDS[1]: 3.0}, "both sides"
+
+
+class TestResuming:
+    def test_what_counted_counts_again_and_what_cannot_be_read_any_more_is_out_again(self):
+        session = session_of(a=brought(0), b=BadDocument("the file is cut short"), c=brought(2))
+        delivered = [ended(number, folder=name) for number, name in enumerate("abc")]
+        earlier = session.take_up(Earlier(delivered=delivered, losses=(), out=(), next_number=3))
+        assert [one.order.lease.number for one in earlier.delivered] == [0, 2]
+        assert [order.lease.number for order in earlier.out] == [1]
+        assert len(session.pairs) == 2
+
+    @pytest.mark.parametrize(
+        ("pair", "cases", "words"),
+        [
+            (both(brought(0), run=replace(brought(0).head.run, config_digest="d")), IDS, "another configuration"),
+            (both(brought(0), source=replace(CODE, commit="1" * 40)), IDS, f"it measured {'1' * 40} as head"),
+            (brought(0), (*IDS, "of/another/plan"), "other cases than were leased"),
+        ],
+    )
+    def test_a_run_of_something_else_is_not_resumed(self, pair, cases, words):
+        earlier = Earlier(delivered=[ended(0, folder="a", cases=cases)], losses=(), out=(), next_number=1)
+        with pytest.raises(CannotResume, match=f"lease 0 of the interrupted run .*{words}.*leave --resume out to start anew"):
+            session_of(a=pair).take_up(earlier)
 
 
 class TestTheWhole:
@@ -171,3 +204,45 @@ class TestJournal:
         assert earlier.next_number == 3
         assert earlier.lost_s == 7.5
         assert whole.count("\n") == 6
+
+    def test_a_run_that_was_killed_twice_is_resumed_twice(self, tmp_path):
+        """The second coordinator writes on where the first one's last line was cut off, by a kill or a full disk."""
+        journal = FileJournal(file=tmp_path / "journal.jsonl", leases=tmp_path)
+        journal.start("whole", "2026-02-01T00:00:00Z")
+        first, second = (ended(number, folder=f"{number}-1") for number in range(2))
+        journal.begun(first.order)
+        journal.delivered(first)
+        journal.file.write_text(journal.file.read_text()[:-5])
+        assert journal.read()[2].delivered == []
+        journal.take_up()
+        journal.begun(second.order)
+        journal.delivered(second)
+        earlier = journal.read()[2]
+        assert [one.order for one in earlier.delivered] == [second.order]
+        assert [*earlier.out] == [first.order]
+
+    def test_a_run_that_begins_finds_no_documents_of_another_one(self, tmp_path):
+        journal = FileJournal(file=tmp_path / "journal.jsonl", leases=tmp_path / "leases")
+        journal.start("whole", "2026-02-01T00:00:00Z")
+        left = journal.folder(ended(0, folder="x").order)
+        for folder in (left, journal.leases / "of-mine"):
+            folder.mkdir(parents=True)
+        (left / "results.json").touch()
+        journal.take_up()
+        assert left.exists(), "one that is resumed does"
+        journal.start("another", "2026-02-01T01:00:00Z")
+        assert [path.name for path in journal.leases.iterdir()] == ["of-mine"]
+        (journal.leases / "1-1").touch()
+        with pytest.raises(CannotWrite, match="1-1: cannot be written"):
+            journal.start("a third", "2026-02-01T02:00:00Z")
+
+    def test_of_two_coordinators_with_one_folder_the_second_is_refused(self, tmp_path):
+        journal = FileJournal(file=tmp_path / "fleet" / "journal.jsonl", leases=tmp_path)
+        refused = pytest.raises(BadInput, match="fleet: another gate measures on a fleet with this folder")
+        with journal.held(), refused, journal.held():
+            pass
+        with journal.held():
+            pass
+        (tmp_path / "file").touch()
+        with pytest.raises(CannotWrite), replace(journal, file=tmp_path / "file" / "journal.jsonl").held():
+            pass

@@ -261,6 +261,19 @@ class TestHowJobsEnd:
         assert [ended.order.slot for ended in engine.finished(0)] == ["n1"]
         assert [slot.name for slot in engine.slots()] == ["n3"]
 
+    def test_a_node_that_was_gone_for_a_moment_has_lost_its_lease(self, make):
+        """Nobody may have looked in that moment, and its job is cancelled: it would be waited for until its time is over."""
+        engine, cluster = make()
+        engine.submit(order("n1"))
+        cluster.set_state("n1", "down*")
+        engine.slots()
+        cluster.set_state("n1", "idle")
+        assert [slot.name for slot in engine.slots()] == ["n1", "n2", "n3"]
+        (ended,) = engine.finished(0)
+        assert (ended.order.slot, ended.folder, ended.reason) == ("n1", None, "slot n1 is gone")
+        assert cluster.jobs[0].cancelled
+        assert engine.finished(0) == []
+
     def test_what_runs_is_cancelled_when_the_engine_is_closed(self, make):
         engine, cluster = make()
         engine.submit(order())

@@ -4,7 +4,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,6 +127,18 @@ def _test(settings: Looking, journal: "FileJournal") -> int:
     return int(ExitCode.OK if len(sound) == len(tried) else ExitCode.MEASURING_FAILED)
 
 
+@contextmanager
+def alone(settings: Measuring) -> Iterator[None]:
+    """Hold the output folder of a gate on a fleet, from its bundle to its documents; without a fleet nothing is held.
+
+    Raises:
+        BadInput: another gate measures with it.
+        CannotWrite: it cannot be written.
+    """
+    with _journal(settings.output).held() if settings.fleet is not None else nullcontext():
+        yield
+
+
 def bundle_sides(config: "Config", settings: Measuring) -> "tuple[Sequence[Side], Sources]":
     """Both sides by their commits alone, and the git bundle that nodes make them of, in the output folder.
 
@@ -155,6 +168,7 @@ def measure_on_fleet(
         BadInput: the fleet, or a label, is misspelt.
         CannotPlace: no slot can take a lease.
         CannotResume: the interrupted run is of something else.
+        CannotWrite: the disk of the output folder is full.
     """
     from ci_bench import pipeline
     from ci_bench.fleet.coordinator import Coordinator
@@ -174,8 +188,7 @@ def measure_on_fleet(
         known=lambda identity: noise.find(identity) if noise else None,
         launch_s=_known_s(bench),
     )
-    for ended in earlier.delivered if earlier else ():
-        session.accept(ended)
+    earlier = session.take_up(earlier) if earlier else None
     engine = open_engine(settings, run, journal, sources)
     coordinator = Coordinator(
         engine=engine,

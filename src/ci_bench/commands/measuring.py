@@ -91,6 +91,7 @@ def _report_alone(results: "Results", bench: Bench) -> None:
 def gate(settings: Measuring) -> int:
     """The main path: plan, sides, measure, compare, judge, report; and exit by the policy."""
     from ci_bench import pipeline
+    from ci_bench.commands.fleet import alone
     from ci_bench.records.results import SideName
 
     with planning_sealed(settings):
@@ -100,7 +101,7 @@ def gate(settings: Measuring) -> int:
     noise = noise_folder(settings) if against.paired else None
     if settings.learn:
         _require_teachable(settings, noise)
-    with _open(against, bench, settings) as opened:
+    with alone(settings), _open(against, bench, settings) as opened:
         bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
         if settings.fleet is not None:
             from ci_bench.commands.fleet import measure_on_fleet

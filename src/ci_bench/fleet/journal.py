@@ -1,14 +1,17 @@
 """What happened to leases, a line of JSON each, on disk before anything follows from it: a killed coordinator resumes from it."""
 
+import fcntl
 import json
 import os
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci_bench.errors import CannotResume, CannotWrite
+from ci_bench.errors import BadInput, CannotResume, CannotWrite
 from ci_bench.fleet.coordinator import Earlier
 from ci_bench.fleet.protocol import Ended, Lease, Order
 from ci_bench.records.results import Loss
@@ -25,13 +28,44 @@ class FileJournal:
     file: Path
     leases: Path
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else's for the block: of two coordinators with one journal each would take the other's leases for its own.
+
+        The kernel lets go of it when its holder ends, however that ends. Where the file system knows no locks, nothing is held.
+
+        Raises:
+            BadInput: another coordinator has it.
+            CannotWrite: the folder cannot be written.
+        """
+        path = self.file.with_name("held.lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stream = path.open("ab")
+        except OSError as error:
+            raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}") from error
+        with stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                remedy = "wait for it, or name another folder by --output"
+                raise BadInput(f"{path.parent}: another gate measures on a fleet with this folder; {remedy}") from error
+            except OSError:
+                pass
+            yield
+
     def start(self, run: str, started_at: str) -> None:
-        """Begin a journal of a run, in place of any that is there. Raises `CannotWrite`."""
+        """Begin a journal of a run, in place of any that is there, and of its leases' folders.
+
+        A lease that dies would else seem to have brought what another run's lease of the same number left. Raises `CannotWrite`.
+        """
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.write_text("")
+            for folder in [folder for folder in self.leases.glob("*-*") if re.fullmatch(r"[0-9]+-[0-9]+", folder.name)]:
+                shutil.rmtree(folder)
         except OSError as error:
-            raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
+            raise CannotWrite(f"{error.filename or self.file}: cannot be written: {error.strerror or error}") from error
         self._write({"event": "run", "id": run, "at": started_at})
 
     def begun(self, order: Order) -> None:
@@ -70,9 +104,14 @@ class FileJournal:
         return frozenset()
 
     def take_up(self) -> None:
-        """A run that begins, or is resumed, has all slots."""
+        """A run that begins, or is resumed, has all slots, and writes on after the last whole line. Raises `CannotWrite`."""
         with suppress(OSError):
             self._drain.unlink()
+        try:
+            with self.file.open("r+b") as stream:
+                stream.truncate(stream.read().rfind(b"\n") + 1)
+        except OSError as error:
+            raise CannotWrite(f"{self.file}: cannot be written: {error.strerror or error}") from error
 
     def slots(self) -> Collection[str]:
         """The slots that had a lease of this run. Raises `CannotResume`."""

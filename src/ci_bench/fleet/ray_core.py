@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ci_bench.errors import CannotPlace
+from ci_bench.errors import CannotPlace, CannotWrite
 from ci_bench.fleet.local import DOCUMENTS, LOG, Command, run_logged, tail
 from ci_bench.fleet.protocol import Ended, Order, Slot
 
@@ -137,9 +137,12 @@ class RayEngine:
                 self._bury(order.slot.partition("/")[0])
             return Ended(order=order, began_s=began_s, ended_s=time.monotonic(), reason=reason)
         folder = self.folder(order)
-        for name, content in brought.documents.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+        try:
+            for name in DOCUMENTS if brought.documents else ():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(brought.documents[name])
+        except OSError as error:  # it is the disk of this machine, and no slot's
+            raise CannotWrite(f"{folder}: cannot be written: {error.strerror or error}; --resume goes on") from error
         return Ended(
             order=order,
             began_s=began_s,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ci_bench.errors import CiBenchError
-from ci_bench.fleet.coordinator import Outcome, Refused
+from ci_bench.errors import CannotResume, CiBenchError
+from ci_bench.fleet.coordinator import Earlier, Outcome, Refused
 from ci_bench.fleet.health import Health, readings
 from ci_bench.fleet.protocol import Ended, Order
 from ci_bench.judge.sequential import Rule
@@ -76,12 +76,32 @@ class Session:
             pair = self.read(ended.folder)
         except CiBenchError as error:
             raise Refused(" ".join(str(error).split())) from error
-        if fault := self._fault(pair, ended.order):
+        if fault := self._other_lease(pair, ended.order):
+            raise Refused(fault, at_fault=True)
+        if pair.head.run.state is not RunState.COMPLETE or pair.base is None:
+            raise Refused("its documents are not whole: it was ended before its time, or its disk is full")
+        if fault := next(self._other_work(pair, ended.order), ""):
             raise Refused(fault, at_fault=True)
         self.pairs.append(pair)
         self.launch_s.update(launches_s(pair.head))
-        assert pair.base is not None  # noqa: S101 - pairs without are refused
         self.health.note(ended.order.slot, readings(pair.base))
+
+    def take_up(self, earlier: Earlier) -> Earlier:
+        """Count again what an interrupted run has; what can't be read any more is to be measured again.
+
+        Raises:
+            CannotResume: it measured something else.
+        """
+        unsound = []
+        for ended in earlier.delivered:
+            try:
+                self.accept(ended)
+            except Refused as refusal:
+                if refusal.at_fault:
+                    which = f"lease {ended.order.lease.number} of the interrupted run is of something else"
+                    raise CannotResume(f"{which}: {refusal}; leave --resume out to start anew") from refusal
+                unsound.append(ended)
+        return earlier.without(unsound)
 
     def off(self, slot: str) -> str:
         """In which way a slot is off from its peers; empty where it isn't."""
@@ -96,23 +116,17 @@ class Session:
     def _lease(self, order: Order) -> Lease:
         return Lease(run=self.run.id, number=order.lease.number, attempt=order.attempt)
 
-    def _fault(self, pair: Pair, order: Order) -> str:
-        """Why documents may not count; empty where they may."""
-        return self._other_lease(pair, order) or next(self._other_work(pair, order), "")
-
     def _other_lease(self, pair: Pair, order: Order) -> str:
         told, wanted = pair.head.run.lease, self._lease(order)
         if told != wanted or pair.head.parts:
             return f"its documents are of {told}, and {wanted} was handed out"
-        if pair.head.run.state is not RunState.COMPLETE or pair.base is None:
-            return "its documents are not whole"
         return ""
 
     def _other_work(self, pair: Pair, order: Order) -> Iterator[str]:
         if pair.head.run.config_digest != self.run.config_digest:
             yield "it measured another configuration"
         for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
-            if {row.case.id: row.case for row in side.cases} != {case: self.planned[case] for case in order.lease.cases}:
+            if {row.case.id: row.case for row in side.cases} != {case: self.planned.get(case) for case in order.lease.cases}:
                 yield "it brought other cases than were leased"
             if any({launch.launch for metric in row.metrics for launch in metric.launches} - {0} for row in side.cases):
                 yield "it brought other launches than were leased"

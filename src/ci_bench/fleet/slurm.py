@@ -181,6 +181,7 @@ class SlurmEngine:
     _nodes: dict[str, Node] = field(default_factory=dict)
     _out: dict[str, _Out] = field(default_factory=dict)
     _ended: list[Ended] = field(default_factory=list)
+    _gone: dict[str, Ended] = field(default_factory=dict)
     _seen_at_s: float = float("-inf")
 
     def open(self) -> None:
@@ -213,16 +214,21 @@ class SlurmEngine:
         return [_slot(self._nodes[name]) for name in sorted([*mine, *free] or able)]
 
     def _look(self) -> None:
-        """Ask for nodes, and cancel what waits for one that is gone: the coordinator has it measured elsewhere."""
+        """Ask for nodes, and cancel what waits for one that is gone: the coordinator has it measured elsewhere.
+
+        Nobody may have seen that it was gone, though, once it is back: then `finished` tells.
+        """
         now = time.monotonic()
         if now - self._seen_at_s < self.pause_s:
             return
         self._seen_at_s = now
         with suppress(CannotPlace):  # a controller that restarts: what was there is there until it says otherwise
             self._nodes = fitting(read_nodes(self.ask(_SINFO)), self.wanted)
-        for name in [*self._out]:
-            if name not in self._nodes or self._nodes[name].state not in ABLE | DRAINING:
-                self._out.pop(name).job.cancel(check=False)
+        there = {name for name, node in self._nodes.items() if node.state in ABLE | DRAINING}
+        for name in self._out.keys() - there:
+            self._out[name].job.cancel(check=False)
+            self._gone[name] = self._end(name, f"slot {name} is gone")
+        self._ended.extend(self._gone.pop(name) for name in self._gone.keys() & there)
 
     def submit(self, order: Order) -> None:
         """A job on the slot's node, and nowhere else. Raises `CannotPlace` where Slurm refuses the very first."""
