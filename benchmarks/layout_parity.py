@@ -49,6 +49,9 @@ PIPELINED = EVEN = {"num_samples": 64}
 """All batches are full: for pipelines, and for what is written by hand and takes as many rows in every rank."""
 DEEP = {**PIPELINED, "model": {"factory": f"{GALLERY}Net", "options": {"layers": 8}}}
 WIDE = {"model": {"factory": f"{GALLERY}Net", "options": {"width": 32, "layers": 4}}, "batch_size": 16, "num_samples": 124}
+BUCKETS = {"model": {"factory": f"{GALLERY}Net", "options": {"width": 256}}}
+"""Blocks of 2 MiB, where the first bucket of DDP has one: what dynamo splits by buckets is split."""
+MODES = ("ddp_optimizer", "python_reducer", "python_reducer_without_compiled_forward", "no_optimization")
 LIMIT_S = 120.0
 
 
@@ -134,6 +137,17 @@ RIGHT = (
     Trial(name="ddp, static graph", layout={"layout": "ddp", "static_graph": True}),
     Trial(name="ddp, small buckets", layout=f"{GALLERY}small_buckets"),
     Trial(name="ddp, compiled", layout={"layout": "ddp", "backend": "aot_eager"}),
+    *(
+        Trial(
+            name=f"ddp, compiled, {mode}", layout={"layout": "ddp", "backend": "aot_eager", "optimize_ddp": mode}, options=BUCKETS
+        )
+        for mode in MODES
+    ),
+    Trial(
+        name="ddp, compiled, python_reducer, accumulated",
+        layout={"layout": "ddp", "backend": "aot_eager", "optimize_ddp": "python_reducer", "accumulate": 2},
+        counts=(2,),
+    ),
     Trial(name="averaged by hand", layout=f"{GALLERY}by_hand"),
     Trial(name="fsdp", layout="fsdp", seeds=3),
     Trial(name="fsdp, not resharded, accumulated", layout={"layout": "fsdp", "reshard": False, "accumulate": 2}),

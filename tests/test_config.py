@@ -22,6 +22,13 @@ FAULTS = [
     ("config_alias_bomb.yml", "1: cannot be read as YAML: more than 20,000 values, or an alias inside itself"),
     ("config_backend.yml", "5: suites.training_loss[0].backend: 'my package' does not have the form"),
     ("config_dataset_field.yml", "5: suites.training_loss[0].dataset.pth: unknown field; did you mean 'path'?"),
+    (
+        "config_ddp_mode.yml",
+        (
+            "6: suites.training_loss[0].layouts[0].optimize_ddp: 'no_optimisation' is not one of ddp_optimizer, python_reducer, "
+            "python_reducer_without_compiled_forward, no_optimization; did you mean 'no_optimization'?"
+        ),
+    ),
     ("config_deep.yml", "1: cannot be read as YAML: nested more than 30 deep"),
     ("config_device.yml", "6: run.device: 'gpu' does not have the form"),
     ("config_duplicate_key.yml", "8: run.launches: the field comes twice, first on line 6"),

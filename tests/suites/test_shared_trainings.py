@@ -18,6 +18,7 @@ from ci_bench.engine.ledger import Ledger, refuse_row  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402 - after torch was found
 from ci_bench.suites.base import Evidence  # noqa: E402
 from ci_bench.suites.torchbench.plan import SUITE as TORCHBENCH  # noqa: E402
+from ci_bench.suites.training_loss.plan import SUITE as TRAINING_LOSS  # noqa: E402
 from ci_bench.suites.transformers.plan import SUITE as TRANSFORMERS  # noqa: E402
 
 pytestmark = pytest.mark.engine
@@ -36,12 +37,45 @@ ENTRIES = {
         {"model": {"path": "bert", "config": LAYER}, "batch_size": 5, "sequence_length": 8, "prepared_inputs": 2},
     ),
 }
+COUNTING = """
+from pathlib import Path
+
+import torch
+from torch._dynamo.backends.registry import lookup_backend
+
+
+def backend(graph, inputs):
+    exchanges = any("all_reduce" in str(node.target) for node in graph.graph.nodes)
+    if torch.distributed.get_rank() == 0:
+        with Path(__file__).with_name("graphs").open("a") as file:
+            file.write(f"{torch._dynamo.config.optimize_ddp} {'exchange' if exchanges else 'model'}\\n")
+    return lookup_backend("aot_eager")(graph, inputs)
+"""
+"""A backend that leaves a line for each graph: the mode that dynamo is in, and whether the graph exchanges gradients."""
+SPLIT = {
+    "source": "own",
+    "models": ["split_models:Net"],
+    "perturbations": 1,
+    "prepared": 1,
+    "mode": "training",
+}
+TRAINED = {
+    "epochs": 1,
+    "num_samples": 48,
+    "batch_size": 8,
+    "optimizer": "SGD",
+    "evaluation": False,
+    "loss": "torch.nn.functional:cross_entropy",
+    "dataset": {"factory": "split_models:rows", "num_labels": 4},
+    "model": {"factory": "split_models:Net"},
+}
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     """Beside the example of a plugin a copy of it, `planted_mlp`, whose gradients are twice as large."""
     folder = tmp_path_factory.mktemp("shared")
+    (folder / "counting.py").write_text(COUNTING)
     (folder / "planted_mlp").mkdir()
     for source in (EXAMPLE / "shared_mlp").glob("*.py"):
         text = source.read_text()
@@ -77,6 +111,42 @@ def test_right_layouts_agree_with_one_process_and_planted_faults_do_not(bench, n
     assert outcomes(evidence, "compiled") == COMPILED
     expected = dict.fromkeys([*RIGHT, *COMPILED], Outcome.PASS) | dict.fromkeys(WRONG, Outcome.FAIL)
     assert outcomes(evidence, check) == expected, [found.detail for found in evidence.checks]
+
+
+MODEL, EXCHANGE = "model", "exchange"
+GRAPHS = {"ddp_optimizer": 2, "no_optimization": 1, "python_reducer_without_compiled_forward": 1}
+"""How many graphs a step without graph breaks is, of a model that is two buckets; of the fourth mode, see the test."""
+
+
+@pytest.mark.parametrize(
+    ("suite", "entry", "modes", "more"),
+    [
+        (TORCHBENCH, SPLIT, ["python_reducer", *GRAPHS], {}),
+        (TRAINING_LOSS, TRAINED, ["python_reducer", "no_optimization"], {"accumulate": 2}),
+        (TRANSFORMERS, {**ENTRIES["transformers"][2], "mode": "training"}, ["python_reducer"], {}),
+    ],
+    ids=["torchbench", "training_loss", "transformers"],
+)
+def test_a_mode_of_ddp_is_of_its_own_arm_alone_and_computes_what_one_process_does(bench, suite, entry, modes, more) -> None:
+    """All arms step in one worker: one whose mode were ignored, or that ran another's graphs, would leave other lines.
+
+    Of the Python reducer the exchange is in a graph: that of the backward pass, which is compiled again for gradients to add to.
+    """
+    compiled = {"layout": "ddp", "backend": "counting:backend", **more}
+    (case,) = suite.plan({**entry, "layouts": [*({**compiled, "optimize_ddp": mode} for mode in modes), compiled]})
+    assert [layout.get("optimize_ddp") for layout in case.params["layouts"]] == [*modes, None], "the document has them"
+    own = replace(bench, suite=suite)
+    ranked_stages.done(own.prepared(case))
+    evidence = own.timed(case)
+    assert outcomes(evidence, "refereed") == dict.fromkeys(case.arms, Outcome.PASS), [one.detail for one in evidence.checks]
+    file = bench.folder / "graphs"
+    lines = [line.split() for line in file.read_text().splitlines()]
+    file.unlink()
+    assert {mode for mode, graph in lines if graph == EXCHANGE} == {"python_reducer"}
+    assert {mode: lines.count([mode, MODEL]) for mode in modes if mode in GRAPHS} == {
+        mode: count for mode, count in GRAPHS.items() if mode in modes
+    }
+    assert "True" in {mode for mode, _ in lines}, "torch's own mode is back"
 
 
 def test_the_example_of_a_plugin_agrees_and_gradients_that_are_twice_as_large_do_not(bench, example) -> None:

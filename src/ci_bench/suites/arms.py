@@ -203,12 +203,18 @@ def arm_faults(arm: CompiledArm) -> Iterator[str]:
 
 
 def compiled(
-    arm: CompiledArm, function: Callable[..., Any], *, fullgraph: bool = False, dynamic: bool | None = None, whole: bool = True
+    arm: CompiledArm,
+    function: Callable[..., Any],
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    whole: bool = True,
+    apart: str = "",
 ) -> Callable[..., Any]:
     """A function under `torch.compile` as an arm has it; `fullgraph` and `dynamic` are what the suite asks for by itself.
 
     A call of it is a `whole` step, or one of many. Where CUDA graphs may be behind a whole one, each call begins a step: what the
-    call before returned may be overwritten.
+    call before returned may be overwritten. `apart` as in `kept_apart`.
 
     Raises:
         LookupError: there is no such backend.
@@ -219,7 +225,7 @@ def compiled(
 
     with config.patch(compiled_autograd=arm.compiled_autograd):  # read where the compiled function is made, not where it runs
         run: Callable[..., Any] = torch.compile(
-            function, **compile_arguments(replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic)
+            function, **compile_arguments(replace(arm, fullgraph=arm.fullgraph or fullgraph), dynamic=dynamic, apart=apart)
         )
     if not whole or arm.mode not in MODES_WITH_CUDA_GRAPHS:
         return run
@@ -231,11 +237,11 @@ def compiled(
     return begin
 
 
-def compile_arguments(arm: CompiledArm, *, dynamic: bool | None = None) -> dict[str, Any]:
+def compile_arguments(arm: CompiledArm, *, dynamic: bool | None = None, apart: str = "") -> dict[str, Any]:
     """What `torch.compile` is called with. It takes a mode or options: with both, the mode becomes the options it stands for."""
     options = typed_options({**(MODE_OPTIONS[arm.mode or DEFAULT_MODE] if arm.options else {}), **arm.options})
     return {
-        "backend": backend_of(arm),
+        "backend": kept_apart(backend_of(arm), apart),
         "fullgraph": arm.fullgraph,
         "dynamic": dynamic if arm.dynamic is None else arm.dynamic,
         **({"options": options} if options else {"mode": arm.mode}),
@@ -251,6 +257,33 @@ def backend_of(arm: CompiledArm) -> str | Callable[..., Any]:
 
         return run_labelled
     return INDUCTOR if arm.experiment is not None else resolve_backend(arm.backend)
+
+
+def kept_apart(backend: str | Callable[..., Any], apart: str) -> str | Callable[..., Any]:
+    """A backend whose graphs dynamo keeps from other arms in the same process; as it is, where there is nothing to say `apart`.
+
+    Dynamo finds what it has compiled by code, guards and backend, and knows nothing of a setting that was another one then.
+    """
+    if not apart:
+        return backend
+    from torch._dynamo.backends.registry import lookup_backend
+
+    return _KeptApart(backend=lookup_backend(backend), apart=apart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _KeptApart:
+    """A backend that equals others of the same word alone."""
+
+    backend: Callable[..., Any]
+    apart: str
+
+    @property
+    def __name__(self) -> str:
+        return f"{getattr(self.backend, '__name__', 'backend')}_{self.apart}"
+
+    def __call__(self, graph: Any, inputs: Sequence[Any], **more: Any) -> Any:
+        return self.backend(graph, inputs, **more)
 
 
 def run_as_captured(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -6,12 +6,14 @@ from typing import Any
 
 from ci_bench.errors import BadConfig
 from ci_bench.records.spelling import meant
+from ci_bench.suites.arms import joined
 from ci_bench.suites.base import Stage, StageKind
 
 DDP, FSDP, TENSOR, PIPELINE = "ddp", "fsdp", "tensor", "pipeline"
 HYBRID, FSDP_TENSOR = "hsdp", "fsdp_tensor"
 LAYOUTS = (DDP, FSDP, TENSOR, PIPELINE, HYBRID, FSDP_TENSOR)
 GPIPE, ONE_FORWARD_ONE_BACKWARD = "gpipe", "1f1b"
+DDP_OPTIMIZER, PYTHON_REDUCER, NO_OPTIMIZATION = "ddp_optimizer", "python_reducer", "no_optimization"
 PAIR = 2
 
 
@@ -45,7 +47,7 @@ class Layout:
     module names to ``colwise`` or ``rowwise``, for `tensor`; empty takes a plan for the usual names. `split` gives a pipeline its
     stages, by `schedule`, of which each process has so many (`stages`). `inner` is how many processes share a copy of `hsdp`,
     or the products of `fsdp_tensor`; there are as many such groups as they go into the processes. `backend` compiles what a rank
-    runs.
+    runs, of DDP as dynamo's mode `optimize_ddp` has it; `None` leaves that to torch.
     """
 
     layout: str
@@ -57,6 +59,7 @@ class Layout:
     schedule: str = GPIPE
     stages: int = 1
     inner: int = PAIR
+    optimize_ddp: str | None = None
     backend: str | None = None
 
     @property
@@ -69,14 +72,15 @@ class Layout:
             "" if self.schedule == GPIPE else self.schedule,
             f"stages-{self.stages}" if self.stages > 1 else "",
             "" if self.inner == PAIR else f"inner-{self.inner}",
+            self.optimize_ddp or "",
             self.backend or "",
         ]
-        return "+".join([self.layout, *filter(None, marks)])
+        return joined(self.layout, *marks)
 
     def as_params(self) -> dict[str, Any]:
         """The options as `read_layout` reads them. Those that layouts first had none of are there where they say something."""
         usual = Layout(layout=self.layout)
-        later = {"schedule", "stages", "inner"}
+        later = {"schedule", "stages", "inner", "optimize_ddp"}
         return {name: value for name, value in asdict(self).items() if name not in later or value != getattr(usual, name)}
 
     @property
@@ -97,13 +101,19 @@ class Layout:
 
 def read_layout(word: str | Mapping[str, Any]) -> Layout:
     """An item of `layouts`: a name, an import path, or a mapping with `layout`."""
-    return Layout(layout=word) if isinstance(word, str) else Layout(**word)
+    if isinstance(word, str):
+        return Layout(layout=word)
+    mode = word.get("optimize_ddp")
+    if isinstance(mode, bool):
+        mode = DDP_OPTIMIZER if mode else NO_OPTIMIZATION
+    return Layout(**{**word, "optimize_ddp": mode})
 
 
 ROWS_SHARED = (DDP, FSDP)
 """The layouts of any model whose batch can be cut into rows."""
 OPTIONS_OF: Mapping[str, Sequence[str]] = {
     "static_graph": (DDP,),
+    "optimize_ddp": (DDP,),
     "reshard": (FSDP, HYBRID, FSDP_TENSOR),
     "plan": (TENSOR, FSDP_TENSOR),
     "inner": (HYBRID, FSDP_TENSOR),
@@ -120,6 +130,8 @@ def idle_options(layout: Layout) -> Iterator[str]:
     for option, of in OPTIONS_OF.items():
         if layout.layout not in of and getattr(layout, option) != getattr(usual, option):
             yield f"layouts: `{option}` is of {', '.join(of)}, and {layout.layout} has none; leave it out there"
+    if layout.layout == DDP and layout.optimize_ddp is not None and layout.backend is None:
+        yield "layouts: `optimize_ddp` is of ddp that is compiled; add `backend: inductor`, or leave it out"
 
 
 def counts_of(options: Mapping[str, Any]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Ranks
+from ci_bench.suites.ddp_modes import optimizing_ddp
 from ci_bench.suites.freshness import State, places, write_state
 from ci_bench.suites.layouts import DDP, FSDP, Layout
 from ci_bench.suites.user_code import load_named
@@ -42,7 +43,8 @@ def replicated(layout: Layout, module: nn.Module, ranks: Ranks, device: str) -> 
     from torch.nn.parallel import DistributedDataParallel
 
     devices = [ranks.rank] if device.startswith("cuda") else None
-    return DistributedDataParallel(module, device_ids=devices, static_graph=layout.static_graph)
+    with optimizing_ddp(layout):
+        return DistributedDataParallel(module, device_ids=devices, static_graph=layout.static_graph)
 
 
 def mesh_of(ranks: Ranks, device: str) -> Any:

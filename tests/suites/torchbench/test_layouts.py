@@ -104,6 +104,7 @@ def test_one_case_for_each_number_of_processes_and_what_it_owes() -> None:
             {"layouts": [{"layout": "ddp", "reshard": False}]},
             "layouts: `reshard` is of fsdp, hsdp, fsdp_tensor, and ddp has none",
         ),
+        ({"layouts": [{"layout": "ddp", "optimize_ddp": "python_reducer"}]}, "`optimize_ddp` is of ddp that is compiled; add"),
         ({"layouts": ["ddp"], "mode": "inference"}, "layouts: share a training, and inference has none; write `mode: training`"),
         ({"layouts": ["ddp"], "processes": 8}, "batch_size: 6 rows are too few for 8 processes; write `batch_size: 8` or more"),
         ({"layouts": ["ddp"], "dynamic": True}, "dynamic: with `layouts`, processes share one batch size; leave it out"),

@@ -93,6 +93,7 @@ def test_four_processes_hold_parity_and_what_each_saw_is_kept(bench) -> None:
     assert len({*candidate.grad_norm}) == 1, "all have the same gradients"
 
 
+MODE = {"layout": "ddp", "backend": "inductor", "optimize_ddp": False}
 INTERLEAVED = {**PARTS, "schedule": "interleaved_1f1b", "stages": 2}
 
 
@@ -386,6 +387,10 @@ def test_the_plan_is_a_case_for_each_number_of_processes() -> None:
         ({"layouts": [{"layout": "ddp", "inner": 4}]}, "`inner` is of hsdp, fsdp_tensor, and ddp has none; leave it out there"),
         ({"layouts": [{"layout": "fsdp", "schedule": "1f1b"}]}, "`schedule` is of pipeline, and fsdp has none"),
         ({"layouts": [{"layout": "tensor", "static_graph": True}]}, "`static_graph` is of ddp, and tensor has none"),
+        ({"layouts": [{"layout": "ddp", "optimize_ddp": False}]}, "`optimize_ddp` is of ddp that is compiled; add `backend: ind"),
+        ({"layouts": [{**MODE, "layout": "fsdp"}]}, "`optimize_ddp` is of ddp, and fsdp has none; leave it out there"),
+        ({"layouts": [MODE, {**MODE, "optimize_ddp": True}, {**MODE, "optimize_ddp": "ddp_optimizer"}]}, "is there twice"),
+        ({"layouts": [{"layout": "ddp", "backend": "inductor"}, MODE]}, ""),
         ({"layouts": [{**PARTS, "schedule": "1f1b", "accumulate": 2}], "processes": 4}, "write `accumulate: 4` or more"),
         ({"layouts": [{**PARTS, "schedule": "1f1b"}], "processes": 4}, ""),
         ({"layouts": [{**PARTS, "schedule": "looped_bfs"}]}, "has several stages in each process; write `stages: 2` or more"),

@@ -14,13 +14,13 @@ from ci_bench.suites.sizes import DynamicShapes
 from ci_bench.suites.torchbench.options import Options, Precision
 
 
-def make_compiler(options: Options, candidate: CompiledArm | None) -> Callable[[Callable[..., Any]], Any]:
-    """`torch.compile` as a candidate has it, or the identity for `None`."""
+def make_compiler(options: Options, candidate: CompiledArm | None, *, apart: str = "") -> Callable[[Callable[..., Any]], Any]:
+    """`torch.compile` as a candidate has it, or the identity for `None`; `apart` as in `kept_apart`."""
     if candidate is None:
         return lambda function: function
     symbols = options.settings.dynamic and options.settings.dynamic_shapes is DynamicShapes.SYMBOLS
     dynamic = True if symbols else None
-    return partial(compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic)
+    return partial(compiled, candidate, fullgraph=options.settings.nopython, dynamic=dynamic, apart=apart)
 
 
 def set_up_torch(options: Options) -> None:

@@ -17,6 +17,7 @@ from ci_bench.records.results import Check
 from ci_bench.suites.arms import CompiledArm
 from ci_bench.suites.base import Compiler, Mark, Ranks, Unsupported, no_mark
 from ci_bench.suites.batch_parts import Found, Part, Together, combined
+from ci_bench.suites.ddp_modes import optimizing_ddp
 from ci_bench.suites.draws import drop_nothing, without_dropout
 from ci_bench.suites.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
 from ci_bench.suites.layouts import Layout
@@ -120,20 +121,20 @@ def make_shared(options: Options, loaded: Loaded, layout: Layout, ranks: Ranks, 
     trained_of(options, placed.module)
     wrapped: Callable[..., Any] = shared(layout, placed.module, ranks, device)
     if layout.backend is not None:
-        wrapped = make_compiler(options, CompiledArm(backend=layout.backend))(wrapped)
+        wrapped = make_compiler(options, CompiledArm(backend=layout.backend), apart=layout.optimize_ddp or "")(wrapped)
     trained = trained_of(options, placed.module)  # shards, where the layout makes such
     optimizer = build_optimizer(options, trained, device, capturable=False)
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
     part = Part(rows=found.rows, rank=ranks.rank, count=ranks.count)
     together = Together(ranks=ranks, part=part, kinds=found.kinds, device=device)
-    step = _step_of(placed, wrapped, optimizer, part, part.factor(found.kinds[LOSS]))
+    step = _step_of(placed, wrapped, optimizer, part, factor=part.factor(found.kinds[LOSS]), layout=layout)
     ready = Ready(module=placed.module, optimizer=optimizer, samples=placed.samples, step=step, parts=())
     return Shared(ready=ready, together=together, ranks=ranks, device=device)
 
 
 def _step_of(
-    placed: Placed, wrapped: Callable[..., Any], optimizer: torch.optim.Optimizer, part: Part, factor: float
+    placed: Placed, wrapped: Callable[..., Any], optimizer: torch.optim.Optimizer, part: Part, *, factor: float, layout: Layout
 ) -> Callable[[Sample, Mark], Result]:
     """Zero-grad, forward and backward pass over the own rows of a batch, optimizer."""
     loss_of, autocast = cast("Any", placed.loss), placed.autocast
@@ -141,10 +142,11 @@ def _step_of(
     def step(sample: Sample, _: Mark) -> Result:
         args, kwargs, target = part.cut((sample.args, dict(sample.kwargs), sample.target))
         optimizer.zero_grad(set_to_none=True)
-        with autocast():
-            outputs = wrapped(*args, **kwargs)
-            loss = loss_of(outputs, target)
-        (loss * factor).backward()
+        with optimizing_ddp(layout):
+            with autocast():
+                outputs = wrapped(*args, **kwargs)
+                loss = loss_of(outputs, target)
+            (loss * factor).backward()
         optimizer.step()
         return loss.detach(), outputs
 

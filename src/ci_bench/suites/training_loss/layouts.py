@@ -16,7 +16,9 @@ import torch.distributed
 from torch import Tensor, nn
 
 from ci_bench.records.results import RankSeries
+from ci_bench.suites.arms import kept_apart
 from ci_bench.suites.base import Ranks
+from ci_bench.suites.ddp_modes import optimizing_ddp
 from ci_bench.suites.layouts import (
     DDP,
     FSDP,
@@ -93,7 +95,8 @@ def distributed(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.M
     wrapped = _wrapped(layout, whole, ranks, device)
     if layout.backend is None:
         return wrapped
-    return cast("nn.Module", torch.compile(wrapped, backend=resolve_backend(layout.backend)))
+    backend = resolve_backend(layout.backend)
+    return cast("nn.Module", torch.compile(wrapped, backend=kept_apart(backend, layout.optimize_ddp or "")))
 
 
 def _wrapped(layout: Layout, whole: Whole, ranks: Ranks, device: str) -> nn.Module:
@@ -194,7 +197,8 @@ class ParallelStep:
         if self.layout.own_rows and self.watched is not None:
             torch.manual_seed(torch.initial_seed() + self.ranks.rank // self.layout.sharing)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._forward_and_back(share)
+        with optimizing_ddp(self.layout):
+            loss = self._forward_and_back(share)
         self.optimizer.step()
         return loss if self.watched is None else self._of_all(float(loss), share)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ci_bench.records.results import Check
 from ci_bench.suites.base import Compiler, Mark, Ranks
 from ci_bench.suites.batch_parts import OWN_MASKS, Found, Part, Together, combined
+from ci_bench.suites.ddp_modes import optimizing_ddp
 from ci_bench.suites.freshness import State, left_by_training
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.sharing import begin_from, replicas, shared, unsharded, whole_state
@@ -51,13 +52,13 @@ class SharedTraining(Training):
         wrapped: Callable[..., Any] = shared(layout, parts.model, ranks, parts.recipe.device)
         super().__init__(parts)
         if layout.backend is not None:
-            wrapped = compiled(Candidate(backend=layout.backend), wrapped)
+            wrapped = compiled(Candidate(backend=layout.backend), wrapped, apart=layout.optimize_ddp or "")
         self.parts = ()
         self.compiler = Compiler.NONE if layout.backend is None else Compiler.DYNAMO
         self.unrefereed = OWN_MASKS if found.is_random else ""
         self._own_loss = own_loss
         self._forward = partial(wrapped, **parts.fixed)
-        self._ranks, self._device = ranks, parts.recipe.device
+        self._layout, self._ranks, self._device = layout, ranks, parts.recipe.device
         self._part = Part(rows=found.rows, rank=ranks.rank, count=ranks.count)
         self._together = Together(ranks=ranks, part=self._part, kinds=found.kinds, device=self._device)
         self._factor = self._part.factor(found.kinds[LOSS])
@@ -65,9 +66,10 @@ class SharedTraining(Training):
     def _train(self, batch: Batch, mark: Mark) -> Tensor:
         del mark
         self._optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
-            loss = loss_of(self._forward(**self._part.cut(batch)), own=self._own_loss)
-        (loss * self._factor).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        with optimizing_ddp(self._layout):
+            with self._autocast():
+                loss = loss_of(self._forward(**self._part.cut(batch)), own=self._own_loss)
+            (loss * self._factor).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self._optimizer.step()
         return loss.detach()
 

@@ -45,12 +45,14 @@ def forward_of(
     return Translated(candidate.way, model, fixed, batches)
 
 
-def compiled(candidate: Candidate, function: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Any]:
-    """A function under `torch.compile` with the candidate's arguments, `dynamic` where it has none.
+def compiled(
+    candidate: Candidate, function: Callable[..., Any], *, dynamic: bool | None = None, apart: str = ""
+) -> Callable[..., Any]:
+    """A function under `torch.compile` with the candidate's arguments, `dynamic` where it has none; `apart` as in `kept_apart`.
 
     Where CUDA graphs may be behind it, each call begins a step: what the call before returned may be overwritten.
     """
-    run = arms.compiled(candidate.compiled, function, dynamic=dynamic, whole=False)
+    run = arms.compiled(candidate.compiled, function, dynamic=dynamic, whole=False, apart=apart)
     if not has_cuda_graphs(candidate):
         return run
 
