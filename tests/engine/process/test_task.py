@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -108,6 +109,24 @@ def test_a_suite_is_told_whether_its_steps_will_be_captured(graphs, monkeypatch,
     task = Task(launch=0, device="cpu", options=options, scratch=str(tmp_path), worker="suite_that_looks", case=CASE, stage=stage)
     assert worker._answer(task, None).evidence is not None
     assert seen == [graphs]
+
+
+@pytest.mark.parametrize(("kind", "happened"), [
+    (StageKind.TIME, ["heap", "opened"]),
+    (StageKind.EXPLAIN, ["heap", "opened"]),
+    (StageKind.ALONE, ["opened"]),
+    (StageKind.VERIFY, ["opened"]),
+])  # fmt: skip
+def test_the_heap_is_kept_where_steps_are_timed_and_not_where_memory_is_weighed(kind, happened, monkeypatch, tmp_path) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(worker, "keep_heap", lambda: seen.append("heap"))
+    monkeypatch.setattr(worker, "_gather", lambda *_, **__: Evidence())
+    opening = SimpleNamespace(open_workload=lambda *_: seen.append("opened"))
+    monkeypatch.setitem(sys.modules, "suite_that_looks", opening)
+    stage = Stage(kind=kind, arms=("eager",))
+    task = replace(TASK, scratch=str(tmp_path), worker="suite_that_looks", stage=stage)
+    assert worker._answer(task, None).evidence is not None
+    assert seen == happened
 
 
 def test_a_task_holds_nothing_but_plain_json() -> None:

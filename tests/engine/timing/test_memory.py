@@ -175,21 +175,32 @@ def test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free(monkeypa
 
 FAULTS = """
 import ctypes, resource, sys
-from ci_bench.engine.timing.memory import keep_freed_memory
+from ci_bench.engine.timing import memory
 ctypes.CDLL(None).prctl(41, *map(ctypes.c_ulong, (1, 0, 0, 0)))  # no huge pages, of which there are few
-if sys.argv[1:]:
-    keep_freed_memory()
-bytearray(64 << 20)
+_, keep, count, size = sys.argv
+if keep:
+    getattr(memory, keep)()
+def call():
+    list(map(bytearray, int(count) * [int(size)]))
+call()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
-    bytearray(64 << 20)
+    call()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+def faults(keep: str, count: int, size: int) -> int:
+    """Of four calls that allocate so many blocks of so many bytes, behind a first one."""
+    command = [sys.executable, "-c", FAULTS, keep, str(count), str(size)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def test_freed_memory_that_is_kept_costs_no_page_faults():
-    faults = [
-        int(subprocess.run([sys.executable, "-c", FAULTS, *arguments], capture_output=True, text=True, check=True).stdout)
-        for arguments in ((), ("keep",))
-    ]
-    assert faults[1] < 1000 < faults[0]
+    assert faults("keep_freed_memory", 1, 64 << 20) < 1000 < faults("", 1, 64 << 20)
+
+
+def test_a_heap_that_is_kept_costs_no_page_faults_and_large_blocks_come_and_go_as_before():
+    assert faults("keep_heap", 100, 100_000) < 1000 < faults("", 100, 100_000)
+    assert faults("keep_heap", 1, 20 << 20) < 1000
+    assert faults("keep_heap", 1, 64 << 20) > 1000

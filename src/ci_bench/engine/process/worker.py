@@ -22,6 +22,7 @@ from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervis
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
+from ci_bench.engine.timing.memory import keep_heap
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import ResidentArms, make_clock, serve_turns
 from ci_bench.engine.timing.sizing import find_largest_batch
@@ -42,6 +43,8 @@ from ci_bench.suites.base import (
 from ci_bench.suites.memory_errors import is_out_of_memory
 
 MAX_MESSAGE = 2000
+TIMED = frozenset({StageKind.TIME, StageKind.EXPLAIN})
+"""The stages in which steps take as long as they take in a sample."""
 
 
 def main(answers: int, orders: int, task_path: str) -> int:
@@ -155,6 +158,8 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         ranks=_ranks(seat),
         largest_batch=task.largest_batch,
     )
+    if device == "cpu" and stage.kind in TIMED:
+        keep_heap()
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(str(task.worker)).open_workload(task.case, context)
     if seat is not None:

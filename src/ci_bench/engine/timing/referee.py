@@ -128,7 +128,7 @@ def differing(one: Left, other: Left) -> bool:
     """Whether any tensor differs, or is on one side alone."""
     if one.keys() != other.keys():
         return True
-    return any(not torch.equal(_numbers(value), _numbers(other[name])) for name, value in one.items())
+    return any(not _same(value, other[name]) for name, value in one.items())
 
 
 def _copied(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -141,13 +141,17 @@ def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
     for now, before in zip(seen, left, strict=True):
         again = {name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))}
         for name, value in again.items():
-            if not torch.equal(_numbers(value.detach().to("cpu")), _numbers(before[name])):
+            if not _same(value.detach().to("cpu"), before[name]):
                 return name
     return ""
 
 
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two are equal, where NaN equals NaN; nearly always they are without that."""
+    return torch.equal(one, other) or torch.equal(_numbers(one), _numbers(other))
+
+
 def _numbers(value: Tensor) -> Tensor:
-    """Comparable: NaN equals NaN."""
     return value.nan_to_num() if value.is_floating_point() else value
 
 

@@ -33,7 +33,7 @@ THEIRS: Mapping[str, tuple[str, ...]] = {
     "random": ("seed", "Random"),
 }
 """Where torch defines them: the first import of dynamo, which any arm may be the cause of, replaces `torch.manual_seed`."""
-OF_TENSORS = ("abs", "allclose", "copy_", "double", "equal", "isfinite", "max", "sub", "to")
+OF_TENSORS = ("abs", "allclose", "aminmax", "copy_", "double", "equal", "isfinite", "max", "sub", "to")
 THREADS = "threads"
 SHOWN = 3
 
