@@ -222,9 +222,22 @@ class Captured:
         if len(entries) != 1:
             raise Unsupported(f"{self._arm.name}: torch keeps {len(entries)} entries of this model, and not one")
         (entry,) = entries.values()
+        self._require_readable(entry)
         DiskDynamoStore().write(entry, str(self._path))
         self._operations, self._again = self._again, 0
         self._keep()
+
+    def _require_readable(self, entry: Any) -> None:
+        """Torch writes guards that it cannot read again: of a parameter that has a gradient. Raises `Unsupported`."""
+        from torch._dynamo.package import load_guards_state
+
+        try:
+            for code in entry.dynamo.codes:
+                for guarded in code.guarded_codes:
+                    load_guards_state(guarded.guards_state)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0][:MOST_OF_A_REASON]
+            raise Unsupported(f"{self._arm.name}: torch cannot load what it keeps of this model: {reason}") from error
 
     def _keep(self) -> None:
         """Say what the file is; where that is missing, the file is not whole."""
@@ -248,7 +261,7 @@ def require_forward(arm: CompiledArm, *, training: bool, whole: bool) -> None:
     """Skip what an experiment cannot have: a whole step, or a training where no backward pass is kept. Raises `Unsupported`."""
     if whole:
         raise Unsupported(f"{arm.name} captures a model, and no step with backward and optimizer; take `scope: model`")
-    if training and arm.experiment in KEPT:
+    if training and arm.experiment in {Experiment.AOT_INDUCTOR, Experiment.AOT_PRECOMPILE}:
         raise Unsupported(f"{arm.name} keeps a forward pass alone; take `mode: inference`")
 
 
@@ -308,10 +321,18 @@ def _load_precompiled(arm: CompiledArm, module: nn.Module, path: Path) -> Call:
 
 @contextmanager
 def _caching(entry: Any = None) -> Iterator[None]:
-    """Caching precompile is on, and gives `entry` for what is compiled; a graph or guard that it can't keep is an error."""
-    from torch._dynamo import config, package
+    """Caching precompile is on, and gives `entry` for what is compiled; a graph or guard that it can't keep is an error.
 
-    with config.patch(caching_precompile=True, strict_precompile=True), _quiet("torch._dynamo.guards"):
+    A backward pass is compiled with its forward pass, so that what is kept after a forward pass is whole.
+    """
+    from torch._dynamo import config, package
+    from torch._functorch import config as functorch
+
+    with (
+        config.patch(caching_precompile=True, strict_precompile=True),
+        functorch.patch(force_non_lazy_backward_lowering=True),
+        _quiet("torch._dynamo.guards"),
+    ):
         own = package.DynamoCache
         if entry is not None:
             package.DynamoCache = SimpleNamespace(load=lambda _: entry, record_package=own.record_package)  # type: ignore[assignment]

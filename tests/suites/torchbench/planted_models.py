@@ -410,6 +410,14 @@ class Outside(Formed):
         return torch.relu(self.one(rows))
 
 
+class HalfFrozen(Formed):
+    """As `Formed`, with a layer that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one.requires_grad_(requires_grad=False)
+
+
 class FormedScript(Formed):
     """The same by its source, which TorchScript reads: no defect is asked for by name."""
 

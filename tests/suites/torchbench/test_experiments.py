@@ -13,6 +13,7 @@ from dataclasses import asdict
 import pytest
 import torch
 from planted_models import ROWS, WIDTH, Formed
+from torch._inductor import compile_fx
 from torchbench_builders import HERE, accuracy, checks_of, context, own, verified, word
 
 from ci_bench.errors import BadConfig
@@ -29,9 +30,11 @@ pytestmark = pytest.mark.engine
 
 QUICKLY = ["export", "export-strict", "torchscript", "overhead", "coverage"]
 MAKERS = sorted(map(str, experiments.KEPT))
+MADE = [*((arm, "inference") for arm in MAKERS), ("caching-precompile", "training")]
 INFERENCE = {"mode": "inference", "perturbations": 1}
 
 each_maker = pytest.mark.parametrize("arm", MAKERS)
+each_made = pytest.mark.parametrize(("arm", "mode"), MADE)
 
 
 def formed(defect="none", name="Formed", **entry):
@@ -79,10 +82,20 @@ def test_what_torch_compiles_and_cannot_keep_is_skipped_with_the_reason(tmp_path
         open_workload(case, context(tmp_path)).verify(case.arms)
 
 
+def test_what_torch_keeps_and_cannot_load_again_is_skipped_with_the_reason(tmp_path, monkeypatch):
+    """A parameter that is not trained keeps its gradient, which torch writes among the guards and then cannot read."""
+    monkeypatch.setattr(experiments, "compile_arguments", lambda arm, dynamic: {"backend": "eager", "dynamic": dynamic})
+    (case,) = SUITE.plan(formed(name="HalfFrozen", backend="caching-precompile", mode="training"))
+    with pytest.raises(Unsupported, match=r"caching-precompile: torch cannot load what it keeps of this model: .*grad"):
+        open_workload(case, context(tmp_path)).verify(case.arms)
+    assert not list(tmp_path.rglob("caching-precompile*"))
+
+
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
         ({"backend": "aot-inductor", "mode": "training"}, "aot-inductor keeps a forward pass alone; take `mode: inference`"),
+        ({"backend": "aot-precompile", "mode": "training"}, "aot-precompile keeps a forward pass alone; take `mode: inference`"),
         ({"backend": "export", "mode": "training", "scope": "step"}, "export captures a model, and no step.*take `scope: model`"),
     ],
 )
@@ -140,22 +153,24 @@ import torch
 from test_experiments import formed, of_one_step
 from ci_bench.suites.torchbench.plan import SUITE
 torch.set_num_threads(1)
-for arm in sys.argv[2:]:
-    (case,) = SUITE.plan(formed(backend=arm))
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{sys.argv[1]}/cold-{arm}"
-    print(json.dumps([os.getpid(), sorted(name for name, check in of_one_step(case, pathlib.Path(sys.argv[1])).items())]))
+for one in sys.argv[2:]:
+    arm, mode = one.split()
+    (case,) = SUITE.plan(formed(backend=arm, mode=mode))
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{sys.argv[1]}/cold-{arm}-{mode}"
+    folder = pathlib.Path(sys.argv[1]) / mode
+    print(json.dumps([os.getpid(), sorted(name for name, check in of_one_step(case, folder).items())]))
 """
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """Files that another process has made and run: their folder, and by arm what that process said of itself."""
+    """Files that another process has made and run: their folder, and by arm and mode what that process said of itself."""
     folder = tmp_path_factory.mktemp("kept")
-    command = [sys.executable, "-c", MAKE, str(folder), *MAKERS]
+    command = [sys.executable, "-c", MAKE, str(folder), *map(" ".join, MADE)]
     environ = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environ, check=False, timeout=240, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return folder, dict(zip(MAKERS, map(json.loads, done.stdout.splitlines()), strict=True))
+    return folder, dict(zip(MADE, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
 def of_one_step(case, folder):
@@ -164,25 +179,27 @@ def of_one_step(case, folder):
     return checks_of_program(opened)
 
 
-@each_maker
-def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_another(kept, arm, monkeypatch):
-    (folder, made_by), (case,) = kept, SUITE.plan(formed(backend=arm))
-    maker, made = made_by[arm]
-    assert made == ["compiled", "finite_outputs"]
+@each_made
+def test_a_file_is_made_by_one_process_and_loaded_verified_and_measured_by_another(kept, arm, mode, monkeypatch):
+    (folder, made_by), (case,) = kept, SUITE.plan(formed(backend=arm, mode=mode))
+    maker, made = made_by[arm, mode]
+    own_checks = {"inference": {"finite_outputs"}, "training": {"finite_loss", "updates_weights"}}[mode]
+    assert set(made) == {"compiled", *own_checks}
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
-    checks = of_one_step(case, folder)
+    monkeypatch.setattr(compile_fx, "fx_codegen_and_compile", lambda *_, **__: pytest.fail("what is loaded is not compiled"))
+    checks = of_one_step(case, folder / mode)
     assert checks["package"].outcome is Outcome.PASS
     assert f"made by process {maker}-" in checks["package"].detail
     assert f"loaded by process {os.getpid()}-" in checks["package"].detail
-    evidence = open_workload(case, context(folder)).verify(case.arms)
+    evidence = open_workload(case, context(folder / mode)).verify(case.arms)
     assert checks_of(evidence)["accuracy"].outcome is Outcome.PASS
     (size,) = (metric.launches[0].values[0] for metric in evidence.metrics if metric.name == "package_size")
-    files = [path for path in (folder / "packages").rglob("*") if path.is_file() and path.suffix != ".json"]
+    files = [path for path in (folder / mode / "packages").rglob("*") if path.is_file() and path.suffix != ".json"]
     assert size == sum(path.stat().st_size for path in files if f"packages/{arm}." in str(path))
 
 
-@each_maker
-def test_a_file_that_computes_something_else_fails(kept, arm, monkeypatch):
+@each_made
+def test_a_file_that_computes_something_else_fails(kept, arm, mode, monkeypatch):
     folder, _ = kept
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
     load = {Experiment.AOT_INDUCTOR: "_load_package", Experiment.AOT_PRECOMPILE: "_load_precompiled"}.get(arm, "_load_cached")
@@ -190,12 +207,28 @@ def test_a_file_that_computes_something_else_fails(kept, arm, monkeypatch):
 
     def spoilt(*arguments, **options):
         run = right(*arguments, **options)
-        return lambda *args, **kwargs: 1.01 * run(*args, **kwargs)
+        return lambda *args, **kwargs: SPOILT[mode](run(*args, **kwargs))
 
     monkeypatch.setattr(experiments, load, spoilt)
-    (case,) = SUITE.plan(formed(backend=arm))
-    check = checks_of(open_workload(case, context(folder)).verify(case.arms))["accuracy"]
+    (case,) = SUITE.plan(formed(backend=arm, mode=mode))
+    check = checks_of(open_workload(case, context(folder / mode)).verify(case.arms))["accuracy"]
     assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy")
+
+
+class GradientsApart(torch.autograd.Function):
+    """The same forward, and a hundredth more backward."""
+
+    @staticmethod
+    def forward(_context, value):
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(_context, gradient):
+        return 1.01 * gradient
+
+
+SPOILT = {"inference": lambda value: 1.01 * value, "training": GradientsApart.apply}
+"""What a file of either mode computes wrongly: of a training the backward pass alone."""
 
 
 def test_a_guard_that_does_not_hold_is_told_of_a_file_that_should_compile_nothing(tmp_path, monkeypatch):
@@ -230,7 +263,7 @@ def test_what_is_loaded_onto_a_models_code_has_a_case_of_its_own():
 def test_a_cold_cache_has_the_file_made_again(kept, arm, monkeypatch, tmp_path):
     folder, _ = kept
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "none"))
-    form = Captured(read_arm(arm), Formed(), calls=(), folder=folder / "packages")
+    form = Captured(read_arm(arm), Formed(), calls=(), folder=folder / "inference" / "packages")
     assert form._loaded() is None
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
     assert form._loaded() is not None
