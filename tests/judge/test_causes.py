@@ -89,6 +89,17 @@ def test_a_step_that_moved_by_half_a_per_cent_has_no_shares() -> None:
     assert cause_of(still, replace(moved, step_s=1.0051)).attributed is not None
 
 
+def test_a_line_that_is_new_comes_before_those_that_both_sides_have() -> None:
+    """A fused kernel has more lines than are shown, in any order; the one that matters must be among them."""
+    old = tuple(Line(place=f"m.py:{number}", code=f"y = f{number}(y)") for number in range(5))
+    new, unread = Line(place="m.py:5", code="y = y[order]"), Line(place="m.py:9")
+    base = profile(replace(kernel("cpp_fused_add_gelu_mul_0", 0.002), lines=old))
+    head = profile(replace(kernel("cpp_fused_add_gelu_mul_0", 0.005), lines=(unread, *old, new)))
+    (part,) = cause_of(base, head).parts
+    assert part.places == ("m.py:5", "m.py:9", "m.py:0", "m.py:1"), "whose text cannot be read is not called new"
+    assert part.codes[0] == "y = y[order]"
+
+
 def test_only_so_many_parts_names_and_places_are_kept() -> None:
     many = [row("aten::copy_", 0.001 * (100 - one), f"m.py:{one}", f"y{one}") for one in range(70)]
     assert len(cause_of(profile(row("aten::mm", 1.0)), profile(row("aten::mm", 1.0), *many)).parts) == 60

@@ -9,6 +9,7 @@ by less than its noise is no part of the change.
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -83,7 +84,8 @@ def cause_of(base: Profile | None, head: Profile, *, slower: bool = False) -> Ca
     matches = matched(base.rows, head.rows)
     change_s = head.step_s - base.step_s
     moved = ranked_by_what_is_beyond([one for one in matches if one.moved(base.step_s)], matches, slower=slower or change_s >= 0)
-    ranked = [part for part in map(_part, moved) if part is not None]
+    old = {_text(line) for row in base.rows for line in row.lines}
+    ranked = [part for match in moved if (part := _part(match, old)) is not None]
     is_known = abs(change_s) > LEAST_SHARE_OF_STEP * base.step_s
     kernels = [{row.name for row in side.rows if row.kind is RowKind.KERNEL} for side in (base, head)]
     return Cause(
@@ -292,12 +294,14 @@ def _share_a_line(one: ProfileRow, two: ProfileRow) -> bool:
     return bool({line.place for line in one.lines} & {line.place for line in two.lines})
 
 
-def _part(match: Match) -> Part | None:
+def _part(match: Match, old: AbstractSet[tuple[str, str]]) -> Part | None:
+    """A match as a part of the change. Lines whose text base does not have come first: a fused kernel has more than are shown."""
     rows = (*match.base, *match.head)
     if not any(row.name for row in rows):
         return None
     before, after = (_names(side) for side in (match.base, match.head))
-    lines = dict.fromkeys((*match.layout, *(line for row in _largest(match.head or match.base) for line in row.lines)))
+    every = dict.fromkeys((*match.layout, *(line for row in _largest(match.head or match.base) for line in row.lines)))
+    lines = sorted(every, key=lambda line: not line.code or _text(line) in old)
     return Part(
         kind=_largest(rows)[0].kind,
         before=before,
