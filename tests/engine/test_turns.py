@@ -4,15 +4,19 @@ import random
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
+from fake_suite import SUITE
 
+from ci_bench.engine import stages
 from ci_bench.engine.machine.energy import Count
 from ci_bench.engine.process.protocol import MOST_FLUSHES, Answer, Done, Fault, OrderKind
 from ci_bench.engine.process.resident import Ended
-from ci_bench.engine.turns import Turns, plan_block
+from ci_bench.engine.turns import Checking, Round, Turns, plan_block
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import SideName
+from ci_bench.records.results import Phase, SideName, Spent
+from ci_bench.suites.base import Evidence, Stage, StageKind
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 OPTIONS = RunOptions(blocks=6, redo=2)
@@ -287,6 +291,70 @@ def test_later_launches_referee_long_steps_and_the_reference_less_often_and_shor
     assert share(8, 1) == 1.0
     assert 0.1 < share(1, 1) < 0.6
     assert 0.1 < share(8, 0) < 0.6
+
+
+def test_where_looks_took_more_than_their_share_candidates_have_one_and_the_reference_seldom_any():
+    def orders(*, launch, sparing):
+        log = []
+        for _ in range(60):
+            worker = FakeWorker(HEAD, log, calls=8)
+            turns = Turns(arms=2, launch=launch, options=OPTIONS, coin=random.Random(0), sparing=sparing)
+            turns.play({HEAD: worker.open})
+        return [order for _, order in log if getattr(order, "referee", None) is not None]
+
+    spared = orders(launch=1, sparing=True)
+    assert sum(order.seat == 1 for order in spared) == 60
+    assert 0 < sum(order.seat == 0 for order in spared) < 18
+    assert {order.once for order in spared} == {True}
+    assert {order.once for order in orders(launch=1, sparing=False)} == {False}
+
+
+def checked(*seconds, phase=Phase.CHECKS):
+    """A launch in which each side's checks took so long (s)."""
+    spent = [(Spent(stage="time", phase=phase, arm="", seconds=one),) for one in seconds]
+    answers = [(Answer(evidence=Evidence(spent=one)),) for one in spent]
+    ended = [Ended(code=0, timed_out=False, answers=one) for one in answers]
+    return Round(ended=dict(zip((HEAD, BASE), ended, strict=False)), blocks=())
+
+
+@pytest.mark.parametrize(
+    ("launches", "over"),
+    [
+        ([], False),
+        ([checked(0.09)], False),
+        ([checked(0.11)], True),
+        ([checked(0.06, 0.0)], True),
+        ([checked(0.04, 0.04)], False),
+        ([checked(0.18), checked(0.0)], False),
+        ([checked(9.0, phase=Phase.SAMPLES)], False),
+        ([checked(0.11), checked(-9.0)], False),
+        ([checked(0.21), checked(-9.0)], True),
+    ],
+    ids=["none yet", "one side", "one side, more", "as if both took the longest", "both", "over all launches", "other phases",
+         "less than nothing is nothing", "and is not taken off"],
+)  # fmt: skip
+def test_checks_may_take_a_hundredth_of_a_cases_launches(launches, over):
+    checking = Checking()
+    for played in launches:
+        checking.note("a", played, 10.0)
+    checking.note("b", checked(9.0), 1.0)
+    assert checking.is_over_its_share("a") is over
+
+
+def test_what_checks_took_of_a_launch_decides_on_the_looks_of_the_next(monkeypatch):
+    seen = []
+
+    def turns(*, sparing, **_):
+        seen.append(sparing)
+        return SimpleNamespace(play=lambda _: replace(checked(60.0), calls=(1,)))
+
+    monkeypatch.setattr(stages, "Turns", turns)
+    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="")
+    (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
+    job = stages.Job(suite=SUITE, case=case, stage=Stage(kind=StageKind.TIME, arms=("plain",)), launch=0)
+    for _ in range(2):
+        ours.in_turns(job, (), {})
+    assert seen == [False, True]
 
 
 def test_which_turn_is_refereed_is_a_secret_that_no_seed_of_the_run_tells():

@@ -8,6 +8,7 @@ import logging
 import math
 import random
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from ci_bench.engine.process.users import give
 from ci_bench.engine.timing.compilation import cache_environment
 from ci_bench.engine.timing.phases import whole
 from ci_bench.engine.trees.sides import Side
-from ci_bench.engine.turns import NoWatch, Opener, Round, Turns, Watch
+from ci_bench.engine.turns import Checking, NoWatch, Opener, Round, Turns, Watch
 from ci_bench.engine.witness import Account, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
@@ -286,6 +287,7 @@ class Stages:
     total: int = 0
     _spoilt: dict[str, str] = field(default_factory=dict, init=False)
     """Why graphs are no longer tried, by the case's id."""
+    _checking: Checking = field(default_factory=Checking, init=False)
 
     def weight(self, stage: Stage) -> int:
         """How many jobs a stage is: one where all sides take turns, else one for each side."""
@@ -458,13 +460,17 @@ class Stages:
             most_blocks=self.options.most_blocks if self.adaptive else None,
             room_s=job.room_s,
             ready_at_once=job.ready_at_once,
+            sparing=self._checking.is_over_its_share(job.case.id),
             flushes=flushes,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )
         with ExitStack() as stack:
             for run in runs:
                 stack.enter_context(run.blaming(job.case, job.stage))
-            return turns.play(openers)
+            begun = time.monotonic()
+            played = turns.play(openers)
+        self._checking.note(job.case.id, played, time.monotonic() - begun)
+        return played
 
     def _opener(
         self, job: Job, run: SideRun, launchers: Mapping[SideName, Launcher], event: Event, *, cores: tuple[int, ...] = ()

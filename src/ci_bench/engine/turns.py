@@ -25,12 +25,14 @@ from ci_bench.engine.process.protocol import MOST_FLUSHES, Order, OrderKind
 from ci_bench.engine.process.resident import Ended, Worker
 from ci_bench.engine.witness import Sighting
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Block, Fact, Metric, SideName
+from ci_bench.records.results import Block, Fact, Metric, Phase, SideName
 
 Opener = Callable[[], AbstractContextManager[Worker]]
 
 REFEREED_AGAIN = 1 / 3
 """How often a later launch referees an arm whose single call fills a sample: each of its calls is a large part of the launch."""
+SPARINGLY = 0.1
+"""And how often it has a fresh build of the reference made, which costs most, where looks have taken more than their share."""
 SEED_BITS = 48
 MOST_REDONE = 0.5
 """How many blocks of a launch are taken again at most, in shares of its blocks; `run.redo` of them in any case."""
@@ -137,6 +139,35 @@ class Round:
     stretches: Mapping[tuple[SideName, int], Sequence[Stretch]] = field(default_factory=dict)
 
 
+MOST_CHECKING = 0.01
+"""What share of a case's launches looks at timed calls may take, on all sides together, before later ones have fewer."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Checking:
+    """How long the launches of each case took so far, and each side's checks of that: looks and their judgement, above all.
+
+    What a worker tells of that saves it the looks that are not owed, and none that are.
+    """
+
+    _played_s: dict[str, float] = field(default_factory=dict)
+    _checked_s: dict[str, dict[SideName, float]] = field(default_factory=dict)
+
+    def note(self, case: str, played: Round, elapsed_s: float) -> None:
+        """Add a launch of a case, by its id."""
+        self._played_s[case] = self._played_s.get(case, 0.0) + elapsed_s
+        sides = self._checked_s.setdefault(case, {})
+        for name, ended in played.ended.items():
+            spent = [one for answer in ended.answers if answer.evidence is not None for one in answer.evidence.spent]
+            checked_s = sum(max(0.0, one.seconds) for one in spent if one.phase is Phase.CHECKS)
+            sides[name] = sides.get(name, 0.0) + checked_s
+
+    def is_over_its_share(self, case: str) -> bool:
+        """Whether checks took more than they may, if each side's take as long as the longest of them."""
+        sides = self._checked_s.get(case, {})
+        return len(sides) * max(sides.values(), default=0.0) > MOST_CHECKING * self._played_s.get(case, 0.0)
+
+
 @dataclass(kw_only=True, slots=True)
 class _Party:
     """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
@@ -225,6 +256,7 @@ class Turns:
     With `ready_at_once` all sides open and warm up at the same time; else one after the other, so that first calls can be
     compared. Up to `most_blocks` may be taken while they take no longer than twice as getting ready did, and all of it no longer
     than `room_s` seconds; `None` takes `RunOptions.blocks`.
+    `sparing` says that looks have taken more than their share of the launches before: one look at each arm has to do then.
     With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
     `clock` gives seconds; it is monotonic, and so is that of workers.
     """
@@ -240,6 +272,7 @@ class Turns:
     most_blocks: int | None = None
     room_s: float = math.inf
     ready_at_once: bool = False
+    sparing: bool = False
     flushes: int = 0
     blocks: int = field(default=1, init=False)
     _redos: int = field(default=0, init=False)
@@ -319,11 +352,12 @@ class Turns:
         The first arm, which the others are held against, is held against a fresh build of itself: in later launches now and then,
         since the build costs as much as the launch's own.
         """
+        again = [SPARINGLY if self.sparing and not arm else REFEREED_AGAIN for arm in range(self.arms)]
         return {
             (name, arm): self.secret.randrange(self.blocks)
             for name in names
             for arm in range(self.arms)
-            if self.options.referee and (self.launch == 0 or (arm and calls[arm] > 1) or self.secret.random() < REFEREED_AGAIN)
+            if self.options.referee and (self.launch == 0 or (arm and calls[arm] > 1) or self.secret.random() < again[arm])
         }
 
     def _shuffled(self, names: Sequence[SideName]) -> list[SideName]:
@@ -375,6 +409,7 @@ class Turns:
                 samples=samples,
                 touch=touch,
                 referee=seed,
+                once=self.sparing and seed is not None,
                 flushes=self.flushes,
             )
             party.take_turn(order, self.clock)

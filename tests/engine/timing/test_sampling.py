@@ -203,6 +203,18 @@ def test_flushes_are_settled_by_the_order_of_a_turn(tmp_path: Path, flushes: int
     assert resident.arms[0].taken == [settled]
 
 
+@pytest.mark.parametrize(("once", "calls"), [(False, 8), (True, 1)])
+def test_an_order_may_be_for_a_single_look_at_a_short_step(tmp_path: Path, once: bool, calls: int) -> None:
+    """At a sample of one call the referee looks once, in known or in new memory; at one of many in both."""
+    looked: list[int] = []
+    resident = ResidentArms(options=RunOptions(), context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None))
+    resident.clock = SimpleNamespace(take=lambda program, calls: calls)
+    resident.referee = SimpleNamespace(look=lambda *_, calls, **__: looked.append(calls))
+    resident.arms = [sampling.ResidentArm(name="eager", program=Drawing(0), first_call_s=0.0, calls=8)]
+    resident.turn(0, 0, touch=False, referee=7, once=once)
+    assert (looked, resident.arms[0].taken) == ([calls], [8])
+
+
 @pytest.mark.parametrize(("before", "while_sampling", "detail"), [(5, 3, "freed its cache 3 times"), (5, 0, "")])
 def test_memory_that_grew_short_while_samples_were_taken_is_said(tmp_path: Path, before, while_sampling, detail) -> None:
     retries = iter((before, before + while_sampling))

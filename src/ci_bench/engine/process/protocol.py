@@ -73,7 +73,8 @@ class Order:
 
     With `touch`, one call is made before samples of `TOUCH_FROM_CALLS` or more: another process had the machine in between.
 
-    With `referee`, calls on fresh inputs drawn from this seed come before them, and what they return is judged at the end.
+    With `referee`, calls on fresh inputs drawn from this seed come before them, and what they return is judged at the end; `once`
+    says that it is a single one.
 
     `flushes` of the cache come before each call, as many on all sides; 0 leaves them to the clock.
     """
@@ -85,6 +86,7 @@ class Order:
     samples: int = 1
     touch: bool = False
     referee: int | None = None
+    once: bool = False
     flushes: int = 0
     seconds: float = 0.0
 

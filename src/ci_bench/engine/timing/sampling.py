@@ -138,11 +138,19 @@ class ResidentArms:
         return referee
 
     def turn(
-        self, place: int, block: int, *, samples: int = 1, touch: bool, referee: int | None = None, flushes: int = 0
+        self,
+        place: int,
+        block: int,
+        *,
+        samples: int = 1,
+        touch: bool,
+        referee: int | None = None,
+        once: bool = False,
+        flushes: int = 0,
     ) -> None:
         """Take samples of one arm; `touch` makes one call before them, to find the caches as the last turn left them.
 
-        A `referee`'s seed has it look at calls on fresh inputs first.
+        A `referee`'s seed has it look at calls on fresh inputs first, at a single one with `once`.
 
         Only where a call is a small part of a sample: elsewhere it would cost more than it brings, since both sides find the
         caches cold equally often.
@@ -153,7 +161,7 @@ class ResidentArms:
         if referee is not None and self.referee is not None:
             with self.stopwatch.phase(Phase.CHECKS, taking.name):
                 draw = step_seed(TIMING_SEED, block, taking.blocks.count(block))
-                self.referee.look(taking.name, taking.program, seed=referee, calls=taking.calls, draw=draw)
+                self.referee.look(taking.name, taking.program, seed=referee, calls=1 if once else taking.calls, draw=draw)
         if touch and taking.calls >= TOUCH_FROM_CALLS:
             self.clock.call(taking.program)
         for _ in range(samples):
@@ -293,6 +301,7 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                         samples=order.samples,
                         touch=order.touch,
                         referee=order.referee,
+                        once=order.once,
                         flushes=order.flushes,
                     )
                 case OrderKind.KEEP_BUSY:
