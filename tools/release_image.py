@@ -3,8 +3,9 @@
     python3 tools/release_image.py [IMAGE]
 
 Pushes IMAGE (or builds it, `tools/docker.sh`), signs it, states where it comes from and what it holds, pulls it by its digest,
-verifies, and has the action gate a pull request with it. Then it tampers: a changed image under the same tag, with and without
-the signature of the right one, under another key, and a manifest that was altered in the registry; each has to be refused.
+verifies, has the action gate a pull request with it, and has a node of a fleet that has not got it pull it and measure a lease.
+Then it tampers: a changed image under the same tag, with and without the signature of the right one, under another key, and a
+manifest that was altered in the registry; each has to be refused.
 
 A release signs with cosign, without a key: the certificate is GitHub's word for the workflow, and the log of it is public. Both
 need the network, so that here skopeo signs and verifies with a key made on the spot, and statements of in-toto
@@ -34,11 +35,12 @@ CANNOT = 77
 TAG = "localhost/ci-bench:release"
 PROJECT = "ci-bench/ci-bench"
 GATED = "tests/action/test_real_image.py::test_from_the_event_to_the_comment_and_the_failed_gate"
+LEASED = "tests/image/test_caged_lease.py::test_the_real_image_measures_a_lease_of_which_nothing_gets_out"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 BILL = "https://cyclonedx.org/bom"
 PAYLOAD = "application/vnd.in-toto+json"
-UNCHECKED = "image, its signature, what is stated about it, and the action with the published image"
+UNCHECKED = "image, its signature, what is stated about it, the action and a lease with the published image"
 
 
 class Cannot(Exception):  # noqa: N818 - read as a sentence
@@ -211,20 +213,23 @@ def check(image: str, folder: Path, environ: Mapping[str, str], storage: Path) -
     for kind, envelope in envelopes.items():
         verified(envelope, signer.public_key, digest, kind)
     say("pulled by its digest; signature and statements verify")
-    gate(f"{registry.name}@{digest}", environ)
+    passes(GATED, f"{registry.name}@{digest}", environ)
     say("the action gates a pull request with it, from the event to the comment")
+    registry.docker("image", "rm", "--force", f"{registry.name}@{digest}")
+    passes(LEASED, f"{registry.name}@{digest}", environ)
+    say("a node that has not got it pulls it, and measures a lease in it")
     tamper(registry, digest, public)
     alter(registry, digest, storage)
 
 
-def gate(reference: str, environ: Mapping[str, str]) -> None:
-    """Have the action gate a pull request in this image. Raises `Refused` where that fails, or was left out."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", GATED]
+def passes(test: str, reference: str, environ: Mapping[str, str]) -> None:
+    """Run a test with this image. Raises `Refused` where it fails, or was left out."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
     done = subprocess.run(
         command, cwd=ROOT, env={**environ, "CI_BENCH_TEST_IMAGE": reference}, capture_output=True, text=True, check=False
     )
     if done.returncode or "1 passed" not in done.stdout:
-        raise Refused(f"the action with {reference}: {done.stdout[-2000:]}")
+        raise Refused(f"{test} with {reference}: {done.stdout[-2000:]}")
 
 
 def tamper(registry: Registry, digest: str, public: Path) -> None:

@@ -13,6 +13,13 @@ TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container'
 HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
 """No power over the machine, no new one by a program's mode, nothing of the image written to, no memory or output left behind."""
 NO_NETWORK = "--network=none"
+NO_PROXIES = tuple(
+    part
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY")
+    for one in (name, name.lower())
+    for part in ("-e", f"{one}=")
+)
+"""Docker's client hands the proxies of its configuration to containers, with the password that such an address may have in it."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
 """What root needs to start and end processes of other users, and to hand files over. The code under test has none of it."""
 

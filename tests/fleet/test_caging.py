@@ -25,13 +25,16 @@ from ci_bench.errors import BadInput, ExitCode, NoCage
 from ci_bench.fleet.caging import Cage, gpus_of, take_documents
 from ci_bench.fleet.protocol import Lease, Order
 from ci_bench.records.config import Config, Setup
-from ci_bench.records.results import Run, RunState
+from ci_bench.records.documents import read_results
+from ci_bench.records.results import Run, RunState, Status
 from ci_bench.settings import Measuring
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lease_docker.py"
 IMAGE = "ghcr.io/you/ci-bench@sha256:" + "5" * 64
 TOKEN = "ghs_" + "secret" * 5
 WORDS = ("lease", "--lease", "r/0/1")
+NO_PROXIES = {f"{name}=" for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for name in (f"{kind}_PROXY", f"{kind}_proxy".lower())}
+"""What docker's client would else hand on of its configuration."""
 
 
 @pytest.fixture
@@ -76,13 +79,17 @@ def complaints(argv, writable):
     mounts = [dict(part.partition("=")[::2] for part in value.split(",")) for flag, value in pairwise(argv) if flag == "--mount"]
     named = [value for flag, value in pairwise(argv) if flag == "-e"]
     found = [
-        f"variable {name}" for name in named if not name.startswith(("NVIDIA_", "CI_BENCH_LOCKS=", "CI_BENCH_REQUIRE_DEVICE="))
+        f"variable {name}"
+        for name in named
+        if name not in NO_PROXIES and not name.startswith(("NVIDIA_", "CI_BENCH_LOCKS=", "CI_BENCH_REQUIRE_DEVICE="))
     ]
+    found += [f"docker's own {name[:-1]}" for name in sorted(NO_PROXIES - {*named})]
     found += [f"{each['target']} can be written" for each in mounts if "readonly" not in each and each["target"] not in writable]
     found += [f"a socket: {word}" for word in argv if re.search(r"\.sock|/run\b|munge|ray", word)]
     found += [] if "--network=none" in argv else ["a network"]
     found += ["another network" for word in argv if word.startswith("--network=") and word != "--network=none"]
     lacking = {"--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--pids-limit=4096", "--rm"} - {*argv}
+    lacking |= {"--pull=never"} - {*argv}
     found += [f"no {flag}" for flag in sorted(lacking)]
     found += ["powers" for word in argv if word.startswith(("--cap-add", "--privileged", "--pid=", "--ipc=", "-v"))]
     return found + (["a token"] if TOKEN in " ".join(argv) else [])
@@ -107,6 +114,9 @@ def test_a_lease_sees_its_sources_its_device_and_nothing_else(tmp_path, phase, m
         lambda argv: [*argv, "--network=host"],
         lambda argv: [word for word in argv if word != "--network=none"],
         lambda argv: [word for word in argv if word != "--read-only"],
+        lambda argv: [word for word in argv if word != "--pull=never"],
+        lambda argv: [word for word in argv if word != "https_proxy="],
+        lambda argv: [*argv, "-e", "HTTPS_PROXY=http://user:password@proxy"],
         lambda argv: [word.replace(",readonly", "") for word in argv],
         lambda argv: [*argv, "--mount", "type=bind,source=/run/munge,target=/munge,readonly"],
         lambda argv: [*argv, "-e", "GITHUB_TOKEN"],
@@ -160,6 +170,32 @@ class TestRunning:
         (notes / "ways").unlink()
         with pytest.raises(NoCage, match=r"no container gets device=0: cdi: .*; gpus: .*; runtime: .*could not select"):
             cage_of(tmp_path, gpus="device=0").run(WORDS, here=tmp_path)
+
+    def test_an_image_that_is_missing_is_pulled_once_before_anything_of_it_runs(self, notes, tmp_path):
+        (notes / "missing").touch()
+        for _ in range(2):
+            cage_of(tmp_path, gpus="none").run(WORDS, here=tmp_path)
+        pulls = [place for place, words in enumerate(calls(notes)) if words[0] == "pull"]
+        assert [calls(notes)[place] for place in pulls] == [["pull", "--quiet", IMAGE]]
+        assert pulls[0] < min(place for place, words in enumerate(calls(notes)) if words[0] == "run")
+
+    def test_an_image_that_cannot_be_had_runs_nothing_and_says_what_to_do(self, notes, tmp_path):
+        (notes / "missing").write_text("unauthorized: authentication required")
+        made = cage_of(tmp_path, gpus="device=0")
+        words = f"{socket.gethostname()} has not got the image.*authentication required.*try `docker pull {IMAGE}` there"
+        with pytest.raises(NoCage, match=words):
+            made.run(WORDS, here=tmp_path)
+        with pytest.raises(NoCage, match=r"an id can't be pulled: name it NAME@sha256"):
+            replace(made, image=IMAGE.partition("@")[2]).run(WORDS, here=tmp_path)
+        assert runs(notes) == []
+
+    @pytest.mark.parametrize(
+        "image", ["ghcr.io/you/ci-bench", "ghcr.io/you/ci-bench:latest", f"{IMAGE[:-1]}", "sha256:5555", "--help"]
+    )
+    def test_an_image_that_is_named_by_no_digest_is_not_even_asked_for(self, notes, tmp_path, image):
+        with pytest.raises(BadInput, match=r"an image by its digest, NAME@sha256:…"):
+            replace(cage_of(tmp_path), image=image).run(WORDS, here=tmp_path)
+        assert not (notes / "calls.jsonl").exists()
 
     def test_without_docker_or_with_a_path_that_it_cannot_read_nothing_runs(self, notes, tmp_path):
         made = cage_of(tmp_path)
@@ -278,6 +314,25 @@ class TestALease:
         assert [words[0] for words in lease(0, failure="'no wheel'")] == ["setup", "lease"]
         assert [words[0] for words in lease(1)] == ["setup", "lease"]
         assert [words[0] for words in lease(2)] == ["lease"]
+
+
+def test_a_gate_whose_image_cannot_be_pulled_names_the_slot_and_what_to_do(notes, tmp_path, monkeypatch, capfd):
+    """Nothing else is measured in its place, and nothing is waited for."""
+    repository, base, _ = topic_repository(tmp_path / "project")
+    config = tmp_path / "own.yml"
+    config.write_text("schema_version: 1\nrun: {device: cpu}\nsuites: {command: [{name: work, command: [/bin/true]}]}\n")
+    (notes / "missing").write_text("manifest unknown")
+    monkeypatch.setenv("PATH", f"{notes / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CI_BENCH_SOURCES", str(tmp_path / "node"))
+    monkeypatch.chdir(repository.top)
+    words = ("--config", str(config), "--base", base, "--output", str(tmp_path / "out"), "--image", IMAGE)
+    assert main(["gate", "--fleet", "local:cpu", "--attempts", "1", *words]) == ExitCode.MEASURING_FAILED
+    told = " ".join(capfd.readouterr().err.split())
+    assert "lost: lease 0, attempt 1 on cpu: exit code 3:" in told
+    assert f"manifest unknown; try `docker pull {IMAGE}` there" in told
+    assert runs(notes) == []
+    head = read_results(tmp_path / "out" / "results.json")
+    assert [(row.status, "on cpu: exit code 3" in row.failure.reason) for row in head.cases] == [(Status.NOT_RUN, True)]
 
 
 @pytest.mark.parametrize(

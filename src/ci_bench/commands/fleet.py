@@ -1,6 +1,5 @@
 """The commands of a fleet: measuring a gate in leases, looking at slots, and leaving them. A lease by itself is in `leasing`."""
 
-import re
 import shlex
 import sys
 import time
@@ -270,17 +269,16 @@ def _limits(settings: Measuring, bench: Bench) -> "Limits":
     )
 
 
-DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
-
-
 def check_cage(settings: Measuring, config: "Config") -> None:
     """Whether leases can be caged as they are asked to. Raises `BadInput`: nothing of the tree's may run beside the cage."""
     from ci_bench.commands.preparing import plans_by_the_tree
 
     if settings.image is None:
         return
+    from ci_bench.fleet.caging import BY_DIGEST, DIGEST
+
     if not DIGEST.fullmatch(settings.image):
-        raise BadInput(f"--image {settings.image}: an image by its digest, NAME@sha256:…, so that all leases run in the same one")
+        raise BadInput(f"--image {settings.image}: {BY_DIGEST}")
     if settings.fleet is None:
         raise BadInput(
             "--image is for the leases of a fleet: add --fleet ENGINE, or use the action, whose containers are its own"

@@ -4,9 +4,13 @@ A container sees the lease's sources and sides (read-only, but for the sides whi
 the locks on devices, and the devices of its lease. It has no network in any phase, so that neither Ray's ports nor anything else
 of the node answers; no socket, no variable of the node's, no power. It ends with its lease: who starts it removes it, and what a
 starter left that was killed is removed by the next lease on the node.
+
+The image is the one of the digest and no other, pulled before anything runs where the node has not got it: by docker on the node,
+with what that user's docker knows of the registry, none of which a container sees.
 """
 
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -27,6 +31,12 @@ CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "LANG")
 ANSWER_S, PULL_S = 120.0, 3600.0
 MAX_BYTES = 25_000_000
 """Of one document."""
+DIGEST = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]{0,250}@sha256:[0-9a-f]{64}")
+"""An image that a registry has, and that is the same wherever it is pulled."""
+BY_DIGEST = "an image by its digest, NAME@sha256:…, so that all leases run in the same one"
+"""What is asked for in place of another name."""
+ID = re.compile(r"sha256:[0-9a-f]{64}")
+"""An image that a node has, which no registry can be asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +67,9 @@ class Cage:
         ]
         told = {"CI_BENCH_LOCKS": LOCKS, "CI_BENCH_REQUIRE_DEVICE": "" if self.gpus == "none" else "cuda"}
         return [
-            *("docker", "run", "--rm", "--init", "--name", f"{self.name}-{phase}", "--label", f"{LABEL}={_agent()}"),
-            *(cage.NO_NETWORK, *cage.private(user), *LIMITS, "--workdir", str(here)),
+            *("docker", "run", "--pull=never", "--rm", "--init", "--name", f"{self.name}-{phase}"),
+            *("--label", f"{LABEL}={_agent()}"),
+            *(cage.NO_NETWORK, *cage.NO_PROXIES, *cage.private(user), *LIMITS, "--workdir", str(here)),
             *cage.gpu_arguments(self.gpus, way),
             *(part for one in mounts for part in one),
             *(part for name, value in told.items() if value for part in ("-e", f"{name}={value}")),
@@ -70,16 +81,35 @@ class Cage:
         """Run a command of ours to its end. Its exit code.
 
         Raises:
-            NoCage: there is no docker here, its daemon doesn't answer, or no container gets the GPUs.
-            BadInput: a path has a comma or a quote.
+            NoCage: there is no docker here, its daemon doesn't answer, the image can't be had, or no container gets the GPUs.
+            BadInput: a path has a comma or a quote, or the image is not named by its digest.
         """
+        if not DIGEST.fullmatch(self.image) and not ID.fullmatch(self.image):
+            raise BadInput(f"--image {self.image}: {BY_DIGEST}")
         for path in (self.place, self.prepared, self.results, self.locks):
             if not cage.can_be_mounted(str(path)):
                 raise BadInput(f"{path}: a folder of a caged lease has a comma or a quote in it, which docker cannot mount")
         user = _user(self._ask("info", "--format", "{{json .SecurityOptions}}"))
+        self._require_image()
         self._remove_left()
         command = self.arguments(words, here=here, user=user, way=self._way())
         return self._supervise(command, name=f"{self.name}-{words[0]}")
+
+    def _require_image(self) -> None:
+        """Pull the image if this node has not got it, before anything of it runs."""
+        with suppress(NoCage):
+            self._ask("image", "inspect", "--format", "{{.Id}}", self.image)
+            return
+        if ID.fullmatch(self.image):
+            remedy = "name it NAME@sha256:…, by which nodes pull it from its registry"
+            raise NoCage(f"image {self.image} is not on {socket.gethostname()}, and an id can't be pulled: {remedy}")
+        try:
+            self._ask("pull", "--quiet", self.image, timeout_s=PULL_S)
+        except NoCage as error:
+            remedy = (
+                f"try `docker pull {self.image}` there, as the same user, after `docker login` if its registry asks who it is"
+            )
+            raise NoCage(f"{socket.gethostname()} has not got the image, and could not pull it: {error}; {remedy}") from error
 
     def _supervise(self, command: Sequence[str], *, name: str) -> int:
         """The container ends when we do (`cli` makes an exception of a SIGTERM), but for a SIGKILL."""
@@ -100,9 +130,10 @@ class Cage:
             return ""
         complaints = []
         for way in cage.GPU_WAYS:
-            probe = ("run", "--rm", cage.NO_NETWORK, *cage.HARDENED, *cage.gpu_arguments(self.gpus, way))
+            probe = ("run", "--pull=never", "--rm", cage.NO_NETWORK, *cage.NO_PROXIES, *cage.HARDENED)
+            entry = ("--entrypoint", "/bin/sh", self.image, "-c", cage.GPU_PROBE)
             try:
-                self._ask(*probe, "--entrypoint", "/bin/sh", self.image, "-c", cage.GPU_PROBE, timeout_s=PULL_S)
+                self._ask(*probe, *cage.gpu_arguments(self.gpus, way), *entry)
             except NoCage as error:
                 complaints.append(f"{way}: {error}")
                 continue
