@@ -212,6 +212,7 @@ def coordinate(word: str, home: Path, work: Work, *, resume: bool) -> None:
     earlier = journal.read()[2] if resume else None
     if not resume:
         journal.start(run.id, run.started_at)
+    journal.take_up()
     engine: Any = open_engine(Measuring(environ=dict(os.environ), here=Path.cwd(), fleet=word, prepared=home), run, journal)
 
     def command(order: Order, folder: Path) -> Sequence[str]:

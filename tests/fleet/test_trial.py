@@ -9,6 +9,7 @@ from scripted_fleet import ScriptedFleet
 
 from ci_bench.cli import main
 from ci_bench.errors import BadDocument, CannotPlace, ExitCode
+from ci_bench.fleet.journal import FileJournal
 from ci_bench.fleet.trial import try_slots
 from ci_bench.merging import Pair
 from ci_bench.records.results import Failure, Lease, SideName, Source, Status
@@ -153,6 +154,10 @@ def test_the_command_fails_unless_every_slot_can_measure(bad, capsys, tmp_path, 
     assert ("n1: No space left on device" in said) is bool(bad)
     assert engine.closed
     assert kept.exists(), "an output folder's gate is not touched"
+    with FileJournal(file=kept.with_name("journal.jsonl"), leases=kept).held():
+        assert main(["fleet", "test", "local:n0,n1,n2", "--prepared", "sides", "-o", "out"]) == ExitCode.BAD_INPUT
+    assert "another gate measures on a fleet with this folder" in capsys.readouterr().err
+    assert len(runs) == 1
 
 
 def of_order(engine, slot, run):

@@ -44,7 +44,10 @@ def fleet(settings: Looking) -> int:
         return _drain(settings)
     home = settings.output.resolve() / TRIAL
     journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
-    return (_test if settings.action == "test" else _status)(settings, journal)
+    if settings.action == "status":
+        return _status(settings, journal)
+    with alone(settings):
+        return _test(settings, journal)
 
 
 def _drain(settings: Looking) -> int:
@@ -128,7 +131,7 @@ def _test(settings: Looking, journal: "FileJournal") -> int:
 
 @contextmanager
 def alone(settings: Measuring) -> Iterator[None]:
-    """Hold the output folder of a gate on a fleet, from its bundle to its documents; without a fleet nothing is held.
+    """Hold an output folder, whose bundle nodes are sent, for what measures on a fleet; without a fleet nothing is held.
 
     Raises:
         BadInput: another gate measures with it.
