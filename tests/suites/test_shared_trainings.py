@@ -22,6 +22,7 @@ from ci_bench.suites.training_loss.plan import SUITE as TRAINING_LOSS  # noqa: E
 from ci_bench.suites.transformers.plan import SUITE as TRANSFORMERS  # noqa: E402
 
 pytestmark = pytest.mark.engine
+MODELS = Path(__file__).parent / "torchbench"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ranked_plugin"
 FACTOR = "(loss * self._factor).backward()"
 RIGHT = ("ddp", "fsdp", "planted_layouts:averaged")
@@ -82,7 +83,7 @@ def bench(tmp_path_factory):
         assert text.count(FACTOR) == (source.name == "worker.py")
         planted = text.replace(FACTOR, "(loss * self._factor * 2).backward()").replace("shared_mlp", "planted_mlp")
         (folder / "planted_mlp" / source.name).write_text(planted)
-    paths, preload = (ranked_stages.HERE, EXAMPLE, folder), ("transformers.models.bert.modeling_bert",)
+    paths, preload = (ranked_stages.HERE, MODELS, EXAMPLE, folder), ("transformers.models.bert.modeling_bert",)
     with ranked_stages.opened(TORCHBENCH, folder, paths=paths, preload=preload) as bench:
         yield bench
 
@@ -139,6 +140,7 @@ def test_a_mode_of_ddp_is_of_its_own_arm_alone_and_computes_what_one_process_doe
     ranked_stages.done(own.prepared(case))
     evidence = own.timed(case)
     assert outcomes(evidence, "refereed") == dict.fromkeys(case.arms, Outcome.PASS), [one.detail for one in evidence.checks]
+    assert not outcomes(evidence, "own_masks"), "nothing drops"
     file = bench.folder / "graphs"
     lines = [line.split() for line in file.read_text().splitlines()]
     file.unlink()
@@ -147,6 +149,27 @@ def test_a_mode_of_ddp_is_of_its_own_arm_alone_and_computes_what_one_process_doe
         mode: count for mode, count in GRAPHS.items() if mode in modes
     }
     assert "True" in {mode for mode, _ in lines}, "torch's own mode is back"
+
+
+@pytest.mark.parametrize(
+    ("suite", "entry"),
+    [
+        (TORCHBENCH, {**SPLIT, "models": ["shared_models:dropping"]}),
+        (TRANSFORMERS, {**ENTRIES["transformers"][2], "batch_size": 4, "mode": "training", "dropout": True}),
+    ],
+    ids=["seven-rows", "four-rows"],
+)
+def test_masks_that_are_alike_in_two_processes_are_found_and_masks_of_their_own_pass(bench, suite, entry) -> None:
+    """Of seven rows ranks do not have as many, and draw as many numbers: they begin with the same."""
+    alike = "planted_layouts:alike_masks"
+    (case,) = suite.plan({**entry, "layouts": ["ddp", alike]})
+    own = replace(bench, suite=suite)
+    ranked_stages.done(own.prepared(case))
+    evidence = own.timed(case, looks=False)
+    assert outcomes(evidence, "own_masks") == {"ddp": Outcome.PASS, alike: Outcome.FAIL}
+    (said,) = [check.detail for check in evidence.checks if (check.name, check.arm) == ("own_masks", alike)]
+    assert said.startswith("rank 1 draws the masks that another rank draws, for rows of its own, in a step after the timed ones")
+    assert outcomes(evidence, "replicas") == dict.fromkeys(["ddp", alike], Outcome.PASS), "gradients are exchanged all the same"
 
 
 def test_the_example_of_a_plugin_agrees_and_gradients_that_are_twice_as_large_do_not(bench, example) -> None:

@@ -4,7 +4,7 @@ Ranks are those of a stage of several processes (`ci_bench.suites.base.Ranks`). 
 called in every one of them. Owns nothing of which rows a rank has (`ci_bench.suites.batch_parts`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,6 +16,7 @@ from ci_bench.suites.base import Ranks
 from ci_bench.suites.ddp_modes import optimizing_ddp
 from ci_bench.suites.freshness import State, places, write_state
 from ci_bench.suites.layouts import DDP, FSDP, Layout
+from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.user_code import load_named
 
 if TYPE_CHECKING:
@@ -185,6 +186,64 @@ def replicas(module: nn.Module, arm: str, ranks: Ranks, device: str) -> Check:
         return Check(name="replicas", arm=arm, outcome=Outcome.PASS, detail="what ranks share is the same in all")
     detail = f"after the timed steps weights are not those of {'; nor of '.join(_told(differing))}"
     return Check(name="replicas", arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
+
+
+EXACT = 2**52
+"""Whole numbers below it are exact in fp64."""
+
+
+def seed_apart(ranks: Ranks, sharing: int = 1) -> None:
+    """Have ranks that were seeded alike draw masks of their own from here on; so many in a row (`sharing`) share theirs."""
+    torch.manual_seed(torch.initial_seed() + ranks.rank // sharing)
+
+
+def drawn_by(device: str, *, even: bool) -> float:
+    """A number of what this rank drew last: where its generator stands, or what it was seeded with where rows are not `even`.
+
+    From one seed ranks with other numbers of rows begin with the same masks, and end up elsewhere.
+    """
+    if even:
+        return fingerprint(_generator(device))
+    seed = torch.cuda.initial_seed() if device.startswith("cuda") else torch.initial_seed()
+    return float(seed % EXACT)
+
+
+def _generator(device: str) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
+
+
+def alike_draws(draws: Sequence[Sequence[float]], sharing: int = 1) -> list[int]:
+    """The ranks that drew (`drawn_by`) what a rank with other rows did: the same masks for their own.
+
+    So many ranks in a row (`sharing`) have the same rows.
+    """
+    return [rank for rank, state in enumerate(draws) if state in draws[: rank // sharing * sharing]]
+
+
+def own_masks(arm: str, draws: Sequence[Sequence[float]], *, where: str, sharing: int = 1) -> Check:
+    """The check that ranks with rows of their own draw masks of their own, by what each drew (`drawn_by`)."""
+    alike = alike_draws(draws, sharing)
+    if not alike:
+        return Check(name="own_masks", arm=arm, outcome=Outcome.PASS, detail="each rank draws masks of its own")
+    detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own, {where}"
+    return Check(name="own_masks", arm=arm, outcome=Outcome.FAIL, detail=detail)
+
+
+def looked_for_alike_masks(
+    step: Callable[[], object], arm: str, ranks: Ranks, device: str, *, seed: int, even: bool
+) -> tuple[Check, ...]:
+    """`own_masks` of one more step, untimed, before which each rank is seeded for itself; none where nobody drew. A collective.
+
+    `even` says whether all ranks have as many rows.
+    """
+    seed_step(seed)
+    seed_apart(ranks)
+    before = _generator(device)
+    step()
+    found = gathered([drawn_by(device, even=even), float(not torch.equal(before, _generator(device)))], ranks.count, device)
+    if not any(moved for _, moved in found):
+        return ()
+    return (own_masks(arm, [[drawn] for drawn, _ in found], where="in a step after the timed ones"),)
 
 
 def forget_graphs() -> None:

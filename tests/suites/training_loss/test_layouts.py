@@ -38,10 +38,9 @@ from ci_bench.records.config import RunOptions  # noqa: E402
 from ci_bench.records.results import Outcome, Role, Status  # noqa: E402
 from ci_bench.suites.base import StageKind  # noqa: E402
 from ci_bench.suites.layouts import Layout  # noqa: E402
-from ci_bench.suites.sharing import differing_parts  # noqa: E402
+from ci_bench.suites.sharing import alike_draws, differing_parts, drawn_by  # noqa: E402
 from ci_bench.suites.training_loss.layouts import (  # noqa: E402
     USUAL_PLAN,
-    alike_draws,
     own_share,
     planned,
     share_of,
@@ -318,6 +317,18 @@ def test_memory_is_that_of_the_rank_that_holds_most(bench) -> None:
     assert {"peak_anonymous", "memory_growth"} <= {metric.name for metric in evidence.metrics}
     assert evidence.facts[fact_of("memory", "ddp")].startswith("rank 0: peak_anonymous ")
     assert "; rank 1: peak_anonymous " in evidence.facts[fact_of("memory", "ddp")]
+
+
+def test_what_a_rank_drew_is_told_by_its_seed_where_others_have_more_rows() -> None:
+    with torch.random.fork_rng():
+        drawn = []
+        for seed, rows in ((7, 3), (7, 4), (8, 4)):
+            torch.manual_seed(seed)
+            torch.rand(rows)
+            drawn.append([[drawn_by("cpu", even=even)] for even in (True, False)])
+    (state, by_seed), (longer, alike), (_, other) = drawn
+    assert state != longer, "as many numbers are not as many rows"
+    assert by_seed == alike != other
 
 
 def test_ranks_of_a_group_have_its_rows_and_its_masks() -> None:

@@ -22,7 +22,15 @@ from ci_bench.suites.draws import drop_nothing, without_dropout
 from ci_bench.suites.freshness import BUFFERS, OPTIMIZER, WEIGHTS, State, left_by_training
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.randomness import seed_everything, seed_step
-from ci_bench.suites.sharing import begin_from, forget_graphs, replicas, shared, unsharded, whole_state
+from ci_bench.suites.sharing import (
+    begin_from,
+    forget_graphs,
+    looked_for_alike_masks,
+    replicas,
+    shared,
+    unsharded,
+    whole_state,
+)
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Placed, Ready, Result, build_optimizer, place, trained_of
@@ -266,11 +274,13 @@ class Conducted:
 class SharedProgram(ModelProgram):
     """Steps of one process of a layout over the prepared batches, for the clock. All but `step` and `resume` are collectives."""
 
-    def __init__(self, arm: str, options: Options, loaded: Loaded, shared_: Shared, *, compiled: bool, unrefereed: str) -> None:
+    def __init__(
+        self, arm: str, options: Options, loaded: Loaded, shared_: Shared, *, found: Found, compiled: bool, unrefereed: str
+    ) -> None:
         """`shared_` is fresh."""
         super().__init__(arm, options, loaded, shared_.ready, unrefereed=unrefereed)
         self.compiler = Compiler.DYNAMO if compiled else Compiler.NONE
-        self._shared = shared_
+        self._shared, self._found, self._seed = shared_, found, options.settings.seed
 
     def step(self, mark: Mark) -> None:
         """One step on the next batch. What another process's end raises is left as it is: the supervisor knows its words."""
@@ -278,8 +288,14 @@ class SharedProgram(ModelProgram):
         self._result = self._ready.step(self._last, mark)
 
     def finish(self) -> tuple[Check, ...]:
-        """As of one process, and what processes share is the same in all."""
-        return (*super().finish(), replicas(self._module, self._arm, self._shared.ranks, self._shared.device))
+        """As of one process, and what processes share is the same in all, and their masks are not."""
+        ranks, device = self._shared.ranks, self._shared.device
+        checks = (*super().finish(), replicas(self._module, self._arm, ranks, device))
+        if not self._found.is_random:
+            return checks
+        even = not self._found.rows % ranks.count
+        masks = looked_for_alike_masks(lambda: self.step(no_mark), self._arm, ranks, device, seed=self._seed, even=even)
+        return (*checks, *masks)
 
     def state(self) -> State:
         """Weights, buffers and what the optimizer keeps, whole, on the host."""

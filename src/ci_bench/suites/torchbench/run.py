@@ -104,9 +104,8 @@ class ModelWorkload:
             loaded, found = self.load(arm), read_found(self._context.scratch)
             unrefereed = _excused(self._settled) or (OWN_MASKS if found.is_random else "")
             compiled = layout.backend is not None
-            return SharedProgram(
-                arm, self._options, loaded, self._shared(layout, loaded, found), compiled=compiled, unrefereed=unrefereed
-            )
+            shared = self._shared(layout, loaded, found)
+            return SharedProgram(arm, self._options, loaded, shared, found=found, compiled=compiled, unrefereed=unrefereed)
         return self.program(arm, self.load(arm))
 
     def load(self, arm: str) -> Loaded:

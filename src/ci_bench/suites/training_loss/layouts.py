@@ -29,7 +29,7 @@ from ci_bench.suites.layouts import (
     TENSOR,
     Layout,
 )
-from ci_bench.suites.sharing import fingerprint, fully_sharded, gathered, mesh_of, replicated, unsharded
+from ci_bench.suites.sharing import drawn_by, fully_sharded, gathered, mesh_of, replicated, seed_apart, unsharded
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import BadModel, State
 from ci_bench.suites.user_code import load_named, resolve_backend
@@ -158,7 +158,7 @@ class Watched:
     rows: list[list[int]] = field(default_factory=list)
     """Of one process, how many of its rows are each rank's, where layouts have ranks that share theirs."""
     draws: list[list[float]] = field(default_factory=list)
-    """Of each rank, where its generator stood after the first step: a fingerprint."""
+    """What each rank drew in the first step: `drawn_by`."""
 
     def series(self) -> RankSeries:
         """By rank and step."""
@@ -195,7 +195,7 @@ class ParallelStep:
         """Train on a global batch. Returns the mean loss of this rank's rows; of all, where it is `watched`."""
         share = own_share(self.layout, batch, self.ranks)
         if self.layout.own_rows and self.watched is not None:
-            torch.manual_seed(torch.initial_seed() + self.ranks.rank // self.layout.sharing)
+            seed_apart(self.ranks, self.layout.sharing)
         self.optimizer.zero_grad(set_to_none=True)
         with optimizing_ddp(self.layout):
             loss = self._forward_and_back(share)
@@ -229,9 +229,8 @@ class ParallelStep:
         told = gathered([loss, float(share.rows)], self.ranks.count, self.device)
         self.watched.losses.append([one for one, _ in told])
         if not self.watched.draws:
-            on_gpu = self.device.startswith("cuda")
-            state = torch.cuda.get_rng_state(self.device) if on_gpu else torch.get_rng_state()
-            self.watched.draws = gathered([fingerprint(state)], self.ranks.count, self.device)
+            even = len({rows for _, rows in told}) == 1
+            self.watched.draws = gathered([drawn_by(self.device, even=even)], self.ranks.count, self.device)
         if not self.layout.own_rows:
             return torch.tensor(told[0][0], dtype=torch.float64)
         rows = sum(rows for _, rows in told)
@@ -310,14 +309,6 @@ def global_norm(parameters: Sequence[Tensor], *, apart: bool, device: str) -> fl
 def full_state(model: nn.Module) -> State:
     """Weights and buffers as one process would have them, on the CPU. A collective."""
     return {name: unsharded(value).detach().cpu() for name, value in model.state_dict().items()}
-
-
-def alike_draws(draws: Sequence[Sequence[float]], sharing: int = 1) -> list[int]:
-    """The ranks whose generator stands where that of a rank with other rows does: they draw the same masks for their own.
-
-    So many ranks in a row (`sharing`) have the same rows.
-    """
-    return [rank for rank, state in enumerate(draws) if state in draws[: rank // sharing * sharing]]
 
 
 def is_pipeline(layout: Layout) -> bool:

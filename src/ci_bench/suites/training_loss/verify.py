@@ -30,9 +30,10 @@ from ci_bench.accuracy import is_certain
 from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Resumed, Role, Trace
 from ci_bench.suites.base import Context
 from ci_bench.suites.randomness import States, generator_states, moved, seed_step
+from ci_bench.suites.sharing import own_masks
 from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches
-from ci_bench.suites.training_loss.layouts import alike_draws, full_state
+from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options
 from ci_bench.suites.training_loss.training import Trainee, build_parallel, build_trainee, rounded_rates, watching_ranks
@@ -330,13 +331,7 @@ class Verifier:
             return
         if recipe.seed != self.options.seed or not self._drawn():
             return
-        alike = alike_draws(seen.draws, layout.sharing)
-        if not alike:
-            detail = "each rank draws masks of its own"
-            self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=Outcome.PASS, detail=detail))
-            return
-        detail = f"rank {', '.join(map(str, alike))} draws the masks that another rank draws, for rows of its own, at step 0"
-        self.checks.append(Check(name="own_masks", arm=recipe.arm, outcome=Outcome.FAIL, detail=detail))
+        self.checks.append(own_masks(recipe.arm, seen.draws, where="at step 0", sharing=layout.sharing))
 
     def follow(self, recipe: Recipe) -> None:
         """In another rank: train along by a recipe."""

@@ -18,12 +18,13 @@ from ci_bench.suites.batch_parts import OWN_MASKS, Found, Part, Together, combin
 from ci_bench.suites.ddp_modes import optimizing_ddp
 from ci_bench.suites.freshness import State, left_by_training
 from ci_bench.suites.layouts import Layout
-from ci_bench.suites.sharing import begin_from, replicas, shared, unsharded, whole_state
+from ci_bench.suites.randomness import generator_states, moved
+from ci_bench.suites.sharing import begin_from, looked_for_alike_masks, replicas, shared, unsharded, whole_state
 from ci_bench.suites.transformers.inputs import Batch, task_of
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.options import REFERENCE_ARM, Candidate
 from ci_bench.suites.transformers.parts import Parts, make_parts
-from ci_bench.suites.transformers.steps import Training, loss_of
+from ci_bench.suites.transformers.steps import Training, loss_of, nothing
 from ci_bench.suites.transformers.translate import compiled
 
 LOSS = "loss"
@@ -40,7 +41,16 @@ def look_at_parts(recipe: Recipe) -> Found:
             return {LOSS: loss_of(parts.model(**batch, **parts.fixed), own=own)}
 
     kinds = combined(left, parts.batches[0], rows, options.processes, epsilon=torch.finfo(torch.float64).eps)
-    return Found(rows=rows, kinds=kinds, is_random=options.dropout)
+    return Found(rows=rows, kinds=kinds, is_random=options.dropout and _draws(recipe))
+
+
+def _draws(recipe: Recipe) -> bool:
+    """Whether a forward pass of a training draws random numbers: not every model has something to drop."""
+    parts = make_parts(recipe, REFERENCE_ARM)
+    before = generator_states()
+    with torch.no_grad(), parts.autocast():
+        parts.model(**parts.batches[0], **parts.fixed)
+    return bool(moved(before, generator_states()))
 
 
 class SharedTraining(Training):
@@ -78,8 +88,13 @@ class SharedTraining(Training):
         return self._together.whole({LOSS: self._loss})[LOSS]
 
     def finish(self) -> tuple[Check, ...]:
-        """As of one process, and what processes share is the same in all."""
-        return (*super().finish(), replicas(self.model, self._parts.arm, self._ranks, self._device))
+        """As of one process, and what processes share is the same in all, and their masks are not."""
+        arm, ranks, device = self._parts.arm, self._ranks, self._device
+        checks = (*super().finish(), replicas(self.model, arm, ranks, device))
+        if not self.unrefereed:
+            return checks
+        seed, even = self._parts.recipe.options.seed, not self._part.rows % ranks.count
+        return (*checks, *looked_for_alike_masks(lambda: self.step(nothing), arm, ranks, device, seed=seed, even=even))
 
     def state(self) -> State:
         """Weights, buffers and what the optimizer keeps, whole, on the host."""
