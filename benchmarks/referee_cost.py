@@ -137,7 +137,7 @@ def rows(differences: Sequence[Difference], shares: Sequence[Share]) -> list[dic
         {
             "case": one.case,
             "arm": one.arm,
-            "with / without": _text(one.ratios),
+            "with / without": text_of(one.ratios),
             "launches": str(len(one.ratios)),
             "share of the wall time": of[one.case],
         }
@@ -150,10 +150,11 @@ def overall(differences: Sequence[Difference]) -> str:
     of: dict[str, list[float]] = {}
     for one in differences:
         of.setdefault(one.case, []).append(statistics.fmean(one.ratios))
-    return f"over {len(of)} cases: {_text([statistics.fmean(means) for means in of.values()])}"
+    return f"over {len(of)} cases: {text_of([statistics.fmean(means) for means in of.values()])}"
 
 
-def _text(ratios: Sequence[float]) -> str:
+def text_of(ratios: Sequence[float]) -> str:
+    """The mean of log-ratios as a share, with its standard error."""
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
     return f"{math.expm1(statistics.fmean(ratios)):+.2%} ± {error:.2%}" if ratios else "nothing measured"
 
@@ -165,7 +166,7 @@ def compare(suite: Timed, case: Case, launches: int) -> tuple[list[Difference], 
         base, head = measure(suite, case, launches=launches, folder=Path(folder), spent=spent)
         wall_s = time.monotonic() - begun
         referee_s = sum(map(float, spent.read_text().split())) if spent.exists() else 0.0
-    return differences_of(case.id, _times(base), _times(head)), Share(case=case.id, referee_s=referee_s, wall_s=wall_s)
+    return differences_of(case.id, step_times(base), step_times(head)), Share(case=case.id, referee_s=referee_s, wall_s=wall_s)
 
 
 def measure(suite: Timed, case: Case, *, launches: int, folder: Path, spent: Path) -> tuple[Results, Results]:
@@ -205,7 +206,8 @@ def differences_of(case: str, base: Mapping[str, Metric], head: Mapping[str, Met
     ]
 
 
-def _times(results: Results) -> dict[str, Metric]:
+def step_times(results: Results) -> dict[str, Metric]:
+    """The step times of the one case of a document, by arm."""
     (row,) = results.cases
     return {metric.arm: metric for metric in row.metrics if metric.name == "step_time"}
 

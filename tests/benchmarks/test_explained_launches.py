@@ -1,0 +1,69 @@
+"""Base is explained between its launches and head never; the ratio is that of the launches that came after."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.explained_launches import Alternating, Explained, document, earlier, of_base, table
+from benchmarks.referee_cost import Difference
+from fake_suite import QUICK, FakeRun
+
+from ci_bench.engine import runner
+from ci_bench.engine.runner import Engine
+from ci_bench.engine.stages import SideRun
+from ci_bench.records.config import Explain
+from ci_bench.records.results import SideName
+from ci_bench.suites.base import StageKind
+
+BASE, HEAD, TIME = SideName.BASE, SideName.HEAD, StageKind.TIME
+
+
+def difference(*ratios: float) -> Difference:
+    return Difference(case="fake/one", arm="plain", ratios=ratios)
+
+
+EXPLAINED = Explained(case="fake/one", base=1, head=0, arms=1)
+
+
+def test_the_ratio_is_of_the_launches_after_something_was_explained() -> None:
+    text = table([difference(0.5, math.log(1.01), math.log(1.03))], [EXPLAINED])
+    assert "| +2.00% ± 0.98%  | 2        | +64.87%   | 1 of 1; head 0" in text
+
+
+def test_what_an_interrupted_benchmark_has_is_read_again(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    assert earlier(kept) == ([], [])
+    kept.write_text(json.dumps(document([difference(0.1, 0.2)], [EXPLAINED])))
+    assert earlier(kept) == ([difference(0.1, 0.2)], [EXPLAINED])
+
+
+class Told(FakeRun):
+    """A run by the benchmark's launches."""
+
+    def measure_sides(self, plan, ledger, sides):
+        named = {case.id: case.arms for _, case in plan}
+        engine = Engine(
+            options=self.options, scratch=self.folder, observe=self.events.append, to_explain=lambda _: named, seed="fake"
+        )
+        return engine.measure(plan, sides, {side.name: ledger for side in sides}, self._record)
+
+
+def test_base_is_explained_before_every_launch_but_the_first_and_head_never(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "_Jobs", Alternating)
+    monkeypatch.setattr(runner, "Explaining", of_base)
+    told, task_of = [], SideRun.task
+
+    def noted(self, suite, case, stage, launch, **rest):
+        told.append((stage.kind, self.side.name, launch, self.options.explain))
+        return task_of(self, suite, case, stage, launch, **rest)
+
+    monkeypatch.setattr(SideRun, "task", noted)
+    run = Told(tmp_path, replace(QUICK, launches=2, explain=Explain.ALWAYS))
+    both = run.measure_both({"name": "one"})
+    explained = [(side, launch) for kind, side, launch, _ in told if kind is StageKind.EXPLAIN]
+    assert explained == [(BASE, 0), (BASE, 1)], "and once at the end, where no launch follows"
+    kinds = [kind for kind, *_ in told]
+    assert kinds == [*[TIME, TIME, StageKind.EXPLAIN] * 2]
+    assert {(side, how) for _, side, _, how in told} == {(BASE, Explain.ALWAYS), (HEAD, Explain.NEVER)}
+    assert [len(both[side]["one"].profiles) for side in (BASE, HEAD)] == [1, 0]
