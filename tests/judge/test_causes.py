@@ -5,10 +5,18 @@ from dataclasses import replace
 import pytest
 from judge_builders import metric, result, sampled
 
-from ci_bench.judge.causes import arms_to_explain, cause_of, causes, matched
+from ci_bench.judge.causes import (
+    Match,
+    arms_that_fail_to_compile,
+    arms_to_explain,
+    cause_of,
+    causes,
+    matched,
+    scatter_of,
+)
 from ci_bench.records.comparison import CaseComparison, Pair, Parity, ParityFinding, Verdict
 from ci_bench.records.profiles import GraphBreak, Line, Profile, ProfileRow, RowKind
-from ci_bench.records.results import Better, Check, Outcome, Status, Unit
+from ci_bench.records.results import Better, Check, Failure, Outcome, Status, Unit
 
 
 def row(name, seconds, at="model.py:1", code="", kind=RowKind.OPERATOR, **fields):
@@ -53,7 +61,7 @@ def test_an_unchanged_step_has_no_parts_and_nothing_to_attribute() -> None:
     assert (cause.parts, cause.attributed) == ((), None)
 
 
-@pytest.mark.parametrize(("error_s", "parts"), [(0.0001, 1), (0.0005, 0)])
+@pytest.mark.parametrize(("error_s", "parts"), [(0.0001, 1), (0.0002, 1), (0.0005, 0)])
 def test_a_row_that_moved_within_its_noise_is_no_part(error_s, parts) -> None:
     base, head = (profile(row("aten::mm", seconds, error_s=error_s)) for seconds in (0.010, 0.011))
     assert len(cause_of(base, head).parts) == parts
@@ -176,6 +184,10 @@ def apart(*ratios, new_s=0.0):
         ((1.05, 1.06, 1.50, 1.05, 1.06), 0.010, "aten::op2"),
         ((1.30, 1.30, 1.30, 1.30, 1.30), 0.0, "aten::op4"),
         ((1.05, 1.10), 0.010, "aten::op1"),
+        ((1.05, 1.05, 1.05, 1.10), 0.010, "aten::copy_"),
+        ((1.05, 1.05, 1.01, 1.12), 0.010, "aten::copy_"),
+        ((1.05, 1.05, 1.27, 1.05, 1.05), 0.010, "aten::op2"),
+        ((1.05, 1.05, 1.27, 1.05, 1.05), 0.020, "aten::copy_"),
     ],
     ids=[
         "processes that differ",
@@ -183,6 +195,10 @@ def apart(*ratios, new_s=0.0):
         "one that is slower by more than processes differ",
         "all slower alike: the largest",
         "too few to say what processes differ by",
+        "three others are enough",
+        "the middle of what processes differ by, not their least",
+        "three times what processes differ by, and not four",
+        "beyond that by less than the new one takes",
     ],
 )
 def test_a_row_that_moved_as_all_rows_did_does_not_come_before_a_new_one(ratios, new_s, first) -> None:
@@ -192,6 +208,83 @@ def test_a_row_that_moved_as_all_rows_did_does_not_come_before_a_new_one(ratios,
     assert cause.attributed == pytest.approx(1.0, abs=0.06), "nothing is left out for that"
     gone = cause_of(head, base)
     assert first in (*gone.parts[0].before, *gone.parts[0].after), "and where the step got quicker"
+
+
+def test_what_processes_differ_by_is_the_middle_of_their_seconds() -> None:
+    def same(*rows):
+        return [Match(base=[row("a", seconds)], head=[row("a", seconds * ratio)]) for seconds, ratio in rows]
+
+    assert scatter_of(same((1.0, 1.01), (1.0, 1.05), (1.0, 1.09))) == pytest.approx(0.05)
+    assert scatter_of(same((2.0, 1.25), (1.0, 1.5), (1.0, 1.75))) == 0.25, "the first has half of them by itself"
+
+
+@pytest.mark.parametrize(("calls", "same"), [(10, True), (11, True), (12, False), (9, True)])
+def test_a_row_is_the_same_where_it_is_called_as_often_but_for_a_tenth(calls, same) -> None:
+    one, two = (replace(row("a", 1.0), calls=float(often)) for often in (10, calls))
+    assert Match(base=[one], head=[two]).is_same is same
+
+
+def test_where_the_step_is_as_long_as_before_what_is_longer_comes_first() -> None:
+    base = profile(row("aten::mm", 1.0), row("aten::add", 0.02, "b.py:2"), step_s=1.0)
+    head = profile(row("aten::mm", 1.0), row("aten::copy_", 0.02, "c.py:3"), step_s=1.0)
+    assert said(base, head) == [((), ("aten::copy_",), 0.02), (("aten::add",), (), -0.02)]
+
+
+def test_exactly_half_a_per_cent_is_no_change() -> None:
+    base = profile(row("aten::mm", 200.0))
+    new = row("aten::copy_", 1.0, "b.py:2")
+    cause = cause_of(base, profile(row("aten::mm", 200.0), new, step_s=201.0))
+    assert (cause.parts, cause.attributed) == ((), None)
+
+
+def test_only_six_names_of_a_part_are_kept() -> None:
+    head = profile(row("aten::mm", 1.0), *(row(f"aten::op{n}", 1.0 - n / 10, "m.py:3") for n in range(8)))
+    (part,) = cause_of(profile(row("aten::mm", 1.0)), head).parts
+    assert part.after == tuple(f"aten::op{n}" for n in range(6))
+
+
+def test_a_function_with_another_number_is_another_function() -> None:
+    base = profile(row("layer_0", 0.001, "a.py:1", kind=RowKind.PYTHON))
+    head = profile(row("layer_1", 0.003, "b.py:2", kind=RowKind.PYTHON))
+    assert said(base, head) == [((), ("layer_1",), 0.003), (("layer_0",), (), -0.001)]
+
+
+def test_kernels_without_operators_in_their_names_are_not_the_same_by_that() -> None:
+    base, head = profile(kernel("gemm", 0.001, "a.py:1")), profile(kernel("conv", 0.003, "b.py:2"))
+    assert said(base, head) == [((), ("conv",), 0.003), (("gemm",), (), -0.001)]
+
+
+def test_the_kernel_of_the_same_operators_is_the_same_before_others_are_related() -> None:
+    base = profile(kernel("triton_poi_fused_mul_add_0", 0.001, "a.py:1"))
+    head = profile(kernel("triton_poi_fused_add_mul_0", 0.004, "b.py:9"), kernel("triton_poi_fused_add_1", 0.001, "c.py:3"))
+    assert said(base, head) == [
+        (("triton_poi_fused_mul_add_0",), ("triton_poi_fused_add_mul_0",), 0.003),
+        ((), ("triton_poi_fused_add_1",), 0.001),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "related"),
+    [
+        (kernel("cpp_fused_a_b_c_d_0", 0.001, "m.py:1"), kernel("cpp_fused_a_b_x_y_0", 0.003, "m.py:9"), True),
+        (kernel("cpp_fused_a_b_c_d_0", 0.001, "m.py:1"), kernel("cpp_fused_a_w_x_y_0", 0.003, "m.py:9"), False),
+        (kernel("cpp_fused_a_b_c_d_e_0", 0.001, "m.py:1"), kernel("cpp_fused_a_b_x_y_z_0", 0.003, "m.py:9"), False),
+        (kernel("cpp_fused_a_0", 0.001, "m.py:1"), kernel("cpp_fused_a_b_c_d_0", 0.003, "m.py:9"), True),
+        (kernel("cpp_fused_a_b_c_d_0", 0.001, "m.py:1"), kernel("cpp_fused_a_0", 0.003, "m.py:9"), True),
+        (kernel("cpp_fused_add_gelu_0", 0.001, "m.py:1"), row("aten::gelu", 0.003, "m.py:9"), True),
+        (row("aten::gelu", 0.001, "m.py:1"), kernel("cpp_fused_add_gelu_0", 0.003, "m.py:9"), True),
+        (kernel("cpp_fused_add_gelu_0", 0.001, "m.py:1"), row("aten::where", 0.003, "m.py:1"), True),
+        (kernel("cpp_fused_add_gelu_0", 0.001, "m.py:1"), row("aten::where", 0.003, "m.py:9"), False),
+        (row("f", 0.001, "m.py:1", kind=RowKind.PYTHON), row("aten::where", 0.003, "m.py:1"), False),
+        (row("aten::where", 0.001, "m.py:1"), row("f", 0.003, "m.py:1", kind=RowKind.PYTHON), False),
+    ],
+    ids=["half of their operators", "a quarter", "less than half", "all of the smaller", "all of the smaller, on head",
+         "one of them alone", "one of them alone, on base", "a line", "nothing", "Python takes no operator's place", "nor the other way"],
+)  # fmt: skip
+def test_what_took_the_place_of_what_is_one_part(before, after, related) -> None:
+    parts = cause_of(profile(before), profile(after)).parts
+    apart = [((), (after.name,)), ((before.name,), ())]
+    assert [(part.before, part.after) for part in parts] == ([((before.name,), (after.name,))] if related else apart)
 
 
 def test_what_was_judged_slower_has_what_is_longer_first_though_the_profile_was_quicker() -> None:
@@ -268,6 +361,13 @@ def test_breaks_kernels_and_recompiles_are_those_that_only_head_has() -> None:
     assert again.new_breaks == (GraphBreak(reason="print", place="m.py:8", times=2),), "one that comes more often"
 
 
+def test_a_break_that_is_new_once_is_named_and_one_more_of_a_reason_at_its_new_line() -> None:
+    printed, item = GraphBreak(reason="print", place="m.py:3"), GraphBreak(reason="Tensor.item", place="m.py:8")
+    again = replace(printed, place="m.py:8")
+    assert cause_of(profile(), profile(breaks=(item,))).new_breaks == (item,)
+    assert cause_of(profile(breaks=(printed, item)), profile(breaks=(printed, again, item))).new_breaks == (again,)
+
+
 def test_memory_is_matched_by_name_and_line() -> None:
     base = profile(row("aten::mm", 0.001, alive_bytes=1e6), row("aten::add", 0.001, "m.py:2", alive_bytes=1e6))
     head = profile(row("aten::mm", 0.001, alive_bytes=1e6), row("aten::clone", 0.0, "m.py:3", alive_bytes=4e6))
@@ -342,3 +442,10 @@ def test_arms_that_are_worse_come_first_then_those_that_are_wrong() -> None:
     assert arms_to_explain(compared(checks=(replace(failed, informative=True),))) == ()
     assert arms_to_explain(compared(pairs=(pair(Verdict.UNCHANGED), pair(Verdict.INCONCLUSIVE, arm="fast")))) == ()
     assert arms_to_explain(compared(learning=broken)) == ("eager",)
+
+
+def test_a_compilers_error_has_all_candidates_of_its_case_looked_at() -> None:
+    failed = replace(result(arms=("eager", "fast", "other"), status=Status.FAILED), failure=None)
+    error = Failure(stage="time", arms=("fast",), reason="InductorError: RuntimeError: no lowering")
+    assert arms_that_fail_to_compile([replace(failed, failure=error)]) == {"s/a": ("fast", "other")}
+    assert arms_that_fail_to_compile([failed, replace(failed, failure=replace(error, reason="it broke"))]) == {}

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ci_bench.judge.parity import learning_of, numeric_finding
+from ci_bench.judge.parity_envelope import envelope, scaled
 from ci_bench.judge.parity_runs import signals_of
 from ci_bench.records.results import Case, CaseResult, Masks, ParityEvidence, Role, Status, Trace
 
@@ -110,3 +112,61 @@ def test_weights_that_nobody_perturbed_are_no_envelope_unless_the_program_is_the
     assert "there is no usable perturbed run" in finding.detail
     perturbed = replace(of_a_suite, epsilon=1e-6)
     assert str(numeric_finding(perturbed, trace(Role.CANDIDATE, moved(3e-6)), Masks.ALIGNED).verdict) == "numeric_parity"
+
+
+DIGIT = 1 / 9
+"""What one last decimal is of the envelope: within ten of it, and two decimals are not."""
+
+
+@pytest.mark.parametrize(
+    ("written", "floor"),
+    [
+        ([0.01, 0.02, 0.05], 0.01 * DIGIT),
+        ([0.001, 0.002, 0.005], 0.001 * DIGIT),
+        ([0.003121, 0.002345], 1e-6 * DIGIT),
+        ([0.0031214, 0.0023456], 4 * 2.0**-32),
+    ],
+    ids=["two decimals", "three", "six", "seven are no log's"],
+)
+def test_one_last_decimal_of_losses_is_within_the_envelope(written, floor) -> None:
+    assert envelope(np.array(written), (), "loss", as_written=True).max() == pytest.approx(floor, rel=1e-9)
+
+
+@pytest.mark.parametrize("norm", [4.0, 3.0, 56.27])
+def test_one_last_decimal_of_norms_is_a_share_of_the_norm_though_logarithms_round(norm) -> None:
+    found = envelope(scaled(np.array([norm]), "grad_norm"), (), "grad_norm", as_written=True)
+    assert found.tolist() == pytest.approx([0.01 * DIGIT / norm])
+
+
+def test_losses_of_few_bits_widen_their_own_envelope_by_two_neighbours_and_no_norms() -> None:
+    ones = np.ones(3)
+    assert envelope(ones, (), "loss", loss_bits=7).tolist() == pytest.approx([2 * 2.0**-7 * DIGIT] * 3)
+    assert envelope(ones, (), "grad_norm", loss_bits=7).tolist() == [4 * 2.0**-23] * 3
+
+
+def test_a_log_whose_last_decimal_is_within_fp32s_rounding_tells_nothing_by_repeating() -> None:
+    """Six decimals of losses about 2.5 are four fp32 numbers: a run in another rounding that repeats them repeated every bit."""
+    written = rounded(LOSSES, 6)
+    found = finding(rounded(moved(2e-6), 6), written, reference=written)
+    assert str(found.verdict) == "insufficient_data"
+    assert "repeated every bit" in found.detail
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [(STEPS, "numeric_parity"), (9, "insufficient_data")])
+def test_a_first_loss_that_is_off_by_one_bf16_rounding_is_no_other_seeds(steps, verdict) -> None:
+    reference = [1.0, *LOSSES[1:]]
+    off = [1.0 + 2.0**-8, *LOSSES[1:]][:steps]
+    found = finding([1.0 + 1e-5, *LOSSES[1:]], off, reference=reference)
+    assert str(found.verdict) == verdict
+    assert "does not repeat itself" not in found.detail
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [((), "repeated every bit"), ((None, *LOSSES[1:]), "does not repeat itself")],
+    ids=["none at all", "none at first"],
+)
+def test_runs_without_a_first_loss_tell_nothing_and_stop_nothing(run, says) -> None:
+    found = finding(moved(1e-5), run)
+    assert str(found.verdict) == "insufficient_data"
+    assert says in found.detail
