@@ -161,6 +161,30 @@ def test_turns_of_one_seat_that_follow_each_other_are_given_at_once():
     assert [order.samples for _, order in alone if getattr(order, "kind", None) is OrderKind.TURN] == [2] * 6
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_meanwhile_is_where_sides_warm_up_and_are_heard_in_the_end_and_nowhere_else(at_once):
+    log = []
+
+    @contextmanager
+    def meanwhile():
+        log.append(("parent", "begin"))
+        yield
+        log.append(("parent", "end"))
+
+    options = replace(OPTIONS, energy_s=0.1)
+    turns = Turns(arms=2, launch=0, options=options, coin=random.Random(0), meanwhile=meanwhile, ready_at_once=at_once)
+    turns.play({name: FakeWorker(name, log).open for name in (BASE, HEAD)})
+    inside, outside, depth = set(), set(), 0
+    for name, entry in log:
+        if name == "parent":
+            depth += 1 if entry == "begin" else -1
+        elif entry != "obeyed":
+            (inside if depth else outside).add(getattr(entry, "kind", entry))
+    assert inside == {OrderKind.WARM, OrderKind.FINISH}
+    assert outside == {"open", OrderKind.TURN, OrderKind.KEEP_BUSY, "close"}
+    assert [entry for name, entry in log if name == "parent"] == ["begin", "end"] * 2
+
+
 def test_who_opens_first_is_a_matter_of_chance():
     def first(seed):
         log = []

@@ -5,8 +5,8 @@ The parent never imports torch and never touches the GPU.
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from ci_bench.engine.outputs.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.scratch import make
 from ci_bench.engine.process.users import let_pass
+from ci_bench.engine.servers import Servers, preload_of
 from ci_bench.engine.stages import UNSEEN, Job, SideRun, Sizes, Stages
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
@@ -35,10 +36,9 @@ from ci_bench.records.results import (
     Outcome,
     Phase,
     SideName,
-    Spent,
     Status,
 )
-from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite, modules_of
+from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
@@ -139,14 +139,29 @@ class Engine:
                     keep=keep,
                 )
             )
+        servers = Servers(runs=tuple(runs), options=self.options)
         stages = Stages(
-            options=self.options, observe=self.observe, runs=tuple(runs), seed=self.seed, adaptive=self.samples_adaptively
+            options=self.options,
+            observe=self.observe,
+            runs=tuple(runs),
+            seed=self.seed,
+            adaptive=self.samples_adaptively,
+            meanwhile=servers.beside,
         )
         beside = OutputsBesideBase(
             folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
         )
         budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s)
-        jobs = _Jobs(engine=self, plan=plan, runs=tuple(runs), stages=stages, beside=beside, record=record, budget=budget)
+        jobs = _Jobs(
+            engine=self,
+            plan=plan,
+            runs=tuple(runs),
+            servers=servers,
+            stages=stages,
+            beside=beside,
+            record=record,
+            budget=budget,
+        )
         jobs.run()
         return jobs.measured()
 
@@ -165,6 +180,7 @@ class _Jobs:
     engine: Engine
     plan: Plan
     runs: tuple[SideRun, ...]
+    servers: Servers
     stages: Stages
     beside: OutputsBesideBase
     record: Record
@@ -196,11 +212,13 @@ class _Jobs:
                     self._launch(wanted)
                     self.launch += 1
                     wanted = () if self._is_broken(everything=False) else self._next(before)
+                self.servers.close()
                 if self.launch:
                     self._explain()
                     self._is_broken(everything=True)
             finally:
                 self.stages.watch.close()
+                self.servers.close()
                 self.beside.close()
                 self._record(at_once=True)
 
@@ -261,7 +279,7 @@ class _Jobs:
             return every if self.launch < options.launches else set()
         if self.launch >= options.max_launches:
             return set()
-        with self._spending(Phase.JUDGE, self.runs[-1]):
+        with self.runs[-1].spending(Phase.JUDGE):
             self.asked = ask(self.launch, self.measured())
         return every & self.asked.keys()
 
@@ -278,15 +296,10 @@ class _Jobs:
     def _launch(self, wanted: Plan) -> None:
         begun = self.engine.clock()
         with ExitStack() as stack:
-            name, preload = f"launch-{self.launch}", _preload(wanted)
             runs = [run for run in self.runs if run.side.failure is None]
-            started = [run.launcher(name, preload, offline=True) for run in runs]
-            launchers = {}
-            for run, launcher in zip(runs, started, strict=True):
-                with self._spending(Phase.START, run):
-                    launchers[run.side.name] = stack.enter_context(launcher)
+            launchers = self.servers.open(stack, f"launch-{self.launch}", wanted)
             for run in runs:
-                with self._spending(Phase.START, run):
+                with run.spending(Phase.START):
                     run.look_at_machine(launchers[run.side.name])
             self._record()
             self._refuse_others(runs)
@@ -297,27 +310,25 @@ class _Jobs:
                 self.begun = True
                 for run in runs:
                     self._prepare(run, launchers[run.side.name], [pair for pair in wanted if not pair[0].needs_network(pair[1])])
+            options = self.engine.options
+            if self.launch + 1 < (options.max_launches if self.engine.samples_adaptively else options.launches):
+                self.servers.foresee(f"launch-{self.launch + 1}", wanted)
             self._measure_cases(launchers, wanted)
+            self.servers.go_on()
 
     def _explain(self) -> None:
         """What the judge wants explained, in processes that measure nothing; no sample is taken any more."""
         ask, options = self.engine.to_explain, self.engine.options
         if ask is None or options.explain is Explain.NEVER:
             return
-        with self._spending(Phase.JUDGE, self.runs[-1]):
+        with self.runs[-1].spending(Phase.JUDGE):
             wanted = arms_to_explain(self.plan, ask(self.measured()), self.runs)
         if not wanted:
             return
-        preload = _preload([(one.suite, one.case) for one in wanted])
         with ExitStack() as stack:
-            launchers = {}
-            for run in self.runs:
-                if run.side.failure is None:
-                    with self._spending(Phase.START, run):
-                        launchers[run.side.name] = stack.enter_context(run.launcher("explain", preload, offline=True))
             Explaining(
                 runs=self.runs,
-                launchers=launchers,
+                launchers=self.servers.open(stack, "explain", [(one.suite, one.case) for one in wanted]),
                 budget_s=min(options.explain_s, self.budget.left_s),
                 whose="run.explain_s" if options.explain_s <= self.budget.left_s else "run.budget_s",
                 clock=self.engine.clock,
@@ -345,7 +356,7 @@ class _Jobs:
         online = [(suite, case) for suite, case in self.plan if suite.needs_network(case)]
         for run in self.runs if online else ():
             if run.side.failure is None:
-                with run.launcher("online", _preload(online), offline=False) as launcher:
+                with run.launcher("online", preload_of(online), offline=False) as launcher:
                     self._prepare(run, launcher, online)
 
     def _prepare(self, run: SideRun, launcher: Launcher, pairs: Sequence[tuple[Suite, Case]]) -> None:
@@ -512,13 +523,6 @@ class _Jobs:
         budget_s = self.engine.options.case_budget_s
         return budget_s is not None and sum(run.ledger.rows[case.id].duration_s or 0.0 for run in self.runs) > budget_s
 
-    @contextmanager
-    def _spending(self, phase: Phase, run: SideRun) -> Iterator[None]:
-        """The block's time went to no case of this side."""
-        begun = time.monotonic()
-        yield
-        run.ledger = run.ledger.with_spent(Spent(stage="launch", phase=phase, seconds=time.monotonic() - begun))
-
     def _record(self, *, at_once: bool = False) -> None:
         """Write what there is, where that costs little beside what was measured since it was written last.
 
@@ -531,7 +535,7 @@ class _Jobs:
             if run.environment is not None or run.side.failure is not None:
                 if self.measuring_since is not None:
                     run.ledger = replace(run.ledger, measured_s=self.earlier_s + time.monotonic() - self.measuring_since)
-                with self._spending(Phase.WRITE, run):
+                with run.spending(Phase.WRITE):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
         self.writing = Pace(ended=time.monotonic(), took_s=time.monotonic() - begun)
 
@@ -543,8 +547,3 @@ def _jobs(stage: Stage, sides: int) -> int:
 
 def _device(runs: Sequence[SideRun]) -> str:
     return str((runs[0].environment or UNSEEN).identity.get("device"))
-
-
-def _preload(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
-    """The modules that the process behind a launch imports for these cases, each once."""
-    return tuple(dict.fromkeys(module for suite, case in plan for module in modules_of(suite, case)))

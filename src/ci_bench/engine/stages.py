@@ -9,8 +9,8 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -219,6 +219,13 @@ class SideRun:
         before = self.brought.get((case.id, stage), frozenset())
         self.brought[case.id, stage] = before | {(metric.name, metric.arm) for metric in evidence.metrics}
 
+    @contextmanager
+    def spending(self, phase: Phase) -> Iterator[None]:
+        """The block's time went to no case of this side."""
+        begun = time.monotonic()
+        yield
+        self.ledger = self.ledger.with_spent(Spent(stage="launch", phase=phase, seconds=time.monotonic() - begun))
+
     def fail(self, case: Case, status: Status, stage: str, arms: tuple[str, ...], reason: str) -> None:
         """End a case for a reason that no worker told."""
         if self.ledger.is_open(case):
@@ -273,6 +280,7 @@ class Stages:
     """Does jobs.
 
     `runs` are all sides of the run, `watch` watches their machine. Where sampling is `adaptive`, so are the blocks of a launch.
+    What takes turns does in the context of `meanwhile` what nobody times.
     `done` and `total` count jobs, `launches` is how many are planned.
     """
 
@@ -282,6 +290,7 @@ class Stages:
     seed: str
     watch: Watch = field(default_factory=NoWatch)
     adaptive: bool = False
+    meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
     launches: int = 1
     done: int = 0
     total: int = 0
@@ -462,6 +471,7 @@ class Stages:
             ready_at_once=job.ready_at_once,
             sparing=self._checking.is_over_its_share(job.case.id),
             flushes=flushes,
+            meanwhile=self.meanwhile,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )
         with ExitStack() as stack:

@@ -15,7 +15,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
@@ -258,7 +258,8 @@ class Turns:
     than `room_s` seconds; `None` takes `RunOptions.blocks`.
     `sparing` says that looks have taken more than their share of the launches before: one look at each arm has to do then.
     With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
-    `clock` gives seconds; it is monotonic, and so is that of workers.
+    `clock` gives seconds; it is monotonic, and so is that of workers. Warming up and being heard in the end, which nobody times,
+    are done in the context of `meanwhile`.
     """
 
     arms: int
@@ -269,6 +270,7 @@ class Turns:
     tell: Callable[[int, int], None] = lambda _done, _total: None
     secret: random.Random = field(default_factory=secrets.SystemRandom)
     clock: Callable[[], float] = time.perf_counter
+    meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
     most_blocks: int | None = None
     room_s: float = math.inf
     ready_at_once: bool = False
@@ -295,10 +297,11 @@ class Turns:
             parties = self._open(openers, stack)
             calls = self._sized(next((party.calls for party in parties if party.playing), ()))
             warm = Order(kind=OrderKind.WARM, calls=calls)
-            for party in parties if self.ready_at_once else ():
-                party.tell(warm)
-            for party in parties:
-                party.obey(None if self.ready_at_once else warm)
+            with self.meanwhile():
+                for party in parties if self.ready_at_once else ():
+                    party.tell(warm)
+                for party in parties:
+                    party.obey(None if self.ready_at_once else warm)
             self.blocks = self._count_blocks(self.clock() - begun, sum(party.block_s for party in parties if party.playing))
             wanted = max((party.flushes for party in parties if party.playing), default=0)
             self.flushes = self.flushes or min(max(0, wanted), MOST_FLUSHES)
@@ -306,10 +309,12 @@ class Turns:
             self.watch.settle()
             blocks = tuple(self._block(number, parties) for number in range(self.blocks))
             stretches = self._count_energy(parties)
-            for party in parties:
-                party.obey(Order(kind=OrderKind.FINISH))
+            with self.meanwhile():
+                for party in parties:
+                    party.obey(Order(kind=OrderKind.FINISH))
+                ended = {party.name: party.worker.end() for party in parties}
             return Round(
-                ended={party.name: party.worker.end() for party in parties},
+                ended=ended,
                 blocks=blocks,
                 sightings={party.name: party.sightings() for party in parties},
                 calls=calls,

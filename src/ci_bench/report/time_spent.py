@@ -25,6 +25,7 @@ _PHASES = {
 }
 _STAGES = {
     "launch": "between cases",
+    "ahead": "beside other work",
     "alone": "memory, compiling",
     "size": "largest batch",
     "verify": "verification",

@@ -142,6 +142,7 @@ def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(
     (tmp_path / "reaches_out.py").write_text(TOUCHES_THE_GPU.replace("{touched}", str(touched)))
     environ = fake_environ(PYTHONPATH=str(tmp_path))
     with Launcher(preload=("reaches_out",), environ=environ, folder=tmp_path / "launch") as launcher:
+        assert launcher.has_touched_gpu is touched
         command = Path(f"/proc/{launcher._server.pid}/cmdline").read_text().split("\0")
         worker = launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None)
     assert ("reaches_out" in command) is not touched
@@ -223,6 +224,101 @@ def test_no_worker_survives_the_process_above_it(tmp_path: Path, victim: str) ->
         for pid in family:
             if _is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+def test_a_paused_server_does_nothing_until_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time; time.sleep(0.2)")
+    environ = fake_environ(PYTHONPATH=os.pathsep.join([str(FIXTURES), str(tmp_path)]))
+    launcher = Launcher(preload=("slow",), environ=environ, folder=tmp_path / "launch")
+    try:
+        launcher.pause()
+        assert launcher.is_loading()
+        _wait_until(lambda: _state(launcher._server.pid) == "T")
+        time.sleep(0.4)
+        assert launcher.is_loading()
+        launcher.go_on()
+        _wait_until(lambda: not launcher.is_loading())
+        launcher.pause()
+        _wait_until(lambda: _state(launcher._server.pid) == "T")
+        with launcher:  # goes on by itself
+            assert launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None).code == 0
+            assert not launcher.is_loading()
+    finally:
+        launcher.close()
+    assert not _is_alive(launcher._server.pid)
+
+
+def test_a_server_that_is_not_needed_ends_at_once_paused_or_not(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time; time.sleep(60)")
+    environ = fake_environ(PYTHONPATH=os.pathsep.join([str(FIXTURES), str(tmp_path)]))
+    for is_paused in (True, False):
+        launcher = Launcher(preload=("slow",), environ=environ, folder=tmp_path / "launch")
+        begun = time.monotonic()
+        if is_paused:
+            launcher.pause()
+        launcher.close()
+        assert time.monotonic() - begun < launch_module.GRACE_S
+        assert not _is_alive(launcher._server.pid)
+
+
+def test_a_server_that_somebody_ended_is_not_paused_but_told(tmp_path: Path) -> None:
+    launcher = _launcher(tmp_path, "no_such_module")
+    launcher._server.wait()
+    launcher.pause()  # its word is there; that it is gone shows once it is needed
+    with pytest.raises(LauncherFailed, match="No module named 'no_such_module'"), launcher:
+        pass
+    launcher = _launcher(tmp_path)
+    os.kill(launcher._server.pid, signal.SIGKILL)
+    with pytest.raises(LauncherFailed, match="stopped answering"):
+        launcher.pause()
+    launcher.close()
+
+
+def test_the_end_of_a_launch_leaves_the_server_of_the_next_alone(tmp_path: Path, monkeypatch) -> None:
+    spared = []
+    monkeypatch.setattr(launch_module, "end_all", lambda _user, sessions: spared.append(sessions))
+    first, second = _launcher(tmp_path / "one"), _launcher(tmp_path / "two")
+    first.successor = second
+    first.close()
+    second.close()
+    second.close()
+    assert spared == [(second._server.pid,), ()]
+    third, fourth = _launcher(tmp_path / "three"), _launcher(tmp_path / "four")
+    third.successor = fourth
+    fourth.close()
+    third.close()
+    assert spared[2:] == [(), ()], "whose number may be another's by now"
+
+
+STARTS_AHEAD = """
+import os, sys, time
+from pathlib import Path
+from fake_suite import fake_environ
+from ci_bench.engine.process.launch import Launcher
+folder = Path(sys.argv[1])
+launcher = Launcher(preload=(), environ=fake_environ(), folder=folder / "launch")
+launcher.pause()
+(folder / "server").write_text(f"{launcher._server.pid} ")
+time.sleep(600)
+"""
+
+
+def test_a_paused_server_does_not_survive_the_process_that_paused_it(tmp_path: Path) -> None:
+    environ, told = {**os.environ, **fake_environ()}, tmp_path / "server"
+    parent = subprocess.Popen([sys.executable, "-c", STARTS_AHEAD, str(tmp_path)], env=environ)
+    try:
+        _wait_until(lambda: told.exists() and told.read_text().endswith(" "))
+        server = int(told.read_text())
+        _wait_until(lambda: _state(server) == "T")
+        parent.kill()
+        _wait_until(lambda: not _is_alive(server))
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _launcher(folder: Path, *preload: str, **more: Path) -> Launcher:

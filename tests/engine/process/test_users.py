@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -201,6 +202,25 @@ def test_every_process_of_a_user_is_ended_and_nobody_elses() -> None:
         assert other.poll() is None
     finally:
         for one in (*theirs, other):
+            one.kill()
+            one.wait()
+
+
+@as_root
+def test_what_is_in_a_session_that_is_spared_goes_on() -> None:
+    command = ["sh", "-c", "sleep 600 & sleep 600; true"]
+    spared, ended = (subprocess.Popen(command, **started_as(65205), start_new_session=True) for _ in range(2))
+    try:
+        while len([*living(65205)]) < 6:
+            time.sleep(0.01)
+        assert end_all(65205, (spared.pid,))
+        assert ended.wait(5) == -signal.SIGKILL
+        assert len([*living(65205)]) == 3
+        assert {os.getsid(pid) for pid in living(65205)} == {spared.pid}
+        assert end_all(65205)
+        assert not [*living(65205)]
+    finally:
+        for one in (spared, ended):
             one.kill()
             one.wait()
 

@@ -7,7 +7,8 @@ through millions of objects that stay, a quarter of a second each time, and copy
 
 A child gets a session of its own, its output goes to a log file, it answers on a pipe that nothing printed can reach, and takes
 orders on another. Whatever a child started and left behind ends with it, in its session or not. When the parent goes away the
-server ends its children and itself; when the server is killed the kernel ends its children.
+server ends its children and itself; when the server is killed the kernel ends its children. Before its first child the kernel
+ends the server with its parent: it may be stopped then, and would notice nothing.
 """
 
 import contextlib
@@ -33,9 +34,12 @@ MAX_MESSAGE = 1 << 20
 def main(argv: Sequence[str]) -> int:
     """Serve until the parent closes its end of the socket."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=int(argv[0])) as connection:
+        _say(connection, {"loading": os.getpid()})
         _import((WORKER, *argv[1:]))
         if _has_touched_gpu():
+            _say(connection, {"touched": os.getpid()})
             os.set_inheritable(connection.fileno(), True)
             os.execv(sys.executable, [*sys.orig_argv[: len(sys.orig_argv) - len(argv)], argv[0]])  # noqa: S606 - itself, no shell
         _say(connection, {"ready": os.getpid()})
@@ -101,6 +105,7 @@ class _Server:
         if not data:
             return False
         request = json.loads(data)
+        prctl(PR_SET_PDEATHSIG, 0)  # from now on it has children to end
         server = os.getpid()
         pid = os.fork()
         if pid == 0:

@@ -7,6 +7,8 @@ import contextlib
 import json
 import os
 import secrets
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -31,7 +33,10 @@ UNTOUCHED = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class Launcher:
-    """One launch: a context manager around one forkserver, which has one worker at a time. Not for use from several threads."""
+    """One launch: a context manager around one forkserver, which has one worker at a time. Not for use from several threads.
+
+    Its end leaves the server of its `successor`, another launch of the same side, alone.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,10 @@ class Launcher:
             LauncherFailed: no process can be started.
         """
         self._folder, self._user = folder, user
+        self.successor: Launcher | None = None
         self._count = 0
+        self._heard: set[str] = set()
+        self._is_paused, self._is_closed = False, False
         self._buffer = b""
         self._log = folder / "server.log"
         self._connection, theirs = socket.socketpair()
@@ -68,26 +76,90 @@ class Launcher:
 
     def __enter__(self) -> Self:
         """Wait until the server has imported what it preloads."""
-        try:
-            self.expect("ready", time.monotonic() + START_TIMEOUT_S)
-        except BaseException:
-            self.close()
-            raise
+        self.wait_until_ready()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         """End the server and every worker."""
         self.close()
 
+    def wait_until_ready(self) -> None:
+        """Wait until the server has imported what it preloads, paused or not; where it fails, it is ended.
+
+        Raises:
+            LauncherFailed: it could not, or somebody has ended it.
+        """
+        if "ready" in self._heard:
+            return
+        try:
+            self.go_on()
+            self.expect("ready", time.monotonic() + START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def has_touched_gpu(self) -> bool:
+        """Whether something that the server imports made a context on a GPU, so that it began anew without; once it is ready."""
+        return "touched" in self._heard
+
+    @property
+    def sessions(self) -> tuple[int, ...]:
+        """The sessions in which all is that the server has started, but for workers; none once it has ended."""
+        return () if self._is_closed or self._server.returncode is not None else (self._server.pid,)
+
+    def is_loading(self) -> bool:
+        """Whether the server still imports, paused or not; one that has died does not."""
+        return "ready" not in self._heard and "loading" in self._heard and not self.has_spoken() and not self._has_word()
+
+    def pause(self) -> None:
+        """Stop a server that has no worker yet, wherever it is.
+
+        It has to be one that the kernel ends with this process: stopped, it would not notice.
+
+        Raises:
+            LauncherFailed: it is gone.
+        """
+        if not self._heard:
+            self.expect("loading", time.monotonic() + START_TIMEOUT_S)
+        self._signal(signal.SIGSTOP)
+        self._is_paused = True
+
+    def go_on(self) -> None:
+        """Have a paused server go on."""
+        if self._is_paused:
+            self._signal(signal.SIGCONT)
+            self._is_paused = False
+
+    def resident_bytes(self) -> int:
+        """The memory that the server's pages take, also those that it shares with others; 0 where it has ended."""
+        with contextlib.suppress(OSError):
+            return int(Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
     def close(self) -> None:
-        """End the server and every worker; safe to call twice."""
+        """End the server and every worker; safe to call twice. Without a worker there is nothing that it has to end itself."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._connection.close()
+        if not self._count:
+            kill(self._server.pid)
         try:
             self._server.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             kill(self._server.pid)
             self._server.wait()
-        end_all(self._user)
+        end_all(self._user, self.successor.sessions if self.successor is not None else ())
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the server, and to what its imports have started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, number)
+
+    def _has_word(self) -> bool:
+        """Whether something of the server waits to be read, its end among it."""
+        return bool(select.select([self._connection], [], [], 0)[0])
 
     def run(self, task: Task, *, timeout_s: float, on_answer: Callable[[Answer], None]) -> Ended:
         """Run one task in a fresh child and wait for its end, at most `timeout_s` seconds.
@@ -137,6 +209,7 @@ class Launcher:
         """The next word of the server, which must have `key`. Raises `LauncherFailed` where none comes in time."""
         for line in self._lines(deadline):
             message = json.loads(line)
+            self._heard.update(message)
             if key in message:
                 return int(message[value or key])
         raise self.broken(f"no {key!r} message came")

@@ -10,7 +10,7 @@ import re
 import signal
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +100,13 @@ def let_pass(folder: Path, mode: int = PASSABLE) -> None:
     folder.chmod(mode)
 
 
-def end_all(user: int | None) -> bool:
-    """End every process of a user, wherever it went. Returns whether none is left."""
+def end_all(user: int | None, spared: Container[int] = ()) -> bool:
+    """End every process of a user, wherever it went, but those of the `spared` sessions. Returns whether none is left.
+
+    No process gets into a session but by being started in it.
+    """
     deadline = time.monotonic() + PATIENCE_S
-    while user is not None and (left := list(living(user))):
+    while user is not None and (left := [pid for pid in living(user) if _session(pid) not in spared]):
         if time.monotonic() > deadline:
             return False
         for pid in left:
@@ -111,6 +114,12 @@ def end_all(user: int | None) -> bool:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(PAUSE_S)
     return True
+
+
+def _session(pid: int) -> int | None:
+    with suppress(ProcessLookupError):
+        return os.getsid(pid)
+    return None
 
 
 def living(user: int) -> Iterator[int]:

@@ -1,0 +1,192 @@
+"""Starts the servers of each launch, one for each side; on a GPU those of the next launch while cases of this one warm up.
+
+Owns when a server may load beside other work: while nothing is timed. Where sides warm up on a GPU, or are heard in the end, the
+servers that another launch would need import on cores that the worker under way leaves; where first calls are timed, samples
+taken or memory is weighed, they are stopped. On the CPU, and without `run.overlap`, no server is started before its launch.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from ci_bench.engine.machine import headroom
+from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.stages import UNSEEN, SideRun
+from ci_bench.errors import LauncherFailed
+from ci_bench.records.config import RunOptions
+from ci_bench.records.results import Case, Phase, SideName, Spent
+from ci_bench.suites.base import Suite, modules_of
+
+logger = logging.getLogger(__name__)
+
+AHEAD = "ahead"
+"""The stage of the seconds in which a server loaded beside other work."""
+BUSY_CORES = 1
+"""How many cores the sides of a case take while they warm up on a GPU, one after the other."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Spare:
+    """A server of the next launch, which has loaded for `loaded_s` seconds so far; `since` is since when it does, if it does."""
+
+    launcher: Launcher
+    since: float | None
+    loaded_s: float = 0.0
+    failed: bool = False
+
+    def has_work(self) -> bool:
+        """Whether it has something left to load."""
+        return not self.failed and (self.since is not None or self.launcher.is_loading())
+
+    def go_on(self) -> None:
+        """Load, where there is something left."""
+        if self.has_work():
+            self.since = time.monotonic() if self.since is None else self.since
+            self.launcher.go_on()
+
+    def pause(self) -> None:
+        """Load no more, and do nothing else either.
+
+        One that somebody has ended is let be: its own end would end all of its user's, also what is measured.
+        """
+        self.count()
+        try:
+            if not self.failed:
+                self.launcher.pause()
+        except LauncherFailed as error:
+            logger.info("a server that was started ahead has failed: %s", error)
+            self.failed = True
+
+    def count(self) -> None:
+        """Add for how long it has loaded by now."""
+        if self.since is not None:
+            self.loaded_s, self.since = self.loaded_s + time.monotonic() - self.since, None
+
+
+@dataclass(kw_only=True, slots=True)
+class Servers:
+    """The servers of the launches of one run, `current` those of the one that is open.
+
+    `foreseen` is the name of the launch after it and what that imports; `None` where none is prepared for. `spares` are servers
+    of that launch.
+    """
+
+    runs: tuple[SideRun, ...]
+    options: RunOptions
+    current: dict[SideName, Launcher] = field(default_factory=dict)
+    foreseen: tuple[str, tuple[str, ...]] | None = None
+    spares: dict[SideName, _Spare] = field(default_factory=dict)
+
+    def open(self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]) -> dict[SideName, Launcher]:
+        """The servers of a launch of some cases, ready, by side; they end with the stack.
+
+        What was started ahead is used where it imports all that this launch needs, else thrown away.
+
+        Raises:
+            LauncherFailed: a server cannot be started.
+        """
+        preload = preload_of(plan)
+        if self.foreseen is None or self.foreseen[0] != name or not {*preload} <= {*self.foreseen[1]}:
+            self.close()
+        runs = [run for run in self.runs if run.side.failure is None]
+        taken = {run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares}
+        started = [taken.get(run.side.name) or run.launcher(name, preload, offline=True) for run in runs]
+        self.current, self.foreseen = {}, None
+        for run, launcher in zip(runs, started, strict=True):
+            with run.spending(Phase.START):
+                failed = launcher is taken.get(run.side.name) and not _is_ready(launcher)
+                usable = run.launcher(name, preload, offline=True) if failed else launcher
+                self.current[run.side.name] = stack.enter_context(usable)
+        return self.current
+
+    def foresee(self, name: str, plan: Sequence[tuple[Suite, Case]]) -> None:
+        """Another launch may follow the one that is open, with such a name, of no other cases than these."""
+        preload = preload_of(plan)
+        self.foreseen = (name, preload) if preload and self._has_room() else None
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Nobody times anything in the block: servers may load on the cores that it leaves."""
+        self._load(headroom.cores() - BUSY_CORES)
+        try:
+            yield
+        finally:
+            for spare in self.spares.values():
+                spare.pause()
+
+    def go_on(self) -> None:
+        """All cases of the launch are measured: what loads may take all cores."""
+        for spare in self.spares.values():
+            spare.go_on()
+
+    def close(self) -> None:
+        """End what was started ahead and is not needed. Not while a launch is open: all of a side's user end with it."""
+        for run in self.runs:
+            if spare := self.spares.pop(run.side.name, None):
+                spare.launcher.close()
+                _enter(run, spare)
+        self.foreseen = None
+
+    def _load(self, most: int) -> None:
+        """Have as many servers load at the same time, base's first; those that aren't there yet are started."""
+        for run in self.runs if self.foreseen is not None else ():
+            if most <= 0:
+                return
+            if run.side.name not in self.spares:
+                self._start(run)
+            if (spare := self.spares.get(run.side.name)) is not None and spare.has_work():
+                spare.go_on()
+                most -= 1
+
+    def _start(self, run: SideRun) -> None:
+        current = self.current.get(run.side.name)
+        if current is None or self.foreseen is None:
+            return
+        try:
+            current.successor = run.launcher(*self.foreseen, offline=True)
+        except LauncherFailed as error:
+            logger.info("no server could be started ahead: %s", error)
+            self.foreseen = None
+            return
+        self.spares[run.side.name] = _Spare(launcher=current.successor, since=time.monotonic())
+
+    def _take(self, run: SideRun, stack: ExitStack) -> Launcher:
+        """The server of a side that was started ahead; it loads what is left."""
+        spare = self.spares.pop(run.side.name)
+        stack.callback(spare.launcher.close)
+        spare.count()
+        spare.launcher.go_on()
+        _enter(run, spare)
+        return spare.launcher
+
+    def _has_room(self) -> bool:
+        """Whether another server of each side may load beside a launch: on a GPU, where there are cores and memory for them."""
+        device = next((str((run.environment or UNSEEN).identity.get("device")) for run in self.runs), "")
+        if not self.options.overlap or not device.startswith("cuda") or headroom.cores() <= BUSY_CORES:
+            return False
+        if any(launcher.has_touched_gpu for launcher in self.current.values()):
+            return False
+        free = headroom.available_bytes()
+        needed = sum(launcher.resident_bytes() for launcher in self.current.values())
+        return free is not None and needed <= (1.0 - headroom.LEFT) * free
+
+
+def _is_ready(launcher: Launcher) -> bool:
+    """Wait for a server that was started ahead; whether it can be used."""
+    try:
+        launcher.wait_until_ready()
+    except LauncherFailed as error:
+        logger.info("a server that was started ahead has failed, a fresh one takes its place: %s", error)
+        return False
+    return True
+
+
+def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
+    """The modules that the process behind a launch imports for these cases, each once."""
+    return tuple(dict.fromkeys(module for suite, case in plan for module in modules_of(suite, case)))
+
+
+def _enter(run: SideRun, spare: _Spare) -> None:
+    run.ledger = run.ledger.with_spent(Spent(stage=AHEAD, phase=Phase.START, seconds=spare.loaded_s))
