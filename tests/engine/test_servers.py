@@ -1,6 +1,8 @@
 """Servers that are started before their launch: when they load, what becomes of them, and that nothing is timed meanwhile."""
 
 import os
+import subprocess
+import sys
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +26,13 @@ from ci_bench.records.results import Environment, Phase, SideName, Spent
 BASE, HEAD = SideName.BASE, SideName.HEAD
 FREE_BYTES = 1 << 40
 """Of which the servers of both sides may take half."""
-PLAN = [(SimpleNamespace(preload=("torch", "fake")), None)]
-LESS = [(SimpleNamespace(preload=("torch",)), None)]
-MORE = [(SimpleNamespace(preload=("torch", "other")), None)]
+
+
+def planned(*modules, worker="fake_worker"):
+    return [(SimpleNamespace(preload=modules, worker=worker), None)]
+
+
+PLAN, LESS, MORE = planned("torch", "fake"), planned("torch"), planned("torch", "other")
 
 
 class FakeLauncher:
@@ -143,7 +149,8 @@ def test_they_load_at_the_same_time_where_cores_are_left_for_both(monkeypatch):
         ("the CPU", {"device": "cpu"}),
         ("nobody looked", {"device": None}),
         ("off", {"options": replace(QUICK, overlap=False)}),
-        ("nothing to import", {"plan": [(SimpleNamespace(preload=()), None)]}),
+        ("nothing to import", {"plan": planned()}),
+        ("no torch", {"plan": planned("json")}),
     ],
 )
 def test_none_is_started_ahead(why, how):
@@ -244,6 +251,38 @@ def test_where_no_process_can_be_started_ahead_the_launch_goes_on():
     servers, _ = opened(log := [])
     servers.runs[0].refuses = True
     assert (window(servers), window(servers), log) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("plan", "modules"),
+    [
+        (planned("torch", "fake") + planned("torch"), ("torch", "fake", *module.TIMING)),
+        (planned("torch", worker="ci_bench.suites.own.run"), ("torch", "ci_bench.suites.own.run", *module.TIMING)),
+        (planned("json", worker="ci_bench.suites.command.run"), ("json",)),
+    ],
+)
+def test_what_workers_need_of_ours_is_imported_once_where_they_compute_with_torch(plan, modules):
+    assert module.preload_of(plan) == modules
+
+
+@pytest.mark.engine
+def test_a_worker_that_times_imports_nothing_of_ours_and_nothing_large():
+    pytest.importorskip("torch")
+    code = """
+import importlib, sys
+from ci_bench.engine.servers import preload_of
+from ci_bench.suites.functions.plan import SUITE
+modules = preload_of([(SUITE, None)])
+for module in ("ci_bench.engine.process.worker", *modules):
+    importlib.import_module(module)
+before = {*sys.modules}
+importlib.import_module(SUITE.worker)
+importlib.import_module("ci_bench.engine.timing.untouched").functions()
+importlib.import_module("ci_bench.engine.timing.referee")
+print(sorted({*sys.modules} - before), "scipy.special" in sys.modules)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.split() == ["[]", "False"]
 
 
 class Heavy(FakeSuite):

@@ -23,6 +23,10 @@ logger = logging.getLogger(__name__)
 
 AHEAD = "ahead"
 """The stage of the seconds in which a server loaded beside other work."""
+OWN = "ci_bench.suites."
+"""How modules of built-in suites begin. A plugin's may count on its worker's environment when it is imported."""
+TIMING = ("ci_bench.engine.timing.untouched", "ci_bench.engine.timing.referee", "numpy.random")
+"""What workers that time import; numpy imports its random numbers when they are first asked for, which may be beside a peak."""
 BUSY_CORES = 1
 """How many cores the sides of a case take while they warm up on a GPU, one after the other."""
 
@@ -102,9 +106,12 @@ class Servers:
         return self.current
 
     def foresee(self, name: str, plan: Sequence[tuple[Suite, Case]]) -> None:
-        """Another launch may follow the one that is open, with such a name, of no other cases than these."""
+        """Another launch may follow the one that is open, with such a name, of no other cases than these.
+
+        Where nothing of it computes with torch, there is little to load, and nothing of it uses the GPU.
+        """
         preload = preload_of(plan)
-        self.foreseen = (name, preload) if preload and self._has_room() else None
+        self.foreseen = (name, preload) if "torch" in preload and self._has_room() else None
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -184,8 +191,13 @@ def _is_ready(launcher: Launcher) -> bool:
 
 
 def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
-    """The modules that the process behind a launch imports for these cases, each once."""
-    return tuple(dict.fromkeys(module for suite, case in plan for module in modules_of(suite, case)))
+    """The modules that the process behind a launch imports for these cases, each once.
+
+    Where they compute with torch these are also our own that their workers need: a fifth of a second, for each of them otherwise.
+    """
+    modules = [module for suite, case in plan for module in modules_of(suite, case)]
+    workers = [suite.worker for suite, _ in plan if suite.worker.startswith(OWN)]
+    return tuple(dict.fromkeys((*modules, *workers, *TIMING))) if "torch" in modules else tuple(dict.fromkeys(modules))
 
 
 def _enter(run: SideRun, spare: _Spare) -> None:

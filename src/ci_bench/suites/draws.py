@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from scipy.special import stdtr
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ci_bench.special_functions import stdtr
 
 SEEDS = 32
 """Of each program, in pairs: half the share of dropped units is told from the whole one by 16 distances."""
