@@ -270,11 +270,11 @@ class RunOptions:
     while the GPU was throttled or not alone is taken again, `redo` times at most. Each arm is opened `rotate` times, and calls go
     round these copies. On a GPU, `flush_l2` overwrites the L2 cache before each call, and `cuda_graph` replays a captured call
     instead of making it anew. With `overlap`, stages that are not timed run on base and head at once, where there are cores and
-    memory for both, and on a CPU both sides compile and get ready for their samples at once. With `referee`, some timed calls
-    that no worker knows ahead are made on fresh inputs, and what they return is held against the reference arm. `energy_s` is how
-    long each arm runs twice in each launch, beside the samples, for the energy of its steps to be counted; 0 counts none.
-    `explain` says for which cases it is looked at what a step consists of, after the last launch, and `explain_s` for how long
-    in all.
+    memory for both, on a CPU both sides compile and get ready for their samples at once, and on a GPU the processes of the next
+    launch load where nothing is timed. With `referee`, some timed calls that no worker knows ahead are made on fresh inputs, and
+    what they return is held against the reference arm. `energy_s` is how long each arm runs twice in each launch, beside the
+    samples, for the energy of its steps to be counted; 0 counts none. `explain` says for which cases it is looked at what a step
+    consists of, after the last launch, and `explain_s` for how long in all.
     """
 
     device: str = "auto"
