@@ -48,6 +48,15 @@ def test_arms_and_launches_of_a_phase_are_summed() -> None:
     assert time_spent([side(of_case=(SAMPLES, other), spent=())]).rows == (("timing", "samples", (5.0,)),)
 
 
+def test_what_loaded_beside_other_work_is_a_row_of_its_own_and_no_sample() -> None:
+    found = time_spent([side(spent=(START, replace(START, stage="ahead", seconds=3.0)))])
+    assert found.rows[:2] == (
+        ("between cases", "starting processes", (4.0,)),
+        ("beside other work", "starting processes", (3.0,)),
+    )
+    assert found.sampled_s == 2.0
+
+
 def test_what_is_printed_fits_a_terminal_and_ends_with_the_share() -> None:
     text = printed(side(), side())
     assert max(map(len, text.splitlines())) <= 80

@@ -128,6 +128,16 @@ def test_a_module_that_cannot_be_preloaded_is_told_with_the_servers_last_words(t
         pass
 
 
+def test_a_suites_own_module_that_cannot_be_imported_is_the_business_of_its_workers() -> None:
+    code = (
+        "from ci_bench.engine.process import forkserver; forkserver._import(('ci_bench.suites.none', 'json'));"
+        "import sys; print('json' in sys.modules); forkserver._import(('ci_bench.none',))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout == "True\n"
+    assert "No module named 'ci_bench.none'" in ended.stderr
+
+
 TOUCHES_THE_GPU = """
 import pathlib, sys, types
 with open(pathlib.Path(__file__).with_name("imports"), "a") as imports:
