@@ -1,10 +1,12 @@
 """One rank of two that works 5 % longer in each step, and the same commit: `ci-bench gate` in paired mode, on the command line.
 
-Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses] [--launches N]``. The work
-is 20 products of matrices in each rank's forward pass, or 20 pauses, as of ranks whose work is done by devices of their own;
-where it is planted, rank 1 alone does 21. The training is measured by `training_loss` (DDP beside one process) and as a loop of
-one's own under `torchrun`. A synchronous step is as long as its slowest rank's, so it has to be found as about 5 % of the step,
-with rank 1 named. Products need a core for each rank, and nothing else on the machine: the slower of two ranks waits longer.
+Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses] [--place optimizer]``.
+The work is 20 products of matrices in each rank's forward pass, or 20 pauses, as of ranks whose work is done by devices of
+their own; where it is planted, rank 1 alone does 21. With ``--place optimizer`` it comes after the exchange of gradients,
+in the optimizer's step, where the other rank has nothing left that it could do meanwhile. The training is measured by
+`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous step is as long as its
+slowest rank's, so it has to be found as about 5 % of the step, with rank 1 named. Products need a core for each rank, and
+nothing else on the machine: the slower of two ranks waits longer.
 """
 
 import argparse
@@ -28,7 +30,8 @@ from ci_bench.records.results import Results
 LAYOUTS, LOOP = "layouts", "loop"
 SAME, SLOWER = "same", "slower"
 REPEATS = {SAME: (20, 20), SLOWER: (20, 21)}
-WORK = {"products": "self.matrix @ self.matrix", "pauses": "time.sleep(0.005)"}
+WORK = {"products": "MATRIX @ MATRIX", "pauses": "time.sleep(0.005)"}
+FORWARD, OPTIMIZER = "forward", "optimizer"
 MODEL = '''"""A training whose ranks do a piece of work as often as is said here, and its rows."""
 
 import time
@@ -42,22 +45,33 @@ from torch.nn.parallel import DistributedDataParallel
 import ci_bench
 
 REPEATS = {repeats}
+PLACE = {place!r}
+MATRIX = torch.ones(512, 512)
 
 
 def rank():
     return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 
 
+def work(place):
+    for _ in range(REPEATS[rank()] if place == PLACE else 0):
+        {work}
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(16, 4)
-        self.matrix = torch.ones(512, 512)
 
     def forward(self, features):
-        for _ in range(REPEATS[rank()]):
-            {work}
+        work("forward")
         return self.head(features)
+
+
+class Working(torch.optim.SGD):
+    def step(self, closure=None):
+        work("optimizer")
+        return super().step(closure)
 
 
 def rows(split, count):
@@ -70,7 +84,7 @@ def train():
     torch.manual_seed(0)
     torch.distributed.init_process_group("gloo")
     model = DistributedDataParallel(Net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = Working(model.parameters(), lr=0.05)
     batch = rows("train", 8)
     while True:
         optimizer.zero_grad()
@@ -90,7 +104,7 @@ SUITES = {
                 "num_samples": 48,
                 "batch_size": 8,
                 "lr": 0.05,
-                "optimizer": "SGD",
+                "optimizer": "model:Working",
                 "evaluation": False,
                 "perturbations": 2,
                 "loss": "torch.nn.functional:cross_entropy",
@@ -135,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ways", nargs="+", choices=tuple(SUITES), default=tuple(SUITES))
     parser.add_argument("--heads", nargs="+", choices=tuple(REPEATS), default=tuple(REPEATS))
     parser.add_argument("--work", choices=tuple(WORK), default="products")
+    parser.add_argument("--place", choices=(FORWARD, OPTIMIZER), default=FORWARD, help="where in a step the work is done")
     parser.add_argument("--launches", type=int, default=6)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--folder", type=Path, help="keep repositories and documents here")
@@ -143,17 +158,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         for way in arguments.ways:
-            make(folder / way, way, launches=arguments.launches, work=arguments.work)
+            make(folder / way, way, launches=arguments.launches, work=arguments.work, place=arguments.place)
             for head in arguments.heads:
-                plant(folder / way, head, work=arguments.work)
+                plant(folder / way, head, work=arguments.work, place=arguments.place)
                 found = gate(folder / way, folder / f"out-{way}-{head}")
-                rows.append({"work": arguments.work, **dict(_row(way, head, found))})
+                rows.append({"work": arguments.work, "in": arguments.place, **dict(_row(way, head, found))})
                 sys.stderr.write(f"{rows[-1]}; {found.ranks}\n")
     publish(render("One rank of two that works 5 % longer", rows), {"rows": rows}, arguments.json)
     return 0
 
 
-def make(folder: Path, way: str, *, launches: int, work: str) -> None:
+def make(folder: Path, way: str, *, launches: int, work: str, place: str = FORWARD) -> None:
     """A repository whose base has ranks that do the same."""
     folder.mkdir(parents=True)
     config = {
@@ -164,15 +179,15 @@ def make(folder: Path, way: str, *, launches: int, work: str) -> None:
     }
     (folder / "ci-bench.yml").write_text(yaml.safe_dump(config, sort_keys=False))
     git(folder, "init", "--quiet", "--initial-branch=main")
-    _commit(folder, SAME, work)
+    _commit(folder, SAME, work, place)
     git(folder, "tag", "base")
 
 
-def plant(folder: Path, head: str, *, work: str) -> None:
+def plant(folder: Path, head: str, *, work: str, place: str = FORWARD) -> None:
     """Check out a head with these ranks; of the same ones another file is new."""
     git(folder, "checkout", "--quiet", "base")
     (folder / "NOTES").write_text(head)
-    _commit(folder, head, work)
+    _commit(folder, head, work, place)
 
 
 def gate(folder: Path, out: Path) -> Gate:
@@ -214,8 +229,8 @@ def _ms(summary: object) -> str:
     return "–" if median is None else f"{1e3 * median:.2f} ms"
 
 
-def _commit(folder: Path, head: str, work: str) -> None:
-    (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head], work=WORK[work]))
+def _commit(folder: Path, head: str, work: str, place: str) -> None:
+    (folder / "model.py").write_text(MODEL.format(repeats=REPEATS[head], work=WORK[work], place=place))
     commit(folder, head)
 
 
