@@ -1,5 +1,7 @@
 """A provider is right in any order of summation, and wrong by one element, by a share, by what it computed before, by its form."""
 
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -70,18 +72,38 @@ KINKED = """
 """
 
 
+def kinked(tree, mine):
+    """A case, its workload, and a seed whose values tell nothing."""
+    write(tree, KINKED.format(mine=mine))
+    (case,) = plan(tree)
+    workload = open_workload(case, context(tree))
+    expected = (verify.expect(workload._bench, case.reference, seed) for seed in range(1, 300))
+    outcomes = (one.agreement(one.runs[0]).outcome for one in expected)
+    return case, workload, next(seed for seed, found in enumerate(outcomes, 1) if found is Outcome.UNKNOWN)
+
+
+def test_prepared_values_next_to_a_kink_are_unknown_with_the_element_that_jumps_and_a_way_out(tree) -> None:
+    case, workload, dull = kinked(tree, "(x @ w).relu()")
+    workload._bench.seed = dull
+    expected = verify.expect(workload._bench, case.reference, dull)
+    (check,) = (one for one in workload.verify(case.arms).checks if one.name == "agrees" and one.arm == "theirs")
+    assert check.outcome is Outcome.UNKNOWN
+    name, row, column, one, other = re.search(
+        r"; (gradient[^\[]*)\[(\d+), (\d+)\] is (\S+), and (\S+) in another", check.detail
+    ).groups()
+    place = int(row), int(column)
+    assert [f"{float(expected.runs[0][name][place]):.3g}"] == [one]
+    assert other in {f"{float(run[name][place]):.3g}" for run in expected.runs[1:]}
+    assert "another size has others" in check.detail
+
+
 @pytest.mark.parametrize(
     ("mine", "outcome"),
     [("(x @ w).relu()", Outcome.PASS), ("(x @ w).relu() + 0 * w.sum()", Outcome.PASS), ("x @ w", Outcome.FAIL)],
 )
 def test_values_next_to_a_kink_that_tell_nothing_are_drawn_again(tree, monkeypatch, mine, outcome) -> None:
     """One draw in ten here: gradients differ by as much as they are when one rounding turns a ReLU off."""
-    write(tree, KINKED.format(mine=mine))
-    (case,) = plan(tree)
-    workload = open_workload(case, context(tree))
-    expected = (verify.expect(workload._bench, case.reference, seed) for seed in range(1, 300))
-    outcomes = (one.agreement(one.runs[0]).outcome for one in expected)
-    dull = next(seed for seed, found in enumerate(outcomes, 1) if found is Outcome.UNKNOWN)
+    case, workload, dull = kinked(tree, mine)
     drawn = iter([dull - 1, dull - 1, *range(10_000, 10_010)])
     monkeypatch.setattr(verify.secrets, "randbits", lambda _: next(drawn))
     (check,) = (one for one in workload.verify(case.arms).checks if one.name == "agrees" and one.arm == "theirs")
