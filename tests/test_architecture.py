@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "cage": set(),
     "gpus": set(),
     "accuracy": {"special_functions"},
-    "suites": {*BOTTOM, "accuracy", "formats", "gpus"},
+    "suites": {*BOTTOM, "accuracy", "formats", "gpus", "special_functions"},
     "engine": {*BOTTOM, "gpus", "suites"},
     "judge": {*BOTTOM, "accuracy", "special_functions"},
     "special_functions": set(),
