@@ -62,8 +62,10 @@ def bench(state: Mapping[str, Any], phase: str, command: Sequence[str], environ:
     mounts += [cage.mount(folder, folder) for folder in settings["mounts"]]
     mounts += [cage.mount(state["locks"], LOCKS, writable=True)] if phase == "bench" and state["locks"] else []
     named = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
+    is_open = settings[f"{phase}_network"]
     return [
-        *_start(state, phase, "bridge" if settings[f"{phase}_network"] else "none", apart=apart(state)),
+        *_start(state, phase, "bridge" if is_open else "none", apart=apart(state)),
+        *(() if is_open else cage.no_proxies(kept=named)),
         *cage.gpu_arguments(settings["gpus"], state["gpu_access"]),
         *limits,
         *(part for mount in mounts for part in mount),

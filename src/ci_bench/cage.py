@@ -7,19 +7,14 @@ variables a container gets is its starter's to say; what none gets is here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 TEMPORARY = "/tmp:rw,exec,nosuid,nodev,mode=1777"  # noqa: S108 - the container's own; compiled kernels are loaded from it
 HARDENED = ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--ulimit", "core=0", "--log-driver=none")
 """No power over the machine, no new one by a program's mode, nothing of the image written to, no memory or output left behind."""
 NO_NETWORK = "--network=none"
-NO_PROXIES = tuple(
-    part
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY")
-    for one in (name, name.lower())
-    for part in ("-e", f"{one}=")
-)
-"""Docker's client hands the proxies of its configuration to containers, with the password that such an address may have in it."""
+PROXIES = tuple(one for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for one in (f"{kind}_PROXY", f"{kind.lower()}_proxy"))
+"""The variables that docker's client gives to every container where its configuration has proxies."""
 POWERS = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
 """What root needs to start and end processes of other users, and to hand files over. The code under test has none of it."""
 
@@ -52,6 +47,11 @@ def can_be_mounted(path: str) -> bool:
 def names(variables: Iterable[str]) -> list[str]:
     """Variables by name alone: their values are in no list of processes."""
     return [part for one in variables for part in ("-e", one)]
+
+
+def no_proxies(kept: Collection[str] = ()) -> list[str]:
+    """Flags that empty docker's own proxies, whose addresses may have a password in them, but for what is given on purpose."""
+    return names(f"{one}=" for one in PROXIES if one not in kept)
 
 
 def is_gpu_selection(text: str) -> bool:

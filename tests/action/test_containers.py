@@ -44,6 +44,10 @@ def bench(phase="bench", **given):
     return containers.bench(where, phase, commands.bench(where), ENVIRON)
 
 
+NO_PROXIES = {f"{name}=" for kind in ("HTTP", "HTTPS", "FTP", "ALL", "NO") for name in (f"{kind}_PROXY", f"{kind}_PROXY".lower())}
+"""Docker's client would give them to containers as its configuration has them, with their passwords."""
+
+
 def complaints(argv):
     """What a container with the code under test must not have, or lacks."""
     joined = " ".join(argv)
@@ -52,9 +56,11 @@ def complaints(argv):
     found = [
         f"variable {name}"
         for name in named
-        if re.search(r"TOKEN|SECRET|PROXY|ACTIONS_|EVENT|OUTPUT|SUMMARY", name, re.IGNORECASE)
+        if re.search(r"TOKEN|SECRET|PROXY|ACTIONS_|EVENT|OUTPUT|SUMMARY", name, re.IGNORECASE) and name not in NO_PROXIES
     ]
-    found += [f"value of {name}" for name in named if "=" in name and not name.startswith(("NVIDIA_", "CI_BENCH_"))]
+    own = ("NVIDIA_", "CI_BENCH_")
+    found += [f"value of {name}" for name in named if "=" in name and name not in NO_PROXIES and not name.startswith(own)]
+    found += [f"docker's own {name[:-1]}" for name in sorted(NO_PROXIES - {*named})]
     found += ["a token"] if TOKEN in joined else []
     found += ["docker's socket"] if "docker.sock" in joined else []
     found += ["network"] if "--network=none" not in argv else []
@@ -120,6 +126,13 @@ def test_the_network_is_each_phases_own():
     assert "--network=bridge" in bench("setup", INPUT_SETUP_NETWORK="true")
     assert "--network=none" in bench("bench", INPUT_SETUP_NETWORK="true")
     assert "--network=bridge" in bench("bench", INPUT_BENCH_NETWORK="true")
+
+
+def test_proxies_of_docker_are_there_where_there_is_a_network_for_them_and_what_is_passed_on_is():
+    assert not NO_PROXIES & {*bench("setup", INPUT_SETUP_NETWORK="true")}
+    argv = bench("bench", INPUT_PASS_ENV="HTTPS_PROXY")  # noqa: S106 - a name
+    assert ("-e", "HTTPS_PROXY") in set(pairwise(argv))
+    assert NO_PROXIES - {*argv} == {"HTTPS_PROXY="}, "one variable is not given twice"
 
 
 def test_set_up_alone_has_a_cache():

@@ -69,7 +69,7 @@ class Cage:
         return [
             *("docker", "run", "--pull=never", "--rm", "--init", "--name", f"{self.name}-{phase}"),
             *("--label", f"{LABEL}={_agent()}"),
-            *(cage.NO_NETWORK, *cage.NO_PROXIES, *cage.private(user), *LIMITS, "--workdir", str(here)),
+            *(cage.NO_NETWORK, *cage.no_proxies(), *cage.private(user), *LIMITS, "--workdir", str(here)),
             *cage.gpu_arguments(self.gpus, way),
             *(part for one in mounts for part in one),
             *(part for name, value in told.items() if value for part in ("-e", f"{name}={value}")),
@@ -130,7 +130,7 @@ class Cage:
             return ""
         complaints = []
         for way in cage.GPU_WAYS:
-            probe = ("run", "--pull=never", "--rm", cage.NO_NETWORK, *cage.NO_PROXIES, *cage.HARDENED)
+            probe = ("run", "--pull=never", "--rm", cage.NO_NETWORK, *cage.no_proxies(), *cage.HARDENED)
             entry = ("--entrypoint", "/bin/sh", self.image, "-c", cage.GPU_PROBE)
             try:
                 self._ask(*probe, *cage.gpu_arguments(self.gpus, way), *entry)
