@@ -8,28 +8,24 @@ workers are told `explain: always`: whatever explaining leaves behind, or its op
 head's. The first launch, before which nothing was explained, is told apart.
 """
 
-import argparse
-import json
 import math
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
-from benchmarks.referee_cost import Difference, Timed, differences_of, overall, step_times, text_of
-from benchmarks.tables import publish, render
-from ci_bench import pipeline, planning
+from benchmarks.launch_pairs import Difference, Timed, collect, differences_of, measure, overall, step_times, text_of
+from benchmarks.tables import render
 from ci_bench.engine import runner
 from ci_bench.engine.explaining import Explaining
 from ci_bench.engine.process.environ import worker_environment
-from ci_bench.engine.runner import Engine
 from ci_bench.engine.trees.sides import Side
-from ci_bench.records.config import Config, Explain, RunOptions, Sampling
-from ci_bench.records.results import Case, CaseResult, Results, SideName, Status
+from ci_bench.records.config import Explain, RunOptions, Sampling
+from ci_bench.records.results import Case, CaseResult, Results, SideName
 from ci_bench.suites.base import find_suite
 
 LAUNCHES = 7
@@ -39,15 +35,6 @@ PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fastrnns", {"variants": ["aten"], "seq_length": 20, "batch_size": 16, "input_size": 128, "hidden_size": 128}),
     ("torchbench", {"source": "zoo", "models": ["mlp"], "mode": "inference", "backend": "inductor"}),
 )
-
-
-class Own(Timed):
-    """A suite whose stages are those of timing alone, run by its own workers."""
-
-    def __init__(self, name: str) -> None:
-        """`name` is the suite's."""
-        super().__init__(find_suite(name))
-        self.worker = self.suite.worker
 
 
 class Alternating(runner._Jobs):  # noqa: SLF001 - what a launch is preceded by is its own business, and this benchmark's
@@ -83,43 +70,12 @@ class Explained:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, write JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--launches", type=int, default=LAUNCHES, help="launches of each case")
-    parser.add_argument("--at-most", type=int, default=sys.maxsize, help="cases to measure this time")
-    parser.add_argument("--json", type=Path, help="also write the figures here, after every case")
-    parser.add_argument("--resume", action="store_true", help="leave out the cases that --json has")
-    arguments = parser.parse_args(argv)
-    differences, explained = earlier(arguments.json) if arguments.resume else ([], [])
-    known = {one.case for one in explained}
-    plan = [(suite, case) for suite, case in planned() if case.id not in known]
-    for suite, case in plan[: arguments.at_most]:
-        base, head = measure(suite, case, launches=arguments.launches)
-        explained.append(explained_of(case, base, head))
-        differences += differences_of(case.id, step_times(base), step_times(head))
-        sys.stderr.write(f"{explained[-1]}\n{differences[-1]}\n")
-        if arguments.json:
-            arguments.json.write_text(json.dumps(document(differences, explained), indent=1, sort_keys=True) + "\n")
-    publish(table(differences, explained), document(differences, explained), arguments.json)
-    return 0
+    return collect(argv, about=__doc__, launches=LAUNCHES, plan=planned(), compare=compare, kind=Explained, table=table)
 
 
-def planned() -> list[tuple[Own, Case]]:
+def planned() -> list[tuple[Timed, Case]]:
     """What is measured."""
-    return [(own, case) for name, options in PLAN for own in [Own(name)] for case in own.plan(options)]
-
-
-def document(differences: Sequence[Difference], explained: Sequence[Explained]) -> dict[str, Any]:
-    """All that was measured."""
-    return {"differences": [asdict(one) for one in differences], "explained": [asdict(one) for one in explained]}
-
-
-def earlier(path: Path | None) -> tuple[list[Difference], list[Explained]]:
-    """What an interrupted benchmark has written down."""
-    if path is None or not path.exists():
-        return [], []
-    known = json.loads(path.read_text(encoding="utf-8"))
-    differences = [Difference(**{**one, "ratios": tuple(one["ratios"])}) for one in known["differences"]]
-    return differences, [Explained(**one) for one in known["explained"]]
+    return [(timed, case) for name, options in PLAN for timed in [Timed(find_suite(name))] for case in timed.plan(options)]
 
 
 def table(differences: Sequence[Difference], explained: Sequence[Explained]) -> str:
@@ -152,36 +108,19 @@ def row_of(results: Results) -> CaseResult:
     return row
 
 
-def measure(suite: Own, case: Case, *, launches: int) -> tuple[Results, Results]:
-    """One case as the engine measures it, but for when base is explained: base's document, and head's."""
+def compare(suite: Timed, case: Case, launches: int) -> tuple[list[Difference], Explained]:
+    """Measure one case, whose base is explained between its launches."""
     environ = worker_environment(os.environ)
     sides = tuple(Side(name=name, environ=environ) for name in (SideName.BASE, SideName.HEAD))
-    config = Config(entries=(), run=replace(RUN, launches=launches))
-    begun = planning.start(config)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "scratch").mkdir()
-        engine = Engine(
-            options=config.run,
-            scratch=folder / "scratch",
-            observe=lambda _: None,
-            to_explain=lambda _: {case.id: case.arms},
-            seed=begun.id,
-        )
-        with patch.object(runner, "_Jobs", Alternating), patch.object(runner, "Explaining", of_base):
-            results = pipeline.measure(
-                cast("planning.Plan", ((suite, case),)),
-                run=begun,
-                sides=sides,
-                reproduce={case.id: "python -m benchmarks.explained_launches"},
-                engine=engine.measure,
-                folder=folder,
-            )
-    for side in sides:
-        row = row_of(results[side.name])
-        if row.status is not Status.OK:
-            raise SystemExit(f"{case.id} could not be measured on {side.name}: {row.failure or row.status}")
-    return results[SideName.BASE], results[SideName.HEAD]
+    run = replace(RUN, launches=launches)
+    program, wanted = "benchmarks.explained_launches", {case.id: case.arms}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(runner, "_Jobs", Alternating),
+        patch.object(runner, "Explaining", of_base),
+    ):
+        base, head = measure(suite, case, run=run, sides=sides, folder=Path(folder), program=program, to_explain=lambda _: wanted)
+    return differences_of(case.id, step_times(base), step_times(head)), explained_of(case, base, head)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.explained_launches import Alternating, Explained, document, earlier, of_base, table
-from benchmarks.referee_cost import Difference
+from benchmarks.explained_launches import Alternating, Explained, of_base, table
+from benchmarks.launch_pairs import Difference, document, earlier
 from fake_suite import QUICK, FakeRun
 
 from ci_bench.engine import runner
@@ -33,9 +33,9 @@ def test_the_ratio_is_of_the_launches_after_something_was_explained() -> None:
 
 def test_what_an_interrupted_benchmark_has_is_read_again(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
-    assert earlier(kept) == ([], [])
+    assert earlier(kept, Explained) == ([], [])
     kept.write_text(json.dumps(document([difference(0.1, 0.2)], [EXPLAINED])))
-    assert earlier(kept) == ([difference(0.1, 0.2)], [EXPLAINED])
+    assert earlier(kept, Explained) == ([difference(0.1, 0.2)], [EXPLAINED])
 
 
 class Told(FakeRun):

@@ -212,7 +212,6 @@ class _Jobs:
                     self._launch(wanted)
                     self.launch += 1
                     wanted = () if self._is_broken(everything=False) else self._next(before)
-                self.servers.close()
                 if self.launch:
                     self._explain()
                     self._is_broken(everything=True)

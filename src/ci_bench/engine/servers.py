@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from ci_bench.engine.machine import headroom
+from ci_bench.engine.process.forkserver import SUITES
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.stages import UNSEEN, SideRun
 from ci_bench.errors import LauncherFailed
@@ -23,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 AHEAD = "ahead"
 """The stage of the seconds in which a server loaded beside other work."""
-OWN = "ci_bench.suites."
-"""How modules of built-in suites begin. A plugin's may count on its worker's environment when it is imported."""
 TIMING = ("ci_bench.engine.timing.untouched", "ci_bench.engine.timing.referee", "numpy.random")
 """What workers that time import; numpy imports its random numbers when they are first asked for, which may be beside a peak."""
 BUSY_CORES = 1
@@ -196,7 +195,7 @@ def preload_of(plan: Sequence[tuple[Suite, Case]]) -> tuple[str, ...]:
     Where they compute with torch these are also our own that their workers need: a fifth of a second, for each of them otherwise.
     """
     modules = [module for suite, case in plan for module in modules_of(suite, case)]
-    workers = [suite.worker for suite, _ in plan if suite.worker.startswith(OWN)]
+    workers = [suite.worker for suite, _ in plan if suite.worker.startswith(SUITES)]
     return tuple(dict.fromkeys((*modules, *workers, *TIMING))) if "torch" in modules else tuple(dict.fromkeys(modules))
 
 

@@ -29,6 +29,7 @@ from ci_bench.engine.process.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_P
 
 WORKER = "ci_bench.engine.process.worker"
 SUITES = "ci_bench.suites."
+"""How modules of built-in suites begin. A plugin's may count on its worker's environment when it is imported."""
 MAX_MESSAGE = 1 << 20
 
 

@@ -148,7 +148,8 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     """Verify the candidates `arms` of a case, all against one reference; `context.keep` is given what eager computed."""
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
-    options, (witness, judge) = settled.options, _witnessed(settled, build, context)
+    options = settled.options
+    witness, judge = _witnessed(settled, build, context)
     reference = judge.reference
     unsteady = judge.eager_repeats()
     if unsteady is not None:
@@ -180,7 +181,8 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
     """Verify arms that several processes share against one process; without dropout, of which each process has its own."""
     if settled.skip_accuracy is not None:
         return Evidence(checks=_skipped(settled.skip_accuracy, arms))
-    options, (witness, judge) = settled.options, _witnessed(settled, build, context)
+    options = settled.options
+    witness, judge = _witnessed(settled, build, context)
     reference = judge.reference
     quiet = bool(reference.generators)
     with without_dropout() if quiet else nullcontext():
