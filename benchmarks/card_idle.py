@@ -1,8 +1,9 @@
 """How long a card stands idle while a gate has open cases: the gates of `card_quality`, on the machine's own clock.
 
-Run as ``python -m benchmarks.card_idle [--cases N] [--json FILE]``. One paired gate of unchanged code, uncalibrated, by the
-command, on the simulated card of the tests. Kernels take as long as they say; processes, imports and hand-overs take what they
-take on this machine, which has to be quiet. Whoever watches looks at the card's queue every `LOOK_S`.
+Run as ``python -m benchmarks.card_idle [--cases N] [--step-s S] [--usual] [--json FILE]``. One paired gate of unchanged code,
+uncalibrated, by the command, on the simulated card of the tests. Kernels take as long as they say; processes, imports and
+hand-overs take what they take on this machine, which has to be quiet. Whoever watches looks at the card's queue every `LOOK_S`.
+Samples are the short and few ones of `card_quality`, or with ``--usual`` those that a gate takes where nobody says otherwise.
 
 The idle share is of the time from the first kernel that was queued to the end of the last one. Its stretches are told apart by
 how long they are, since that says what makes them: beside samples the host queues and waits (under 10 ms); turns are handed over,
@@ -23,14 +24,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.card_quality import FIXTURE, KERNELS, ci_bench, commit, start
+from benchmarks.card_quality import CONFIG, FIXTURE, KERNELS, SHORT, ci_bench, commit, start
 from benchmarks.tables import publish, render
 from ci_bench.records import documents
 from ci_bench.report.time_spent import time_spent
 
 sys.path.append(str(FIXTURE))
 
-CARD = {"least_kernel_s": 2e-4}
+STEP_S = 0.004
+"""How long a chain of `KERNELS` kernels is at work."""
 LOOK_S = 0.002
 BOUNDS = {"under 10 ms": 0.01, "10 to 100 ms": 0.1, "0.1 to 1 s": 1.0, "1 s and longer": float("inf")}
 """Classes of idle stretches, by what they are shorter than (s)."""
@@ -79,10 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Watch one gate, and print where the card was idle and where the time went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=3, help="cases of the gate")
+    parser.add_argument("--step-s", type=float, default=STEP_S, help="seconds of a step of every case")
+    parser.add_argument("--usual", action="store_true", help="sample as a gate does by default")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        seen, found = _watched(Path(folder), arguments.cases)
+        config = CONFIG.replace(SHORT, "") if arguments.usual else CONFIG
+        seen, found = _watched(Path(folder), arguments.cases, step_s=arguments.step_s, config=config)
     rows = [
         {"idle for": name, "times": f"{count:,}", "s": f"{seconds:.1f}", "of the wall time": f"{seconds / seen.wall_s:.1%}"}
         for name, (count, seconds) in seen.classes().items()
@@ -92,18 +97,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         for stage, phase, seconds in found["spent"][:12]
     ]
     said = f"idle {seen.share:.1%} of {seen.wall_s:.1f} s; the command took {found['wall_s']:.1f} s"
-    title = f"The card in a gate of {arguments.cases} cases: {said}"
+    title = f"The card in a gate of {arguments.cases} cases, steps of {1e3 * arguments.step_s:g} ms: {said}"
     text = "\n\n".join([render(title, rows), render("Where the time went", spent)])
-    publish(text, {"idle": asdict(seen), "share": seen.share, "cases": arguments.cases, **found}, arguments.json)
+    asked = {"cases": arguments.cases, "step_s": arguments.step_s, "usual": arguments.usual}
+    publish(text, {"idle": asdict(seen), "share": seen.share, **asked, **found}, arguments.json)
     return 0
 
 
-def _watched(folder: Path, cases: int) -> tuple[Idle, Mapping[str, Any]]:
+def _watched(folder: Path, cases: int, *, step_s: float, config: str) -> tuple[Idle, Mapping[str, Any]]:
     own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}
-    (folder / "card.json").write_text(json.dumps(CARD | own), encoding="utf-8")
+    (folder / "card.json").write_text(json.dumps({"least_kernel_s": step_s / KERNELS} | own), encoding="utf-8")
     start(folder)
     for _ in range(2):
-        commit(folder / "repository", KERNELS, cases)
+        commit(folder / "repository", KERNELS, cases, config)
     card, seen, ended = import_module("simulated_card").Card.open(folder / "card.json"), Idle(), threading.Event()
 
     def watch() -> None:

@@ -33,10 +33,12 @@ FIXTURE = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "simul
 CARD = {"least_kernel_s": 2e-4, "host_s": 8e-6, "launch_spread": 0.003, "kernel_spread": 0.01}
 CALIBRATIONS, CALIBRATION_LAUNCHES = 2, 4
 KERNELS, TIMES = 20, ("step_time", "device_time")
-CONFIG = """\
+SHORT = ", sample_s: 0.01, blocks: 5, most_blocks: 5"
+"""Short samples, and as few of them as make a launch."""
+CONFIG = f"""\
 schema_version: 1
-run: {device: cuda, threads: 1, explain: never, sample_s: 0.01, blocks: 5, most_blocks: 5}
-suites: {functions: [{path: bench.py}]}
+run: {{device: cuda, threads: 1, explain: never{SHORT}}}
+suites: {{functions: [{{path: bench.py}}]}}
 """
 BENCH = """\
 import ci_bench
@@ -165,12 +167,12 @@ def start(folder: Path) -> Path:
     return repository
 
 
-def commit(repository: Path, kernels: int, cases: int) -> None:
+def commit(repository: Path, kernels: int, cases: int, config: str = CONFIG) -> None:
     """Cases that are chains of so many kernels each."""
     shapes = [8 * (1 + case) for case in range(cases)]
     text = BENCH.replace("ROWS", str(shapes)).replace("KERNELS", str(kernels))
     (repository / "bench.py").write_text(text, encoding="utf-8")
-    (repository / "ci-bench.yml").write_text(CONFIG, encoding="utf-8")
+    (repository / "ci-bench.yml").write_text(config, encoding="utf-8")
     _git(repository, "add", "--all")
     _git(repository, "commit", "--quiet", "--allow-empty", "--message=a commit")
 

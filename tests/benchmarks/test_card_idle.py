@@ -1,7 +1,9 @@
 """What is seen of a card's queue: from the first kernel to the end of the last, at work and idle."""
 
 import pytest
+import yaml
 from benchmarks.card_idle import Idle
+from benchmarks.card_quality import CONFIG, SHORT
 
 
 def seen(*queued):
@@ -38,3 +40,13 @@ def test_stretches_are_told_apart_by_how_long_they_are_and_add_up():
 
 def test_a_card_that_did_nothing_has_no_share():
     assert (seen().share, seen().wall_s) == (0.0, 0.0)
+
+
+def test_a_gate_that_samples_as_usual_says_nothing_of_samples():
+    short, usual = (yaml.safe_load(text)["run"] for text in (CONFIG, CONFIG.replace(SHORT, "")))
+    assert {name: value for name, value in short.items() if name not in usual} == {
+        "sample_s": 0.01,
+        "blocks": 5,
+        "most_blocks": 5,
+    }
+    assert usual == {"device": "cuda", "threads": 1, "explain": "never"}

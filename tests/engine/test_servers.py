@@ -279,6 +279,8 @@ before = {*sys.modules}
 importlib.import_module(SUITE.worker)
 importlib.import_module("ci_bench.engine.timing.untouched").functions()
 importlib.import_module("ci_bench.engine.timing.referee")
+fence = importlib.import_module("ci_bench.engine.timing.fence")
+fence.is_steady([1.0] * fence.WINDOWS * fence.WINDOW_SAMPLES)
 print(sorted({*sys.modules} - before), "scipy.special" in sys.modules)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
