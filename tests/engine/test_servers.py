@@ -130,11 +130,25 @@ def window(servers):
 def test_servers_of_the_next_launch_load_one_after_the_other_where_one_core_is_left_and_stop_with_the_window():
     servers, _ = opened(log := [])
     assert window(servers) == ["base two"]
-    assert window(servers) == ["base two"]
-    assert log == ["start base two", "pause base two", "go on base two", "pause base two"]
+    assert window(servers) == ["head two"]
+    assert log == ["start base two", "pause base two", "start head two", "pause head two"]
     servers.spares[BASE].launcher.loads = False
     assert window(servers) == ["head two"]
+    assert window(servers) == ["head two"]
     assert [spare.launcher.paused for spare in servers.spares.values()] == [True, True]
+
+
+def test_where_one_core_is_left_none_is_much_further_than_the_other(monkeypatch):
+    """They have the rest of it to load at the same time, while the card waits for the last."""
+    now, taken = [0.0], []
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    servers, _ = opened([])
+    for lasts_s in (3.0, 0.5, 3.0, 0.5, 3.0, 0.5):
+        with servers.beside():
+            taken += [spare.launcher.who for spare in servers.spares.values() if not spare.launcher.paused]
+            now[0] += lasts_s
+    assert taken == ["base two", "head two", "head two", "base two", "base two", "head two"]
+    assert {name: spare.loaded_s for name, spare in servers.spares.items()} == {BASE: 6.5, HEAD: 4.0}
 
 
 def test_they_load_at_the_same_time_where_cores_are_left_for_both(monkeypatch):
@@ -205,8 +219,9 @@ def test_for_how_long_a_server_loaded_beside_other_work_is_recorded(monkeypatch)
         now[0] += 100.0
     stack.close()
     servers.open(ExitStack(), "two", PLAN)
-    base, head = (run.ledger.spent for run in servers.runs)
-    assert (base, head) == ((Spent(stage="ahead", phase=Phase.START, seconds=6.0),), ())
+    assert [one.ledger.spent for one in servers.runs] == [
+        (Spent(stage="ahead", phase=Phase.START, seconds=seconds),) for seconds in (4.0, 2.0)
+    ]
 
 
 @pytest.mark.parametrize(("name", "plan"), [("three", PLAN), ("two", MORE), ("explain", PLAN)])

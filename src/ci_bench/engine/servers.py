@@ -137,8 +137,11 @@ class Servers:
         self.foreseen = None
 
     def _load(self, most: int) -> None:
-        """Have as many servers load at the same time, base's first; those that aren't there yet are started."""
-        for run in self.runs if self.foreseen is not None else ():
+        """Have as many servers load at the same time, those first that have loaded least; who isn't there yet is started.
+
+        What all of them have left once the launch is over they load at the same time: it is over soonest where each has as much.
+        """
+        for run in sorted(self.runs, key=self._loaded_s) if self.foreseen is not None else ():
             if most <= 0:
                 return
             if run.side.name not in self.spares:
@@ -146,6 +149,10 @@ class Servers:
             if (spare := self.spares.get(run.side.name)) is not None and spare.has_work():
                 spare.go_on()
                 most -= 1
+
+    def _loaded_s(self, run: SideRun) -> float:
+        spare = self.spares.get(run.side.name)
+        return spare.loaded_s if spare is not None else 0.0
 
     def _start(self, run: SideRun) -> None:
         current = self.current.get(run.side.name)
