@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from ci_bench.judge.audit import binomial_interval
 from ci_bench.judge.calibration import collect
 from ci_bench.judge.compare import compare
 from ci_bench.noise_floor import NoiseFolder
-from ci_bench.records.comparison import BaselineMode, Comparison, Verdict
+from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results, SideName, Status
 
@@ -39,12 +39,21 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One run, with the plant or without: what was said of each case, after how many launches of it; how many seconds it took."""
+    """One run, with the plant or without: what was said of each case, after how many launches of it; how many seconds it took.
+
+    `reasons` are the judge's words for a verdict that is wrong: why unchanged code is said to have changed, or a plant not found.
+    """
 
     plant: bool
     verdicts: Mapping[str, Verdict]
     launches: Mapping[str, int]
     seconds: float
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gate of the run fails by default: a case has regressed, or is suspected to have."""
+        return bool({Verdict.REGRESSED, Verdict.SUSPECTED} & {*self.verdicts.values()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.json:
                 arguments.json.write_text(json.dumps(document(ended), indent=1, sort_keys=True) + "\n")
     figures = document(ended)
-    title = f"Verdicts on real work\n{figures['false_alarms']}"
+    title = f"Verdicts on real work\n{figures['false_alarms']}\n{figures['false_failures']}"
     publish(render(title, _rows(ended)), figures, arguments.json)
     return 0
 
@@ -99,12 +108,17 @@ def left(wanted: Sequence[bool], ended: Sequence[Judged]) -> list[bool]:
 def document(ended: Sequence[Judged]) -> dict[str, Any]:
     """What is written after every run: a benchmark of hours must not lose all when it is interrupted."""
     clean = [run for run in ended if not run.plant]
-    alarms = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
-    low, high = binomial_interval(alarms, len(clean))
+    regressed = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
     return {
-        "false_alarms": f"any false `regressed`: {alarms} of {len(clean)} runs of unchanged code (95 % {low:.1%} to {high:.1%})",
+        "false_alarms": f"any false `regressed`: {_share(regressed, len(clean))}",
+        "false_failures": f"any false `regressed` or `suspected`: {_share(sum(run.failed for run in clean), len(clean))}",
         "runs": [asdict(run) for run in ended],
     }
+
+
+def _share(runs: int, of: int) -> str:
+    low, high = binomial_interval(runs, of)
+    return f"{runs} of {of} runs of unchanged code (95 % {low:.1%} to {high:.1%})"
 
 
 def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
@@ -112,9 +126,21 @@ def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
     base, head = _measure(config, folder, noise=noise, plant=plant)
     if broken := [row for document in (base, head) for row in document.cases if row.status is not Status.OK]:
         raise SystemExit(f"{broken[0].case.id} could not be measured, so nothing can be said of verdicts: {broken[0].failure}")
-    verdicts = _verdicts(_compare(base, head, config, noise))
+    pairs = _pairs(_compare(base, head, config, noise))
     launches = {row.case.name: len(row.metrics[0].launches) for row in head.cases if row.metrics}
-    return Judged(plant=plant, verdicts=verdicts, launches=launches, seconds=time.monotonic() - started)
+    return Judged(
+        plant=plant,
+        verdicts={name: pair.verdict for name, pair in pairs.items()},
+        launches=launches,
+        seconds=time.monotonic() - started,
+        reasons={name: pair.reason for name, pair in pairs.items() if is_wrong(pair.verdict, plant=plant)},
+    )
+
+
+def is_wrong(verdict: Verdict, *, plant: bool) -> bool:
+    """Whether a verdict is not the right one, be it only that nothing was decided about a plant."""
+    changed = {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.SUSPECTED}
+    return verdict is not Verdict.REGRESSED if plant else verdict in changed
 
 
 def _measure(config: Config, folder: Path, *, noise: NoiseFolder | None, plant: bool = False) -> tuple[Results, Results]:
@@ -151,10 +177,8 @@ def _compare(base: Results, head: Results, config: Config, noise: NoiseFolder) -
     )
 
 
-def _verdicts(comparison: Comparison) -> Mapping[str, Verdict]:
-    return {
-        case.id.partition("/")[2]: pair.verdict for case in comparison.cases for pair in case.pairs if pair.metric == "step_time"
-    }
+def _pairs(comparison: Comparison) -> Mapping[str, Pair]:
+    return {case.id.partition("/")[2]: pair for case in comparison.cases for pair in case.pairs if pair.metric == "step_time"}
 
 
 def _rows(ended: Sequence[Judged]) -> list[dict[str, str]]:
@@ -180,6 +204,7 @@ def _row(what: str, work: str, runs: Sequence[Judged]) -> dict[str, str]:
         "workload": work,
         "cases judged": str(len(every)),
         "regressed": f"{shares[Verdict.REGRESSED]:.1%}",
+        "suspected": f"{shares[Verdict.SUSPECTED]:.1%}",
         "improved": f"{shares[Verdict.IMPROVED]:.1%}",
         "unchanged": f"{shares[Verdict.UNCHANGED]:.1%}",
         "inconclusive": f"{shares[Verdict.INCONCLUSIVE]:.1%}",

@@ -2,7 +2,8 @@
 
 import json
 
-from benchmarks.real_work import Judged, document, earlier, left, spread
+import pytest
+from benchmarks.real_work import Judged, document, earlier, is_wrong, left, spread
 
 from ci_bench.records.comparison import Verdict
 
@@ -24,3 +25,31 @@ def test_what_was_written_down_is_counted_and_the_rest_is_made(tmp_path):
 def test_without_anything_earlier_all_is_made(tmp_path):
     assert earlier(tmp_path / "runs.json") == earlier(None) == []
     assert left(spread(3, 1), []) == spread(3, 1)
+
+
+def test_runs_of_before_that_say_no_reasons_are_counted_too(tmp_path):
+    told = document([run(plant=False)])
+    del told["runs"][0]["reasons"]
+    (tmp_path / "runs.json").write_text(json.dumps(told))
+    assert earlier(tmp_path / "runs.json") == [run(plant=False)]
+
+
+def test_a_suspicion_fails_a_gate_as_well_and_is_counted():
+    suspected = Judged(plant=False, verdicts={"copy": Verdict.SUSPECTED}, launches={"copy": 16}, seconds=1.0)
+    told = document([run(plant=False), suspected, run(plant=True)])
+    assert told["false_alarms"].startswith("any false `regressed`: 0 of 2 runs")
+    assert told["false_failures"].startswith("any false `regressed` or `suspected`: 1 of 2 runs")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "unchanged", "planted"),
+    [
+        (Verdict.REGRESSED, True, False),
+        (Verdict.SUSPECTED, True, True),
+        (Verdict.IMPROVED, True, True),
+        (Verdict.UNCHANGED, False, True),
+        (Verdict.INCONCLUSIVE, False, True),
+    ],
+)
+def test_reasons_are_kept_of_verdicts_that_are_wrong(verdict, unchanged, planted):
+    assert (is_wrong(verdict, plant=False), is_wrong(verdict, plant=True)) == (unchanged, planted)
