@@ -15,11 +15,9 @@ from ci_bench.judge.wording import count_of, percent
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.results import Case, Fact
-from ci_bench.suites.base import Stage, StageKind, Suite
+from ci_bench.suites.base import UNTIMED, Stage, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
-
-_NO_TIMES = (StageKind.VERIFY, StageKind.SEEDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +87,7 @@ class _TimesOnly:
         return getattr(self.suite, name)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        return tuple(stage for stage in self.suite.stages(case) if stage.kind not in _NO_TIMES)
+        return tuple(stage for stage in self.suite.stages(case) if stage.kind not in UNTIMED)
 
 
 def times_only(plan: Sequence[tuple[Suite, Case]]) -> Plan:

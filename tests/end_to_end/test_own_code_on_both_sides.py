@@ -11,8 +11,10 @@ import yaml
 from end_to_end_builders import git, outcome
 
 from ci_bench.errors import ExitCode
+from ci_bench.records import documents
 from ci_bench.records.comparison import Parity
 from ci_bench.records.config import Rule
+from ci_bench.records.results import Role
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 pytest.importorskip("torch")
@@ -102,6 +104,12 @@ def gate(folder: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=550, check=False)
 
 
+def perturbed_runs(out: Path) -> list[int]:
+    """How many trainings from shaken weights each side has."""
+    measured = [documents.read_results(path) for path in (out / "base" / "results.json", out / "results.json")]
+    return [sum(run.role is Role.PERTURBED for run in one.cases[0].parity.traces) for one in measured]
+
+
 def test_each_side_runs_its_own_code_and_another_loss_on_head_fails(own_repository, tmp_path) -> None:
     write(own_repository, "on head", 0.1)
     done = gate(own_repository, tmp_path)
@@ -110,6 +118,7 @@ def test_each_side_runs_its_own_code_and_another_loss_on_head_fails(own_reposito
     (case,) = comparison.cases
     assert [finding.verdict.holds for finding in case.parity] == [True], "within head, compiled is as eager is"
     assert case.learning.verdict is Parity.DIFFERENT_MATH
+    assert perturbed_runs(tmp_path / "out") == [3, 3], "what does not hold in the envelope of one is asked again"
     assert Rule.LEARNING_CHANGED in {finding.rule for finding in comparison.judgement.findings}
     assert done.returncode == ExitCode.POLICY_NOT_MET
     assert "no longer learns what base learns" in comparison.judgement.headline

@@ -17,6 +17,7 @@ from ci_bench.errors import DeviceBusy, WrongDevice
 from ci_bench.records.config import Sampling
 from ci_bench.records.metrics import SM_CLOCK
 from ci_bench.records.results import Lane, Launch, Outcome, SideName, Status
+from ci_bench.suites.base import StageKind
 
 BASE, HEAD = SideName.BASE, SideName.HEAD
 STEPS = frozenset({("step_time", "plain")})
@@ -287,11 +288,11 @@ def test_trainings_over_seeds_take_place_on_both_sides_where_the_judge_wants_the
     """It is asked once per case, with what both sides have verified by then."""
     asked = []
 
-    def needs_seeds(base, head):
+    def ask(base, head):
         asked.append([(row.case.name, [check.name for check in row.checks]) for row in (base, head)])
         return wanted and base.case.name == "one"
 
-    run = FakeRun(tmp_path, replace(QUICK, launches=2), needs_seeds=needs_seeds)
+    run = FakeRun(tmp_path, replace(QUICK, launches=2), asked={StageKind.SEEDS: ask})
     stages = ["verify", "seeds", "time"]
     both = run.measure_both({"name": "one", "stages": stages}, {"name": "two", "stages": stages})
     assert asked == [[(name, ["prepared"])] * 2 for name in ("one", "two")]
@@ -307,15 +308,54 @@ def test_nobody_trains_over_seeds_without_a_judge_or_without_a_base(tmp_path: Pa
     for name in ("no judge", "no base"):
         (tmp_path / name).mkdir()
     both = FakeRun(tmp_path / "no judge").measure_both(entry)
-    alone = FakeRun(tmp_path / "no base", needs_seeds=lambda *_: True).measure(entry)
+    alone = FakeRun(tmp_path / "no base", asked={StageKind.SEEDS: lambda *_: True}).measure(entry)
     assert [seeded(rows["one"]) for rows in (*both.values(), alone)] == [[], [], []]
     assert {rows["one"].status for rows in (*both.values(), alone)} == {Status.OK}
 
 
 def test_a_side_that_cannot_train_over_seeds_fails_by_that_stage(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, needs_seeds=lambda *_: True)
+    run = FakeRun(tmp_path, asked={StageKind.SEEDS: lambda *_: True})
     both = run.measure_both({"name": "one", "stages": ["verify", "seeds", "time"], "fault": "memory_error", "at": "seeds"})
     assert {row["one"].failure.stage for row in both.values()} == {"seeds"}
+
+
+def measured_of_rounding(row):
+    return [check.name for check in row.checks if check.name in {"provisional", "trained_perturbed"}]
+
+
+ROUNDING = {"name": "one", "stages": ["verify", "rounding", "time"]}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_more_of_rounding_is_measured_on_both_sides_where_the_judge_wants_it(tmp_path: Path, wanted) -> None:
+    run = FakeRun(tmp_path, asked={StageKind.ROUNDING: lambda *_: wanted})
+    both = run.measure_both(ROUNDING)
+    expected = ["provisional", *["trained_perturbed"][: int(wanted)]]
+    assert [(rows["one"].status, measured_of_rounding(rows["one"])) for rows in both.values()] == [(Status.OK, expected)] * 2
+    last = run.events[-1]
+    assert last.done == last.total
+
+
+def test_without_a_judge_or_a_base_all_of_rounding_is_measured_at_once(tmp_path: Path) -> None:
+    for name in ("no judge", "no base"):
+        (tmp_path / name).mkdir()
+    both = FakeRun(tmp_path / "no judge").measure_both(ROUNDING)
+    alone = FakeRun(tmp_path / "no base", asked={StageKind.ROUNDING: lambda *_: False}).measure(ROUNDING)
+    assert [measured_of_rounding(rows["one"]) for rows in (*both.values(), alone)] == [[], [], []]
+
+
+def test_the_side_that_is_left_is_asked_about_by_itself(tmp_path: Path) -> None:
+    """What it verified counted on a second look, whatever became of the other side."""
+    asked = []
+
+    def ask(base, head):
+        asked.append((base is head, base.case.name))
+        return True
+
+    run = FakeRun(tmp_path, asked={StageKind.ROUNDING: ask})
+    both = run.measure_both(ROUNDING, base={"FAKE_FAIL": "one"})
+    assert {name: row["one"].status for name, row in both.items()} == {SideName.BASE: Status.FAILED, SideName.HEAD: Status.OK}
+    assert (asked, measured_of_rounding(both[SideName.HEAD]["one"])) == ([(True, "one")], ["provisional", "trained_perturbed"])
 
 
 def test_the_device_is_held_before_any_process_is_started_and_until_the_last_has_ended(tmp_path: Path) -> None:

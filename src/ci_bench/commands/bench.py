@@ -69,8 +69,10 @@ class Bench:
         from ci_bench.doctor import require_engine
         from ci_bench.engine.process.launch import make_folder
         from ci_bench.engine.runner import Engine, intact
+        from ci_bench.judge.parity import rounding_is_open
         from ci_bench.judge.parity_over_seeds import starts_differ
         from ci_bench.report.progress import ProgressDisplay
+        from ci_bench.suites.base import StageKind
 
         require_engine()
         begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease), None
@@ -89,7 +91,7 @@ class Bench:
                 refuse=device.refuse,
                 watch=device.watch,
                 still_open=self._judge(begun, sides, noise) if noise else None,
-                needs_seeds=starts_differ,
+                asked={StageKind.ROUNDING: rounding_is_open, StageKind.SEEDS: starts_differ},
                 to_explain=None if calibrations else self._to_explain(begun, sides, noise),
                 seed=begun.id,
                 rank=rank,

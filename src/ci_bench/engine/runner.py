@@ -38,7 +38,7 @@ from ci_bench.records.results import (
     SideName,
     Status,
 )
-from ci_bench.suites.base import Cache, Evidence, Stage, StageKind, Suite
+from ci_bench.suites.base import ASKED, UNTIMED, Cache, Evidence, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
@@ -47,13 +47,13 @@ Measured = Mapping[SideName, tuple[Environment, Ledger]]
 Record = Callable[[SideName, Environment, Ledger], None]
 StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
 """The judge's answer to: which cases need another launch, after so many, and for which of their metrics?"""
-NeedsSeeds = Callable[[CaseResult, CaseResult], bool]
+Asks = Callable[[CaseResult, CaseResult], bool]
+"""Whether base and head, or the one that is left beside itself, are to go through a further stage."""
 """The judge's answer to: do base's and head's trainings need to be compared over seeds?"""
 ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
 """The judge's answer to: of which cases, by id, should the steps of which arms be explained, the most important first?"""
 Inspect = Callable[[bool], tuple[str, ...]]
 """What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
-UNTIMED = frozenset({StageKind.VERIFY, StageKind.SEEDS})
 WITHIN_BUDGET = "within_budget"
 """The check that all of a case was measured; it exists only where the budget did not suffice for that."""
 REACH = "reach"
@@ -82,7 +82,7 @@ class Engine:
     `scratch` is a private folder, `observe` the display. `hold` keeps others off the configured device, from before anything
     touches it; `refuse` says why a machine that a worker saw is not the one that was asked for, or nothing; `watch` opens what
     watches a machine. `still_open` is the judge's word on adaptive sampling (without it, the number of launches is fixed),
-    `clock` gives seconds, `seed` orders cases and turns. `needs_seeds` is its word on stages of the kind `StageKind.SEEDS`;
+    `clock` gives seconds, `seed` orders cases and turns. `asked` is its word on stages that are not always needed, by their kind;
     without it, none takes place. `to_explain` is its word on what is explained once all samples are taken; without it, nothing
     is. `rank` is the place of each case in the first launch, by id; without it, that is the plan's. `usual_s` is what a case's
     first launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side
@@ -98,7 +98,7 @@ class Engine:
     refuse: Callable[[Environment], str] = no_refusal
     watch: Callable[[Environment], Watch] = no_watch
     still_open: StillOpen | None = None
-    needs_seeds: NeedsSeeds | None = None
+    asked: Mapping[StageKind, Asks] = field(default_factory=dict)
     to_explain: ToExplain | None = None
     clock: Callable[[], float] = time.monotonic
     seed: str = ""
@@ -411,12 +411,13 @@ class _Jobs:
 
     def _is_idle(self, launchers: Mapping[SideName, Launcher], case: Case, stage: Stage) -> bool:
         """Whether nobody asks for a stage, so that it takes no time."""
-        return stage.kind is StageKind.SEEDS and not self._needs_seeds(case, self._open_runs(launchers, case))
+        return stage.kind in ASKED and not self._judge_wants(stage.kind, case, self._open_runs(launchers, case))
 
     def _do(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stage: Stage) -> str:
         """One stage of a case, on the sides that are open; why not on all of them, where the budget does not allow for that."""
-        job = Job(suite=suite, case=case, stage=stage, launch=self.launch)
         open_runs = self._open_runs(launchers, case)
+        later = stage.kind is StageKind.VERIFY and len(open_runs) > 1 and StageKind.ROUNDING in self.engine.asked
+        job = Job(suite=suite, case=case, stage=replace(stage, provisional=later), launch=self.launch)
         if self._is_idle(launchers, case, stage):
             self.stages.done += self.stages.weight(stage)
             return ""
@@ -507,12 +508,12 @@ class _Jobs:
             spent_s, times = self.cold_s.get((case.id, stage), (0.0, 0))
             self.cold_s[case.id, stage] = spent_s + took_s, times + 1
 
-    def _needs_seeds(self, case: Case, open_runs: Sequence[SideRun]) -> bool:
-        """Whether the judge wants trainings over seeds of a case, both sides are there, and there is budget left."""
-        ask, rows = self.engine.needs_seeds, {run.side.name: run.ledger.rows[case.id] for run in open_runs}
-        if ask is None or rows.keys() != {SideName.BASE, SideName.HEAD} or self.budget.is_spent:
+    def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
+        """Whether the judge wants such a stage of a case. Seeds compare two sides, and are left out where no budget is left."""
+        ask, rows = self.engine.asked.get(kind), [run.ledger.rows[case.id] for run in open_runs]
+        if ask is None or not rows or (kind is StageKind.SEEDS and (len(rows) == 1 or self.budget.is_spent)):
             return False
-        return ask(rows[SideName.BASE], rows[SideName.HEAD])
+        return ask(rows[0], rows[-1])
 
     def _in_fair_order(self, runs: list[SideRun]) -> list[SideRun]:
         """Base first in every second launch: being first must not always be the same side's luck."""

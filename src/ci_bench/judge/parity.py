@@ -410,6 +410,24 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
     return replace(found, masks=None, detail=f"head beside base: {found.detail}")
 
 
+def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
+    """Whether more perturbed runs may move a verdict of loss parity, where a side has but one.
+
+    An envelope only widens with more of them: what holds in that of one run holds in that of all. What does not is asked again.
+    """
+    sides = [row.parity for row in (base, head) if row.parity is not None]
+    if not any(sum(trace.role is Role.PERTURBED for trace in evidence.traces) == 1 for evidence in sides):
+        return False
+    found = [finding for evidence in sides for finding in parity_findings(evidence)]
+    both = beside_base(base, head)
+    if both is not None:
+        *_, ours = both.traces
+        theirs = first_of(both, Role.REFERENCE, ours.seed)
+        if theirs is not None and (theirs.start, theirs.data) == (ours.start, ours.data):
+            found.append(numeric_finding(both, ours, Masks.ALIGNED))
+    return not all(finding.verdict.holds for finding in found)
+
+
 def _only(evidence: ParityEvidence, arm: str) -> ParityEvidence:
     return replace(evidence, traces=tuple(trace for trace in evidence.traces if trace.arm == arm))
 

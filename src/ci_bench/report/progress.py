@@ -21,6 +21,7 @@ DOING = {
     "size": "looking for the largest batch",
     "verify": "verifying",
     "seeds": "training over seeds",
+    "rounding": "measuring rounding",
     "time": "timing",
     "alone": "measuring alone",
     "run": "running",

@@ -48,6 +48,8 @@ class StageKind(StrEnum):
     """Gather the suite's own evidence that the arms compute the same."""
     SEEDS = "seeds"
     """Train over seeds; only where base and head start a training from other weights, and seeds alone can tell them apart."""
+    ROUNDING = "rounding"
+    """Measure more of what rounding does to a training; only where what `verify` measured leaves a side's parity in doubt."""
     TIME = "time"
     """Time all arms in turns."""
     ALONE = "alone"
@@ -58,7 +60,11 @@ class StageKind(StrEnum):
     """Find out what one arm's step consists of. The engine's own, after the last launch; no suite plans it."""
 
 
-ONCE = frozenset({StageKind.PREPARE, StageKind.SIZE, StageKind.VERIFY, StageKind.SEEDS})
+ASKED = frozenset({StageKind.SEEDS, StageKind.ROUNDING})
+"""The kinds that take place only where the judge asks for them."""
+UNTIMED = ASKED | {StageKind.VERIFY}
+"""The kinds that compute, and time nothing."""
+ONCE = UNTIMED | {StageKind.PREPARE, StageKind.SIZE}
 """The kinds of which one stage is enough for a case: they bring no samples to replicate, and what is sampled needs them."""
 
 
@@ -86,7 +92,8 @@ class Stage:
     """One worker's job: a kind, the arms it needs, and the launches in which it takes place (`None`: every launch).
 
     `exclusive` says that it asks for something of the device as a whole, so that the other side must not be there meanwhile.
-    `processes` are the ranks that do it together. `limits` are those of a stage of the kind `StageKind.SIZE`.
+    `processes` are the ranks that do it together. `limits` are those of a stage of the kind `StageKind.SIZE`. `provisional` is
+    the engine's word to one of the kind `StageKind.VERIFY`: `Context.provisional`.
     """
 
     kind: StageKind
@@ -96,6 +103,7 @@ class Stage:
     exclusive: bool = False
     processes: int = 1
     limits: SizeLimits | None = None
+    provisional: bool = False
 
     def takes_place_in(self, launch: int) -> bool:
         """Whether the stage belongs to a launch (counted from 0)."""
@@ -169,6 +177,8 @@ class Context:
     """The processes of the stage, where it has several."""
     largest_batch: int | None = None
     """How many rows a stage of the kind `StageKind.SIZE` found to fit; `None` where none was asked for, or before it."""
+    provisional: bool = False
+    """Whether `verify` may measure as little of rounding as can settle parity; a stage of `StageKind.ROUNDING` can follow."""
 
     @property
     def attachments(self) -> Path:
@@ -337,6 +347,13 @@ class TrainingOverSeeds(Protocol):
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """The parity evidence of whole trainings over seeds: of each the reference, and the reference from another start."""
+
+
+class TrainingPerturbed(Protocol):
+    """A case in a worker process that measures rounding in parts: the first in `verify`, the rest in `StageKind.ROUNDING`."""
+
+    def train_perturbed(self, arms: tuple[str, ...]) -> Evidence:
+        """The parity evidence that a provisional `verify` left out: the reference's other trainings from shaken weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ def trace(role, accuracy, *, arm="eager", index=0, steps=WHOLE):
     )
 
 
-def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.ALIGNED, evaluation=True):
+def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.ALIGNED, evaluation=True, provisional=False):
     """How long each perturbed training is, beside candidates of these accuracies; `peers` are theirs where they are whole."""
 
     def run(_self, recipe):
@@ -35,12 +35,16 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
         return trace(recipe.role, shown, index=recipe.index, steps=steps)
 
     monkeypatch.setattr(Verifier, "_run", run)
-    verifier = Verifier(options=Options(), context=SimpleNamespace(), train=(), test=() if evaluation else None)
+    verifier = Verifier(
+        options=Options(), context=SimpleNamespace(provisional=provisional), train=(), test=() if evaluation else None
+    )
     runs = [trace(Role.REFERENCE, 0.60), *(trace(Role.CANDIDATE, one, arm=f"a{at}") for at, one in enumerate(candidates))]
     if not evaluation:
         runs = [replace(one, accuracy=None) for one in runs]
     found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
-    assert [one.role for one in found] == [Role.PERTURBED] * 3
+    further = verifier.further_envelope().traces if len(found) == 1 else ()
+    assert [(one.role, one.index) for one in (*found, *further)] == [(Role.PERTURBED, index) for index in range(3)]
+    assert {len(one.loss) for one in further} <= {ENVELOPE_STEPS}
     return [len(one.loss) for one in found]
 
 
@@ -67,3 +71,13 @@ def test_where_masks_differ_all_are_whole(monkeypatch):
 
 def test_without_evaluation_all_are_short(monkeypatch):
     assert lengths(monkeypatch, [0.20], evaluation=False) == [ENVELOPE_STEPS] * 3
+
+
+@pytest.mark.parametrize("evaluation", [True, False])
+def test_one_is_enough_at_first_where_others_can_follow(monkeypatch, evaluation):
+    assert lengths(monkeypatch, [0.601], evaluation=evaluation, provisional=True) == [ENVELOPE_STEPS]
+
+
+def test_all_are_trained_at_once_where_one_has_to_be_whole(monkeypatch):
+    assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64])
+    assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER, provisional=True) == [WHOLE] * 3

@@ -9,8 +9,8 @@ from training_loss_builders import start_of_model
 
 from ci_bench.records.results import Masks
 from ci_bench.suites.randomness import seed_everything
+from ci_bench.suites.training_loss.masks import DRAWS, Draws, compare_masks, take_draws
 from ci_bench.suites.training_loss.training import build_trainee
-from ci_bench.suites.training_loss.verify import DRAWS, Draws, compare_masks, take_draws
 
 pytestmark = pytest.mark.engine
 
@@ -150,8 +150,8 @@ def test_draws_begin_from_the_start_and_from_their_own_seeds(bench):
 
 
 def test_a_large_gradient_is_sampled_evenly():
-    from ci_bench.suites.training_loss.verify import ELEMENTS as MOST
-    from ci_bench.suites.training_loss.verify import _sampled_gradient
+    from ci_bench.suites.training_loss.masks import ELEMENTS as MOST
+    from ci_bench.suites.training_loss.masks import _sampled_gradient
 
     wide, narrow = torch.zeros(10 * MOST), torch.zeros(3)
     wide.grad, narrow.grad = torch.arange(10.0 * MOST), None

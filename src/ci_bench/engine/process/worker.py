@@ -37,6 +37,7 @@ from ci_bench.suites.base import (
     Stage,
     StageKind,
     TrainingOverSeeds,
+    TrainingPerturbed,
     Unsupported,
     Workload,
 )
@@ -157,6 +158,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         cuda_graph=task.options.cuda_graph,
         ranks=_ranks(seat),
         largest_batch=task.largest_batch,
+        provisional=stage.provisional,
     )
     if device == "cpu" and stage.kind in TIMED:
         keep_heap()
@@ -189,6 +191,10 @@ def _gather(  # noqa: PLR0911 - one for each kind
             trained = cast("TrainingOverSeeds", workload)
             with stopwatch.phase(Phase.CHECKS):
                 return trained.train_over_seeds(stage.arms)
+        case StageKind.ROUNDING:
+            perturbed = cast("TrainingPerturbed", workload)
+            with stopwatch.phase(Phase.CHECKS):
+                return perturbed.train_perturbed(stage.arms)
         case StageKind.TIME:
             resident = ResidentArms(options=task.options, context=context, stopwatch=stopwatch)
             return serve_turns(resident, workload, stage.arms, launch=task.launch, channel=channel)

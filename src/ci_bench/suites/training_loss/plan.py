@@ -76,11 +76,12 @@ class TrainingLoss:
         candidates = tuple(arm for arm in case.arms if arm != REFERENCE_ARM)
         cold = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=None, cache=Cache.COLD) for arm in candidates)
         memory = tuple(Stage(kind=StageKind.ALONE, arms=(arm,), launches=MEMORY_LAUNCHES) for arm in case.arms)
+        further = (StageKind.ROUNDING, StageKind.SEEDS) if options.perturbations > 1 else (StageKind.SEEDS,)
         return (
             Stage(kind=StageKind.PREPARE, arms=()),
             *cold,
             Stage(kind=StageKind.VERIFY, arms=case.arms),
-            Stage(kind=StageKind.SEEDS, arms=(REFERENCE_ARM,)),
+            *(Stage(kind=kind, arms=(REFERENCE_ARM,)) for kind in further),
             *memory,
             Stage(kind=StageKind.TIME, arms=case.arms, launches=None),
         )

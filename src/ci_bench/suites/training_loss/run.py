@@ -98,6 +98,10 @@ class TrainingWorkload:
         """Whole trainings of the reference arm, the one of `arms`, over seeds."""
         return Evidence(parity=self._verifier().over_seeds(*arms))
 
+    def train_perturbed(self, _arms: tuple[str, ...]) -> Evidence:
+        """The perturbed trainings of the reference arm that verifying left out."""
+        return Evidence(parity=self._verifier().further_envelope())
+
     def _verifier(self) -> Verifier:
         test = self._rows("test") if self._options.evaluation else None
         return Verifier(options=self._options, context=self._context, train=self._rows("train"), test=test)

@@ -4,14 +4,6 @@ Judging is done elsewhere (`ci_bench.judge.parity`), from the recorded traces al
 `perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of reference, candidate, and
 reference under other masks. Every step of every run begins from its own seed, of the run's `mask_seed`, its seed and the step.
 Accuracy is that of the `evaluate` library, by the package's own metric module, loaded by path, so that no hub is needed.
-
-Whether the candidate's random masks match the reference's is asked of both arms' own steps, not assumed: inductor draws its own
-random numbers unless `fallback_random` is set, and even then not everywhere (https://github.com/pytorch/pytorch/issues/141645
-and #142853), and a backend of the user's own may draw in any way. Both arms take the same step, from the same weights on the
-same batch, once for each of `DRAWS` seeds. Where masks match, what one seed changes in the reference's loss and gradients it
-changes in the candidate's as well, also where the candidate computes something else. Where they do not, the candidate must at
-least vary with its draws as the reference does: a backend that drops dropout, or takes one mask again and again, has no other
-masks that would explain a difference.
 """
 
 import hashlib
@@ -20,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations, islice
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -29,11 +21,12 @@ from torch import Tensor
 from ci_bench.accuracy import is_certain
 from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Resumed, Role, Trace
 from ci_bench.suites.base import Context
-from ci_bench.suites.randomness import States, generator_states, moved, seed_step
+from ci_bench.suites.randomness import generator_states, moved, seed_step
 from ci_bench.suites.sharing import own_masks
 from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches
 from ci_bench.suites.training_loss.layouts import full_state
+from ci_bench.suites.training_loss.masks import Draws, compare_masks, take_draws
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options
 from ci_bench.suites.training_loss.training import Trainee, build_parallel, build_trainee, rounded_rates, watching_ranks
@@ -73,143 +66,6 @@ def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int,
     """How many rows only the eager forward pass got right, and how many only the compiled one."""
     eager_right, compiled_right = eager == labels, compiled == labels
     return int((eager_right & ~compiled_right).sum()), int((~eager_right & compiled_right).sum())
-
-
-DRAWS = 8
-ELEMENTS = 4096
-"""Of each parameter's gradient, evenly spaced: enough to know one mask from another."""
-
-GRADIENTS_MATCH, LOSSES_MATCH = 0.5, 0.98
-"""From which correlation on masks match: of many numbers by chance never, of eight losses once in 50,000 times."""
-REPEATED = 0.01
-"""The share of the reference's own spread below which two draws are one and the same."""
-LEAST_SPREAD, LARGEST_SPREAD = 0.4, 2.5
-"""What the candidate's draws may spread, on the scale of the reference's, where its numbers are others of the same kind."""
-NOISE = 10.0
-"""Seeds matter where they move a step this many times as far as repeating it does."""
-UNREPEATABLE = 1e-3
-"""A step that repeats itself no better than to this share draws from a generator that nobody seeds."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Draws:
-    """One step of one arm from each of the seeds, and from the first of them again.
-
-    `losses` is fp64 [DRAWS], `gradients` fp64 [DRAWS, elements]; `again` the gradients of the first seed, repeated. `after` says
-    where the generators stood after the last step.
-    """
-
-    losses: Tensor
-    gradients: Tensor
-    again: Tensor
-    after: States
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all of it are numbers."""
-        return bool(self.losses.isfinite().all() and self.gradients.isfinite().all() and self.again.isfinite().all())
-
-    @property
-    def noise(self) -> float:
-        """How far apart two steps from one seed are."""
-        return float((self.gradients[0] - self.again).norm())
-
-    @property
-    def spread(self) -> float:
-        """How far apart steps from different seeds are, in the middle."""
-        return float(torch.tensor(self._distances()).median())
-
-    @property
-    def nearest(self) -> float:
-        """How far apart the two most similar of them are."""
-        return min(self._distances())
-
-    @property
-    def size(self) -> float:
-        """The length of a gradient, in the middle."""
-        return float(self.gradients.norm(dim=1).median())
-
-    def _distances(self) -> list[float]:
-        return [float((one - other).norm()) for one, other in combinations(self.gradients, 2)]
-
-
-def take_draws(trainee: Trainee, start: State, batch: Batch, *, seed: int) -> Draws:
-    """Take the trainee's own step from `start`, once for each seed. The trainee's weights and optimizer are used up."""
-    losses, gradients = [], []
-    for index in (*range(DRAWS), 0):
-        trainee.model.load_state_dict(start)
-        seed_step(seed, index)
-        losses.append(float(trainee.step(batch)))
-        gradients.append(_sampled_gradient(trainee))
-    return Draws(
-        losses=torch.tensor(losses[:DRAWS], dtype=torch.float64),
-        gradients=torch.stack(gradients[:DRAWS]),
-        again=gradients[DRAWS],
-        after=generator_states(),
-    )
-
-
-def compare_masks(arm: str, reference: Draws, candidate: Draws, *, first_losses: tuple[float, float]) -> ArmMasks:
-    """Whether the candidate's masks match the reference's.
-
-    `first_losses` are the reference's and the candidate's of the first step of their trainings, the candidate's being the one
-    in which it compiled.
-    """
-    if not (reference.is_finite and candidate.is_finite):
-        return _answer(arm, Masks.ALIGNED, "a step from the start is not finite, so that masks cannot be compared")
-    if reference.spread <= NOISE * reference.noise:
-        if reference.spread <= UNREPEATABLE * reference.size:
-            return _answer(arm, Masks.NO_DROPOUT, "the model draws no random numbers in training")
-        return _answer(arm, Masks.DIFFER, "the eager step itself does not repeat from the same seed: it has its own generator")
-    by_gradient, by_loss = (
-        _correlation(reference.gradients, candidate.gradients),
-        _correlation(reference.losses, candidate.losses),
-    )
-    seen = f"over {DRAWS} seeds, its gradients follow eager's by {by_gradient:.2f}, its losses by {by_loss:.2f}"
-    if by_gradient >= GRADIENTS_MATCH or by_loss >= LOSSES_MATCH:
-        return _of_matching(arm, seen, reference, candidate, first_losses)
-    share = candidate.spread / reference.spread
-    if candidate.nearest < REPEATED * reference.spread or not LEAST_SPREAD <= share <= LARGEST_SPREAD:
-        told = f"{seen}, and they vary {share:.2g} times as much: these are no other masks, so every step is compared as it is"
-        return _answer(arm, Masks.ALIGNED, told)
-    return _answer(arm, Masks.DIFFER, f"{seen}: it draws other random numbers{_standing(reference, candidate)}")
-
-
-def _of_matching(arm: str, seen: str, reference: Draws, candidate: Draws, first_losses: tuple[float, float]) -> ArmMasks:
-    """Masks match once the step is compiled; in the first step, compiling itself may have drawn some of the numbers before."""
-    expected, first = first_losses
-    spread = float((reference.losses.max() - reference.losses.min()).abs())
-    compiled = float((candidate.losses[0] - reference.losses[0]).abs())
-    apart = abs(first - expected)
-    if max(0.1 * spread, 2 * compiled) < apart <= spread:
-        return _answer(arm, Masks.DIFFER, f"in its first step, which compiles, it draws other random numbers ({seen} after it)")
-    return _answer(arm, Masks.ALIGNED, f"{seen}{_standing(reference, candidate)}")
-
-
-def _correlation(one: Tensor, other: Tensor) -> float:
-    """How what a seed changes in one arm follows what it changes in the other: 1 where masks match, about 0 where not."""
-    first, second = one - one.mean(dim=0), other - other.mean(dim=0)
-    size = float(first.norm() * second.norm())
-    return float((first * second).sum()) / size if size else 0.0
-
-
-def _standing(reference: Draws, candidate: Draws) -> str:
-    """Which generators stand elsewhere after the step; the next one begins from its own seed all the same."""
-    names = moved(reference.after, candidate.after)
-    return f"; after a step, {' and '.join(names)} stands elsewhere" if names else ""
-
-
-def _sampled_gradient(trainee: Trainee) -> Tensor:
-    """At most `ELEMENTS` of every parameter's gradient, fp64, on the CPU; zeros where it has none."""
-    kept = []
-    for parameter in trainee.model.parameters():
-        flat = (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).detach().reshape(-1)
-        kept.append(flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS].to("cpu", torch.float64))
-    return torch.cat(kept)
-
-
-def _answer(arm: str, masks: Masks, detail: str) -> ArmMasks:
-    return ArmMasks(arm=arm, masks=masks, detail=detail)
 
 
 ENVELOPE_STEPS = 50
@@ -280,7 +136,7 @@ class Verifier:
         for arm in arms:
             if arm == REFERENCE_ARM:
                 continue
-            masks.append(_answer(arm, Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail))
+            masks.append(ArmMasks(arm=arm, masks=Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail=detail))
             traces.append(self._run(Recipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
@@ -363,14 +219,27 @@ class Verifier:
         )
 
     def _envelope(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> list[Trace]:
-        """Perturbed references: as long as the envelope needs, and whole trainings until accuracy is decided without more."""
-        seed, count = self.options.seed, self.options.perturbations
+        """Perturbed references: as long as the envelope needs, and whole trainings until accuracy is decided without more.
+
+        One is enough at first where others can follow (`further_envelope`) and none has to be whole: an envelope only widens
+        with more of them, so that what holds in that of one holds in that of all.
+        """
+        count = self.options.perturbations
         found: list[Trace] = []
         for index in range(count):
             whole = self.test is not None and not self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
-            steps = None if whole else ENVELOPE_STEPS
-            found.append(self._run(Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=seed, index=index, steps=steps)))
+            found.append(self._perturbed(index, whole=whole))
+            if self.context.provisional and not (index or whole or any(arm.masks is Masks.DIFFER for arm in masks)):
+                break
         return found
+
+    def further_envelope(self) -> ParityEvidence:
+        """The perturbed references that a provisional look left out; accuracy was certain without them."""
+        return self._evidence([self._perturbed(index, whole=False) for index in range(1, self.options.perturbations)], [])
+
+    def _perturbed(self, index: int, *, whole: bool) -> Trace:
+        steps = None if whole else ENVELOPE_STEPS
+        return self._run(Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=self.options.seed, index=index, steps=steps))
 
     def _accuracy_is_certain(self, traces: Sequence[Trace], masks: Sequence[ArmMasks], *, missing: int) -> bool:
         """Whether every candidate is as accurate as the reference, whatever so many further peers would show.
