@@ -8,6 +8,7 @@ import yaml
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.comparison import Comparison
+from ci_bench.records.results import Role
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -36,3 +37,9 @@ def prepare_slower(repository: Path, tmp_path: Path, ci_bench, *, cases: tuple[s
 
 def outcome(out: Path) -> Comparison:
     return documents.read_comparison(out / "comparison.json")
+
+
+def perturbed_runs(out: Path) -> list[int]:
+    """How many trainings from shaken weights base and head have of the only case."""
+    measured = [documents.read_results(path) for path in (out / "base" / "results.json", out / "results.json")]
+    return [sum(run.role is Role.PERTURBED for run in one.cases[0].parity.traces) for one in measured]

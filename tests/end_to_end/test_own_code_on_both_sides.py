@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from end_to_end_builders import git, outcome
+from end_to_end_builders import git, outcome, perturbed_runs
 
 from ci_bench.errors import ExitCode
-from ci_bench.records import documents
 from ci_bench.records.comparison import Parity
 from ci_bench.records.config import Rule
-from ci_bench.records.results import Role
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 pytest.importorskip("torch")
@@ -102,12 +100,6 @@ def gate(folder: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "MARKS": str(tmp_path / "marks"), "CI_BENCH_NOISE": str(tmp_path / "noise")}
     command = [sys.executable, "-m", "ci_bench.cli", "gate", "--base", "HEAD~1", "--output", str(tmp_path / "out")]
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=550, check=False)
-
-
-def perturbed_runs(out: Path) -> list[int]:
-    """How many trainings from shaken weights each side has."""
-    measured = [documents.read_results(path) for path in (out / "base" / "results.json", out / "results.json")]
-    return [sum(run.role is Role.PERTURBED for run in one.cases[0].parity.traces) for one in measured]
 
 
 def test_each_side_runs_its_own_code_and_another_loss_on_head_fails(own_repository, tmp_path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from end_to_end_builders import git
+from end_to_end_builders import git, perturbed_runs
 from planted_changes import CHANGES, MODEL, SPEEDS, Change
 
 from ci_bench.records import documents
@@ -118,6 +118,7 @@ def test_nothing_changed_passes_and_learns_the_same_in_every_bit(measured) -> No
     assert (found.code, found.comparison.judgement.verdict) == (0, RunVerdict.PASSED), found.headline
     assert "head learns what base learns" in found.headline
     assert found.comparison.cases[0].learning.verdict is Parity.BITWISE
+    assert perturbed_runs(measured / "alone" / "nothing") == [1, 1], "more could move nothing"
     assert "✅ bitwise" in found.rows["eager"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from judge_builders import candidate, curve, evidence, only, perturbed, result, trace
 
 from ci_bench.engine.ledger import merge_parity
-from ci_bench.judge.parity import parity_findings, rounding_is_open
+from ci_bench.judge.parity import learning_of, parity_findings, rounding_is_open
 from ci_bench.records.comparison import Parity
 from ci_bench.records.results import Role
 
@@ -52,6 +52,15 @@ def test_another_start_is_a_question_for_seeds():
     assert not rounding_is_open(side(), other)
 
 
+def test_the_envelope_of_one_training_is_said_to_be_that_where_head_leaves_it():
+    """A pair needs no more where all holds; its documents may be held against others later."""
+    found = learning_of(side(), side(scale=1 + 15e-6))
+    assert found.verdict is Parity.DIFFERENT_MATH
+    assert found.detail.endswith("measure base by itself, or in one run with head, for more")
+    told = [learning_of(side(), side()), learning_of(side(sizes=(1e-6, 1e-6, 1e-6)), side(scale=1.01))]
+    assert [found.detail.endswith("for more") for found in told] == [False, False]
+
+
 def test_what_further_runs_explain_holds_and_what_they_do_not_still_fails():
     further = evidence(perturbed(2e-6, index=1), perturbed(1e-6, index=2))
     for off, verdict in ((1 + 15e-6, Parity.NUMERIC_PARITY), (1.01, Parity.DIFFERENT_MATH)):
@@ -61,7 +70,7 @@ def test_what_further_runs_explain_holds_and_what_they_do_not_still_fails():
         assert (before.verdict, after.verdict) == (Parity.DIFFERENT_MATH, verdict)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.floats(1e-9, 1e-3), min_size=2, max_size=5),
     st.floats(1e-9, 1e-2),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ci_bench.engine.attachments import Attachments
     from ci_bench.engine.machine.monitor import Monitor
     from ci_bench.engine.outputs.beside import KeptOutputs, OutputsOptions
+    from ci_bench.engine.runner import Asks
     from ci_bench.engine.trees.seals import Seal
     from ci_bench.engine.trees.sides import Side
     from ci_bench.gpus.protocol import Cards
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ci_bench.records.config import Config, RunOptions
     from ci_bench.records.results import Case, Environment, Fact, Lease, Results, Run, SideName, WorkflowRun
     from ci_bench.resuming import Earlier
+    from ci_bench.suites.base import StageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,10 +71,7 @@ class Bench:
         from ci_bench.doctor import require_engine
         from ci_bench.engine.process.launch import make_folder
         from ci_bench.engine.runner import Engine, intact
-        from ci_bench.judge.parity import rounding_is_open
-        from ci_bench.judge.parity_over_seeds import starts_differ
         from ci_bench.report.progress import ProgressDisplay
-        from ci_bench.suites.base import StageKind
 
         require_engine()
         begun, earlier = planning.start(self.config, workflow=self.workflow, asked=self.asked, lease=self.lease), None
@@ -91,7 +90,7 @@ class Bench:
                 refuse=device.refuse,
                 watch=device.watch,
                 still_open=self._judge(begun, sides, noise) if noise else None,
-                asked={StageKind.ROUNDING: rounding_is_open, StageKind.SEEDS: starts_differ},
+                asked=_asked_of_the_judge(),
                 to_explain=None if calibrations else self._to_explain(begun, sides, noise),
                 seed=begun.id,
                 rank=rank,
@@ -293,3 +292,12 @@ def _sizes(known: "Results | None") -> "dict[str, dict[str, Fact]]":
 
     rows = (row for row in (known.cases if known else ()) if isinstance(row.facts.get(LARGEST_BATCH), int))
     return {row.case.id: {name: row.facts[name] for name in SIZE_FACTS if name in row.facts} for row in rows}
+
+
+def _asked_of_the_judge() -> "dict[StageKind, Asks]":
+    """The stages that are not always needed."""
+    from ci_bench.judge.parity import rounding_is_open
+    from ci_bench.judge.parity_over_seeds import starts_differ
+    from ci_bench.suites.base import StageKind
+
+    return {StageKind.ROUNDING: rounding_is_open, StageKind.SEEDS: starts_differ}

@@ -407,7 +407,15 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
         over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
         return over_seeds or _not_told(ours.arm, ours, theirs)
     found = numeric_finding(both, ours, Masks.ALIGNED)
-    return replace(found, masks=None, detail=f"head beside base: {found.detail}")
+    narrow = NARROW if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program) else ""
+    return replace(found, masks=None, detail=_joined(f"head beside base: {found.detail}", narrow))
+
+
+NARROW = "one training alone says how far rounding drives base's apart: measure base by itself, or in one run with head, for more"
+
+
+def _perturbed_runs(evidence: ParityEvidence) -> int:
+    return sum(trace.role is Role.PERTURBED for trace in evidence.traces)
 
 
 def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
@@ -416,7 +424,7 @@ def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
     An envelope only widens with more of them: what holds in that of one run holds in that of all. What does not is asked again.
     """
     sides = [row.parity for row in (base, head) if row.parity is not None]
-    if not any(sum(trace.role is Role.PERTURBED for trace in evidence.traces) == 1 for evidence in sides):
+    if not any(_perturbed_runs(evidence) == 1 for evidence in sides):
         return False
     found = [finding for evidence in sides for finding in parity_findings(evidence)]
     both = beside_base(base, head)

@@ -93,6 +93,7 @@ def test_stages_come_in_order():
         (StageKind.ALONE, ("aot_eager",), Cache.COLD),
         (StageKind.ALONE, ("inductor",), Cache.COLD),
         (StageKind.VERIFY, arms, Cache.SHARED),
+        (StageKind.ROUNDING, ("eager",), Cache.SHARED),
         (StageKind.SEEDS, ("eager",), Cache.SHARED),
         *((StageKind.ALONE, (arm,), Cache.SHARED) for arm in arms),
         (StageKind.TIME, arms, Cache.SHARED),
@@ -102,7 +103,12 @@ def test_stages_come_in_order():
 def test_preparing_and_verifying_happen_once():
     (case,) = SUITE.plan({})
     once, twice, always = (0,), (0, 1), None
-    assert [stage.launches for stage in SUITE.stages(case)] == [once, always, once, once, twice, twice, always]
+    assert [stage.launches for stage in SUITE.stages(case)] == [once, always, once, once, once, twice, twice, always]
+
+
+def test_there_is_no_more_of_rounding_to_measure_than_one_training():
+    (case,) = SUITE.plan({"perturbations": 1})
+    assert StageKind.ROUNDING not in {stage.kind for stage in SUITE.stages(case)}
 
 
 @pytest.mark.parametrize(
