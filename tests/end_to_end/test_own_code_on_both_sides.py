@@ -110,7 +110,7 @@ def test_each_side_runs_its_own_code_and_another_loss_on_head_fails(own_reposito
     (case,) = comparison.cases
     assert [finding.verdict.holds for finding in case.parity] == [True], "within head, compiled is as eager is"
     assert case.learning.verdict is Parity.DIFFERENT_MATH
-    assert perturbed_runs(tmp_path / "out") == [3, 3], "what does not hold in the envelope of one is asked again"
+    assert perturbed_runs(tmp_path / "out") == [6, 6], "what does not hold in the envelope of one is asked again"
     assert Rule.LEARNING_CHANGED in {finding.rule for finding in comparison.judgement.findings}
     assert done.returncode == ExitCode.POLICY_NOT_MET
     assert "no longer learns what base learns" in comparison.judgement.headline

@@ -43,7 +43,8 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
         runs = [replace(one, accuracy=None) for one in runs]
     found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
     further = verifier.further_envelope().traces if len(found) == 1 else ()
-    assert [(one.role, one.index) for one in (*found, *further)] == [(Role.PERTURBED, index) for index in range(3)]
+    expected = 6 if further else 3
+    assert [(one.role, one.index) for one in (*found, *further)] == [(Role.PERTURBED, index) for index in range(expected)]
     assert {len(one.loss) for one in further} <= {ENVELOPE_STEPS}
     return [len(one.loss) for one in found]
 
@@ -79,5 +80,6 @@ def test_one_is_enough_at_first_where_others_can_follow(monkeypatch, evaluation)
 
 
 def test_all_are_trained_at_once_where_one_has_to_be_whole(monkeypatch):
-    assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64])
+    assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64]) == [WHOLE, WHOLE, ENVELOPE_STEPS]
+    assert lengths(monkeypatch, [0.605], provisional=True) == [ENVELOPE_STEPS] * 3, "certain beside three, not beside six"
     assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER, provisional=True) == [WHOLE] * 3

@@ -222,20 +222,29 @@ class Verifier:
         """Perturbed references: as long as the envelope needs, and whole trainings until accuracy is decided without more.
 
         One is enough at first where others can follow (`further_envelope`) and none has to be whole: an envelope only widens
-        with more of them, so that what holds in that of one holds in that of all.
+        with more of them, so that what holds in that of one holds in that of more.
         """
+        if self.context.provisional and self._one_is_enough(traces, masks):
+            return [self._perturbed(0, whole=False)]
         count = self.options.perturbations
         found: list[Trace] = []
         for index in range(count):
             whole = self.test is not None and not self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
             found.append(self._perturbed(index, whole=whole))
-            if self.context.provisional and not (index or whole or any(arm.masks is Masks.DIFFER for arm in masks)):
-                break
         return found
 
+    def _one_is_enough(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> bool:
+        """Whether nothing but the envelope hangs on perturbed references, however many there will be."""
+        if any(arm.masks is Masks.DIFFER for arm in masks):
+            return False
+        return self.test is None or self._accuracy_is_certain(traces, masks, missing=2 * self.options.perturbations)
+
     def further_envelope(self) -> ParityEvidence:
-        """The perturbed references that a provisional look left out; accuracy was certain without them."""
-        return self._evidence([self._perturbed(index, whole=False) for index in range(1, self.options.perturbations)], [])
+        """The perturbed references that a provisional look left out, and as many again; accuracy was certain without them.
+
+        What leaves the envelope of one may leave that of three by the luck of these: they are worth their time where red is near.
+        """
+        return self._evidence([self._perturbed(index, whole=False) for index in range(1, 2 * self.options.perturbations)], [])
 
     def _perturbed(self, index: int, *, whole: bool) -> Trace:
         steps = None if whole else ENVELOPE_STEPS
