@@ -196,12 +196,13 @@ def test_an_error_of_the_display_is_its_own_and_ends_the_worker(tmp_path: Path) 
         launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=hang_up)
 
 
-def test_launches_leave_no_descriptor_and_no_process(tmp_path: Path) -> None:
+def test_launches_leave_no_descriptor_and_no_process_and_their_end_is_not_slept_for(tmp_path: Path, monkeypatch) -> None:
     before = _open_descriptors()
     with _launcher(tmp_path) as launcher:
         for _ in range(5):
             launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None)
         server = launcher._server.pid
+        monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the server's end was looked for again and again"))
     launcher.close()
     assert _open_descriptors() == before
     assert not Path(f"/proc/{server}").exists()

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ci_bench.engine.process.descendants import ends_within
 from ci_bench.engine.process.protocol import Answer, Task, encode
 from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
 from ci_bench.engine.process.scratch import FOLDER, run_folder, scratch_failure
@@ -145,9 +146,7 @@ class Launcher:
         self._connection.close()
         if not self._count:
             kill(self._server.pid)
-        try:
-            self._server.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
+        if not ends_within(self._server, GRACE_S):
             kill(self._server.pid)
             self._server.wait()
         end_all(self._user, self.successor.sessions if self.successor is not None else ())
@@ -216,8 +215,7 @@ class Launcher:
 
     def broken(self, what: str) -> LauncherFailed:
         """The error for a server that no longer does its work. Gives a dying one the time to say why."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._server.wait(LAST_WORDS_S)
+        ends_within(self._server, LAST_WORDS_S)
         return _failure(what, self._log)
 
     def _fork(self, request: Mapping[str, str], pipes: tuple[int, int]) -> int:
