@@ -138,14 +138,21 @@ class Launcher:
             return int(Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
 
+    def let_go(self) -> None:
+        """Have the server end with every worker, and wait for nothing.
+
+        One that has had no worker has nothing to end itself.
+        """
+        self._connection.close()
+        if not self._count and self._server.returncode is None:
+            kill(self._server.pid)
+
     def close(self) -> None:
-        """End the server and every worker; safe to call twice. Without a worker there is nothing that it has to end itself."""
+        """End the server and every worker; safe to call twice."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._connection.close()
-        if not self._count:
-            kill(self._server.pid)
+        self.let_go()
         if not ends_within(self._server, GRACE_S):
             kill(self._server.pid)
             self._server.wait()
