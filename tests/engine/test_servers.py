@@ -43,6 +43,7 @@ class FakeLauncher:
     def __init__(self, log, side, name, preload):
         self.log, self.who, self.preload = log, f"{side} {name}", preload
         self.loads, self.paused, self.closed, self.broken, self.successor = True, False, False, False, None
+        self.is_let_go = False
         self.say("start")
 
     def say(self, what):
@@ -76,6 +77,9 @@ class FakeLauncher:
 
     def __exit__(self, *_):
         self.close()
+
+    def let_go(self):
+        self.is_let_go = True
 
     def close(self):
         if not self.closed:
@@ -119,6 +123,14 @@ def opened(log, *, device="cuda", options=QUICK, plan=PLAN):
     log.clear()
     servers.foresee("two", plan)
     return servers, stack
+
+
+def test_servers_of_both_sides_end_at_the_same_time(monkeypatch):
+    servers, stack = opened([])
+    seen = []
+    monkeypatch.setattr(FakeLauncher, "close", lambda _: seen.append([one.is_let_go for one in servers.current.values()]))
+    stack.close()
+    assert seen == [[True, True], [True, True]]
 
 
 def window(servers):

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,29 @@ def test_what_is_not_provably_ours_is_left_alone(tmp_path, monkeypatch, kind):
         monkeypatch.setattr(scratch.os, "geteuid", lambda: 12345)
     assert clear(tmp_path) == ()
     assert folder.exists()
+
+
+def test_a_folder_that_another_run_clears_meanwhile_is_passed_over(tmp_path, monkeypatch):
+    first, second = dead(tmp_path, "ci-bench-1"), dead(tmp_path, "ci-bench-2")
+    monkeypatch.setattr(scratch, "_remove", lambda _: [shutil.rmtree(folder) for folder in (first, second)])
+    assert clear(tmp_path) == (first,)
+
+
+def test_temporary_files_are_listed_once_and_need_not_be(temporary, monkeypatch):
+    """A folder that has no more than mode 1733 takes files, and cannot be listed."""
+    listed = []
+    real = os.scandir
+
+    def refuse(place):
+        if place != temporary:
+            return real(place)
+        listed.append(place)
+        raise PermissionError(13, "Permission denied", str(place))
+
+    monkeypatch.setattr(scratch.os, "scandir", refuse)
+    with run_folder() as folder:
+        assert (Path(folder) / HELD).exists()
+    assert listed == [temporary]
 
 
 def test_a_folder_is_held_before_anybody_can_take_it_for_dead(temporary, monkeypatch):

@@ -96,6 +96,11 @@ PLANTED = {
     "fetched without its hash: pip install ${TORCH_INDEX": lambda text: re.sub(
         r"if \[ -n .*then \\\n\s*pip install --no-compile (.*\\\n.*;) \\\n\s*fi", r"pip install \1 true", text
     ),
+    "what pip leaves uncompiled": lambda text: text.replace("python -m compileall", "true"),
+    "each container compiles": lambda text: text.replace(
+        "pip install --no-deps --no-index", "pip install --no-compile --no-index"
+    ),
+    "pip compiles nothing": lambda text: text.replace("PIP_NO_CACHE_DIR=1", "PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1"),
     "the entrypoint is not tini": lambda text: text.replace("ENTRYPOINT [", 'ENTRYPOINT ["ci-bench"] # ['),
 }
 

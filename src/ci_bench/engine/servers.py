@@ -84,7 +84,7 @@ class Servers:
     spares: dict[SideName, _Spare] = field(default_factory=dict)
 
     def open(self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]) -> dict[SideName, Launcher]:
-        """The servers of a launch of some cases, ready, by side; they end with the stack.
+        """The servers of a launch of some cases, ready, by side; they end with the stack, all at the same time.
 
         What was started ahead is used where it imports all that this launch needs, else thrown away.
 
@@ -103,6 +103,7 @@ class Servers:
                 failed = launcher is taken.get(run.side.name) and not _is_ready(launcher)
                 usable = run.launcher(name, preload, offline=True) if failed else launcher
                 self.current[run.side.name] = stack.enter_context(usable)
+        stack.callback(_let_go, tuple(self.current.values()))
         return self.current
 
     def foresee(self, name: str, plan: Sequence[tuple[Suite, Case]]) -> None:
@@ -185,6 +186,12 @@ class Servers:
         free = headroom.available_bytes()
         needed = sum(launcher.resident_bytes() for launcher in self.current.values())
         return free is not None and needed <= (1.0 - headroom.LEFT) * free
+
+
+def _let_go(launchers: tuple[Launcher, ...]) -> None:
+    """Have the servers of all sides end, before the first of them is waited for: to free its memory takes each a while."""
+    for launcher in launchers:
+        launcher.let_go()
 
 
 def _is_ready(launcher: Launcher) -> bool:

@@ -160,13 +160,14 @@ def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(
     assert worker.answers if touched else worker.answers[0].fault  # what stands for torch here is none
 
 
-def test_what_is_imported_before_forking_is_frozen() -> None:
+def test_what_is_imported_before_forking_is_frozen_and_not_looked_through() -> None:
     code = (
-        "import gc; from ci_bench.engine.process import forkserver; forkserver._import(('json',));"
-        "print(gc.get_freeze_count() > 1000, gc.isenabled())"
+        "import gc; from ci_bench.engine.process import forkserver; before = gc.get_stats();"
+        "forkserver._import(('json',)); now = gc.get_stats();"
+        "print(gc.get_freeze_count() > 1000, gc.isenabled(), now == before)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["True", "True"]
+    assert ended.stdout.split() == ["True", "True", "True"]
 
 
 def test_looking_for_a_gpu_while_importing_asks_the_driver_and_makes_no_context() -> None:
@@ -196,12 +197,13 @@ def test_an_error_of_the_display_is_its_own_and_ends_the_worker(tmp_path: Path) 
         launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=hang_up)
 
 
-def test_launches_leave_no_descriptor_and_no_process(tmp_path: Path) -> None:
+def test_launches_leave_no_descriptor_and_no_process_and_their_end_is_not_slept_for(tmp_path: Path, monkeypatch) -> None:
     before = _open_descriptors()
     with _launcher(tmp_path) as launcher:
         for _ in range(5):
             launcher.run(_probe_task(tmp_path), timeout_s=20, on_answer=lambda _: None)
         server = launcher._server.pid
+        monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("the server's end was looked for again and again"))
     launcher.close()
     assert _open_descriptors() == before
     assert not Path(f"/proc/{server}").exists()

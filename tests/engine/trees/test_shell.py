@@ -41,6 +41,11 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert has_ended(int((tmp_path / "child").read_text()))
 
 
+def test_the_end_of_a_command_that_closed_its_output_is_not_slept_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(shell.time, "sleep", lambda _: pytest.fail("looked for again and again"))
+    assert run(tmp_path, "exec >&- 2>&-; sleep 0.05; exit 3").code == 3
+
+
 _WRITTEN = "until [ -s child ]; do sleep 0.01; done"
 LEFT = {
     "without an environment": "env -i sleep 600 & echo $! >child; sleep 0.3",

@@ -1,4 +1,4 @@
-"""What a process started, directly or not: adopted when its parents end, and ended to the last.
+"""What a process started, directly or not: waited for, adopted when its parents end, and ended to the last.
 
 A process that leaves its session, its group and its parent (a daemon) keeps one tie: the kernel hands an orphan to its nearest
 ancestor that asked for it (PR_SET_CHILD_SUBREAPER), whatever it did to its environment or name.
@@ -6,11 +6,16 @@ ancestor that asked for it (PR_SET_CHILD_SUBREAPER), whatever it did to its envi
 
 import ctypes
 import os
+import select
 import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """From linux/prctl.h: prctl(2)."""
@@ -22,6 +27,31 @@ PAUSE_S = 0.002
 def prctl(option: int, value: int) -> None:
     """Set an attribute of this process (prctl(2))."""
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Wait so long for the end of a process that this one started; whether it has ended, and has its return code.
+
+    Its descriptor tells at once (pidfd_open(2), from Linux 5.3). `Popen.wait`, which waits where there is none, looks again and
+    again, after pauses that double up to 50 ms: one that takes 32 ms to end is noticed after 63.
+    """
+    if process.poll() is not None:
+        return True
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        from subprocess import TimeoutExpired  # a server, which waits for none like this, does not import it for nothing
+
+        with suppress(TimeoutExpired):
+            process.wait(seconds)
+        return process.returncode is not None
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        waiting.poll(max(0.0, seconds) * 1e3)
+    finally:
+        os.close(descriptor)
+    return process.poll() is not None
 
 
 @contextmanager
@@ -66,7 +96,14 @@ def end_children(spared: Iterable[int], patience_s: float = PATIENCE_S) -> tuple
 
 
 def own_children() -> Iterator[int]:
-    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses."""
+    """The processes whose parent is this one, by /proc/PID/stat (proc(5)); a name in it may hold spaces and parentheses.
+
+    As a rule there is none, and the kernel says so in one call: to look at all processes of the machine takes milliseconds.
+    """
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():

@@ -57,9 +57,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _import(modules: Sequence[str]) -> None:
-    """Import for all children at once; nothing of it is ever collected.
+    """Import for all children at once; nothing of it is ever collected, garbage among it neither.
 
-    A suite's own module that lacks a library says so where it is needed, for its own cases alone.
+    Looking for that takes longer than anybody gains by it (docs/adr/0036). A suite's own module that lacks a library says so
+    where it is needed, for its own cases alone.
     """
     gc.disable()
     for module in modules:
@@ -68,7 +69,6 @@ def _import(modules: Sequence[str]) -> None:
         except ImportError:
             if not module.startswith(SUITES):
                 raise
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ci_bench.engine.process.descendants import ends_within
 from ci_bench.engine.process.protocol import Answer, Task, encode
 from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
 from ci_bench.engine.process.scratch import FOLDER, run_folder, scratch_failure
@@ -137,17 +138,22 @@ class Launcher:
             return int(Path(f"/proc/{self._server.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
 
+    def let_go(self) -> None:
+        """Have the server end with every worker, and wait for nothing.
+
+        One that has had no worker has nothing to end itself.
+        """
+        self._connection.close()
+        if not self._count and self._server.returncode is None:
+            kill(self._server.pid)
+
     def close(self) -> None:
-        """End the server and every worker; safe to call twice. Without a worker there is nothing that it has to end itself."""
+        """End the server and every worker; safe to call twice."""
         if self._is_closed:
             return
         self._is_closed = True
-        self._connection.close()
-        if not self._count:
-            kill(self._server.pid)
-        try:
-            self._server.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
+        self.let_go()
+        if not ends_within(self._server, GRACE_S):
             kill(self._server.pid)
             self._server.wait()
         end_all(self._user, self.successor.sessions if self.successor is not None else ())
@@ -216,8 +222,7 @@ class Launcher:
 
     def broken(self, what: str) -> LauncherFailed:
         """The error for a server that no longer does its work. Gives a dying one the time to say why."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._server.wait(LAST_WORDS_S)
+        ends_within(self._server, LAST_WORDS_S)
         return _failure(what, self._log)
 
     def _fork(self, request: Mapping[str, str], pipes: tuple[int, int]) -> int:

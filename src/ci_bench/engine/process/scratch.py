@@ -9,6 +9,7 @@ import fcntl
 import logging
 import os
 import signal
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -76,13 +77,20 @@ def scratch_failure(error: OSError) -> ScratchFailed:
 
 
 def clear(parent: Path) -> tuple[Path, ...]:
-    """End the processes of dead runs and remove their folders in `parent`. Returns those folders."""
-    return tuple(folder for folder in sorted(parent.glob(f"{PREFIX}*")) if _clear(folder))
+    """End the processes of dead runs and remove their folders in `parent`. Returns those folders.
+
+    A folder for temporary files may hold a hundred thousand names of others, and may be one that we can write to, but not list.
+    """
+    ours: list[str] = []
+    with suppress(PermissionError), os.scandir(parent) as entries:
+        ours = sorted(entry.path for entry in entries if entry.name.startswith(PREFIX))
+    return tuple(folder for folder in map(Path, ours) if _clear(folder))
 
 
 def _clear(folder: Path) -> bool:
     with suppress(OSError):
-        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return False
         descriptor = os.open(folder / HELD, os.O_RDONLY | os.O_NOFOLLOW)
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from ci_bench.engine.process.descendants import adopting, end_children
+from ci_bench.engine.process.descendants import adopting, end_children, ends_within
 from ci_bench.engine.process.users import end_all, started_as
 
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 18
@@ -119,7 +119,7 @@ def _follow(process: subprocess.Popen[bytes], descriptor: int, output: _Output, 
             if time.monotonic() >= deadline:
                 return True
             if output.ended:
-                time.sleep(POLL_S)
+                ends_within(process, POLL_S)
             elif selector.select(POLL_S):
                 output.take(descriptor)
     return False
