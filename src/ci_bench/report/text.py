@@ -115,8 +115,16 @@ def operations(value: float | None) -> str:
 
 def quantity(value: float | None, unit: Unit) -> str:
     """A value in its unit."""
-    forms = {Unit.SECONDS: seconds, Unit.BYTES: bytes_, Unit.COUNT: count, Unit.PER_SECOND: rate}
-    return forms[unit](value) if unit in forms else _scaled(value, UNITS[unit].sizes, step=1000)
+    form = _FORMS.get(unit)
+    return _scaled(value, UNITS[unit].sizes, step=1000) if form is None else form(value)
+
+
+_FORMS: dict[Unit, Callable[[float | None], str]] = {
+    Unit.SECONDS: seconds,
+    Unit.BYTES: bytes_,
+    Unit.COUNT: count,
+    Unit.PER_SECOND: rate,
+}
 
 
 def percent(share: float | None, *, signed: bool = False) -> str:
@@ -135,7 +143,12 @@ def ratio(value: float | None) -> str:
 
 def interval(bounds: Interval | None, form: Callable[[float], str] = ratio) -> str:
     """Both ends of an interval: ``1.05 to 1.11×``."""
-    return UNKNOWN if bounds is None else joined(form(bounds.low), " to ", form(bounds.high))
+    return UNKNOWN if bounds is None else from_to(bounds.low, bounds.high, form)
+
+
+def from_to(low: float, high: float, form: Callable[[float], str] = ratio) -> str:
+    """Both ends of a range, with their common unit named once."""
+    return joined(form(low), " to ", form(high))
 
 
 def joined(first: str, between: str, second: str) -> str:
