@@ -28,7 +28,7 @@ from ci_bench.records.results import (
     Results,
     Status,
     Unit,
-    samples_of,
+    has_samples,
 )
 from ci_bench.records.units import TIMES
 
@@ -91,7 +91,7 @@ def keyed(metrics: Iterable[Metric]) -> Keyed:
     """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
     groups: Keyed = {}
     for metric in metrics:
-        if any(samples_of(metric.launches)):
+        if has_samples(metric.launches):
             key = _series(metric.name, metric.arm)
             groups[key] = (*groups.get(key, ()), metric)
     return groups
@@ -131,7 +131,7 @@ def lines_of(
             threshold=_threshold(rule, metric, cases),
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
-            or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side)))),
+            or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
             title=_title(rule, metric),
             least=rule.least,
         )
@@ -167,9 +167,9 @@ def _title(rule: MetricPolicy, metric: Metric) -> str:
     return metric.title if metric.title and rule.title == metric.name else rule.title
 
 
-def _by_device(metrics: tuple[Metric, ...]) -> bool:
-    """Whether a metric was read from the device's clock, on every side that has it: the host's gates."""
-    return all(metric.lane is Lane.DEVICE for metric in metrics)
+def _by_device(metric: Metric, base: tuple[Metric, ...], head: tuple[Metric, ...]) -> bool:
+    """Whether a metric, one of these, was read from the device's clock, on every side that has it: the host's gates."""
+    return metric.lane is Lane.DEVICE and all(one.lane is Lane.DEVICE for one in (*base, *head))
 
 
 def known_of(lines: Iterable[Line]) -> Known:
@@ -212,12 +212,12 @@ def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
 
 
 def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
-    if (base.unit, base.better, base.lane) != (head.unit, head.better, head.lane):
+    if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
     for side, metric in (("base", base), ("head", head)):
-        exact = metric.unit in _EXACT and single(metric, known)
-        if wrong := known[id(metric.launches)].fault(zero_allowed=exact):
+        facts = known[id(metric.launches)]
+        if not facts.sound and (wrong := facts.fault(zero_allowed=metric.unit in _EXACT and single(metric, known))):
             return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
     return None
 
