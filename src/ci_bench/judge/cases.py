@@ -158,7 +158,7 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
 
     Details are owed by nobody, nor is the device's clock; nor, in the end, what cannot gate.
     """
-    head = match.head
+    head, candidates = match.head, _candidates(match.head)
     times = {arm: times_owed(head, match.usable, arm) for arm in head.case.arms}
     for arm, owed in times.items():
         reason = "not measured, and every arm owes it"
@@ -166,5 +166,6 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
     for (name, owner), (metric, *_) in match.after.items():
         if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in head.case.details:
             reason = f"not measured, though {owner} was"
-            lacking = (arm for arm in _candidates(head) if name not in times[arm])
-            yield from ((name, arm, metric.unit, metric.better, reason) for arm in lacking)
+            for arm in candidates:
+                if name not in times[arm]:
+                    yield name, arm, metric.unit, metric.better, reason

@@ -20,7 +20,6 @@ from ci_bench.records.results import (
     GRAPHED,
     LARGEST_BATCH,
     Better,
-    Case,
     CaseResult,
     Lane,
     Metric,
@@ -116,6 +115,7 @@ def lines_of(
     cases = [case, planned.case] if planned else [case]
     owed = {arm: times_owed(head, planned, arm) for arm in {arm for _, arm in (*before, *after)}}
     details = set.intersection(*({*one.details} for one in cases))
+    asked = min((one.threshold for one in cases if one.threshold is not None), default=None)
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
         successor = _successor(key, before, after) if ground.saved else None
@@ -128,7 +128,7 @@ def lines_of(
             metric=metric,
             base=base_side,
             head=head_side,
-            threshold=_threshold(rule, metric, cases),
+            threshold=_threshold(rule, metric, asked),
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
             or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
@@ -137,10 +137,9 @@ def lines_of(
         )
 
 
-def _threshold(rule: MetricPolicy, metric: Metric, cases: Iterable[Case]) -> float:
-    """The policy's, or for times less where a side's case asks for less: head cannot loosen what base's holds it to."""
-    asked = [case.threshold for case in cases if case.threshold is not None]
-    return min(rule.threshold, *asked) if asked and metric.unit in TIMES else rule.threshold
+def _threshold(rule: MetricPolicy, metric: Metric, asked: float | None) -> float:
+    """The policy's, or for times less where a side's case has `asked` for less: head cannot loosen what base's holds it to."""
+    return rule.threshold if asked is None or metric.unit not in TIMES else min(rule.threshold, asked)
 
 
 def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:
