@@ -178,9 +178,10 @@ def _arms(case: CaseComparison) -> list[str | None]:
 def _time(pairs: list[Pair]) -> Pair | None:
     """The step time; without one, the worst of the other durations and rates that are not about compilation."""
     steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
-    whole = [pair for pair in pairs if not pair.detail] or pairs
-    timed = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)]
-    return min(steps or timed, key=_badness, default=None)
+    if not steps:
+        whole = [pair for pair in pairs if not pair.detail] or pairs
+        steps = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)]
+    return min(steps, key=_badness, default=None)
 
 
 def _memory(pairs: list[Pair]) -> Pair | None:
