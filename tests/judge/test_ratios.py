@@ -110,9 +110,9 @@ def test_bounds_are_those_of_the_formula_for_launches_of_one_size_or_several_and
     assert found == pytest.approx(np.array([written_out(row.tolist(), lengths, 1.7) for row in rows]), abs=1e-12)
 
 
-@pytest.mark.parametrize("equal", [False, True])
-def test_equal_samples_stay_in_the_order_of_their_launches(equal):
-    values = np.random.default_rng(3).integers(0, 9 if equal else 2**40, (50, 60)).astype(np.float64)
+@pytest.mark.parametrize("kinds", [2**40, 9, 1])
+def test_equal_samples_stay_in_the_order_of_their_launches(kinds):
+    values = np.random.default_rng(3).integers(0, kinds, (50, 60)).astype(np.float64)
     order, ranked = ratios._in_order(values)
     assert order.tolist() == [sorted(range(60), key=row.__getitem__) for row in values.tolist()]
     assert ranked.tolist() == [sorted(row) for row in values.tolist()]

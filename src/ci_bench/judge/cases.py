@@ -6,7 +6,7 @@ row, never a silence. How bad a gap is, the policy decides.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ci_bench.judge import ratios
 from ci_bench.judge.pairing import Keyed, Match, oriented, times_owed
@@ -22,8 +22,7 @@ _MOST_AT_ONCE = 1_000
 Changes = Mapping[str, Mapping[SeriesName, SpeedupChange]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """A metric that an arm shares with the reference arm, on head and, where it has it too, on base."""
 
     case: int
@@ -81,8 +80,9 @@ def _two_arms(metrics: Keyed, key: SeriesName, reference: str) -> tuple[Metric, 
     one, two = metrics.get((key[0], reference), ()), metrics.get(key, ())
     if key[1] == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:
         return None
-    alike = (one[0].unit, one[0].better, one[0].lane) == (two[0].unit, two[0].better, two[0].lane)
-    return (one[0], two[0]) if alike else None
+    reference, arm = one[0], two[0]
+    alike = reference.unit == arm.unit and reference.better == arm.better and reference.lane == arm.lane
+    return (reference, arm) if alike else None
 
 
 def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple[Pair, ...]:

@@ -7,6 +7,7 @@ verdicts, and which metrics can fail a run. Nothing is compared here.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 from ci_bench.judge import wording
 from ci_bench.judge.ratios import Known, Series, describe
@@ -216,7 +217,10 @@ def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] |
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
     for side, metric in (("base", base), ("head", head)):
         facts = known[id(metric.launches)]
-        if not facts.sound and (wrong := facts.fault(zero_allowed=metric.unit in _EXACT and single(metric, known))):
+        if facts.sound:
+            continue
+        exact = metric.unit in _EXACT and single(metric, known)
+        if wrong := facts.fault(zero_allowed=exact):
             return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
     return None
 
@@ -240,9 +244,11 @@ def oriented(base: Metric, head: Metric) -> tuple[Series, Series]:
     return head.launches, base.launches
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MetricVerdict:
-    """The word for one metric of one arm and why; the figures and `possible` are those of `Pair`."""
+class MetricVerdict(NamedTuple):
+    """The word for one metric of one arm and why; the figures and `possible` are those of `Pair`.
+
+    A tuple, for one is made and let go for each metric: that takes half of what a dataclass does.
+    """
 
     verdict: Verdict
     reason: str
