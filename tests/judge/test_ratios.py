@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -70,6 +71,51 @@ def test_bounds_never_leave_the_samples():
     flat = np.array([[1.0, 2.0, 3.0, 11.0, 12.0, 13.0]])
     (down,), (up,) = ratios._median_bounds(flat, (3, 3), 50.0)
     assert (7 - down, 7 + up) == (1.0, 13.0)
+
+
+def written_out(row, lengths, reach):
+    """The bounds of `_median_bounds` for one row, sample by sample, as its docstring has them."""
+    edges = [sum(lengths[:place]) for place in range(len(lengths) + 1)]
+    every = [
+        (value, launch, rank) for launch, (at, to) in enumerate(pairwise(edges)) for rank, value in enumerate(sorted(row[at:to]))
+    ]
+    every.sort(key=lambda one: one[0])
+    half, z = len(row) / 2, []
+    for place, (_, own, rank) in enumerate(every):
+        below = [sum(launch == number for _, launch, _ in every[:place]) for number in range(len(lengths))]
+        x = [rank + 0.5 if number == own else count for number, count in enumerate(below)]
+        mean = place + 0.5 - half
+        c = [count - size / 2 for count, size in zip(x, lengths, strict=True)]
+        inside = sum(count * (1 - count / size) for count, size in zip(x, lengths, strict=True))
+        variance = inside + sum(value**2 for value in c) - sum(c) ** 2 / len(lengths)
+        z.append(max([mean / math.sqrt(max(variance, 1e-300)), *z[-1:]]))
+    values, middle = [value for value, _, _ in every], median(row)
+    return [max(0.0, middle - crossing(z, values, -reach)), max(0.0, crossing(z, values, reach) - middle)]
+
+
+def crossing(z, values, target):
+    after = sum(figure < target for figure in z)
+    last = len(z) - 1
+    if after == 0 or after > last or z[after] <= z[after - 1]:
+        return values[min(after, last)]
+    share = (target - z[after - 1]) / (z[after] - z[after - 1])
+    return values[after - 1] + share * (values[after] - values[after - 1])
+
+
+@pytest.mark.parametrize("lengths", [(16, 16, 16), (20, 20), (5, 9, 7), (16, 16, 15), (3, 3)])
+@pytest.mark.parametrize("decimals", [9, 2])
+def test_bounds_are_those_of_the_formula_for_launches_of_one_size_or_several_and_with_equal_samples(lengths, decimals):
+    rows = np.round(np.random.default_rng(sum(lengths)).normal(0, 0.05, (40, sum(lengths))), decimals)
+    found = np.transpose(ratios._median_bounds(rows, lengths, 1.7))
+    assert found == pytest.approx(np.array([written_out(row.tolist(), lengths, 1.7) for row in rows]), abs=1e-12)
+
+
+@pytest.mark.parametrize("kinds", [2**40, 9, 1])
+def test_equal_samples_stay_in_the_order_of_their_launches(kinds):
+    values = np.random.default_rng(3).integers(0, kinds, (50, 60)).astype(np.float64)
+    order, ranked = ratios._in_order(values)
+    assert order.tolist() == [sorted(range(60), key=row.__getitem__) for row in values.tolist()]
+    assert ranked.tolist() == [sorted(row) for row in values.tolist()]
 
 
 def test_many_pairs_at_once_are_judged_as_each_alone():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_bench.records.results import Launch, samples_of
+from ci_bench.records.results import Launch, has_samples, samples_of
 from ci_bench.records.samples import FLOAT_BYTES
 
 FLOATS = st.lists(st.floats(allow_nan=False), max_size=40).map(tuple)
@@ -53,6 +53,14 @@ def test_bytes_of_many_launches_are_their_samples() -> None:
     assert one == b"".join(as_bytes(value) for value in SIXTEEN)
     assert two == as_bytes(1.5) + as_bytes(2.0)
     assert len(one) == len(SIXTEEN) * FLOAT_BYTES
+
+
+@pytest.mark.parametrize("values", [SIXTEEN, SIXTEEN[:1], (0.0,), (0.0,) * 5, (0,), (math.nan,)])
+def test_any_sample_of_any_launch_is_one(values: tuple[float, ...]) -> None:
+    empty = Launch(launch=0, values=())
+    assert has_samples([empty, Launch(launch=1, values=values)])
+    assert not has_samples([empty, empty])
+    assert not has_samples([])
 
 
 def as_bytes(value: float) -> bytes:

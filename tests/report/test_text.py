@@ -188,6 +188,28 @@ def test_three_significant_digits_the_short_way_are_those_of_the_long_way(value:
     assert text.rate(value) == f"{plain_digits(value)} /s"
 
 
+LIMITS = (1.0, 1e-3, 1e-6, 1000 / 1024, 1000.0, 1024.0 * 1000, 1024.0**2 * 1000, 1e12)
+
+
+@given(st.sampled_from(LIMITS), st.floats(0.98, 1.02) | st.floats(0, 1e20))
+def test_what_reaches_a_unit_is_what_does_once_it_is_rounded(limit: float, share: float) -> None:
+    size = limit * share
+    assert text._reaches(size, limit) is (float(f"{size:.3g}") >= limit)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(0.99949, "999 ms"), (0.99951, "1.00 s"), (0.9996e-3, "1.00 ms"), (1e-12, "0.00000100 µs")]
+)
+def test_a_duration_is_in_the_unit_that_its_rounded_figure_is_one_of(size: float, shown: str) -> None:
+    assert text.seconds(size) == shown
+
+
+@pytest.mark.parametrize("raw", ["GH-1", "gH-1", "WWW.x", "wWw.x", "ABCDEF0", "abcDEF0123", "0000000"])
+def test_links_are_seen_in_any_case(raw: str) -> None:
+    assert text._LINKED.search(raw)
+    assert text._may_link(f"({raw})")
+
+
 @given(st.text("@#:/ghGHw.-0123456789abcdefxyz", max_size=12))
 def test_the_quick_look_for_links_misses_none(raw: str) -> None:
     assert text._may_link(raw) or not text._LINKED.search(raw)

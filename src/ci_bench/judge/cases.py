@@ -6,7 +6,7 @@ row, never a silence. How bad a gap is, the policy decides.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ci_bench.judge import ratios
 from ci_bench.judge.pairing import Keyed, Match, oriented, times_owed
@@ -22,8 +22,7 @@ _MOST_AT_ONCE = 1_000
 Changes = Mapping[str, Mapping[SeriesName, SpeedupChange]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """A metric that an arm shares with the reference arm, on head and, where it has it too, on base."""
 
     case: int
@@ -81,8 +80,9 @@ def _two_arms(metrics: Keyed, key: SeriesName, reference: str) -> tuple[Metric, 
     one, two = metrics.get((key[0], reference), ()), metrics.get(key, ())
     if key[1] == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:
         return None
-    alike = (one[0].unit, one[0].better, one[0].lane) == (two[0].unit, two[0].better, two[0].lane)
-    return (one[0], two[0]) if alike else None
+    reference, arm = one[0], two[0]
+    alike = reference.unit == arm.unit and reference.better == arm.better and reference.lane == arm.lane
+    return (reference, arm) if alike else None
 
 
 def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple[Pair, ...]:
@@ -158,7 +158,7 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
 
     Details are owed by nobody, nor is the device's clock; nor, in the end, what cannot gate.
     """
-    head = match.head
+    head, candidates = match.head, _candidates(match.head)
     times = {arm: times_owed(head, match.usable, arm) for arm in head.case.arms}
     for arm, owed in times.items():
         reason = "not measured, and every arm owes it"
@@ -166,5 +166,6 @@ def _owed(match: Match) -> Iterator[tuple[str, str, Unit, Better, str]]:
     for (name, owner), (metric, *_) in match.after.items():
         if owner == head.case.reference and metric.lane is not Lane.DEVICE and name not in head.case.details:
             reason = f"not measured, though {owner} was"
-            lacking = (arm for arm in _candidates(head) if name not in times[arm])
-            yield from ((name, arm, metric.unit, metric.better, reason) for arm in lacking)
+            for arm in candidates:
+                if name not in times[arm]:
+                    yield name, arm, metric.unit, metric.better, reason

@@ -63,6 +63,8 @@ def _worse(pairs: Iterable[Pair]) -> list[Pair]:
 
 def causes(base: CaseResult | None, head: CaseResult, pairs: Sequence[Pair]) -> tuple[Cause, ...]:
     """What is known of each arm that was explained on head, and on base where it is there."""
+    if not head.profiles:
+        return ()
     before = {profile.arm: profile for profile in base.profiles} if base else {}
     worse = _worse(pairs)
     slower = {pair.arm for pair in worse if pair.unit in TIMES and pair.metric not in COMPILATIONS}

@@ -180,6 +180,7 @@ def _without_statistics(line: Line, known: Known, gating: int) -> MetricVerdict 
 
 def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
     metric = line.metric
+    base_estimate, head_estimate = outcome.estimates or (None, None)
     return Pair(
         metric=metric.name,
         arm=metric.arm,
@@ -188,8 +189,8 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
         verdict=outcome.verdict,
         reason=outcome.reason,
         threshold=max(0.0, line.threshold),
-        base=_summary(line.base, known, outcome.estimates and outcome.estimates[0]),
-        head=_summary(line.head, known, outcome.estimates and outcome.estimates[1]),
+        base=_summary(line.base, known, base_estimate),
+        head=_summary(line.head, known, head_estimate),
         speedup=outcome.speedup,
         interval=outcome.interval,
         items=metric.items,

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -157,8 +158,7 @@ def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
     return None if order == tuple(range(len(blocks))) else order, sizes.pop() if len(sizes) == 1 else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What the rule says of one time; `None` where it cannot say. `resolvable`, `threshold` and `margin` are relative.
 
     `needed` is how many launches in all would tell a change of `margin`; `None` where no number would.

@@ -7,6 +7,7 @@ verdicts, and which metrics can fail a run. Nothing is compared here.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 from ci_bench.judge import wording
 from ci_bench.judge.ratios import Known, Series, describe
@@ -20,7 +21,6 @@ from ci_bench.records.results import (
     GRAPHED,
     LARGEST_BATCH,
     Better,
-    Case,
     CaseResult,
     Lane,
     Metric,
@@ -28,7 +28,7 @@ from ci_bench.records.results import (
     Results,
     Status,
     Unit,
-    samples_of,
+    has_samples,
 )
 from ci_bench.records.units import TIMES
 
@@ -91,7 +91,7 @@ def keyed(metrics: Iterable[Metric]) -> Keyed:
     """Metrics by name and arm. One without any sample counts as absent: emptying a series must not hide its loss."""
     groups: Keyed = {}
     for metric in metrics:
-        if any(samples_of(metric.launches)):
+        if has_samples(metric.launches):
             key = _series(metric.name, metric.arm)
             groups[key] = (*groups.get(key, ()), metric)
     return groups
@@ -116,6 +116,7 @@ def lines_of(
     cases = [case, planned.case] if planned else [case]
     owed = {arm: times_owed(head, planned, arm) for arm in {arm for _, arm in (*before, *after)}}
     details = set.intersection(*({*one.details} for one in cases))
+    asked = min((one.threshold for one in cases if one.threshold is not None), default=None)
     for key in after if after.keys() == before.keys() else dict.fromkeys([*after, *before]):
         base_side, head_side = before.get(key, ()), after.get(key, ())
         successor = _successor(key, before, after) if ground.saved else None
@@ -128,19 +129,18 @@ def lines_of(
             metric=metric,
             base=base_side,
             head=head_side,
-            threshold=_threshold(rule, metric, cases),
+            threshold=_threshold(rule, metric, asked),
             ground=ground if successor is None else replace(ground, missing_reason=f"{successor.title} took its place"),
             detail=successor is not None
-            or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device((*base_side, *head_side)))),
+            or (key[0] not in owed[key[1]] and (key[0] in details or not rule.gates or _by_device(metric, base_side, head_side))),
             title=_title(rule, metric),
             least=rule.least,
         )
 
 
-def _threshold(rule: MetricPolicy, metric: Metric, cases: Iterable[Case]) -> float:
-    """The policy's, or for times less where a side's case asks for less: head cannot loosen what base's holds it to."""
-    asked = [case.threshold for case in cases if case.threshold is not None]
-    return min(rule.threshold, *asked) if asked and metric.unit in TIMES else rule.threshold
+def _threshold(rule: MetricPolicy, metric: Metric, asked: float | None) -> float:
+    """The policy's, or for times less where a side's case has `asked` for less: head cannot loosen what base's holds it to."""
+    return rule.threshold if asked is None or metric.unit not in TIMES else min(rule.threshold, asked)
 
 
 def times_owed(head: CaseResult, base: CaseResult | None, arm: str) -> tuple[str, ...]:
@@ -167,9 +167,9 @@ def _title(rule: MetricPolicy, metric: Metric) -> str:
     return metric.title if metric.title and rule.title == metric.name else rule.title
 
 
-def _by_device(metrics: tuple[Metric, ...]) -> bool:
-    """Whether a metric was read from the device's clock, on every side that has it: the host's gates."""
-    return all(metric.lane is Lane.DEVICE for metric in metrics)
+def _by_device(metric: Metric, base: tuple[Metric, ...], head: tuple[Metric, ...]) -> bool:
+    """Whether a metric, one of these, was read from the device's clock, on every side that has it: the host's gates."""
+    return metric.lane is Lane.DEVICE and all(one.lane is Lane.DEVICE for one in (*base, *head))
 
 
 def known_of(lines: Iterable[Line]) -> Known:
@@ -212,12 +212,15 @@ def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
 
 
 def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
-    if (base.unit, base.better, base.lane) != (head.unit, head.better, head.lane):
+    if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
     for side, metric in (("base", base), ("head", head)):
+        facts = known[id(metric.launches)]
+        if facts.sound:
+            continue
         exact = metric.unit in _EXACT and single(metric, known)
-        if wrong := known[id(metric.launches)].fault(zero_allowed=exact):
+        if wrong := facts.fault(zero_allowed=exact):
             return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
     return None
 
@@ -241,9 +244,11 @@ def oriented(base: Metric, head: Metric) -> tuple[Series, Series]:
     return head.launches, base.launches
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MetricVerdict:
-    """The word for one metric of one arm and why; the figures and `possible` are those of `Pair`."""
+class MetricVerdict(NamedTuple):
+    """The word for one metric of one arm and why; the figures and `possible` are those of `Pair`.
+
+    A tuple, for one is made and let go for each metric: that takes half of what a dataclass does.
+    """
 
     verdict: Verdict
     reason: str

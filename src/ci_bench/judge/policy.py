@@ -97,10 +97,11 @@ def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, flo
         return
     explained = policy.explained_speedup(case.id)
     limit = policy.implausible_speedup if explained is None else explained
-    metrics = metrics_of(case, Floor.SPEEDUP)
-    for found in case.speedups:
-        least = found.interval.low if found.interval else found.speedup
-        if found.metric in metrics and least > limit:
+    sure = ((found, found.interval.low if found.interval else found.speedup) for found in case.speedups)
+    beyond = [(found, least) for found, least in sure if least > limit]
+    metrics = metrics_of(case, Floor.SPEEDUP) if beyond else []
+    for found, least in beyond:
+        if found.metric in metrics:
             title = policy.title(found.metric)
             said = f"{found.arm}: {title} is {found.speedup:.1f} times as fast as {found.reference}'s (at most {limit:g})"
             yield (

@@ -6,10 +6,10 @@ matters is decided in `screening`. Deterministic: the same samples give the same
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ Series = tuple[Launch, ...]
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What is known of a series: how many samples each launch has, their median (NaN without any), the least of them.
 
     `odd` says that one is no finite number, `sound` that all are finite and above zero. A count or a peak may be zero, a time
@@ -47,7 +46,7 @@ class Facts:
     @property
     def single(self) -> bool:
         """Whether no launch has more than one value."""
-        return max(self.sizes, default=0) <= 1
+        return _is_single(self.sizes)
 
     def fault(self, *, zero_allowed: bool) -> str | None:
         """What makes the series unusable, or `None`: no samples, one that is no number, or one below (or at) zero."""
@@ -68,10 +67,15 @@ class Facts:
 
     def summarised(self, estimate: float | None) -> Summary | None:
         """The summary with the figure that was judged, where that is another than the median."""
-        if self.fault(zero_allowed=True):
+        if not self.sound and self.fault(zero_allowed=True):
             return None
         samples, launches = _counts(self.sizes)
         return Summary(median=self.median, samples=samples, launches=launches, estimate=estimate)
+
+
+@lru_cache(maxsize=1000)
+def _is_single(lengths: Sizes) -> bool:
+    return max(lengths, default=0) <= 1
 
 
 @lru_cache(maxsize=1000)
@@ -86,12 +90,14 @@ Known = Mapping[int, Facts]
 
 def describe(every: Iterable[Series]) -> Known:
     """The facts of all series."""
-    distinct = list({id(series): series for series in every}.values())
+    distinct = {id(series): series for series in every}
+    held = samples_of(chain.from_iterable(distinct.values()))
+    sizes_of_all = iter(_sizes(held))
     same: dict[Sizes, Sizes] = {}
-    held = [samples_of(series) for series in distinct]
-    lengths = [same.setdefault(of, of) for of in map(_sizes, held)]
-    facts = chain.from_iterable(_describe(held[part], lengths[part]) for part in _slices(lengths))
-    return dict(zip(map(id, distinct), facts, strict=True))
+    lengths = [same.setdefault(of, of) for of in (tuple(islice(sizes_of_all, len(series))) for series in distinct.values())]
+    launches = iter(held)
+    facts = chain.from_iterable(_describe(launches, lengths[part]) for part in _slices(lengths))
+    return dict(zip(distinct, facts, strict=True))
 
 
 def samples(series: Series) -> tuple[float, ...]:
@@ -118,9 +124,10 @@ def _slices(lengths: Sequence[Sizes]) -> Iterator[slice]:
     yield slice(start, None)
 
 
-def _describe(every: Sequence[list[bytes]], lengths: Sequence[Sizes]) -> Iterator[Facts]:
+def _describe(launches: Iterator[bytes], lengths: Sequence[Sizes]) -> Iterator[Facts]:
+    """The facts of as many series as there are `lengths`; their launches are the next ones."""
     counts = np.fromiter(map(sum, lengths), dtype=np.intp, count=len(lengths))
-    values = np.frombuffer(b"".join(chain.from_iterable(every)))
+    values = np.frombuffer(b"".join(islice(launches, sum(map(len, lengths)))))
     starts = np.cumsum(counts) - counts
     least, odd = np.full(len(counts), np.nan), np.zeros(len(counts), dtype=np.bool_)
     there = counts > 0
@@ -154,17 +161,17 @@ LEVEL = 0.95
 LEAST_LAUNCHES = 2
 LEAST_SAMPLES = 3
 _MOST_LAUNCHES, _MOST_SAMPLES = 16, 128
-_MOST_AT_ONCE = 100_000
-"""Samples of a side in one go: memory stays bounded however many pairs there are."""
+_MOST_AT_ONCE = 25_000
+"""Samples of a side in one go: memory stays bounded however many pairs there are, and what is worked on stays in the cache."""
 _LONGEST_LOG = 700.0
+_TINY = float(np.finfo(np.float64).tiny)
 _MEDIAN_ERROR = 1.2533
 """The standard error of a median is that of a mean times the root of pi / 2."""
 
 Bounds = tuple[Floats, Floats]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class Ratio(NamedTuple):
     """A ratio of medians. `interval` is `None` where the samples cannot carry one; `reason` then says why and what to do."""
 
     value: float | None
@@ -175,8 +182,7 @@ class Ratio:
 _UNKNOWN = Ratio(value=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(NamedTuple):
     """A pair whose interval is still to be found; `place` is where its answer goes, `shape` the sizes of both sides' launches."""
 
     place: int
@@ -204,10 +210,12 @@ def ratios(pairs: Sequence[tuple[Series, Series]], known: Known, *, paired: bool
     waiting: dict[tuple[Sizes, Sizes, bool], list[_Open]] = {}
     for place, pair in enumerate(pairs):
         found = _classify(place, pair, (known[id(pair[0])], known[id(pair[1])]))
-        answers.append(found if isinstance(found, Ratio) else _UNKNOWN)
-        if isinstance(found, _Open):
-            together = paired and _numbers(found.one) == _numbers(found.two)
-            waiting.setdefault((*found.shape, together), []).append(found)
+        if isinstance(found, Ratio):
+            answers.append(found)
+            continue
+        answers.append(_UNKNOWN)
+        together = paired and _numbers(found.one) == _numbers(found.two)
+        waiting.setdefault((*found.shape, together), []).append(found)
     for (one, two, together), group in waiting.items():
         for part in _parts(group, max(sum(one), sum(two))):
             for of, ratio in zip(part, _solve(part, (one, two), paired=together), strict=True):
@@ -297,7 +305,7 @@ def _solve(group: list[_Open], shape: tuple[Sizes, Sizes], *, paired: bool) -> l
         down, up = _apart(one, two, shape)
     value, low, high = (np.exp(np.clip(log, -_LONGEST_LOG, _LONGEST_LOG)) for log in (centre, centre - down, centre + up))
     columns = value.tolist(), np.minimum(low, value).tolist(), np.maximum(high, value).tolist()
-    return [Ratio(value=of, interval=Interval(low=at, high=to, level=LEVEL)) for of, at, to in zip(*columns, strict=True)]
+    return [Ratio(of, Interval(low=at, high=to, level=LEVEL)) for of, at, to in zip(*columns, strict=True)]
 
 
 def _logs(group: list[_Open], side: str) -> Floats:
@@ -346,25 +354,46 @@ def _median_bounds(logs: Floats, lengths: Sizes, reach: float) -> Bounds:
     """
     edges = np.cumsum((0, *lengths))
     within = np.concatenate([np.sort(logs[:, at:to], axis=1) for at, to in pairwise(edges)], axis=1)
-    order = np.argsort(within, axis=1, kind="stable")
-    ranked = np.take_along_axis(within, order, axis=1)
+    order, ranked = _in_order(within)
     rank = np.concatenate([np.arange(size) for size in lengths]).astype(np.float64)[order]
-    size = np.repeat(np.asarray(lengths, dtype=np.float64), lengths)[order]
+    size = np.repeat(np.asarray(lengths, dtype=np.float64), lengths)
+    if len({*lengths}) > 1:  # else every place is of a launch of one size
+        size = size[order]
     below = np.arange(edges[-1]) + 0.5  # the sample itself counts half
-    squares = _running(2 * rank + 1) + rank + 0.25
-    shares = _running((2 * rank + 1) / size) + (rank + 0.25) / size
-    crossed = _running(size) + size / 2
+    squares = _running(2 * rank + 1)
+    squares += rank
+    squares += 0.25
+    shares = _running((2 * rank + 1) / size)
+    shares += (rank + 0.25) / size
     mean = below - edges[-1] / 2
-    centred = squares - crossed + np.sum(np.square(lengths)) / 4
-    variance = below - shares + centred - mean**2 / len(lengths)
-    z = np.maximum.accumulate(mean / np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny)), axis=1)
+    squares -= _running(size) + size / 2
+    squares += np.sum(np.square(lengths)) / 4
+    variance = np.subtract(below, shares, out=shares)
+    variance += squares
+    variance -= mean**2 / len(lengths)
+    deviation = np.sqrt(np.maximum(variance, _TINY, out=variance), out=variance)
+    z = np.maximum.accumulate(np.divide(mean, deviation, out=deviation), axis=1)
     middle = (ranked[:, (edges[-1] - 1) // 2] + ranked[:, edges[-1] // 2]) / 2
     return np.maximum(middle - _where(z, ranked, -reach), 0.0), np.maximum(_where(z, ranked, reach) - middle, 0.0)
 
 
+def _in_order(values: Floats) -> tuple[Counts, Floats]:
+    """Where the values of each row are in rising order, and these values; equal ones stay as they were.
+
+    Where no two are equal there is but one order, and the quicker sort finds it as well.
+    """
+    order = np.argsort(values, axis=1)
+    ranked: Floats = np.take_along_axis(values, order, axis=1)
+    if (ranked[:, 1:] == ranked[:, :-1]).any():
+        order = np.argsort(values, axis=1, kind="stable")
+    return order, ranked
+
+
 def _running(values: Floats) -> Floats:
-    """The sum of what came before, along each row."""
-    return np.asarray(np.cumsum(values, axis=1) - values, dtype=np.float64)
+    """The sum of what came before, along the last axis."""
+    sums = np.cumsum(values, axis=-1)
+    sums -= values
+    return sums
 
 
 def _where(z: Floats, ranked: Floats, target: float) -> Floats:

@@ -86,7 +86,7 @@ class Verdict(StrEnum):
     @property
     def worse(self) -> bool:
         """Whether head was found, or is suspected, to be worse."""
-        return self in {Verdict.REGRESSED, Verdict.SUSPECTED}
+        return self is Verdict.REGRESSED or self is Verdict.SUSPECTED
 
     @property
     def moved(self) -> bool:
@@ -419,7 +419,7 @@ class Mismatch:
     head: Fact
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Comparison:
     """Head against base. `base` is `None` where there was no baseline; `absence` then says why."""
 

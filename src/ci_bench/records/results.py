@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
-from ci_bench.records.samples import compact, reader
+from ci_bench.records.samples import compact, filled, reader
 
 Fact = str | int | float | bool | None
 """One property of a machine or of a case; `None` means that it could not be found out."""
@@ -116,6 +116,8 @@ class Launch:
 
 samples_of = reader(Launch, "values")
 """The values of launches as bytes, a list as long: what reads all of a document looks at them so."""
+has_samples = filled(Launch, "values")
+"""Whether any of these launches has a sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

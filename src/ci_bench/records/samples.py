@@ -56,6 +56,16 @@ def _floats(width: int) -> Struct:
     return Struct(f"{width // FLOAT_BYTES}d")
 
 
+def filled(of: type[T], name: str) -> Callable[[Iterable[T]], bool]:
+    """What tells whether a compact field of any of these values holds something, without reading it."""
+    held_of = vars(of)[name].held_of
+
+    def is_filled(every: Iterable[T]) -> bool:
+        return any(map(held_of, every))
+
+    return is_filled
+
+
 def reader(of: type[T], name: str) -> Callable[[Iterable[T]], list[bytes]]:
     """What reads a compact field of many values as bytes, eight for each float, without making tuples."""
     held_of = vars(of)[name].held_of

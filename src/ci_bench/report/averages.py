@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ci_bench.records.comparison import CaseComparison, Comparison
 from ci_bench.records.metrics import COMPILE_COLD, PEAKS, STEP_TIME
 from ci_bench.records.results import Outcome, Status
+from ci_bench.report.once import once
 
 LEAST_CASES = 2
 """Of one case, the case's own rows say it all."""
@@ -50,6 +51,7 @@ class Averages:
     compression: Mean
 
 
+@once
 def averages(comparison: Comparison) -> tuple[Averages, ...]:
     """Every group of two cases or more that were measured, in the order of the cases."""
     groups: dict[tuple[str, str, str], list[CaseComparison]] = {}

@@ -51,6 +51,8 @@ def cell(column: Column[T]) -> Callable[[T], str]:
     form, form_of_note = _FORMS[column.kind], _FORMS[column.note_kind]
     words, mood, note, strong = column.text, column.mood, column.note, column.strong
     with_icon = column.kind is Kind.WORDS
+    if not (with_icon and mood) and note is None and strong is None:
+        return _text_alone(words, form)
 
     def draw(item: T) -> str:
         text = words(item)
@@ -64,6 +66,16 @@ def cell(column: Column[T]) -> Callable[[T], str]:
         if note is not None and (aside := note(item)):
             shown = f"{shown} ({form_of_note(aside)})"
         return shown
+
+    return draw
+
+
+def _text_alone(words: Callable[[T], str], form: Callable[[str], str]) -> Callable[[T], str]:
+    """Draws cells without a sign, stress or note, as most are."""
+
+    def draw(item: T) -> str:
+        text = words(item)
+        return UNKNOWN if text == UNKNOWN else form(text)
 
     return draw
 

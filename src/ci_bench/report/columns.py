@@ -208,9 +208,9 @@ MAIN: Columns[Row] = (
 
 def _throughput(side: Summary | None, pair: Pair) -> str:
     """What a duration of so many items comes to in a second."""
-    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or side.figure <= 0:
+    if side is None or pair.items is None or pair.unit is not Unit.SECONDS or (figure := side.figure) <= 0:
         return ""
-    return rate(pair.items / side.figure)
+    return rate(pair.items / figure)
 
 
 def _of_head(item: OfPair) -> str:
@@ -233,9 +233,10 @@ def _work_rates(case: CaseComparison, pair: Pair) -> Iterator[str]:
 
 def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
     """The model's operations per second of head's step, as a share of the device's peak; `None` where any of it is not known."""
+    if pair.metric != STEP_TIME.name or pair.head is None or pair.head.figure <= 0:
+        return None
     done, peak = (case.facts.get(name) for name in _UTILISED)
-    known = isinstance(done, int | float) and isinstance(peak, int | float) and peak > 0
-    if pair.metric != STEP_TIME.name or not known or pair.head is None or pair.head.figure <= 0:
+    if not (isinstance(done, int | float) and isinstance(peak, int | float) and peak > 0):
         return None
     share = float(done) / pair.head.figure / float(peak)  # type: ignore[arg-type] # both are numbers here
     return share if share <= _MOST_OF_PEAK else None

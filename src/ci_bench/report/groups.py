@@ -16,6 +16,7 @@ from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Pai
 from ci_bench.records.config import Rule
 from ci_bench.report import words
 from ci_bench.report.columns import title_of
+from ci_bench.report.once import once
 from ci_bench.report.rows import parted
 
 LEAST_CASES = 3
@@ -81,12 +82,16 @@ class _Case:
     pair: Pair
 
 
+@once
 def groups(comparison: Comparison) -> tuple[Group, ...]:
     """All groups, the worse ones first, the largest first."""
     sets: dict[tuple[str, str, str], list[_Case]] = {}
     several: dict[str, bool] = {}
-    for case in comparison.cases:
-        name, named = parted(case.id)
+    names = [parted(case.id) for case in comparison.cases]
+    numbers = Counter(name for name, _ in names)
+    for case, (name, named) in zip(comparison.cases, names, strict=True):
+        if numbers[name] < LEAST_CASES:
+            continue
         parameters = dict(named)
         several[name] = several.get(name, False) or len(case.arms) > 1
         for pair in case.pairs:

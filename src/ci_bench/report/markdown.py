@@ -99,13 +99,14 @@ def drawn(name: str, columns: Columns[R], items: Sequence[R], *, room: int | Non
 
 def table(name: str, headers: Cells, rows: Iterable[Cells], number: int, *, room: int | None = None) -> Block:
     """A table of `number` rows, without the columns that nothing is known about; the first two always stay."""
-    known, written = set(range(_NAMES)), []
+    unknown, written = [*range(_NAMES, len(headers))], []
     for values in filling(rows, room):
-        known.update(index for index, value in enumerate(values) if value != UNKNOWN)
+        if unknown:
+            unknown = [index for index in unknown if values[index] == UNKNOWN]
         written.append(_BETWEEN.join(values))
-    kept = [index for index in range(len(headers)) if index in known]
+    kept = [index for index in range(len(headers)) if index not in unknown]
     head = row(headers[index] for index in kept) + "\n" + "|" + " --- |" * len(kept) + "\n"
-    lines = tuple([row(map(line.split(_BETWEEN).__getitem__, kept)) for line in written])
+    lines = tuple([row([*map(line.split(_BETWEEN).__getitem__, kept)]) for line in written])
     return Block(name=name, head=head, rows=lines, more=number - len(lines))
 
 

@@ -5,6 +5,7 @@ Text may hold names from the document, so renderers escape it; the command is a 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, RunVerdict
 from ci_bench.records.config import Rule, Severity
@@ -59,6 +60,7 @@ def next_step(comparison: Comparison) -> NextStep | None:
 
 def _worst_reproducible(comparison: Comparison) -> CaseComparison | None:
     """The case of the first finding that has a command, else the worst case that has one."""
-    named = [finding.case for finding in comparison.judgement.findings if finding.case is not None]
-    ranked = sorted(worst_first(comparison.cases), key=lambda case: named.index(case.id) if case.id in named else len(named))
-    return next((case for case in ranked if case.reproduce), None)
+    ranked = [case for case in worst_first(comparison.cases) if case.reproduce]
+    by_id = {case.id: case for case in reversed(ranked)}
+    named = (by_id[finding.case] for finding in comparison.judgement.findings if finding.case in by_id)
+    return next(chain(named, ranked), None)

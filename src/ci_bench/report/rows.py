@@ -14,6 +14,7 @@ from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome, Status
 from ci_bench.records.units import TIMES
+from ci_bench.report.once import once
 from ci_bench.report.words import WORST_FIRST, Mood, base_parity_mood, mood, parity_mood
 
 
@@ -63,12 +64,18 @@ def worst_first(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
     return sorted(cases, key=lambda case: WORST_FIRST.index(case.verdict))
 
 
-def worst_pairs(comparison: Comparison) -> list[tuple[CaseComparison, Pair]]:
+@once
+def worst_pairs(comparison: Comparison) -> tuple[tuple[CaseComparison, Pair], ...]:
     """All metrics of all cases, the worst first; those that fail nothing after all others."""
-    every = [(case, pair) for case in comparison.cases for pair in case.pairs]
-    return sorted(every, key=lambda item: (item[1].detail, _badness(item[1])))
+    alike: dict[tuple[bool, Verdict], list[tuple[CaseComparison, Pair]]] = {}
+    for case in comparison.cases:
+        for pair in case.pairs:
+            alike.setdefault((pair.detail, pair.verdict), []).append((case, pair))
+    order = sorted(alike, key=lambda kind: (kind[0], WORST_FIRST.index(kind[1])))
+    return tuple(chain.from_iterable(sorted(alike[kind], key=_speedup_of) for kind in order))
 
 
+@once
 def main_rows(comparison: Comparison) -> tuple[Row, ...]:
     """One row per case and arm, those of a case together, worst first."""
     shifted = {shift.suite for shift in comparison.shifts if shift.verdict is not Verdict.UNCHANGED}
@@ -99,7 +106,8 @@ def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
     return [replace(rows[0], mood=Mood.BAD, word=rule.replace("_", " ")), *rows[1:]]
 
 
-def labels(comparison: Comparison) -> dict[str, str]:
+@once
+def labels(comparison: Comparison) -> Mapping[str, str]:
     """The ids of the cases without those parameters that all cases of one name share: ``reviews[precision=fp32]``.
 
     A case that has a title goes by that. Two cases never share a label; an id that isn't of the usual form stays as it is.
@@ -170,9 +178,10 @@ def _arms(case: CaseComparison) -> list[str | None]:
 def _time(pairs: list[Pair]) -> Pair | None:
     """The step time; without one, the worst of the other durations and rates that are not about compilation."""
     steps = [pair for pair in pairs if pair.metric == STEP_TIME.name]
-    whole = [pair for pair in pairs if not pair.detail] or pairs
-    timed = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)]
-    return min(steps or timed, key=_badness, default=None)
+    if not steps:
+        whole = [pair for pair in pairs if not pair.detail] or pairs
+        steps = [pair for pair in whole if pair.unit in TIMES and not pair.metric.startswith(COMPILATION)]
+    return min(steps, key=_badness, default=None)
 
 
 def _memory(pairs: list[Pair]) -> Pair | None:
@@ -228,6 +237,11 @@ def _arm_verdict(case: CaseComparison, pairs: list[Pair]) -> Verdict:
 
 def _badness(pair: Pair) -> tuple[int, float]:
     return WORST_FIRST.index(pair.verdict), 1.0 if pair.speedup is None else pair.speedup
+
+
+def _speedup_of(item: tuple[CaseComparison, Pair]) -> float:
+    speedup = item[1].speedup
+    return 1.0 if speedup is None else speedup
 
 
 def _row_badness(row: Row) -> tuple[int, int, float]:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 
-from ci_bench.records.comparison import BESIDE_BASE, ArmSpeedup, CaseComparison, Interval, Pair, Parity, ParityFinding, Verdict
+from ci_bench.records.comparison import BESIDE_BASE, ArmSpeedup, CaseComparison, Pair, Parity, ParityFinding, Verdict
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import Check, Outcome, Unit
 from ci_bench.records.units import UNITS
-from ci_bench.report.text import UNKNOWN, count, interval, joined, percent, quantity, ratio
+from ci_bench.report.text import UNKNOWN, count, from_to, interval, joined, percent, quantity, ratio
 
 
 class Mood(IntEnum):
@@ -103,8 +103,7 @@ def change_interval(pair: Pair) -> str:
     if bounds is None or bounds.low <= 0 or bounds.high <= 0:
         return UNKNOWN
     ends = (bounds.low, bounds.high) if _grows_with_speedup(pair) else (1 / bounds.high, 1 / bounds.low)
-    shifted = Interval(low=ends[0] - 1, high=ends[1] - 1, level=bounds.level)
-    return interval(shifted, lambda share: percent(share, signed=True))
+    return from_to(ends[0] - 1, ends[1] - 1, _signed)
 
 
 def speedup(found: ArmSpeedup) -> str:
@@ -124,8 +123,7 @@ def speedup_change(found: ArmSpeedup) -> str:
     if found.change is None:
         return UNKNOWN
     bounds = found.change.interval
-    shifted = None if bounds is None else Interval(low=bounds.low - 1, high=bounds.high - 1, level=bounds.level)
-    spread = "" if shifted is None else f" ({interval(shifted, _signed)})"
+    spread = "" if bounds is None else f" ({from_to(bounds.low - 1, bounds.high - 1, _signed)})"
     return f"{found.change.verdict}, {_signed(found.change.ratio - 1)}{spread}"
 
 

@@ -1,6 +1,7 @@
 """Tables of the HTML report: rows of texts in, one element out. Columns that nothing is known about are left out."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from html import escape
 from typing import TypeVar
 
@@ -19,10 +20,14 @@ def table(label: str, headers: Sequence[str], rows: Iterable[Row], *, names: int
     every = [list(row) for row in rows]
     if not every:
         return None
-    kept = [index for index in range(len(headers)) if index < names or any(row[index] not in {UNKNOWN, None} for row in every)]
+    kept = [index for index in range(len(headers)) if index < names or any(_is_known(row[index]) for row in every)]
     head = tag("thead", tag("tr", *(tag("th", headers[index], scope="col") for index in kept)))
     body = tag("tbody", *(table_row([row[index] for index in kept]) for row in every))
     return scrolling(label, tag("table", head, body))
+
+
+def _is_known(content: Child) -> bool:
+    return content is not None and content != UNKNOWN
 
 
 def drawn(label: str, shown: Columns[T], items: Iterable[T], *, names: int = 1) -> Html | None:
@@ -54,6 +59,7 @@ def scrolling(label: str, content: Html) -> Html:
     return tag("div", content, class_="wide", role="group", aria_label=label, tabindex="0")
 
 
+@lru_cache(maxsize=1000)
 def word(text: str, mood: str) -> Html:
     """A verdict: the word says it, the colour only repeats it."""
     return tag("span", text, class_=f"word {mood}")
@@ -64,6 +70,7 @@ def figure(text: str) -> Child:
     return text if text == UNKNOWN else Html(escape(text).replace(" ", "\N{NO-BREAK SPACE}"))
 
 
+@lru_cache(maxsize=5_000)
 def identifier(text: str) -> Html:
     """A name from outside, in a fixed-width face that wraps anywhere."""
     return tag("span", text, class_="id")

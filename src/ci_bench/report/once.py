@@ -1,0 +1,31 @@
+"""What several parts of a report are made of, found once for each comparison.
+
+Owns how long that is kept: as long as the comparison. Which things these are, each says where it is found.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+from weakref import ref
+
+from ci_bench.records.comparison import Comparison
+
+T = TypeVar("T")
+
+
+def once(find: Callable[[Comparison], T]) -> Callable[[Comparison], T]:
+    """Have what is found of a comparison kept until nobody holds the comparison any more: a report asks for it many times.
+
+    It is known by which comparison it is, not by what that holds: to compare two of them takes as long as to find it again. All
+    callers get the same object, which therefore none may change.
+    """
+    kept: dict[int, tuple[ref[Comparison], T]] = {}
+
+    @wraps(find)
+    def found(comparison: Comparison) -> T:
+        place = id(comparison)
+        if place not in kept:
+            kept[place] = ref(comparison, lambda _: kept.pop(place, None)), find(comparison)
+        return kept[place][1]
+
+    return found
