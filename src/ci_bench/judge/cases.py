@@ -80,9 +80,9 @@ def _two_arms(metrics: Keyed, key: SeriesName, reference: str) -> tuple[Metric, 
     one, two = metrics.get((key[0], reference), ()), metrics.get(key, ())
     if key[1] == reference or len(one) != 1 or len(two) != 1 or one[0].unit is Unit.COUNT:
         return None
-    reference, arm = one[0], two[0]
-    alike = reference.unit == arm.unit and reference.better == arm.better and reference.lane == arm.lane
-    return (reference, arm) if alike else None
+    anchor, arm = one[0], two[0]
+    alike = anchor.unit == arm.unit and anchor.better == arm.better and anchor.lane == arm.lane
+    return (anchor, arm) if alike else None
 
 
 def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple[Pair, ...]:

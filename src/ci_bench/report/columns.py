@@ -238,7 +238,7 @@ def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
     done, peak = (case.facts.get(name) for name in _UTILISED)
     if not (isinstance(done, int | float) and isinstance(peak, int | float) and peak > 0):
         return None
-    share = float(done) / pair.head.figure / float(peak)  # type: ignore[arg-type] # both are numbers here
+    share = float(done) / pair.head.figure / float(peak)
     return share if share <= _MOST_OF_PEAK else None
 
 
