@@ -48,8 +48,7 @@ Record = Callable[[SideName, Environment, Ledger], None]
 StillOpen = Callable[[int, Measured], Mapping[str, OpenCase]]
 """The judge's answer to: which cases need another launch, after so many, and for which of their metrics?"""
 Asks = Callable[[CaseResult, CaseResult], bool]
-"""Whether base and head, or the one that is left beside itself, are to go through a further stage."""
-"""The judge's answer to: do base's and head's trainings need to be compared over seeds?"""
+"""The judge's answer to: do base and head, or the one that is left beside itself, need a stage that is not always needed?"""
 ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
 """The judge's answer to: of which cases, by id, should the steps of which arms be explained, the most important first?"""
 Inspect = Callable[[bool], tuple[str, ...]]

@@ -392,17 +392,24 @@ def beside_base(base: CaseResult, head: CaseResult) -> ParityEvidence | None:
     return None if ours is None else replace(base.parity, traces=(*anchors, replace(ours, role=Role.CANDIDATE)))
 
 
-def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | None:
-    """Head's reference training beside base's; `None` where one of the two was not trained."""
-    if base is None or {base.status, head.status} != {Status.OK}:
-        return None
+def _references(base: CaseResult, head: CaseResult) -> tuple[ParityEvidence, Trace, Trace] | None:
+    """Head's reference training beside base's, then the two: head's, and base's; `None` where one of them was not trained."""
     both = beside_base(base, head)
     if both is None:
         return None
     *_, ours = both.traces
     theirs = first_of(both, Role.REFERENCE, ours.seed)
-    if theirs is None:
+    return None if theirs is None else (both, ours, theirs)
+
+
+def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | None:
+    """Head's reference training beside base's; `None` where one of the two was not trained."""
+    if base is None or {base.status, head.status} != {Status.OK}:
         return None
+    references = _references(base, head)
+    if references is None:
+        return None
+    both, ours, theirs = references
     if (ours.start, ours.data) != (theirs.start, theirs.data):
         over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
         return over_seeds or _not_told(ours.arm, ours, theirs)
@@ -411,7 +418,7 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
     return replace(found, masks=None, detail=_joined(f"head beside base: {found.detail}", narrow))
 
 
-NARROW = "one training alone says how far rounding drives base's apart: measure base by itself, or in one run with head, for more"
+NARROW = "one training alone says how far rounding drives base's apart: measure base anew, with more of them (`perturbations`)"
 
 
 def _perturbed_runs(evidence: ParityEvidence) -> int:
@@ -421,17 +428,15 @@ def _perturbed_runs(evidence: ParityEvidence) -> int:
 def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
     """Whether more perturbed runs may move a verdict of loss parity, where a side has but one.
 
-    An envelope only widens with more of them: what holds in that of one run holds in that of all. What does not is asked again.
+    An envelope only widens with more of them: what holds in that of one holds in that of several. What does not is asked again.
     """
     sides = [row.parity for row in (base, head) if row.parity is not None]
     if not any(_perturbed_runs(evidence) == 1 for evidence in sides):
         return False
     found = [finding for evidence in sides for finding in parity_findings(evidence)]
-    both = beside_base(base, head)
-    if both is not None:
-        *_, ours = both.traces
-        theirs = first_of(both, Role.REFERENCE, ours.seed)
-        if theirs is not None and (theirs.start, theirs.data) == (ours.start, ours.data):
+    if (references := _references(base, head)) is not None:
+        both, ours, theirs = references
+        if (theirs.start, theirs.data) == (ours.start, ours.data):
             found.append(numeric_finding(both, ours, Masks.ALIGNED))
     return not all(finding.verdict.holds for finding in found)
 

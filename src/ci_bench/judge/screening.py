@@ -11,7 +11,7 @@ from functools import lru_cache
 from statistics import median
 
 from ci_bench.judge import ratios, wording
-from ci_bench.judge.pairing import Judged, Line, MetricVerdict, oriented, undecided
+from ci_bench.judge.pairing import Judged, Line, MetricVerdict, oriented, single, undecided
 from ci_bench.judge.ratios import Known
 from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
@@ -36,7 +36,7 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
     value per launch, are no part of it.
     """
     moved = ratios.ratios([oriented(line.base[0], line.head[0]) for line in lines], known)
-    sharing = [line.timed and not _is_single(line, known) for line in lines]
+    sharing = [line.timed and not (single(line.base[0], known) or single(line.head[0], known)) for line in lines]
     shifts = _common_shifts([of for of, shares in zip(zip(lines, moved, strict=True), sharing, strict=True) if shares], drift)
     common = {suite: math.log(shift.speedup) for suite, shift in shifts.items()}
     gating = sum(not line.detail for line in lines)
@@ -51,11 +51,6 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
         for line, ratio, shares in zip(lines, moved, sharing, strict=True)
     )
     return Judged(outcomes=outcomes, shifts=tuple(shifts.values()))
-
-
-def _is_single(line: Line, known: Known) -> bool:
-    """Whether a side of a time has one value per launch."""
-    return known[id(line.base[0].launches)].single or known[id(line.head[0].launches)].single
 
 
 def _common_shifts(lines: Sequence[tuple[Line, ratios.Ratio]], drift: float) -> dict[str, CommonShift]:

@@ -1,6 +1,8 @@
 """Perturbed trainings end with the envelope where accuracy is decided without them, and are whole where it is not."""
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -35,14 +37,15 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
         return trace(recipe.role, shown, index=recipe.index, steps=steps)
 
     monkeypatch.setattr(Verifier, "_run", run)
-    verifier = Verifier(
-        options=Options(), context=SimpleNamespace(provisional=provisional), train=(), test=() if evaluation else None
-    )
     runs = [trace(Role.REFERENCE, 0.60), *(trace(Role.CANDIDATE, one, arm=f"a{at}") for at, one in enumerate(candidates))]
     if not evaluation:
         runs = [replace(one, accuracy=None) for one in runs]
-    found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
-    further = verifier.further_envelope().traces if len(found) == 1 else ()
+    with tempfile.TemporaryDirectory() as folder:
+        context = SimpleNamespace(provisional=provisional, scratch=Path(folder))
+        verifier = Verifier(options=Options(), context=context, train=(), test=() if evaluation else None)
+        found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
+        further = verifier.further_envelope().traces
+    assert bool(further) == (len(found) == 1), "short ones beside whole ones would leave accuracy in doubt"
     expected = 6 if further else 3
     assert [(one.role, one.index) for one in (*found, *further)] == [(Role.PERTURBED, index) for index in range(expected)]
     assert {len(one.loss) for one in further} <= {ENVELOPE_STEPS}
@@ -83,3 +86,14 @@ def test_all_are_trained_at_once_where_one_has_to_be_whole(monkeypatch):
     assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64]) == [WHOLE, WHOLE, ENVELOPE_STEPS]
     assert lengths(monkeypatch, [0.605], provisional=True) == [ENVELOPE_STEPS] * 3, "certain beside three, not beside six"
     assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER, provisional=True) == [WHOLE] * 3
+
+
+def test_a_note_of_an_earlier_look_is_not_taken_for_this_ones(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        Verifier, "_run", lambda _, recipe: trace(recipe.role, None, index=recipe.index, steps=recipe.steps or WHOLE)
+    )
+    context = SimpleNamespace(provisional=True, scratch=tmp_path)
+    verifier = Verifier(options=Options(), context=context, train=(), test=None)
+    assert len(verifier._envelope([], [])) == 1
+    context.provisional = False
+    assert (len(verifier._envelope([], [])), verifier.further_envelope().traces) == (3, ())

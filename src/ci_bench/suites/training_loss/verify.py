@@ -224,7 +224,9 @@ class Verifier:
         One is enough at first where others can follow (`further_envelope`) and none has to be whole: an envelope only widens
         with more of them, so that what holds in that of one holds in that of more.
         """
+        self._more_may_follow.unlink(missing_ok=True)
         if self.context.provisional and self._one_is_enough(traces, masks):
+            self._more_may_follow.touch()
             return [self._perturbed(0, whole=False)]
         count = self.options.perturbations
         found: list[Trace] = []
@@ -243,8 +245,16 @@ class Verifier:
         """The perturbed references that a provisional look left out, and as many again; accuracy was certain without them.
 
         What leaves the envelope of one may leave that of three by the luck of these: they are worth their time where red is near.
+        Nothing where nothing was left out, as on a side whose accuracy took whole trainings: beside these, short ones would leave
+        it in doubt again.
         """
-        return self._evidence([self._perturbed(index, whole=False) for index in range(1, 2 * self.options.perturbations)], [])
+        indices = range(1, 2 * self.options.perturbations) if self._more_may_follow.exists() else ()
+        return self._evidence([self._perturbed(index, whole=False) for index in indices], [])
+
+    @property
+    def _more_may_follow(self) -> Path:
+        """A note from one stage of the case to another: the perturbed reference that there is was enough for a first look."""
+        return self.context.scratch / "one-perturbed-reference"
 
     def _perturbed(self, index: int, *, whole: bool) -> Trace:
         steps = None if whole else ENVELOPE_STEPS
