@@ -100,6 +100,7 @@ CLAIMS = [
     Claim(JUDGING, "a change is called from {} launches on", "ci_bench.judge.sequential:COLD_LAUNCHES", word),
     Claim(JUDGING, "be called unchanged from {} launches on", "ci_bench.judge.sequential:COLD_UNCHANGED", word),
     Claim(JUDGING, "a usual spread of {},", "ci_bench.judge.sequential:COLD_SPREAD", percent),
+    Claim(JUDGING, "or {} of the spread inside", "ci_bench.judge.sequential:COLD_SHARE", percent),
     Claim(JUDGING, "worth {} launches more", "ci_bench.judge.sequential:COLD_FREEDOM", word),
     Claim(JUDGING, "looked for after {} launches", "ci_bench.judge.sequential:Rule.looks", listed),
     Claim(JUDGING, "is called regressed is at most {}, shared out", "ci_bench.judge.sequential:Rule.alpha", percent),

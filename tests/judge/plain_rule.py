@@ -46,11 +46,17 @@ def replay(d, within, learned, rule):
         strayed = max(float(np.ravel(learned.excursions)[0]), strayed_today(cases, learned, factor))
         for case in going:
             case.strayed = strayed
-            usual = (sequential.COLD_SPREAD, sequential.COLD_FREEDOM) if case in early else (0.0, 0.0)
+            usual = (usual_spread(within[case.row][:look]), sequential.COLD_FREEDOM) if case in early else (0.0, 0.0)
             case.told = weighed(case, learned, factor, priors.get(id(case)), usual)
             case.inflation = factor
             decide(case, rule, number, rule.gating or len(d), early=case in early)
     return [answer(case, rule, rule.gating or len(d)) for case in cases]
+
+
+def usual_spread(within):
+    """1 %, or half of the usual spread inside the launches so far."""
+    there = [float(value) for value in within if math.isfinite(value)]
+    return max(sequential.COLD_SPREAD, sequential.COLD_SHARE * statistics.median(there)) if there else sequential.COLD_SPREAD
 
 
 def figures_of(case, row):

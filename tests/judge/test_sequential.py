@@ -21,9 +21,9 @@ CASES, LAUNCHES = 5, 16
 
 def history(spread=0.005, freedom=20.0, within=0.01, cases=1):
     return Learned(
-        spread=np.broadcast_to(np.asarray(spread, dtype=float), (cases,)),
-        freedom=np.broadcast_to(np.asarray(freedom, dtype=float), (cases,)),
-        within=np.broadcast_to(np.asarray(within, dtype=float), (cases,)),
+        spread=np.broadcast_to(np.asarray(spread, dtype=float), cases),
+        freedom=np.broadcast_to(np.asarray(freedom, dtype=float), cases),
+        within=np.broadcast_to(np.asarray(within, dtype=float), cases),
     )
 
 
@@ -417,6 +417,20 @@ class TestColdStart:
         spread = math.sqrt(sequential.COLD_FREEDOM * sequential.COLD_SPREAD**2 / (sequential.COLD_FREEDOM + 1))
         assert (got.code, got.freedom) == ([Code.UNCHANGED], [sequential.COLD_FREEDOM + 1])
         assert got.error == pytest.approx([spread / math.sqrt(2)])
+
+    def test_what_scatters_much_inside_its_launches_is_believed_to_do_so_between_them(self):
+        wide = replace(RULE, margin=math.log(1.1), tau=math.log(1.05))
+        got = [rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=wide, within=within) for within in (0.02, 0.06, math.nan)]
+        usual = np.array([sequential.COLD_SPREAD, sequential.COLD_SHARE * 0.06, sequential.COLD_SPREAD])
+        spread = usual * math.sqrt(sequential.COLD_FREEDOM / (sequential.COLD_FREEDOM + 1))
+        assert [one.error[0] for one in got] == pytest.approx(list(spread / math.sqrt(2)))
+
+    @pytest.mark.parametrize("spread", [0.015, 0.03, 0.04])
+    def test_on_a_machine_that_nobody_knows_a_change_of_the_margin_is_seldom_called_unchanged(self, spread):
+        d = math.log(1.04) + spread * np.random.default_rng(6).standard_normal((1000, 1, 8))
+        rule, unknown = replace(RULE, tau=math.log(1.02), margin=math.log(1.04)), self.UNKNOWN((1000, 1))
+        inside = np.full(d.shape, spread / sequential.COLD_SHARE)
+        assert np.mean(sequential.replay(d, inside, unknown, rule).code == Code.UNCHANGED) <= RULE.beta
 
     def test_one_launch_decides_nothing(self):
         assert rule_on([[0.0]], self.UNKNOWN(1), rule=replace(RULE, margin=1.0)).code == [Code.OPEN]

@@ -51,6 +51,9 @@ COLD_UNCHANGED = 2
 COLD_SPREAD, COLD_FREEDOM = 0.01, 2
 """What launches of unchanged code usually differ by, worth so many launches: it only helps to call a case unchanged early."""
 
+COLD_SHARE = 0.5
+"""And by how much of the spread inside a launch, where that is more: the median of six workloads on a CPU (0.3 to 2)."""
+
 
 LIKE_ONE_LOOK = 0.22
 """Looks at a growing mean are much alike: of up to eight between 1 and 16 launches, each may have this share of a level (Pocock
@@ -294,8 +297,10 @@ def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Sl
         state.stop[going] = look
         seen = np.arange(usable.shape[-1])[:look] < state.stop[..., None]
         masked = np.where(seen, usable[..., :look], np.nan)
-        factor = inflation(masked, np.where(seen, within[..., :look], np.nan), learned)
-        evidence = _weigh(masked, going, factor, learned, rule, lying=_laid(masked, slots, look))
+        inside = np.where(seen, within[..., :look], np.nan)
+        factor = inflation(masked, inside, learned)
+        usual = np.fmax(COLD_SHARE * nan_median(inside, axis=-1), COLD_SPREAD)
+        evidence = _weigh(masked, going, factor, learned, rule, usual=usual, lying=_laid(masked, slots, look))
         own = replace(rule, tau=_of(rule.tau, going), margin=_of(rule.margin, going))
         codes = _decide(masked[going], evidence, own, number, rule.gating or usable.shape[-2])
         state.code[going] = codes
@@ -372,8 +377,13 @@ def _going(d: Floats, state: _State, looks: tuple[int, ...], number: int) -> Tru
     return np.asarray(fresh & state.active, dtype=np.bool_)
 
 
-def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, lying: Layout | None) -> _Evidence:
-    """Mean and pooled spread of the cases that go on; cases without a history take the prior of all such cases today."""
+def _weigh(
+    d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rule, *, usual: Floats, lying: Layout | None
+) -> _Evidence:
+    """Mean and pooled spread of the cases that go on; cases without a history take the prior of all such cases today.
+
+    To call one of these unchanged early, `usual` is taken for what its launches differ by as well.
+    """
     count, mean, squares = _moments(d)
     bound = np.broadcast_to(learned.bound, count.shape)
     squares = squares / (1 - bound)
@@ -381,12 +391,12 @@ def _weigh(d: Floats, going: Truths, factor: Floats, learned: Learned, rule: Rul
     freedom = np.where(known, learned.freedom, np.nan)
     energy = np.where(known, freedom * (learned.spread * factor) ** 2, np.nan)
     cold, early = ~known & (count >= rule.cold_launches), ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
-    for which, usual in ((cold, 0.0), (early, COLD_FREEDOM)):
+    for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
         if which.any():
             spread, equivalent = moderated(np.where(which, squares / np.maximum(count - 1, 1), np.nan), np.subtract(count, 1.0))
             shared = np.where(equivalent > 0, equivalent * spread**2, 0.0)
-            freedom = np.where(which, equivalent[..., None] + usual, freedom)
-            energy = np.where(which, shared[..., None] + usual * COLD_SPREAD**2, energy)
+            freedom = np.where(which, equivalent[..., None] + worth, freedom)
+            energy = np.where(which, shared[..., None] + worth * usual**2, energy)
     total = freedom + np.maximum(count - 1, 0)
     energy = energy + squares
     pooled = np.maximum(np.sqrt(energy / total), LEAST_SPREAD)
