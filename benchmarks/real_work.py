@@ -2,19 +2,21 @@
 
 Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE [--resume]]``. Everything is the product's own:
 resident pairs in turns, looks, the calibration of this machine, the default policy. The plant is real: a step of 20 repetitions
-makes 21.
+makes 21. With ``--runs 0 --planted 0`` only the calibration is made, which says how far launches of unchanged code differ.
 """
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.tables import publish, render
@@ -27,6 +29,7 @@ from ci_bench.judge.audit import binomial_interval
 from ci_bench.judge.calibration import collect
 from ci_bench.judge.compare import compare
 from ci_bench.noise_floor import NoiseFolder
+from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import BaselineMode, Comparison, Pair, Verdict
 from ci_bench.records.config import Config, RunOptions, Sampling
 from ci_bench.records.results import Results, SideName, Status
@@ -65,12 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="count the runs that --json has, on the same machine")
     arguments = parser.parse_args(argv)
     ended = earlier(arguments.json) if arguments.resume else []
+    learned: list[Calibration] = []
     with tempfile.TemporaryDirectory() as folder:
         noise = NoiseFolder(path=Path(folder) / "noise")
         for _ in range(CALIBRATION_RUNS):
             options = replace(RUN, sampling=Sampling.FIXED, launches=CALIBRATION_LAUNCHES)
             base, head = _measure(Config(entries=(), run=options), Path(folder), noise=None)
-            noise.keep(collect(base, head, tool_version=__version__))
+            learned.append(collect(base, head, tool_version=__version__))
+            noise.keep(learned[-1])
         for plant in left(spread(arguments.runs, arguments.planted), ended):
             ended.append(_judge_run(Path(folder), noise, plant=plant))
             _tell(ended[-1])
@@ -78,8 +83,28 @@ def main(argv: Sequence[str] | None = None) -> int:
                 arguments.json.write_text(json.dumps(document(ended), indent=1, sort_keys=True) + "\n")
     figures = document(ended)
     title = f"Verdicts on real work\n{figures['false_alarms']}\n{figures['false_failures']}"
-    publish(render(title, _rows(ended)), figures, arguments.json)
+    noise_table = render("How far launches of unchanged code differed, for the calibration", noise_rows(learned))
+    publish("\n\n".join((noise_table, render(title, _rows(ended)))), figures, arguments.json)
     return 0
+
+
+def noise_rows(learned: Sequence[Calibration]) -> list[dict[str, str]]:
+    """For each workload the root mean square of its launches' log-ratios, the largest, and the usual spread inside a launch."""
+    ratios: dict[str, list[float]] = defaultdict(list)
+    within: dict[str, list[float]] = defaultdict(list)
+    for one in (series for calibration in learned for series in calibration.series if series.metric == "step_time"):
+        ratios[one.case] += one.ratios
+        within[one.case] += [spread for spread in one.within if spread is not None]
+    return [
+        {
+            "workload": case.partition("/")[2],
+            "launches": str(len(every)),
+            "between launches": f"{math.sqrt(sum(ratio**2 for ratio in every) / len(every)):.2%}",
+            "largest": f"{max(map(abs, every)):.2%}",
+            "inside a launch": f"{median(within[case]):.2%}",
+        }
+        for case, every in ratios.items()
+    ]
 
 
 def spread(clean: int, planted: int) -> list[bool]:

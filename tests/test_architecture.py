@@ -75,6 +75,7 @@ SCRIPTS = {
 PROCESSES = {
     "ci_bench.engine.machine.context",
     "ci_bench.engine.machine.probe",
+    "ci_bench.engine.process.forkserver",
     "ci_bench.engine.process.ranks",
     "ci_bench.engine.process.worker",
     "ci_bench.fleet.ray_core",

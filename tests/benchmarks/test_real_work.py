@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from benchmarks.real_work import Judged, document, earlier, is_wrong, left, spread
+from benchmarks.real_work import Judged, document, earlier, is_wrong, left, noise_rows, spread
 
+from ci_bench.records.calibration import Calibration, PastRun, PastSeries
 from ci_bench.records.comparison import Verdict
 
 
@@ -39,6 +40,28 @@ def test_a_suspicion_fails_a_gate_as_well_and_is_counted():
     told = document([run(plant=False), suspected, run(plant=True)])
     assert told["false_alarms"].startswith("any false `regressed`: 0 of 2 runs")
     assert told["false_failures"].startswith("any false `regressed` or `suspected`: 1 of 2 runs")
+
+
+def test_how_far_launches_differed_is_told_over_all_runs_of_the_calibration():
+    def calibration(*ratios, metric="step_time"):
+        one = PastSeries(
+            case="work/copy",
+            metric=metric,
+            arm="eager",
+            ratios=ratios,
+            within=(0.02, None, 0.04)[: len(ratios)],
+            runs=(0,) * len(ratios),
+        )
+        return Calibration(tool_version="1", fingerprint="f", identity={}, runs=(PastRun(id="r", at=""),), series=(one,))
+
+    (row,) = noise_rows([calibration(0.03, -0.04, 0.0), calibration(0.0), calibration(9.0, metric="peak")])
+    assert row == {
+        "workload": "copy",
+        "launches": "4",
+        "between launches": "2.50%",
+        "largest": "4.00%",
+        "inside a launch": "2.00%",
+    }
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ class FakeLauncher:
 
     has_touched_gpu = False
 
-    def __init__(self, log, side, name, preload):
-        self.log, self.who, self.preload = log, f"{side} {name}", preload
+    def __init__(self, log, side, name, preload, addresses):
+        self.log, self.who, self.preload, self.addresses = log, f"{side} {name}", preload, addresses
         self.loads, self.paused, self.closed, self.broken, self.successor = True, False, False, False, None
         self.is_let_go = False
         self.say("start")
@@ -99,11 +99,11 @@ class FakeSide:
         self.ledger = Ledger.open([], reproduce={})
         self.refuses = False
 
-    def launcher(self, name, preload, *, offline):
+    def launcher(self, name, preload, *, offline, addresses):
         assert offline
         if self.refuses:
             raise LauncherFailed("no process can be started")
-        return FakeLauncher(self.log, self.side.name, name, preload)
+        return FakeLauncher(self.log, self.side.name, name, preload, addresses)
 
     def spending(self, _phase):
         return nullcontext()
@@ -131,6 +131,17 @@ def test_servers_of_both_sides_end_at_the_same_time(monkeypatch):
     monkeypatch.setattr(FakeLauncher, "close", lambda _: seen.append([one.is_let_go for one in servers.current.values()]))
     stack.close()
     assert seen == [[True, True], [True, True]]
+
+
+def test_servers_of_both_sides_have_the_same_addresses_and_each_launch_another():
+    servers, _ = opened([])
+    first = {one.addresses for one in servers.current.values()}
+    window(servers), window(servers)
+    ahead = {spare.launcher.addresses for spare in servers.spares.values()}
+    other, _ = opened([])
+    assert len(servers.spares) == len(servers.current) == 2
+    assert (len(first), len(ahead), len(first | ahead)) == (1, 1, 2)
+    assert {one.addresses for one in other.current.values()} != first, "each run draws its own"
 
 
 def window(servers):

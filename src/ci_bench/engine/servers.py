@@ -6,12 +6,14 @@ taken or memory is weighed, they are stopped. On the CPU, and without `run.overl
 """
 
 import logging
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from ci_bench.engine.machine import headroom
+from ci_bench.engine.process.addresses import drawn
 from ci_bench.engine.process.forkserver import SUITES
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.stages import UNSEEN, SideRun
@@ -82,6 +84,8 @@ class Servers:
     current: dict[SideName, Launcher] = field(default_factory=dict)
     foreseen: tuple[str, tuple[str, ...]] | None = None
     spares: dict[SideName, _Spare] = field(default_factory=dict)
+    _key: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
+    """What the addresses of the launches are drawn with: a run's own."""
 
     def open(self, stack: ExitStack, name: str, plan: Sequence[tuple[Suite, Case]]) -> dict[SideName, Launcher]:
         """The servers of a launch of some cases, ready, by side; they end with the stack, all at the same time.
@@ -96,12 +100,12 @@ class Servers:
             self.close()
         runs = [run for run in self.runs if run.side.failure is None]
         taken = {run.side.name: self._take(run, stack) for run in runs if run.side.name in self.spares}
-        started = [taken.get(run.side.name) or run.launcher(name, preload, offline=True) for run in runs]
+        started = [taken.get(run.side.name) or self._launcher(run, name, preload) for run in runs]
         self.current, self.foreseen = {}, None
         for run, launcher in zip(runs, started, strict=True):
             with run.spending(Phase.START):
                 failed = launcher is taken.get(run.side.name) and not _is_ready(launcher)
-                usable = run.launcher(name, preload, offline=True) if failed else launcher
+                usable = self._launcher(run, name, preload) if failed else launcher
                 self.current[run.side.name] = stack.enter_context(usable)
         stack.callback(_let_go, tuple(self.current.values()))
         return self.current
@@ -137,6 +141,10 @@ class Servers:
                 _enter(run, spare)
         self.foreseen = None
 
+    def _launcher(self, run: SideRun, name: str, preload: tuple[str, ...]) -> Launcher:
+        """A server of a launch: those of both sides have their memory in the same place."""
+        return run.launcher(name, preload, offline=True, addresses=drawn(f"{self._key}/{name}"))
+
     def _load(self, most: int) -> None:
         """Have as many servers load at the same time, those first that have loaded least; who isn't there yet is started.
 
@@ -160,7 +168,7 @@ class Servers:
         if current is None or self.foreseen is None:
             return
         try:
-            current.successor = run.launcher(*self.foreseen, offline=True)
+            current.successor = self._launcher(run, *self.foreseen)
         except LauncherFailed as error:
             logger.info("no server could be started ahead: %s", error)
             self.foreseen = None

@@ -20,6 +20,7 @@ from ci_bench.engine.ledger import Ledger, refuse_row
 from ci_bench.engine.machine.energy import energy
 from ci_bench.engine.machine.headroom import Headroom, shares_of_cores
 from ci_bench.engine.outputs.keeping import Keeping
+from ci_bench.engine.process.addresses import Addresses
 from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.protocol import Answer, Task
 from ci_bench.engine.process.resident import Ended, explain, signal_name
@@ -89,8 +90,8 @@ class SideRun:
     keep: Keeping = Keeping.NOTHING
     sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
 
-    def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool) -> Launcher:
-        """A fresh server that imports `preload` in this side's environment."""
+    def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool, addresses: Addresses | None = None) -> Launcher:
+        """A fresh server that imports `preload` in this side's environment, at the `addresses` of its launch."""
         modules = {"HF_MODULES_CACHE": str(self._own("hf-modules"))}
         environ = {**self.side.environ, **modules, **(OFFLINE if offline else {})}
         return Launcher(
@@ -100,6 +101,7 @@ class SideRun:
             python=self.side.python,
             cwd=self.side.folder,
             user=self.side.user,
+            addresses=addresses,
         )
 
     def _own(self, name: str) -> Path:

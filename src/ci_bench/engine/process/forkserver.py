@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from ci_bench.engine.process.addresses import begin_as_usual, take_place
 from ci_bench.engine.process.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, end_children, prctl
 
 WORKER = "ci_bench.engine.process.worker"
@@ -35,6 +36,7 @@ MAX_MESSAGE = 1 << 20
 
 def main(argv: Sequence[str]) -> int:
     """Serve until the parent closes its end of the socket."""
+    take_place(os.environ)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=int(argv[0])) as connection:
@@ -44,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
             _say(connection, {"touched": os.getpid()})
             os.set_inheritable(connection.fileno(), True)
             os.execv(sys.executable, [*sys.orig_argv[: len(sys.orig_argv) - len(argv)], argv[0]])  # noqa: S606 - itself, no shell
+        begin_as_usual(os.environ)
         _say(connection, {"ready": os.getpid()})
         wake_reader, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -6,7 +6,6 @@ Owns the server's process and its socket. A worker's life is in `resident`, what
 import contextlib
 import json
 import os
-import secrets
 import select
 import signal
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ci_bench.engine.process.addresses import Addresses, drawn, started_alike
 from ci_bench.engine.process.descendants import ends_within
 from ci_bench.engine.process.protocol import Answer, Task, encode
 from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
@@ -48,8 +48,11 @@ class Launcher:
         python: Path = Path(sys.executable),
         cwd: Path | None = None,
         user: int | None = None,
+        addresses: Addresses | None = None,
     ) -> None:
         """Start the server; `preload` are the modules to import in it, `folder` takes logs and tasks, `user` owns its processes.
+
+        `addresses` say where its memory lies; it has its own where nobody says.
 
         Raises:
             LauncherFailed: no process can be started.
@@ -63,13 +66,15 @@ class Launcher:
         self._log = folder / "server.log"
         self._connection, theirs = socket.socketpair()
         command = [str(python), "-u", "-P", "-m", SERVER, str(theirs.fileno()), *preload]
+        visible = {UNTOUCHED: "1", **environ, FOLDER: str(folder)}
+        place = addresses or drawn(os.urandom(8).hex())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if user is not None:
                 let_pass(folder)
-            with theirs, self._log.open("ab") as log:
-                visible = _launch_environment({**environ, FOLDER: str(folder)})
-                self._server = _start_server(command, theirs.fileno(), visible, log.fileno(), cwd=cwd, user=user)
+            with theirs, self._log.open("ab") as log, started_alike() as fixed:
+                told = place.environ(command, visible, fixed=fixed)
+                self._server = _start_server(command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user)
         except OSError as error:
             self._connection.close()
             theirs.close()
@@ -281,16 +286,6 @@ def _start_server(
         start_new_session=True,
         **started_as(user),
     )
-
-
-def _launch_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """A fresh hash seed and a random environment size per launch, so that layout luck is not taken for a difference.
-
-    Environment size alone can flip a conclusion: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
-    Wrong!", ASPLOS 2009.
-    """
-    padding = "x" * secrets.randbelow(4096)
-    return {UNTOUCHED: "1", **environ, "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)), "CI_BENCH_PADDING": padding}
 
 
 def make_folder() -> AbstractContextManager[str]:

@@ -1,0 +1,91 @@
+"""Where the memory of a launch's processes lies: drawn anew for each launch, and the same for both sides of it.
+
+How fast code runs depends on where it and its data happen to lie: the size of the environment alone can flip a conclusion
+(Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009). With a place of its own for each
+side, processes of the same code differ by several percent where a step is many small operators. With one for both, most of that
+cancels in their ratio, and since every launch has another, none is preferred: common random numbers (docs/adr/0077).
+
+Owns both halves: what the parent draws, and what a server makes of it, which imports nothing else for that.
+"""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+PADDING, LEFT_OUT = "CI_BENCH_PADDING", "CI_BENCH_PAGES_LEFT_OUT"
+ADDR_NO_RANDOMIZE = 0x0040000
+"""From linux/personality.h: personality(2)."""
+_AS_IT_IS, _REFUSED = 0xFFFFFFFF, -1
+_PAGE = 4096
+_MOST_PAGES = 1 << 20
+"""4 GiB of addresses, of which no page is ever touched: libraries of 2 MiB and more lie at multiples of that."""
+_kept: list[mmap.mmap] = []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Addresses:
+    """What decides where things lie: the seed of Python's hashes, bytes of the environment, and pages that are left out."""
+
+    hash_seed: int
+    padding: int
+    pages: int
+
+    def environ(self, command: Sequence[str], environ: Mapping[str, str], *, fixed: bool) -> dict[str, str]:
+        """The environment with which a command starts in this place; `fixed` says that it is `started_alike`.
+
+        The stack begins below both, so they are filled up to whole pages: a longer path on one side moves nothing within one.
+        """
+        place = {LEFT_OUT: f"{self.pages:07d}"} if fixed else {}
+        every = {**environ, **place, "PYTHONHASHSEED": f"{self.hash_seed:010d}", PADDING: ""}
+        used = sum(len(os.fsencode(text)) + 1 for text in (*command, *(f"{name}={value}" for name, value in every.items())))
+        return {**every, PADDING: "x" * (-used % _PAGE + self.padding)}
+
+
+def drawn(key: str) -> Addresses:
+    """The addresses of a launch: the same for the same key."""
+    import random
+
+    coin = random.Random(key)  # noqa: S311 - where things lie is no secret to what lies there
+    return Addresses(hash_seed=coin.randrange(1 << 32), padding=coin.randrange(_PAGE), pages=coin.randrange(_MOST_PAGES))
+
+
+@contextmanager
+def started_alike() -> Iterator[bool]:
+    """What this thread starts in the block the kernel does not lay out at random; yields whether that is so.
+
+    A container's filter of system calls may refuse it (docker's default one does); each side then has a place of its own.
+    """
+    before = _personality(_AS_IT_IS)
+    fixed = is_randomised() and _personality(before | ADDR_NO_RANDOMIZE) != _REFUSED
+    try:
+        yield fixed
+    finally:
+        if fixed:
+            _personality(before)
+
+
+def is_randomised() -> bool:
+    """Whether what this thread starts is laid out at random by the kernel, as usual."""
+    return not _personality(_AS_IT_IS) & ADDR_NO_RANDOMIZE
+
+
+def take_place(environ: Mapping[str, str]) -> None:
+    """In a server that has imported nothing yet: leave out the pages that were drawn, so that what comes lies beyond."""
+    pages = int(environ.get(LEFT_OUT, "0"))
+    with suppress(OSError):  # where addresses are limited, things lie where they lie
+        if pages:
+            _kept.append(mmap.mmap(-1, pages * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
+
+
+def begin_as_usual(environ: MutableMapping[str, str]) -> None:
+    """In a server that has its place: what it starts is laid out at random again, as everything else of the user's."""
+    if environ.pop(LEFT_OUT, None) is not None:
+        _personality(_personality(_AS_IT_IS) & ~ADDR_NO_RANDOMIZE)
+
+
+def _personality(value: int) -> int:
+    """Set how the kernel starts what this process executes, and return how it did before (personality(2))."""
+    return int(ctypes.CDLL(None).personality(ctypes.c_ulong(value)))
