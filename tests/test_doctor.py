@@ -3,6 +3,7 @@
 import io
 import math
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -80,9 +81,19 @@ def test_a_busy_or_small_machine_is_advised_but_usable(  # noqa: PLR0917 - by na
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(doctor.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else memory // 4096)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(True))
     findings = list(doctor._machine())
     assert {finding.name for finding in findings if finding.advice} == advised
     assert all(finding.usable for finding in findings)
+
+
+@pytest.mark.parametrize(("allowed", "randomised", "advised"), [(True, True, False), (False, True, True), (False, False, False)])
+def test_it_is_said_whether_both_sides_lie_at_the_same_addresses(monkeypatch, allowed, randomised, advised) -> None:
+    monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(allowed))
+    monkeypatch.setattr(doctor, "is_randomised", lambda: randomised)
+    finding = next(finding for finding in doctor._machine() if finding.name == "addresses")
+    assert (bool(finding.advice), finding.usable) == (advised, True)
+    assert ("seccomp" in finding.found) is advised
 
 
 @pytest.mark.parametrize(
@@ -180,7 +191,9 @@ def _rendered(findings: tuple[Finding, ...]) -> str:
 def test_this_machine_is_examined_as_a_whole() -> None:
     pytest.importorskip("torch")
     findings = {finding.name: finding for finding in doctor.examine(os.environ)}
-    assert {"python", *GOOD, "cpu", "memory", "scratch", "c++ compiler", "python headers", "worker", "gpu"} == set(findings)
+    assert {"python", *GOOD, "cpu", "addresses", "memory", "scratch", "c++ compiler", "python headers", "worker", "gpu"} == set(
+        findings
+    )
     assert findings["worker"].usable
 
 

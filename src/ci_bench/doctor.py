@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
+from ci_bench.engine.process.addresses import is_randomised, started_alike
 from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.process.launch import Launcher, make_folder
 from ci_bench.engine.process.protocol import Task
@@ -126,6 +127,7 @@ def _machine() -> Iterator[Finding]:
         found=f"{cores} cores, load {load:.2f}",
         advice="other work is running: timings will be noisy; stop it, or measure on a quiet machine" if busy else "",
     )
+    yield _addresses()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     small = "less than 4 GiB: the embedded suites may run out of memory" if memory < MIN_MEMORY_BYTES else ""
     yield Finding(name="memory", found=f"{memory / 2**30:.1f} GiB", advice=small)
@@ -133,6 +135,17 @@ def _machine() -> Iterator[Finding]:
         free = shutil.disk_usage(folder).free
         full = f"less than 5 GiB free at {Path(folder).parent}: set TMPDIR to a larger disk" if free < MIN_FREE_BYTES else ""
         yield Finding(name="scratch", found=f"{free / 2**30:.1f} GiB free at {Path(folder).parent}", advice=full)
+
+
+def _addresses() -> Finding:
+    """Whether both sides of a launch may lie at the same addresses. Where not, a gate takes more launches, and is as right."""
+    with started_alike() as fixed:
+        pass
+    if fixed or not is_randomised():
+        return Finding(name="addresses", found="the same for base and head")
+    refused = "each side has its own: personality(ADDR_NO_RANDOMIZE) is refused, as docker's default seccomp profile does"
+    advice = "launches differ more than they have to; docs/runner.md has the rule that allows it"
+    return Finding(name="addresses", found=refused, advice=advice)
 
 
 def _compilers(environ: Mapping[str, str]) -> Iterator[Finding]:
