@@ -94,14 +94,10 @@ class TestStartedAlike:
 @needs_fixed
 class TestServers:
     def test_of_both_sides_lie_in_the_same_place_whatever_their_folders_are_called(self, tmp_path):
-        with _servers(tmp_path, {"b": drawn("one"), "head-of-a-longer-name": drawn("one"), "c": drawn("two")}) as (
-            base,
-            head,
-            later,
-        ):
-            assert base == head
-            apart = [name for name in base.keys() & later.keys() if base[name] != later[name]]
-        assert apart
+        wanted = {"b": drawn("one"), "head-of-a-longer-name": drawn("one"), "c": drawn("two")}
+        with _servers(tmp_path, wanted) as (base, head, later):
+            assert _share(base, head) > 0.9
+            assert _share(base, later) < 0.9
 
     def test_start_what_the_user_executes_as_usual(self, tmp_path):
         with Launcher(preload=(), environ=fake_environ(), folder=tmp_path, addresses=drawn("one")) as launcher:
@@ -136,6 +132,11 @@ def _libraries(pid):
     found = [match.groups() for line in lines if (match := re.match(r"(\w+)-\w+ r-xp .* (/.*\.so[.\d]*)$", line))]
     assert len(found) > 10
     return {name: start for start, name in found}
+
+
+def _share(one, other):
+    """How many of the libraries lie in the same place in both."""
+    return sum(one[name] == other[name] for name in one.keys() & other.keys()) / len(one)
 
 
 def _texts(environ):
