@@ -198,7 +198,15 @@ def test_what_reaches_a_unit_is_what_does_once_it_is_rounded(limit: float, share
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"), [(0.99949, "999 ms"), (0.99951, "1.00 s"), (0.9996e-3, "1.00 ms"), (1e-12, "0.00000100 µs")]
+    ("size", "shown"),
+    [
+        (0.99949, "999 ms"),
+        (0.99951, "1.00 s"),
+        (0.9996e-3, "1.00 ms"),
+        (0.0009995, "1.00 ms"),
+        (0.9995, "1.00 s"),
+        (1e-12, "0.00000100 µs"),
+    ],
 )
 def test_a_duration_is_in_the_unit_that_its_rounded_figure_is_one_of(size: float, shown: str) -> None:
     assert text.seconds(size) == shown

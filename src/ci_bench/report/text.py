@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeGuard
 
 from ci_bench.records.comparison import Interval
@@ -208,9 +209,10 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int
     if not _known(value):
         return UNKNOWN
     size = abs(value)
-    for scale, unit in units:
-        if _reaches(size, scale * 1000 / step):
-            return f"{_digits(value / scale)} {unit}"
+    for (scale, unit), (smaller, _) in pairwise(units):
+        least = 1000 / step
+        if _reaches(size / smaller, round(scale / smaller * least, 6)):  # rounded as it would be in the smaller one
+            return f"{_digits(math.copysign(max(size / scale, least), value))} {unit}"
     scale, unit = units[-1] if value else units[0]
     return f"{_digits(value / scale)} {unit}"
 
