@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ci_bench import doctor
 from ci_bench.doctor import Finding
+from ci_bench.engine.process.addresses import ADDR_NO_RANDOMIZE
 from ci_bench.errors import EngineMissing, LauncherFailed
 from ci_bench.gpus.nvidia import Nvidia
 from ci_bench.gpus.protocol import Card, Cards
@@ -81,16 +82,15 @@ def test_a_busy_or_small_machine_is_advised_but_usable(  # noqa: PLR0917 - by na
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(doctor.os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else memory // 4096)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(True))
+    monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(0))
     findings = list(doctor._machine())
     assert {finding.name for finding in findings if finding.advice} == advised
     assert all(finding.usable for finding in findings)
 
 
-@pytest.mark.parametrize(("allowed", "randomised", "advised"), [(True, True, False), (False, True, True), (False, False, False)])
-def test_it_is_said_whether_both_sides_lie_at_the_same_addresses(monkeypatch, allowed, randomised, advised) -> None:
-    monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(allowed))
-    monkeypatch.setattr(doctor, "is_randomised", lambda: randomised)
+@pytest.mark.parametrize(("usual", "advised"), [(0, False), (ADDR_NO_RANDOMIZE, False), (None, True)])
+def test_it_is_said_whether_both_sides_lie_at_the_same_addresses(monkeypatch, usual, advised) -> None:
+    monkeypatch.setattr(doctor, "started_alike", lambda: nullcontext(usual))
     finding = next(finding for finding in doctor._machine() if finding.name == "addresses")
     assert (bool(finding.advice), finding.usable) == (advised, True)
     assert ("seccomp" in finding.found) is advised

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench import __version__
-from ci_bench.engine.process.addresses import is_randomised, started_alike
+from ci_bench.engine.process.addresses import started_alike
 from ci_bench.engine.process.environ import worker_environment
 from ci_bench.engine.process.launch import Launcher, make_folder
 from ci_bench.engine.process.protocol import Task
@@ -139,9 +139,9 @@ def _machine() -> Iterator[Finding]:
 
 def _addresses() -> Finding:
     """Whether both sides of a launch may lie at the same addresses. Where not, a gate takes more launches, and is as right."""
-    with started_alike() as fixed:
+    with started_alike() as usual:
         pass
-    if fixed or not is_randomised():
+    if usual is not None:
         return Finding(name="addresses", found="the same for base and head")
     refused = "each side has its own: personality(ADDR_NO_RANDOMIZE) is refused, as docker's default seccomp profile does"
     advice = "launches differ more than they have to; docs/runner.md has the rule that allows it"

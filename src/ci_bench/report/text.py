@@ -208,9 +208,8 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int
     """The value in the largest of `units` that keeps it below 1,000 of the next one; `step` lies between neighbours."""
     if not _known(value):
         return UNKNOWN
-    size = abs(value)
+    size, least = abs(value), 1000 / step
     for (scale, unit), (smaller, _) in pairwise(units):
-        least = 1000 / step
         if _reaches(size / smaller, round(scale / smaller * least, 6)):  # rounded as it would be in the smaller one
             return f"{_digits(math.copysign(max(size / scale, least), value))} {unit}"
     scale, unit = units[-1] if value else units[0]

@@ -20,8 +20,12 @@ ONE = Addresses(hash_seed=7, padding=100, pages=512)
 
 
 def _is_let() -> bool:
-    with started_alike() as fixed:
-        return fixed
+    with started_alike() as usual:
+        return usual is not None
+
+
+def _is_randomised(pid: int | str = "self") -> bool:
+    return not int(Path(f"/proc/{pid}/personality").read_text(), 16) & ADDR_NO_RANDOMIZE
 
 
 needs_fixed = pytest.mark.skipif(not _is_let(), reason="the kernel lets nobody start without randomised addresses here")
@@ -41,54 +45,66 @@ class TestDrawn:
 
 
 class TestEnvironment:
-    @pytest.mark.parametrize(("fixed", "place"), [(True, {LEFT_OUT: "0000512"}), (False, {})])
-    def test_says_what_was_drawn(self, fixed, place):
-        environ = ONE.environ(["python"], {"A": "b"}, fixed=fixed)
+    @pytest.mark.parametrize(
+        ("usual", "place"), [(0, {LEFT_OUT: "0000512 00000000"}), (0x40000, {LEFT_OUT: "0000512 00040000"}), (None, {})]
+    )
+    def test_says_what_was_drawn_and_what_to_set_back(self, usual, place):
+        environ = ONE.environ(["python"], {"A": "b"}, usual=usual)
         assert {name: value for name, value in environ.items() if name != PADDING} == {
             "A": "b",
             "PYTHONHASHSEED": "0000000007",
         } | place
 
-    @pytest.mark.parametrize("fixed", [True, False])
-    def test_both_sides_fill_whole_pages(self, fixed):
-        sides = [(["python", place], {"PATH": place}) for place in ("/base", "/work/of/head", "/ü" * 3000)]
-        texts = [(*command, *_texts(ONE.environ(command, environ, fixed=fixed))) for command, environ in sides]
+    @pytest.mark.parametrize("usual", [0, None])
+    def test_both_sides_fill_whole_pages(self, usual):
+        sides = [(["python", place], {"PATH": place}) for place in ("/base", "/head/of/a/longer/name", "/ü" * 3000)]
+        texts = [(*command, *_texts(ONE.environ(command, environ, usual=usual))) for command, environ in sides]
         assert {sum(len(os.fsencode(text)) + 1 for text in every) % 4096 for every in texts} == {100}
 
     def test_what_the_caller_says_of_it_does_not_count(self):
-        environ = ONE.environ([], {"PYTHONHASHSEED": "1", LEFT_OUT: "x", PADDING: "y" * 9000}, fixed=True)
-        assert (environ["PYTHONHASHSEED"], environ[LEFT_OUT], len(environ[PADDING]) < 9000) == ("0000000007", "0000512", True)
+        environ = ONE.environ([], {"PYTHONHASHSEED": "1", LEFT_OUT: "x", PADDING: "y" * 9000}, usual=0)
+        assert environ["PYTHONHASHSEED"] == "0000000007"
+        assert environ[LEFT_OUT] == "0000512 00000000"
+        assert len(environ[PADDING]) < 9000
 
 
-ASKS = "from ci_bench.engine.process.addresses import is_randomised; print(is_randomised())"
+ASKS = "print(open('/proc/self/personality').read().strip())"
 
 
 class TestStartedAlike:
     @needs_fixed
     def test_only_what_starts_in_the_block_is_not_randomised(self):
-        with started_alike() as fixed:
+        with started_alike() as usual:
             inside = subprocess.check_output([sys.executable, "-c", ASKS])
-        assert (fixed, inside, subprocess.check_output([sys.executable, "-c", ASKS])) == (True, b"False\n", b"True\n")
+        outside = subprocess.check_output([sys.executable, "-c", ASKS])
+        assert int(inside, 16) == int(outside, 16) | ADDR_NO_RANDOMIZE
+        assert int(outside, 16) == usual
 
     @needs_fixed
     def test_ends_with_an_error_as_well(self):
+        before = _is_randomised()
         with pytest.raises(OSError, match="no such thing"), started_alike():
             raise OSError("no such thing")
-        assert module.is_randomised()
+        assert _is_randomised() is before
 
     def test_a_filter_of_system_calls_may_refuse(self, monkeypatch):
         asked = []
         monkeypatch.setattr(module, "_personality", lambda value: asked.append(value) or (0 if value == 0xFFFFFFFF else -1))
-        with started_alike() as fixed:
+        with started_alike() as usual:
             pass
-        assert (fixed, asked[-1]) == (False, ADDR_NO_RANDOMIZE)
+        assert (usual, asked[-1]) == (None, ADDR_NO_RANDOMIZE)
 
-    def test_where_nothing_is_randomised_anyway_nothing_is_set(self, monkeypatch):
-        asked = []
-        monkeypatch.setattr(module, "_personality", lambda value: asked.append(value) or ADDR_NO_RANDOMIZE)
-        with started_alike() as fixed:
-            pass
-        assert (fixed, {*asked}) == (False, {0xFFFFFFFF})
+    @needs_fixed
+    def test_where_the_caller_has_it_off_it_stays_off_and_launches_lie_elsewhere_all_the_same(self, tmp_path):
+        before = module._personality(0xFFFFFFFF)
+        module._personality(before | ADDR_NO_RANDOMIZE)
+        try:
+            with _servers(tmp_path, {"a": drawn("one"), "b": drawn("two")}) as (one, other):
+                assert _share(one, other) < 0.9
+            with Launcher(preload=(), environ=fake_environ(), folder=tmp_path / "c") as launcher:
+                assert not _is_randomised(launcher._server.pid)
+        finally:
+            module._personality(before)
 
 
 @needs_fixed
@@ -101,10 +117,10 @@ class TestServers:
 
     def test_start_what_the_user_executes_as_usual(self, tmp_path):
         with Launcher(preload=(), environ=fake_environ(), folder=tmp_path, addresses=drawn("one")) as launcher:
-            kernel = int(Path(f"/proc/{launcher._server.pid}/personality").read_text(), 16)
+            is_randomised = _is_randomised(launcher._server.pid)
             task = Task(launch=0, device="cpu", options=QUICK, scratch=str(tmp_path))
             worker = launcher.run(task, timeout_s=20, on_answer=lambda _: None)
-        assert not kernel & ADDR_NO_RANDOMIZE
+        assert is_randomised is _is_randomised()
         assert worker.code == 0
 
     def test_whose_addresses_are_limited_lie_where_they_can(self, tmp_path):

@@ -33,12 +33,12 @@ class Addresses:
     padding: int
     pages: int
 
-    def environ(self, command: Sequence[str], environ: Mapping[str, str], *, fixed: bool) -> dict[str, str]:
-        """The environment with which a command starts in this place; `fixed` says that it is `started_alike`.
+    def environ(self, command: Sequence[str], environ: Mapping[str, str], *, usual: int | None) -> dict[str, str]:
+        """The environment with which a command starts in this place; `usual` is what `started_alike` says.
 
         The stack begins below both, so they are filled up to whole pages: a longer path on one side moves nothing within one.
         """
-        place = {LEFT_OUT: f"{self.pages:07d}"} if fixed else {}
+        place = {} if usual is None else {LEFT_OUT: f"{self.pages:07d} {usual:08x}"}
         every = {**environ, **place, "PYTHONHASHSEED": f"{self.hash_seed:010d}", PADDING: ""}
         used = sum(len(os.fsencode(text)) + 1 for text in (*command, *(f"{name}={value}" for name, value in every.items())))
         return {**every, PADDING: "x" * (-used % _PAGE + self.padding)}
@@ -53,37 +53,33 @@ def drawn(key: str) -> Addresses:
 
 
 @contextmanager
-def started_alike() -> Iterator[bool]:
-    """What this thread starts in the block the kernel does not lay out at random; yields whether that is so.
+def started_alike() -> Iterator[int | None]:
+    """What this thread starts in the block the kernel does not lay out at random. Yields what it does else (personality(2)).
 
-    A container's filter of system calls may refuse it (docker's default one does); each side then has a place of its own.
+    `None` where that can't be: a container's filter of system calls may refuse it (docker's default one does), and each side then
+    has a place of its own.
     """
-    before = _personality(_AS_IT_IS)
-    fixed = is_randomised() and _personality(before | ADDR_NO_RANDOMIZE) != _REFUSED
+    usual = _personality(_AS_IT_IS)
+    allowed = _personality(usual | ADDR_NO_RANDOMIZE) != _REFUSED
     try:
-        yield fixed
+        yield usual if allowed else None
     finally:
-        if fixed:
-            _personality(before)
-
-
-def is_randomised() -> bool:
-    """Whether what this thread starts is laid out at random by the kernel, as usual."""
-    return not _personality(_AS_IT_IS) & ADDR_NO_RANDOMIZE
+        if allowed:
+            _personality(usual)
 
 
 def take_place(environ: Mapping[str, str]) -> None:
     """In a server that has imported nothing yet: leave out the pages that were drawn, so that what comes lies beyond."""
-    pages = int(environ.get(LEFT_OUT, "0"))
+    pages = int(environ.get(LEFT_OUT, "0").split()[0])
     with suppress(OSError):  # where addresses are limited, things lie where they lie
         if pages:
             _kept.append(mmap.mmap(-1, pages * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
 
 
 def begin_as_usual(environ: MutableMapping[str, str]) -> None:
-    """In a server that has its place: what it starts is laid out at random again, as everything else of the user's."""
-    if environ.pop(LEFT_OUT, None) is not None:
-        _personality(_personality(_AS_IT_IS) & ~ADDR_NO_RANDOMIZE)
+    """In a server that has its place: what it starts is laid out as everything else that the user starts."""
+    if told := environ.pop(LEFT_OUT, None):
+        _personality(int(told.split()[1], 16))
 
 
 def _personality(value: int) -> int:

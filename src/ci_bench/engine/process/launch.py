@@ -6,6 +6,7 @@ Owns the server's process and its socket. A worker's life is in `resident`, what
 import contextlib
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -67,13 +68,13 @@ class Launcher:
         self._connection, theirs = socket.socketpair()
         command = [str(python), "-u", "-P", "-m", SERVER, str(theirs.fileno()), *preload]
         visible = {UNTOUCHED: "1", **environ, FOLDER: str(folder)}
-        place = addresses or drawn(os.urandom(8).hex())
+        place = addresses or drawn(secrets.token_hex(8))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if user is not None:
                 let_pass(folder)
-            with theirs, self._log.open("ab") as log, started_alike() as fixed:
-                told = place.environ(command, visible, fixed=fixed)
+            with theirs, self._log.open("ab") as log, started_alike() as usual:
+                told = place.environ(command, visible, usual=usual)
                 self._server = _start_server(command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user)
         except OSError as error:
             self._connection.close()
