@@ -1,6 +1,5 @@
 """Waiting for the end of a process, and for that of what it left: by the kernel's word, without looking again and again."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -20,16 +19,6 @@ def child():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         yield process
         process.kill()
-
-
-@pytest.fixture(params=["told by the kernel", "looked for"])
-def way(request, monkeypatch):
-    if request.param == "looked for":
-
-        def refuse(_pid):
-            raise OSError(errno.ENOSYS, "Function not implemented")
-
-        monkeypatch.setattr(descendants.os, "pidfd_open", refuse)
 
 
 @pytest.mark.usefixtures("way")

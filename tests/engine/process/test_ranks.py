@@ -76,11 +76,13 @@ def supervised(tmp_path: Path, work, count: int = 3, patience_s: float = 5.0) ->
     return supervise(count, scratch=tmp_path, patience_s=patience_s, perform=work, keep=())
 
 
+@pytest.mark.usefixtures("way")
 def test_orders_and_answers_travel_between_ranks_and_nothing_is_left(tmp_path: Path) -> None:
     assert supervised(tmp_path, perform) is None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("way")
 def test_a_rank_that_dies_before_it_answers_is_named_and_the_others_are_gone(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
@@ -100,6 +102,7 @@ def test_a_rank_that_dies_before_it_answers_is_named_and_the_others_are_gone(tmp
     assert not any(Path("/proc", path.name).exists() for path in pids.iterdir())
 
 
+@pytest.mark.usefixtures("way")
 def test_a_rank_that_is_silent_is_the_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ci_bench.engine.process.ranks.GRACE_S", 0.2)
 

@@ -5,12 +5,13 @@ ancestor that asked for it (PR_SET_CHILD_SUBREAPER), whatever it did to its envi
 """
 
 import ctypes
+import math
 import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PATIENCE_S = 5.0
 """How long a process that was killed may take to go: the kernel frees its memory meanwhile."""
 PAUSE_S = 0.002
+LOOK_S = 0.02
+"""How often processes are looked at whose end the kernel does not tell: measured ones may run meanwhile."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -32,26 +35,43 @@ def prctl(option: int, value: int) -> None:
 def ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
     """Wait so long for the end of a process that this one started; whether it has ended, and has its return code.
 
-    Its descriptor tells at once (pidfd_open(2), from Linux 5.3). `Popen.wait`, which waits where there is none, looks again and
-    again, after pauses that double up to 50 ms: one that takes 32 ms to end is noticed after 63.
+    `Popen.wait` looks again and again, after pauses that double up to 50 ms: one that takes 32 ms to end is noticed after 63.
     """
-    if process.poll() is not None:
-        return True
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:
-        from subprocess import TimeoutExpired  # a server, which waits for none like this, does not import it for nothing
-
-        with suppress(TimeoutExpired):
-            process.wait(seconds)
-        return process.returncode is not None
-    try:
-        waiting = select.poll()
-        waiting.register(descriptor, select.POLLIN)
-        waiting.poll(max(0.0, seconds) * 1e3)
-    finally:
-        os.close(descriptor)
+    if process.poll() is None:
+        ended_of([process.pid], seconds)
     return process.poll() is not None
+
+
+def ended_of(children: Collection[int], seconds: float) -> list[int]:
+    """Those of these children that have ended, once there is one, or so much time is over. They are still to be waited for.
+
+    Their descriptors tell at once (pidfd_open(2), from Linux 5.3); elsewhere they are looked at every `LOOK_S`.
+    """
+    with ExitStack() as stack:
+        try:
+            descriptors = {_descriptor(pid, stack): pid for pid in children}
+        except OSError:
+            return _ended_by_looking(children, seconds)
+        waiting = select.poll()
+        for descriptor in descriptors:
+            waiting.register(descriptor, select.POLLIN)
+        ready = waiting.poll(None if math.isinf(seconds) else max(0.0, seconds) * 1e3)
+        return [descriptors[descriptor] for descriptor, _ in ready]
+
+
+def _descriptor(pid: int, stack: ExitStack) -> int:
+    descriptor = os.pidfd_open(pid)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _ended_by_looking(children: Collection[int], seconds: float) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while True:
+        ended = [pid for pid in children if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)]
+        if ended or time.monotonic() >= deadline:
+            return ended
+        time.sleep(LOOK_S)
 
 
 @contextmanager

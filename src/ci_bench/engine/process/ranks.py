@@ -12,6 +12,7 @@ for it; whoever is still there then, while all others gave up waiting, is the on
 import contextlib
 import faulthandler
 import json
+import math
 import os
 import re
 import select
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ci_bench.engine.process.descendants import PR_SET_PDEATHSIG, prctl
+from ci_bench.engine.process.descendants import PR_SET_PDEATHSIG, ended_of, prctl
 from ci_bench.engine.process.protocol import Fault
 from ci_bench.engine.process.resident import tail
 from ci_bench.records.results import Status
@@ -269,27 +270,17 @@ def _leave_word(seat: Seat, fault: Fault | None) -> None:
 
 
 def _watch(pids: Mapping[int, int], folder: Path) -> list[RankEnd]:
-    """Wait for all ranks, by descriptors of processes; once one ended ill, for the others no longer than `GRACE_S`."""
+    """Wait for all ranks; once one ended ill, for the others no longer than `GRACE_S`."""
     ends = {rank: RankEnd(rank=rank) for rank in pids.values()}
-    poll, watched = select.poll(), {os.pidfd_open(pid): pid for pid in pids}
-    for descriptor in watched:
-        poll.register(descriptor, select.POLLIN)
-    deadline: float | None = None
-    while watched:
-        ready = poll.poll(None if deadline is None else max(0.0, deadline - time.monotonic()) * 1e3)
-        if not ready:
-            break
-        for descriptor, _ in ready:
-            pid = watched.pop(descriptor)
-            poll.unregister(descriptor)
-            os.close(descriptor)
-            rank, order = pids[pid], sum(end.code is not None for end in ends.values())
+    watched, deadline = dict(pids), math.inf
+    while watched and (ended := ended_of(watched, deadline - time.monotonic())):
+        for pid in ended:
+            rank, order = watched.pop(pid), sum(end.code is not None for end in ends.values())
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             ends[rank] = _read_end(folder, rank, code, order)
-            if not ends[rank].is_well and deadline is None:
-                deadline = time.monotonic() + GRACE_S
-    for descriptor, pid in watched.items():
-        os.close(descriptor)
+            if not ends[rank].is_well:
+                deadline = min(deadline, time.monotonic() + GRACE_S)
+    for pid in watched:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     return [ends[rank] for rank in sorted(ends)]
