@@ -1,7 +1,7 @@
 """Whether explaining touches what is timed: base explained between its launches, head never, in the same paired launches.
 
-Run as ``python -m benchmarks.explained_launches [--launches N] [--at-most N] [--json FILE [--resume]]``. CPU only, one thread;
-small cases, eager and compiled. Both sides run the same code, resident and in turns as in any paired run, so that what a launch
+Run as ``python -m benchmarks.explained_launches [--launches N] [--only TEXT] [--at-most N] [--json FILE [--resume]]``.
+CPU only, one thread; small cases, eager and compiled. Both sides run the same code, resident and in turns, so that what a launch
 does to times cancels; two gates one after the other are 18 % apart by themselves. A gate explains after its last launch, where
 nothing is left to be touched. Here base's arms are explained before every launch but the first, in base's own folder, and base's
 workers are told `explain: always`: whatever explaining leaves behind, or its option changes, is in base's samples and not in

@@ -76,13 +76,14 @@ def collect(
     """The whole command: measure what `--json` has not, write each case down, print the table."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--launches", type=int, default=launches, help="launches of each case")
+    parser.add_argument("--only", default="", metavar="TEXT", help="measure the cases whose id holds this text")
     parser.add_argument("--at-most", type=int, default=sys.maxsize, help="cases to measure this time")
     parser.add_argument("--json", type=Path, help="also write the figures here, after every case")
     parser.add_argument("--resume", action="store_true", help="leave out the cases that --json has")
     arguments = parser.parse_args(argv)
     differences, told = earlier(arguments.json, kind) if arguments.resume else ([], [])
     known = {one.case for one in told}
-    left = [(suite, case) for suite, case in plan if case.id not in known]
+    left = [(suite, case) for suite, case in plan if case.id not in known and arguments.only in case.id]
     for suite, case in left[: arguments.at_most]:
         found, of_case = compare(suite, case, arguments.launches)
         differences, told = [*differences, *found], [*told, of_case]

@@ -1,9 +1,9 @@
 """What the referee does to timing: one side with it, the other without, in the same paired launches.
 
-Run as ``python -m benchmarks.referee_cost [--launches N] [--at-most N] [--json FILE [--resume]]``. CPU only, one thread; small
-cases of all suites whose calls the referee looks at. Both sides run the same code, resident and in turns as in any paired run;
-base has the referee and head has not, so that what a launch does to times cancels. The share of the wall time is that of the
-looks and their judgement, read from within by the host's clock.
+Run as ``python -m benchmarks.referee_cost [--launches N] [--only TEXT] [--at-most N] [--json FILE [--resume]]``. CPU
+only, one thread; small cases of all suites whose calls the referee looks at. Both sides run the same code, resident and in turns
+as in any paired run; base has the referee and head has not, so that what a launch does to times cancels. The share of the wall
+time is that of the looks and their judgement, read from within by the host's clock.
 """
 
 import os
