@@ -344,6 +344,11 @@ def test_without_a_judge_or_a_base_all_of_rounding_is_measured_at_once(tmp_path:
     assert [measured_of_rounding(rows["one"]) for rows in (*both.values(), alone)] == [[], [], []]
 
 
+def test_a_run_of_one_side_measures_more_of_rounding_where_the_judge_wants_it(tmp_path: Path) -> None:
+    alone = FakeRun(tmp_path, asked={StageKind.ROUNDING: lambda base, head: base is head}).measure(ROUNDING)
+    assert measured_of_rounding(alone["one"]) == ["trained_perturbed"]
+
+
 def test_the_side_that_is_left_is_asked_about_by_itself(tmp_path: Path) -> None:
     """What it verified counted on a second look, whatever became of the other side."""
     asked = []

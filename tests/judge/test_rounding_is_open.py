@@ -40,9 +40,14 @@ def test_a_side_that_is_left_alone_is_asked_of_itself():
     assert not rounding_is_open(right, right)
 
 
-@pytest.mark.parametrize("sizes", [(), (1e-6, 2e-6, 1e-6)], ids=["none", "all"])
-def test_there_is_no_more_to_be_had_where_there_are_none_or_several(sizes):
-    assert not rounding_is_open(side(sizes=sizes), side(off=1.01, sizes=sizes))
+def test_a_side_by_itself_is_asked_again_in_the_envelope_of_several():
+    """There it is three at once, and three may agree where a fourth does not."""
+    right, wrong = (side(off=off, sizes=(1e-6, 2e-6, 1e-6)) for off in (1 + 15e-6, 1 + 25e-6))
+    assert [rounding_is_open(one, one) for one in (right, wrong)] == [False, True]
+
+
+def test_there_is_no_more_to_be_had_where_there_are_none():
+    assert not rounding_is_open(side(sizes=()), side(off=1.01, sizes=()))
 
 
 def test_another_start_is_a_question_for_seeds():

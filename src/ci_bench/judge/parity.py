@@ -426,12 +426,13 @@ def _perturbed_runs(evidence: ParityEvidence) -> int:
 
 
 def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
-    """Whether more perturbed runs may move a verdict of loss parity, where a side has but one.
+    """Whether more perturbed runs may move a verdict of loss parity, where there are any.
 
-    An envelope only widens with more of them: what holds in that of one holds in that of several. What does not is asked again.
+    An envelope only widens with more of them: what holds in that of one holds in that of several. What does not is asked again;
+    only the worker knows whether there are more to be had.
     """
     sides = [row.parity for row in (base, head) if row.parity is not None]
-    if not any(_perturbed_runs(evidence) == 1 for evidence in sides):
+    if not any(map(_perturbed_runs, sides)):
         return False
     found = [finding for evidence in sides for finding in parity_findings(evidence)]
     if (references := _references(base, head)) is not None:

@@ -29,7 +29,10 @@ def trace(role, accuracy, *, arm="eager", index=0, steps=WHOLE):
 
 
 def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.ALIGNED, evaluation=True, provisional=False):
-    """How long each perturbed training is, beside candidates of these accuracies; `peers` are theirs where they are whole."""
+    """How long each perturbed training is, and how many can follow, beside candidates of these accuracies.
+
+    `peers` are the accuracies of perturbed trainings that are whole.
+    """
 
     def run(_self, recipe):
         steps = recipe.steps or WHOLE
@@ -45,11 +48,10 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
         verifier = Verifier(options=Options(), context=context, train=(), test=() if evaluation else None)
         found = verifier._envelope(runs, [ArmMasks(arm="a0", masks=masks, detail="")])
         further = verifier.further_envelope().traces
-    assert bool(further) == (len(found) == 1), "short ones beside whole ones would leave accuracy in doubt"
     expected = 6 if further else 3
     assert [(one.role, one.index) for one in (*found, *further)] == [(Role.PERTURBED, index) for index in range(expected)]
     assert {len(one.loss) for one in further} <= {ENVELOPE_STEPS}
-    return [len(one.loss) for one in found]
+    return [len(one.loss) for one in found], len(further)
 
 
 @pytest.mark.parametrize(
@@ -66,26 +68,28 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
     ids=["as the reference", "none", "a bit off", "further off", "one of two is off", "far off", "was not evaluated"],
 )
 def test_as_many_are_whole_as_it_takes_to_decide(monkeypatch, candidates, whole):
-    assert lengths(monkeypatch, candidates) == [WHOLE] * whole + [ENVELOPE_STEPS] * (3 - whole)
+    told, further = lengths(monkeypatch, candidates)
+    assert told == [WHOLE] * whole + [ENVELOPE_STEPS] * (3 - whole)
+    assert further == (0 if whole else 3), "short ones beside whole ones would leave accuracy in doubt"
 
 
 def test_where_masks_differ_all_are_whole(monkeypatch):
-    assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER) == [WHOLE] * 3
+    assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER) == ([WHOLE] * 3, 0)
 
 
 def test_without_evaluation_all_are_short(monkeypatch):
-    assert lengths(monkeypatch, [0.20], evaluation=False) == [ENVELOPE_STEPS] * 3
+    assert lengths(monkeypatch, [0.20], evaluation=False) == ([ENVELOPE_STEPS] * 3, 3)
 
 
 @pytest.mark.parametrize("evaluation", [True, False])
 def test_one_is_enough_at_first_where_others_can_follow(monkeypatch, evaluation):
-    assert lengths(monkeypatch, [0.601], evaluation=evaluation, provisional=True) == [ENVELOPE_STEPS]
+    assert lengths(monkeypatch, [0.601], evaluation=evaluation, provisional=True) == ([ENVELOPE_STEPS], 5)
 
 
 def test_all_are_trained_at_once_where_one_has_to_be_whole(monkeypatch):
-    assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64]) == [WHOLE, WHOLE, ENVELOPE_STEPS]
-    assert lengths(monkeypatch, [0.605], provisional=True) == [ENVELOPE_STEPS] * 3, "certain beside three, not beside six"
-    assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER, provisional=True) == [WHOLE] * 3
+    assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64]) == ([WHOLE, WHOLE, ENVELOPE_STEPS], 0)
+    assert lengths(monkeypatch, [0.605], provisional=True) == ([ENVELOPE_STEPS] * 3, 0), "certain beside three, not beside six"
+    assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER, provisional=True) == ([WHOLE] * 3, 0)
 
 
 def test_a_note_of_an_earlier_look_is_not_taken_for_this_ones(monkeypatch, tmp_path):
@@ -96,4 +100,5 @@ def test_a_note_of_an_earlier_look_is_not_taken_for_this_ones(monkeypatch, tmp_p
     verifier = Verifier(options=Options(), context=context, train=(), test=None)
     assert len(verifier._envelope([], [])) == 1
     context.provisional = False
-    assert (len(verifier._envelope([], [])), verifier.further_envelope().traces) == (3, ())
+    assert len(verifier._envelope([], [])) == 3
+    assert [one.index for one in verifier.further_envelope().traces] == [3, 4, 5]

@@ -221,40 +221,40 @@ class Verifier:
     def _envelope(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> list[Trace]:
         """Perturbed references: as long as the envelope needs, and whole trainings until accuracy is decided without more.
 
-        One is enough at first where others can follow (`further_envelope`) and none has to be whole: an envelope only widens
-        with more of them, so that what holds in that of one holds in that of more.
+        Others can follow (`further_envelope`) where none has to be whole. A provisional look then takes one: an envelope only
+        widens with more of them, so that what holds in that of one holds in that of more.
         """
-        self._more_may_follow.unlink(missing_ok=True)
-        if self.context.provisional and self._one_is_enough(traces, masks):
-            self._more_may_follow.touch()
-            return [self._perturbed(0, whole=False)]
-        count = self.options.perturbations
+        short = self._are_short(traces, masks)
+        count = 1 if short and self.context.provisional else self.options.perturbations
+        self._trained_already.unlink(missing_ok=True)
+        if short:
+            self._trained_already.write_text(str(count), encoding="ascii")
         found: list[Trace] = []
         for index in range(count):
-            whole = self.test is not None and not self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
-            found.append(self._perturbed(index, whole=whole))
+            certain = short or self.test is None or self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
+            found.append(self._perturbed(index, whole=not certain))
         return found
 
-    def _one_is_enough(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> bool:
+    def _are_short(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> bool:
         """Whether nothing but the envelope hangs on perturbed references, however many there will be."""
         if any(arm.masks is Masks.DIFFER for arm in masks):
             return False
         return self.test is None or self._accuracy_is_certain(traces, masks, missing=2 * self.options.perturbations)
 
     def further_envelope(self) -> ParityEvidence:
-        """The perturbed references that a provisional look left out, and as many again; accuracy was certain without them.
+        """Further perturbed references, up to twice as many as `perturbations`; accuracy was certain without them.
 
-        What leaves the envelope of one may leave that of three by the luck of these: they are worth their time where red is near.
-        Nothing where nothing was left out, as on a side whose accuracy took whole trainings: beside these, short ones would leave
-        it in doubt again.
+        What leaves the envelope of three may leave it by the luck of these: more are worth their time where red is near. None on
+        a side whose accuracy took whole trainings: beside these, short ones would leave it in doubt again.
         """
-        indices = range(1, 2 * self.options.perturbations) if self._more_may_follow.exists() else ()
-        return self._evidence([self._perturbed(index, whole=False) for index in indices], [])
+        most = 2 * self.options.perturbations
+        there = int(self._trained_already.read_text(encoding="ascii")) if self._trained_already.exists() else most
+        return self._evidence([self._perturbed(index, whole=False) for index in range(there, most)], [])
 
     @property
-    def _more_may_follow(self) -> Path:
-        """A note from one stage of the case to another: the perturbed reference that there is was enough for a first look."""
-        return self.context.scratch / "one-perturbed-reference"
+    def _trained_already(self) -> Path:
+        """A note from one stage of the case to another: how many perturbed references there are, where others can follow."""
+        return self.context.scratch / "perturbed-references"
 
     def _perturbed(self, index: int, *, whole: bool) -> Trace:
         steps = None if whole else ENVELOPE_STEPS
