@@ -66,6 +66,14 @@ def test_samples_without_blocks_follow_one_another() -> None:
     assert head.doubtful == ()
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-20, 1.0, 1e270])
+def test_samples_keep_five_digits_of_a_typical_one_however_large_they_are(size: float) -> None:
+    launch = Launch(launch=0, values=tuple(size * factor for factor in (1.0, 1.00004, 1.23456789)))
+    (chart,) = charts(head=with_metric(launches=(launch,))).samples
+    head = next(one for one in chart.series if one.label.startswith("head"))
+    assert [value / head.values[0] for value in head.values] == pytest.approx([1.0, 1.0, 1.2346], rel=1e-9)
+
+
 def test_the_interval_lies_around_the_other_sides_median() -> None:
     (chart,) = charts().samples
     series = {one.label: one for one in chart.series}
@@ -141,9 +149,10 @@ def test_no_number_that_a_document_can_hold_keeps_a_page_from_being_written(extr
     bounds = Interval(low=extreme, high=extreme, level=0.95)
     pairs = tuple(replace(one, speedup=extreme, interval=bounds) for one in row.pairs)
     value = replace(made.comparison, cases=(replace(row, pairs=pairs), *made.comparison.cases[1:]))
-    launches = (Launch(launch=0, values=(extreme, 1.0)),)
-    for head in (made.head, with_metric(launches=launches)):
-        assert pipeline.page(value, head=head, base=made.base)
+    for values in ((extreme, 1.0), (extreme, extreme), (extreme, 1.0, 1.0)):
+        launches = (Launch(launch=0, values=values),)
+        for head in (made.head, with_metric(launches=launches)):
+            assert pipeline.page(value, head=head, base=made.base)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

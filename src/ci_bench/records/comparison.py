@@ -4,6 +4,7 @@ Owns the verdicts and their reasons, findings (each under a rule, with a severit
 each training run stayed to its reference, step by step, for those who draw it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -348,9 +349,10 @@ def tally(cases: Iterable[CaseComparison]) -> Tally:
                 verdicts.append(pair.verdict)
                 if pair.resolvable is not None:
                     resolvable.append(pair.resolvable)
+    counts = Counter(verdicts)
     return Tally(
-        decided=sum(verdict.moved or verdict is Verdict.UNCHANGED for verdict in verdicts),
-        undecided=verdicts.count(Verdict.INCONCLUSIVE),
+        decided=sum(number for verdict, number in counts.items() if verdict.moved or verdict is Verdict.UNCHANGED),
+        undecided=counts[Verdict.INCONCLUSIVE],
         resolution=median(resolvable) if resolvable else None,
     )
 

@@ -20,7 +20,8 @@ UNKNOWN = "–"
 ZERO_WIDTH_SPACE = "\u200b"
 NO_BREAK_SPACE = "\u00a0"
 
-_THOUSAND, _TEN_PERCENT = 1000, 10
+_THOUSAND = 1000
+_BELOW_TEN = len("9.9")
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -132,9 +133,9 @@ def percent(share: float | None, *, signed: bool = False) -> str:
     """A share (0.031 is ``3.1 %``): one decimal below ten per cent, none above."""
     if not _known(share):
         return UNKNOWN
-    size = round(abs(share) * 100, 1)
-    sign = "" if size == 0 else "−" if share < 0 else "+" if signed else ""
-    return f"{sign}{size:.1f} %" if size < _TEN_PERCENT else f"{sign}{size:,.0f} %"
+    size = f"{abs(share) * 100:.1f}"
+    sign = "" if size == "0.0" else "−" if share < 0 else "+" if signed else ""
+    return f"{sign}{size} %" if len(size) == _BELOW_TEN else f"{sign}{float(size):,.0f} %"
 
 
 def ratio(value: float | None) -> str:
@@ -210,10 +211,16 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...], step: int
         return UNKNOWN
     size, least = abs(value), 1000 / step
     for (scale, unit), (smaller, _) in pairwise(units):
-        if _reaches(size / smaller, round(scale / smaller * least, 6)):  # rounded as it would be in the smaller one
+        if _reaches(size / smaller, _rounded(scale / smaller * least)):  # rounded as it would be in the smaller one
             return f"{_digits(math.copysign(max(size / scale, least), value))} {unit}"
     scale, unit = units[-1] if value else units[0]
     return f"{_digits(value / scale)} {unit}"
+
+
+@lru_cache(maxsize=100)
+def _rounded(limit: float) -> float:
+    """A limit of which there are few, and which is asked for with every figure."""
+    return round(limit, 6)
 
 
 def _reaches(size: float, limit: float) -> bool:

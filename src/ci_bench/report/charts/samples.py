@@ -5,19 +5,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Interval, Pair
 from ci_bench.records.metrics import COMPILATION, STEP_TIME
-from ci_bench.records.results import CaseResult, Launch, Metric, SideName
+from ci_bench.records.results import CaseResult, Launch, Metric, SideName, samples_of
 from ci_bench.records.units import TIMES
 from ci_bench.report.charts.values import Material, Places, SampleChart, SampleSeries, axis, decimals, short
 from ci_bench.report.columns import title_of
 
 _FEWEST = 2
+_MOST_DECIMALS = 15
+_LARGEST = 1e280
+"""What is more is drawn as this: it would be infinite in a smaller unit, and JSON has no word for that."""
 
+Floats = NDArray[np.float64]
 _Value = TypeVar("_Value")
 Sides = tuple[tuple[SideName, CaseResult], ...]
 
@@ -26,7 +33,7 @@ class _Taken(NamedTuple):
     """The samples of one metric in the order taken: where each was taken, and why it is doubtful. `median` is NaN without any."""
 
     places: Places
-    values: tuple[float, ...]
+    values: Floats
     doubts: tuple[str | None, ...]
     median: float
 
@@ -77,7 +84,7 @@ def _chart(judged: _Found, name: str, sides: Sides, most: int) -> SampleChart:
     series, shared = [], dict[Places, int]()
     for (side, _, metric), taken in zip(found, every, strict=True):
         colour = (0 if side is SideName.BASE else 1) + 2 * arms.index(metric.arm) if both else arms.index(metric.arm)
-        if taken.values:
+        if len(taken.values):
             label = f"{side} · {metric.arm}" if both else metric.arm
             series.append(_series(label, colour, taken, shared, size=size, most=most))
     by_arm = sorted(series, key=lambda one: [one.label.endswith(arm) for arm in arms], reverse=True)
@@ -110,8 +117,8 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
 def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]) -> _Taken:
     standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
     places = _places(tuple(standing))
-    values = tuple(chain.from_iterable([launch.values for launch in metric.launches]))
-    middle = median(values) if values else math.nan
+    values = np.clip(np.frombuffer(b"".join(samples_of(metric.launches))), -_LARGEST, _LARGEST)
+    middle = median(values.tolist()) if len(values) else math.nan
     if not doubts:
         return _Taken(places, values, (None,) * len(values), middle)
     doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
@@ -154,12 +161,19 @@ def _series(label: str, colour: int, taken: _Taken, shared: dict[Places, int], *
         label=label,
         colour=colour,
         places=shared.setdefault(places, len(shared)),
-        values=tuple([round(value / size, kept) for value in _drawn(taken.values, drawn)]),
+        values=_rounded((taken.values if len(drawn) == count else taken.values[list(drawn)]) / size, kept),
         median=short(middle),
         doubtful=tuple(doubts),
         doubts=tuple(doubts.values()),
         left_out=count - len(drawn),
     )
+
+
+def _rounded(values: Floats, kept: int) -> tuple[float, ...]:
+    """Values with so many decimals. numpy multiplies to round, for which a float has no room where there are very many."""
+    if abs(kept) > _MOST_DECIMALS:
+        return tuple([round(value, kept) for value in values.tolist()])
+    return tuple(np.round(values, kept).tolist())
 
 
 def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, ...]:
