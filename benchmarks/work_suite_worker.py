@@ -12,8 +12,8 @@ from ci_bench.records.results import Case, Check
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part
 
 COPIED, COPIED_FLOATS = 24, 32 * 1024
-"""Pairs of buffers that are copied in turn: 6 MiB, more than a core's own cache holds, and less than what memory is needed for, which
-all cores share. More of them than a step has repetitions: each copy finds its pair as cold as any other."""
+"""Pairs of buffers that are copied in turn: 6 MiB, more than a core's own cache holds. There are more of them than repetitions in
+a step, so that no copy finds its buffers where an earlier one of its step has left them."""
 
 
 def open_workload(case: Case, context: Context) -> "Work":  # noqa: ARG001 - the contract's signature
@@ -114,9 +114,9 @@ def _lstm_step() -> Callable[[], object]:
 
 
 def _copy() -> Callable[[], object]:
-    """One pair of buffers after the other: a pair that came before in a step is there already, and one more is less than a twentieth.
+    """One pair of buffers after the other: of a pair that came before in its step, one copy more is less than a twentieth.
 
-    With a single pair, and with 16, a repetition more was 3 % of a step.
+    With a single pair, and with 16 for 20 repetitions, the plant was 3 % of a step.
     """
     pairs = cycle([(torch.randn(COPIED_FLOATS), torch.empty(COPIED_FLOATS)) for _ in range(COPIED)])
 
