@@ -19,14 +19,13 @@ from ci_bench.judge import aggregates, noise, sequential
 from ci_bench.judge.devices import Slots
 from ci_bench.judge.noise import LEAST_HISTORY, Floats, Learned
 from ci_bench.judge.pairing import Judged, Line, MetricVerdict
-from ci_bench.judge.ratios import Series
 from ci_bench.judge.sequential import Code, Counts, Rule, Ruling, Truths
 from ci_bench.judge.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions
 from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.open_cases import SeriesName
-from ci_bench.records.results import Better, Metric, Unit, samples_of
+from ci_bench.records.results import Better, Launch, Metric, Unit, samples_of
 from ci_bench.records.samples import FLOAT_BYTES
 
 _MOST_AT_ONCE = 100_000
@@ -36,8 +35,6 @@ MOST_LAUNCHES = Rule().looks[-1]
 
 Values = bytes
 """Samples of one launch, `FLOAT_BYTES` each."""
-Blocks = tuple[int, ...]
-"""The block of each sample of a launch."""
 SlotsOfCases = Mapping[str, Mapping[int, int]]
 """The device of each launch, by case: small numbers."""
 
@@ -80,15 +77,16 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequenc
     """
     groups: dict[tuple[int, int, int], _Group] = defaultdict(_Group)
     for row, (base, head) in enumerate(pairs):
-        ours, theirs = _of_both(base.launches, head.launches)
-        for launch, other, before, after in zip(ours, theirs, samples_of(ours), samples_of(theirs), strict=True):
-            one, two, per_block = _matched(launch.blocks, other.blocks, before, after)
-            if one and two:
-                group = groups[len(one) // FLOAT_BYTES, len(two) // FLOAT_BYTES, per_block]
-                group.rows.append(row)
-                group.numbers.append(launch.launch)
-                group.base.append(one)
-                group.head.append(two)
+        others = {launch.launch: launch for launch in head.launches}
+        for launch in base.launches:
+            if (other := others.get(launch.launch)) is not None:
+                one, two, per_block = _matched(launch, other)
+                if one and two:
+                    group = groups[len(one) // FLOAT_BYTES, len(two) // FLOAT_BYTES, per_block]
+                    group.rows.append(row)
+                    group.numbers.append(launch.launch)
+                    group.base.append(one)
+                    group.head.append(two)
     columns = _columns({number for group in groups.values() for number in group.numbers}, most)
     d, within, level = (np.full((len(pairs), most), np.nan) for _ in range(3))
     devices = None if slots is None else np.full((len(pairs), most), -1, dtype=np.intp)
@@ -109,15 +107,6 @@ def figures(pairs: Sequence[tuple[Metric, Metric]], *, most: int, slots: Sequenc
     return Figures(d=d, within=within, base=level, slots=devices)
 
 
-def _of_both(base: Series, head: Series) -> tuple[Series, Series]:
-    """The launches of base and of head that have the same number, in base's order; of several of head's, the last."""
-    if [launch.launch for launch in base] == [launch.launch for launch in head]:  # as nearly always
-        return base, head
-    others = {launch.launch: launch for launch in head}
-    shared = tuple(launch for launch in base if launch.launch in others)
-    return shared, tuple(others[launch.launch] for launch in shared)
-
-
 def _columns(numbers: set[int], most: int) -> dict[int, int]:
     fitting = all(0 <= number < most for number in numbers)
     return {number: number if fitting else rank for rank, number in enumerate(sorted(numbers))}
@@ -134,25 +123,25 @@ def _logs(rows: list[Values]) -> Floats:
     return np.log(np.frombuffer(b"".join(rows))).reshape(len(rows), -1)
 
 
-def _matched(base: Blocks, head: Blocks, one: Values, two: Values) -> tuple[Values, Values, int]:
+def _matched(base: Launch, head: Launch) -> tuple[Values, Values, int]:
     """The samples of the blocks that both sides have, in the order of the blocks, and how many of a side make a block.
 
-    `one` and `two` are base's and head's. Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since
-    then none stands for the others.
+    Without blocks, all samples, and 0; 0 also where blocks are of different sizes, since then none stands for the others.
     """
-    if len(base) * FLOAT_BYTES != len(one) or len(head) * FLOAT_BYTES != len(two):
+    one, two = samples_of((base, head))
+    if len(base.blocks) * FLOAT_BYTES != len(one) or len(head.blocks) * FLOAT_BYTES != len(two):
         return one, two, 0
-    if base == head:
-        order, size = _layout(base)
+    if base.blocks == head.blocks:
+        order, size = _layout(base.blocks)
         return (one, two, size) if order is None else (_picked(one, order), _picked(two, order), size)
-    counts = Counter(base), Counter(head)
+    counts = Counter(base.blocks), Counter(head.blocks)
     shared = {block: count for block, count in counts[0].items() if counts[1].get(block) == count}
-    one, two = _picked(one, _of_blocks(base, shared)), _picked(two, _of_blocks(head, shared))
+    one, two = _picked(one, _of_blocks(base.blocks, shared)), _picked(two, _of_blocks(head.blocks, shared))
     sizes = {*shared.values()}
     return one, two, sizes.pop() if len(sizes) == 1 else 0
 
 
-def _of_blocks(blocks: Blocks, shared: Container[int]) -> list[int]:
+def _of_blocks(blocks: tuple[int, ...], shared: Container[int]) -> list[int]:
     """Where the samples of blocks are that are shared, in the order of the blocks."""
     return [place for _, place in sorted((block, place) for place, block in enumerate(blocks) if block in shared)]
 
@@ -162,7 +151,7 @@ def _picked(values: Values, places: Sequence[int]) -> Values:
 
 
 @lru_cache(maxsize=256)
-def _layout(blocks: Blocks) -> tuple[tuple[int, ...] | None, int]:
+def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
     """How to sort samples by block (`None` where they are), and the size of the blocks (0 where they differ)."""
     sizes = {*Counter(blocks).values()}
     order = tuple(sorted(range(len(blocks)), key=blocks.__getitem__))

@@ -55,8 +55,9 @@ class Ground:
     barrier: str | None = None
 
 
-class Line(NamedTuple):
-    """One metric of one arm: every metric of that name and arm that each side holds. A tuple, as `MetricVerdict` is.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One metric of one arm: every metric of that name and arm that each side holds.
 
     That is none, one, or (a fault of the document) several; at least one side holds one. `metric` is head's, or base's where
     head has none. `threshold` is relative; `least` is the smallest difference of memory that counts, in bytes. A `detail` fails
