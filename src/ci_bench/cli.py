@@ -12,7 +12,7 @@ from pathlib import Path
 from ci_bench.errors import CiBenchError, ExitCode
 from ci_bench.flags import make_parser
 
-SELDOM = (1_000_000, 50, 1000)
+SELDOM = (5_000_000, 50, 1000)
 """Documents are large and have no cycles: looking for some takes a quarter of judging them."""
 _THREADS = "OPENBLAS_NUM_THREADS"
 
