@@ -117,8 +117,12 @@ def _starts(metrics: Iterable[Metric]) -> dict[int, float]:
 def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[int, int | None], str]) -> _Taken:
     standing = [(one.launch, starts[one.launch], one.blocks or tuple(range(len(one.values)))) for one in metric.launches]
     places = _places(tuple(standing))
-    values = np.clip(np.frombuffer(b"".join(samples_of(metric.launches))), -_LARGEST, _LARGEST)
-    middle = median(values.tolist()) if len(values) else math.nan
+    values = np.frombuffer(b"".join(samples_of(metric.launches)))
+    listed = values.tolist()
+    if max(listed, default=0.0) > _LARGEST:
+        values = np.minimum(values, _LARGEST)
+        listed = values.tolist()
+    middle = median(listed) if listed else math.nan
     if not doubts:
         return _Taken(places, values, (None,) * len(values), middle)
     doubted = [doubts.get((one.launch, block)) for one in metric.launches for block in one.blocks or [None] * len(one.values)]
@@ -173,7 +177,7 @@ def _rounded(values: Floats, kept: int) -> tuple[float, ...]:
     """Values with so many decimals. numpy multiplies to round, for which a float has no room where there are very many."""
     if abs(kept) > _MOST_DECIMALS:
         return tuple([round(value, kept) for value in values.tolist()])
-    return tuple(np.round(values, kept).tolist())
+    return tuple(values.round(kept).tolist())
 
 
 def _drawn(column: tuple[_Value, ...], places: Sequence[int]) -> tuple[_Value, ...]:
