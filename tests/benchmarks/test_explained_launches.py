@@ -4,9 +4,11 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from benchmarks.explained_launches import Alternating, Explained, of_base, table
-from benchmarks.launch_pairs import Difference, document, earlier
+from benchmarks.launch_pairs import Difference, collect, document, earlier
 from fake_suite import QUICK, FakeRun
 
 from ci_bench.engine import runner
@@ -36,6 +38,29 @@ def test_what_an_interrupted_benchmark_has_is_read_again(tmp_path: Path) -> None
     assert earlier(kept, Explained) == ([], [])
     kept.write_text(json.dumps(document([difference(0.1, 0.2)], [EXPLAINED])))
     assert earlier(kept, Explained) == ([difference(0.1, 0.2)], [EXPLAINED])
+
+
+def test_only_the_cases_that_are_named_and_not_known_yet_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left out is measured by the next call."""
+    kept, measured = tmp_path / "kept.json", []
+
+    def compare(_suite, case, launches):
+        measured.append((case.id, launches))
+        return [difference(0.1)], replace(EXPLAINED, case=case.id)
+
+    cases = [(None, SimpleNamespace(id=name)) for name in ("torchbench/mlp", "training_loss/reviews")]
+    for more in (["--only", "training_loss", "--launches", "3"], []):
+        collect(
+            ["--json", str(kept), "--resume", *more],
+            about="",
+            launches=2,
+            plan=cases,
+            compare=compare,
+            kind=Explained,
+            table=lambda _, told: ", ".join(one.case for one in told),
+        )
+    assert measured == [("training_loss/reviews", 3), ("torchbench/mlp", 2)]
+    assert "training_loss/reviews, torchbench/mlp" in capsys.readouterr().out
 
 
 class Told(FakeRun):
