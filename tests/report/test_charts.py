@@ -149,7 +149,7 @@ def test_no_number_that_a_document_can_hold_keeps_a_page_from_being_written(extr
     bounds = Interval(low=extreme, high=extreme, level=0.95)
     pairs = tuple(replace(one, speedup=extreme, interval=bounds) for one in row.pairs)
     value = replace(made.comparison, cases=(replace(row, pairs=pairs), *made.comparison.cases[1:]))
-    for values in ((extreme, 1.0), (extreme, extreme), (extreme, 1.0, 1.0)):
+    for values in ((extreme, 1.0), (extreme, extreme), (extreme, 1.0, 1.0), (-extreme, -extreme)):
         launches = (Launch(launch=0, values=values),)
         for head in (made.head, with_metric(launches=launches)):
             assert pipeline.page(value, head=head, base=made.base)

@@ -119,8 +119,8 @@ def _taken(metric: Metric, starts: Mapping[int, float], doubts: Mapping[tuple[in
     places = _places(tuple(standing))
     values = np.frombuffer(b"".join(samples_of(metric.launches)))
     listed = values.tolist()
-    if max(listed, default=0.0) > _LARGEST:
-        values = np.minimum(values, _LARGEST)
+    if max(map(abs, listed), default=0.0) > _LARGEST:
+        values = np.clip(values, -_LARGEST, _LARGEST)
         listed = values.tolist()
     middle = median(listed) if listed else math.nan
     if not doubts:
