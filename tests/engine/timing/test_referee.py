@@ -3,6 +3,7 @@
 import pytest
 
 torch = pytest.importorskip("torch")
+from malloc_heap import heap  # noqa: E402 - only with torch
 
 from ci_bench.engine.timing.clock import HostClock, Taken  # noqa: E402 - only with torch
 from ci_bench.engine.timing.referee import Referee  # noqa: E402
@@ -298,3 +299,17 @@ def test_a_reference_that_cannot_be_built_once_more_is_unknown():
 def test_nobody_looked_at_the_reference():
     made = Product()
     assert Referee(clock=HostClock(lambda: None), reference=made).check_reference("eager", Product, plain_s=1.0) is None
+
+
+def test_what_looks_leave_lies_outside_of_the_heap():
+    """There it would decide for good where later steps find memory; the state that looks at a training begin from as well."""
+    program = Product()
+    program.learns = True
+    referee = Referee(clock=HostClock(lambda: None), reference=program)
+    referee.begin()
+    for seed in range(4):
+        referee.look("arm", program, seed=seed, calls=2)
+    kept = [value for look in referee.looks["arm"] for left in look.left for value in left.values()]
+    assert len(kept) == 8
+    assert program.weight.data_ptr() in heap()
+    assert not any(value.data_ptr() in heap() for value in (*kept, *referee.start.values()))

@@ -30,7 +30,7 @@ from ci_bench.engine.timing.fence import close, copies_of
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Program, Refereed, no_mark
 from ci_bench.suites.draws import distance, drawn_alike
-from ci_bench.suites.freshness import GRADIENTS, WEIGHTS
+from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, set_aside
 from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import Agreement, agree, agree_coarsely, jolt_of, shaken
 from ci_bench.suites.randomness import seed_everything
@@ -132,7 +132,7 @@ def differing(one: Left, other: Left) -> bool:
 
 
 def _copied(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().to("cpu", copy=True) for name, value in seen.items()}
+    return dict(zip(seen, set_aside(list(seen.values())), strict=True))
 
 
 def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
@@ -215,7 +215,7 @@ class Referee:
     def begin(self) -> None:
         """Keep the state that looks at a training begin from: the reference's, after its first step."""
         whole = copies(self.reference)[0]
-        self.start = whole.state() if whole.learns else None
+        self.start = _copied(whole.state()) if whole.learns else None
 
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
         """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones.

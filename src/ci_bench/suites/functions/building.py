@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ci_bench.suites.freshness import set_aside
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.randomness import seed_everything, step_seed
@@ -88,7 +89,7 @@ class Built:
 
     def remember(self) -> None:
         """Keep the values of now, to go back to."""
-        self.prepared = [tensor.detach().to("cpu", copy=True) for tensor in self._changing()]
+        self.prepared = set_aside(self._changing())
 
     def write(self, draw: Draw) -> bool:
         """Write other values into the memory of what was given. Returns whether there is anything that can have others."""

@@ -16,6 +16,7 @@ from ci_bench.suites.freshness import (
     State,
     copied,
     differs,
+    kept_aside,
     left_by_training,
     overwritten,
     read_state,
@@ -109,7 +110,8 @@ class ModelProgram:
     def remember(self) -> None:
         """Keep the batches as they are now, since a model may write to its inputs, and its buffers."""
         self._buffers = buffers_of(self._ready.module)
-        self._pristine = tuple(map(_copy, self._ready.samples if self._whole else self._ready.samples[:1]))
+        every = self._ready.samples if self._whole else self._ready.samples[:1]
+        self._pristine = tuple(_of_tensors(kept_aside(_tensors(sample))) for sample in every)
 
     def state(self) -> State:
         """Weights, buffers and what the optimizer keeps, on the host."""
@@ -152,7 +154,7 @@ class ModelProgram:
 
     def _written(self, targets: tuple[Sample, ...], fresh: tuple[Sample, ...]) -> tuple[Sample, ...]:
         """The targets with fresh values in their memory; the fresh ones themselves where shapes differ."""
-        kept = tuple((one, _copy(one)) for one in targets)
+        kept = tuple((one, _of_tensors(copied(_tensors(one)))) for one in targets)
         fits = all(overwritten(_tensors(one), _tensors(other)) for one, other in zip(targets, fresh, strict=True))
         self._overwritten = kept
         return targets if fits else fresh
@@ -200,6 +202,6 @@ def _tensors(sample: Sample) -> Any:
     return sample.args, dict(sample.kwargs), sample.target
 
 
-def _copy(sample: Sample) -> Sample:
-    args, kwargs, target = copied(_tensors(sample))
+def _of_tensors(tree: Any) -> Sample:
+    args, kwargs, target = tree
     return Sample(args=args, kwargs=kwargs, target=target)

@@ -1,0 +1,91 @@
+"""What is kept while steps are timed: copies in pages of their own."""
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+from malloc_heap import heap
+
+from ci_bench.suites.freshness import kept_aside, set_aside
+
+VALUES = {
+    "a matrix": torch.randn(3, 5),
+    "columns first": torch.randn(3, 5).t(),
+    "channels last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    "a part": torch.randn(7, 9)[1:4, 2:8],
+    "one value, expanded": torch.randn(1).expand(4),
+    "a scalar": torch.tensor(2.5),
+    "nothing": torch.empty(0, 3),
+    "booleans": torch.tensor([True, False, True]),
+    "bytes": torch.arange(5, dtype=torch.uint8),
+    "bfloat16": torch.randn(5).bfloat16(),
+    "float8": torch.ones(5).to(torch.float8_e4m3fn),
+    "complex": torch.randn(3, dtype=torch.complex64),
+    "conjugate": torch.randn(3, dtype=torch.complex64).conj(),
+    "a weight": torch.nn.Parameter(torch.randn(2, 2)),
+    "sparse": torch.eye(3).to_sparse(),
+    "of four bits, two in a byte": torch.arange(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_is_set_aside_is_what_torch_would_copy(name: str) -> None:
+    value = VALUES[name]
+    plain = value.detach().to("cpu", copy=True)
+    _, found, _ = set_aside([torch.ones(1), value, torch.ones(3)])
+    assert (found.dtype, found.shape, found.layout, found.requires_grad) == (plain.dtype, plain.shape, plain.layout, False)
+    if plain.layout is torch.strided:
+        assert found.stride() == plain.stride()
+        same = (
+            found.view(torch.uint8).tolist() == plain.view(torch.uint8).tolist() if "four" in name else torch.equal(found, plain)
+        )
+    else:
+        same = torch.equal(found.to_dense(), plain.to_dense())
+    assert same
+
+
+def test_nothing_of_it_is_in_the_heap_whatever_its_size() -> None:
+    values = [torch.randn(size) for size in (1, 100, 1_000, 3_000)]
+    assert all(value.clone().data_ptr() in heap() for value in values), "small blocks are the heap's, or this test shows nothing"
+    assert not any(value.data_ptr() in heap() for value in set_aside(values))
+
+
+def test_the_copies_share_nothing_with_each_other_or_with_what_was_copied() -> None:
+    values = [torch.zeros(3), torch.zeros(5, dtype=torch.int64), torch.zeros(1)]
+    one, other, last = set_aside(values)
+    one.fill_(1)
+    last.fill_(2)
+    assert (other.tolist(), [value.sum().item() for value in values]) == ([0] * 5, [0, 0, 0])
+
+
+def test_its_pages_are_given_back_with_the_last_copy() -> None:
+    (copy,) = set_aside([torch.randn(1 << 22)])
+    address = copy.data_ptr()
+    assert _is_mapped(address)
+    del copy
+    gc.collect()
+    assert not _is_mapped(address)
+
+
+def test_nothing_to_set_aside() -> None:
+    assert set_aside([]) == []
+    assert kept_aside({"a": 1, "b": ("text", None)}) == {"a": 1, "b": ("text", None)}
+
+
+def test_a_tree_keeps_its_form_and_what_is_no_tensor() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    tree = ((torch.arange(3),), {"mask": torch.ones(2, 2).t(), "name": "text", "weight": weight}, None)
+    (ids,), named, target = kept_aside(tree)
+    assert (ids.tolist(), named["mask"].tolist(), named["name"], target) == ([0, 1, 2], [[1, 1], [1, 1]], "text", None)
+    assert named["weight"] is weight, "as `copied`: a subclass is nobody's to copy"
+    assert ids.data_ptr() not in heap()
+    assert ids.data_ptr() != tree[0][0].data_ptr()
+
+
+def _is_mapped(address: int) -> bool:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        low, high = (int(one, 16) for one in line.split()[0].split("-"))
+        if low <= address < high:
+            return True
+    return False
