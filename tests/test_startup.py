@@ -30,20 +30,41 @@ print(len(os.listdir("/proc/self/task")))
 """
 
 
+@pytest.fixture
+def one_core():
+    """What is started has one core."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    yield
+    os.sched_setaffinity(0, allowed)
+
+
 def python(script, *arguments, **environ):
     command = [sys.executable, "-c", script, *map(str, arguments)]
     return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=True, timeout=60)
 
 
 def test_to_compare_two_documents_no_format_is_loaded_and_no_list_of_packages_and_nothing_is_searched_at_the_end(
-    tmp_path,
+    tmp_path, one_core
 ) -> None:
+    """On one core, where no copy of the process draws the page."""
     said = python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "out")
     frozen, modules = json.loads(said.stderr.splitlines()[-1])
     loaded = {*modules}
     assert {"ci_bench.report.html.report", "numpy", "rich"} <= loaded
     assert not {"ci_bench.formats.catalogue", "importlib.metadata", "numpy.ma", "scipy.stats", "torch"} & loaded
     assert frozen > 10_000
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_where_there_is_a_second_core_the_page_is_drawn_beside_and_is_the_same(tmp_path, one_core) -> None:
+    python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "alone")
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    said = python(LOADED, "compare", EXAMPLE, EXAMPLE, "--output", tmp_path / "beside")
+    assert "ci_bench.report.html.report" not in json.loads(said.stderr.splitlines()[-1])[1], "the process that judged drew it"
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("alone", "beside")]
+    assert files[0] == files[1]
+    assert {*files[0]} == {"comparison.json", "report.md", "report.html"}
 
 
 def test_a_program_that_calls_a_command_keeps_its_garbage_collection(capsys) -> None:

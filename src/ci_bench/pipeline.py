@@ -210,14 +210,23 @@ def judge(
         scope=scope,
     )
     if folder is not None:
-        documents.write(comparison, folder / COMPARISON)
-        documents.write_text(render_report(comparison), folder / REPORT)
-        _write_page(comparison, head=head, base=baseline.results, file=folder / PAGE)
+        write_documents(comparison, folder)
+        write_page(comparison, head=head, base=baseline.results, folder=folder)
     return comparison
 
 
-def _write_page(comparison: Comparison, *, head: Results, base: Results | None, file: Path) -> None:
-    """The page is there to be looked at: a bug in it must not take the verdict away, nor leave another run's page."""
+def write_documents(comparison: Comparison, folder: Path) -> None:
+    """Write `comparison.json` and `report.md`."""
+    documents.write(comparison, folder / COMPARISON)
+    documents.write_text(render_report(comparison), folder / REPORT)
+
+
+def write_page(comparison: Comparison, *, head: Results, base: Results | None, folder: Path) -> None:
+    """Write `report.html`, which is there to be looked at.
+
+    A bug in it must not take the verdict away, nor leave another run's page.
+    """
+    file = folder / PAGE
     try:
         text = page(comparison, head=head, base=base)
     except Exception:

@@ -1,7 +1,12 @@
-"""What commands say: verdicts on stdout, what was done on stderr, so that a comment or a report can be piped."""
+"""What commands say: verdicts on stdout, what was done on stderr, so that a comment or a report can be piped.
 
+And what need not be waited for meanwhile: it is done by a copy of the process (`forked`).
+"""
+
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ci_bench.records.comparison import Comparison
+
+_THREADS = Path("/proc/self/task")
 
 
 def show(comparison: "Comparison", *, comment: bool, as_json: bool = False) -> None:
@@ -58,3 +65,42 @@ def console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr)
+
+
+@contextmanager
+def forked(call: Callable[[], None]) -> Iterator[None]:
+    """Make a call while the block runs; afterwards, in this process, where that is not safe or gains nothing.
+
+    The call leaves files and no values. A copy that does not end well is made up for: the call is made once more, here, and
+    says what is wrong. Where the block raises, the copy is waited for, and nothing is made up.
+    """
+    if not _may_fork():
+        yield
+        call()
+        return
+    child = os.fork()
+    if child == 0:
+        _make(call)
+    try:
+        yield
+    except BaseException:
+        os.waitpid(child, 0)
+        raise
+    _, status = os.waitpid(child, 0)
+    if status:
+        call()
+
+
+def _make(call: Callable[[], None]) -> None:
+    """Leaves without what is registered for the end of the process: that, and what is buffered, are the first one's."""
+    status = 1
+    try:
+        call()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _may_fork() -> bool:
+    """One thread alone is copied, and may wait for what another one held; a copy needs a core."""
+    return _THREADS.is_dir() and len(list(_THREADS.iterdir())) == 1 and len(os.sched_getaffinity(0)) > 1

@@ -5,11 +5,12 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ci_bench.commands.inputs import load, load_with_suites, noise_folder
-from ci_bench.commands.output import say, show, tell, tell_files
+from ci_bench.commands.output import forked, say, show, tell, tell_files
 from ci_bench.errors import BadInput, CiBenchError, ExitCode
 from ci_bench.settings import Comparing, Listing, Validating
 
@@ -40,12 +41,17 @@ def compare(settings: Comparing) -> int:
         head.results,
         pipeline.Baseline(mode=BaselineMode.PAIRED if paired else BaselineMode.FILE, results=base.results),
         policy=policy_of_files(config.policy, identity) if foreign else config.policy,
-        folder=settings.output,
+        folder=None,
         calibration=noise_folder(settings).find(identity) if paired else None,
         rule=pipeline.rule_of(config.run) if paired else None,
     )
-    show(comparison, comment=settings.comment, as_json=settings.as_json)
-    if settings.output:
+    tell_verdict = partial(show, comparison, comment=settings.comment, as_json=settings.as_json)
+    if settings.output is None:
+        tell_verdict()
+    else:
+        with forked(partial(pipeline.write_page, comparison, head=head.results, base=base.results, folder=settings.output)):
+            pipeline.write_documents(comparison, settings.output)
+            tell_verdict()
         tell_files(settings.output, results=())
     return comparison.judgement.exit_code
 
