@@ -25,10 +25,10 @@ OPTIONS = RunOptions(blocks=6, redo=2)
 class FakeWorker:
     """Does what it is told and writes it down in a log that all sides share; leaves after `patience` orders."""
 
-    def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0, flushes=0):
+    def __init__(self, name, log, *, calls=1, patience=10_000, block_s=0.0, flushes=0, one_core=False):
         self.name, self.log, self.patience = name, log, patience
         self.calls = calls if isinstance(calls, tuple) else (calls,) * 8
-        self.warm = Done(block_s=block_s, flushes=flushes)
+        self.warm = Done(block_s=block_s, flushes=flushes, one_core=one_core)
 
     @contextmanager
     def open(self):
@@ -581,3 +581,49 @@ def turns_of_block():
     log = []
     play(FakeWorker(BASE, log), FakeWorker(HEAD, log), options=replace(OPTIONS, blocks=1))
     return [name for name, order in log if getattr(order, "kind", None) is OrderKind.TURN and name is BASE]
+
+
+def kept_to(*one_core, cores=(3, 5, 7), watch=None, seed=0, **more):
+    """The orders of sides that do (or don't) use one core each: what was told before the first turn, and all to keep to a core."""
+    log = []
+    workers = [FakeWorker(name, log, one_core=one) for name, one in zip((BASE, HEAD), one_core, strict=False)]
+    if more:
+        workers[0].patience = more.pop("patience")
+    turns = Turns(arms=2, launch=1, options=OPTIONS, coin=random.Random(seed), cores=cores, **({"watch": watch} if watch else {}))
+    turns.play({worker.name: worker.open for worker in workers})
+    orders = [(name, order) for name, order in log if getattr(order, "kind", None) in {OrderKind.TURN, OrderKind.KEEP_TO}]
+    first = next(place for place, (_, order) in enumerate(orders) if order.kind is OrderKind.TURN)
+    return orders[:first], [(name, order.core) for name, order in orders if order.kind is OrderKind.KEEP_TO]
+
+
+def test_sides_that_use_one_core_each_are_kept_to_one_together_before_the_first_turn():
+    drawn = set()
+    for seed in range(20):
+        before, kept = kept_to(True, True, seed=seed)
+        assert [name for name, _ in kept] == [BASE, HEAD]
+        assert len(before) == 2
+        assert len({core for _, core in kept}) == 1
+        drawn |= {core for _, core in kept}
+    assert drawn == {3, 5, 7}, "a core that is always the same may be a bad one"
+
+
+@pytest.mark.parametrize("one_core", [(True, False), (False, True), (False, False), (True,)])
+def test_no_side_is_kept_to_a_core_where_one_needs_more_or_is_alone(one_core):
+    assert kept_to(*one_core)[1] == []
+
+
+@pytest.mark.parametrize("cores", [(), (3,)])
+def test_there_is_nothing_to_keep_to_without_several_cores(cores):
+    assert kept_to(True, True, cores=cores)[1] == []
+
+
+def test_a_side_that_is_out_leaves_the_other_where_the_kernel_has_it():
+    assert kept_to(True, True, patience=1)[1] == []
+
+
+def test_what_was_disturbed_is_taken_again_on_a_core_that_is_drawn_anew():
+    _, kept = kept_to(True, True, watch=ScriptedWatch("another process"))
+    assert [name for name, _ in kept] == [BASE, HEAD] * 2
+    assert [kept[0][1], kept[2][1]] == [kept[1][1], kept[3][1]]
+    again = {kept_to(True, True, watch=ScriptedWatch("another process"), seed=seed)[1][2][1] for seed in range(20)}
+    assert again == {3, 5, 7}

@@ -21,7 +21,7 @@ from ci_bench.engine.process.launch import Launcher
 from ci_bench.engine.process.scratch import make
 from ci_bench.engine.process.users import let_pass
 from ci_bench.engine.servers import Servers, preload_of
-from ci_bench.engine.stages import UNSEEN, Job, SideRun, Sizes, Stages
+from ci_bench.engine.stages import UNSEEN, Job, SideRun, Sizes, Stages, device_of
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import NoWatch, Watch
 from ci_bench.errors import WrongDevice
@@ -466,15 +466,15 @@ class _Jobs:
         """
         if stage.exclusive or len(runs) < 2:  # noqa: PLR2004 - sides
             return False
-        alone = stage.kind is StageKind.ALONE and _device(runs) == "cpu"
+        alone = stage.kind is StageKind.ALONE and device_of(runs) == "cpu"
         return (stage.kind in UNTIMED or alone) and self._has_room_for_two(runs)
 
     def _may_get_ready_at_once(self, runs: Sequence[SideRun]) -> bool:
         """Whether both sides may open, compile and warm up at the same time: on the CPU, where each has its cores."""
-        return len(runs) > 1 and _device(runs) == "cpu" and self._has_room_for_two(runs)
+        return len(runs) > 1 and device_of(runs) == "cpu" and self._has_room_for_two(runs)
 
     def _has_room_for_two(self, runs: Sequence[SideRun]) -> bool:
-        return self.engine.options.overlap and has_cores_for_two(self.engine.options, device=_device(runs))
+        return self.engine.options.overlap and has_cores_for_two(self.engine.options, device=device_of(runs))
 
     def _stages(self, suite: Suite, case: Case, launch: int) -> tuple[Stage, ...]:
         """The stages of a launch, but for preparing, which comes before all of them.
@@ -542,7 +542,3 @@ class _Jobs:
 def _jobs(stage: Stage, sides: int) -> int:
     """How many jobs a stage is on so many sides that are still open."""
     return min(sides, 1) if stage.kind is StageKind.TIME else sides
-
-
-def _device(runs: Sequence[SideRun]) -> str:
-    return str((runs[0].environment or UNSEEN).identity.get("device"))

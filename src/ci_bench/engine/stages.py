@@ -18,7 +18,7 @@ from pathlib import Path
 from ci_bench.engine.attachments import Attachments
 from ci_bench.engine.ledger import Ledger, refuse_row
 from ci_bench.engine.machine.energy import energy
-from ci_bench.engine.machine.headroom import Headroom, shares_of_cores
+from ci_bench.engine.machine.headroom import Headroom, allowed_cores, shares_of_cores
 from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.engine.process.addresses import Addresses
 from ci_bench.engine.process.launch import Launcher
@@ -473,6 +473,7 @@ class Stages:
             ready_at_once=job.ready_at_once,
             sparing=self._checking.is_over_its_share(job.case.id),
             flushes=flushes,
+            cores=allowed_cores() if len(runs) > 1 and device_of(runs) == "cpu" else (),
             meanwhile=self.meanwhile,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )
@@ -517,6 +518,11 @@ class Stages:
     def _show(self, event: Event, answer: Answer) -> None:
         if answer.progress is not None:
             self.observe(replace(event, progress=answer.progress))
+
+
+def device_of(runs: Sequence[SideRun]) -> str:
+    """What the sides compute on, as the first of them told."""
+    return str((runs[0].environment or UNSEEN).identity.get("device"))
 
 
 def _why_not_together(played: Round) -> str:

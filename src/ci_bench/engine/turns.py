@@ -172,8 +172,8 @@ class Checking:
 class _Party:
     """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
 
-    `flushes` of the cache are what its calls need. `taken` are the orders of its turns, but for those thrown away, and for how
-    long it was away with each (s).
+    `flushes` of the cache are what its calls need, and `one_core` says that they use no more of the host. `taken` are the orders
+    of its turns, but for those thrown away, and for how long it was away with each (s).
     """
 
     name: SideName
@@ -181,6 +181,7 @@ class _Party:
     calls: tuple[int, ...] = ()
     block_s: float = 0.0
     flushes: int = 0
+    one_core: bool = False
     playing: bool = True
     taken: list[tuple[Order, float]] = field(default_factory=list)
 
@@ -195,6 +196,7 @@ class _Party:
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
             self.calls, self.block_s, self.flushes = answer.done.calls, answer.done.block_s, answer.done.flushes
+            self.one_core = answer.done.one_core
 
     def keep_busy(self, seat: int, seconds: float, watch: "Watch", clock: Callable[[], float]) -> Stretch | None:
         """Have the worker run one arm, and count energy meanwhile; `None` where it did not get through."""
@@ -258,6 +260,7 @@ class Turns:
     than `room_s` seconds; `None` takes `RunOptions.blocks`.
     `sparing` says that looks have taken more than their share of the launches before: one look at each arm has to do then.
     With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
+    Sides that use one core of the host each are kept to one of `cores` together.
     `clock` gives seconds; it is monotonic, and so is that of workers. Warming up and being heard in the end, which nobody times,
     are done in the context of `meanwhile`.
     """
@@ -276,7 +279,9 @@ class Turns:
     ready_at_once: bool = False
     sparing: bool = False
     flushes: int = 0
+    cores: tuple[int, ...] = ()
     blocks: int = field(default=1, init=False)
+    _on_one_core: bool = field(default=False, init=False)
     _redos: int = field(default=0, init=False)
     _refereed: dict[tuple[SideName, int], int] = field(default_factory=dict, init=False)
     _glances: dict[tuple[SideName, int], dict[int, Sequence[Any]]] = field(default_factory=dict, init=False)
@@ -306,6 +311,9 @@ class Turns:
             wanted = max((party.flushes for party in parties if party.playing), default=0)
             self.flushes = self.flushes or min(max(0, wanted), MOST_FLUSHES)
             self._refereed = self._draw_refereed(tuple(openers), calls)
+            playing = [party for party in parties if party.playing]
+            self._on_one_core = min(len(playing), len(self.cores)) > 1 and all(party.one_core for party in playing)
+            self._keep_to_a_core(playing)
             self.watch.settle()
             blocks = tuple(self._block(number, parties) for number in range(self.blocks))
             stretches = self._count_energy(parties)
@@ -385,12 +393,23 @@ class Turns:
             self._redos += 1
             for party in parties:
                 party.discard(number)
+            self._keep_to_a_core(parties)
         for seat, taken in glances.items():
             self._glances.setdefault(seat, {})[number] = taken
         self.tell((number + 1) * 2, self.blocks * 2)
         uneven = self.watch.uneven(glances)
         facts = {**self.watch.facts(after), **({CLOCKS_APART: uneven} if uneven else {})}
         return Block(launch=self.launch, block=number, facts=facts, redone=tuple(redone), doubt=doubt)
+
+    def _keep_to_a_core(self, parties: Sequence[_Party]) -> None:
+        """All sides on one core: what disturbs it disturbs them all, and cancels. Maybe on another one, where one was disturbed.
+
+        Each on a core of its own, as the kernel has them, what strikes one core strikes one side.
+        """
+        if self._on_one_core:
+            order = Order(kind=OrderKind.KEEP_TO, core=self.coin.choice(self.cores))
+            for party in parties:
+                party.obey(order)
 
     def _most_redos(self) -> int:
         """How many blocks of a launch may be taken again: a machine that is always disturbed won't calm down by being asked."""

@@ -57,10 +57,14 @@ def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
     return each is not None and cores() >= 2 * each
 
 
+def allowed_cores() -> tuple[int, ...]:
+    """The numbers of the cores that this process may use."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
 def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
     """The numbers of the cores that each of several sides has for itself, as many for each; empty where they are too few."""
-    allowed = sorted(os.sched_getaffinity(0))
-    each = cores() // sides
+    allowed, each = allowed_cores(), cores() // sides
     return tuple(tuple(allowed[each * side : each * (side + 1)]) for side in range(sides)) if each else ()
 
 

@@ -53,6 +53,8 @@ class OrderKind(StrEnum):
     """Take `Order.samples` samples of the arm `Order.seat`, as part of block `Order.block`."""
     KEEP_BUSY = "keep_busy"
     """Run the arm `Order.seat` for `Order.seconds` without a pause; `Done.made` are the calls that were made."""
+    KEEP_TO = "keep_to"
+    """Compute on `Order.core` alone from now on."""
     DISCARD = "discard"
     """Throw the samples of `Order.block` away."""
     FINISH = "finish"
@@ -89,20 +91,22 @@ class Order:
     once: bool = False
     flushes: int = 0
     seconds: float = 0.0
+    core: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
     """A worker did what it was told, or has its arms open (then `calls` of each arm make a sample).
 
-    Once they are warm, `block_s` is how long its part of a block takes (s), and `flushes` how many of the cache its calls needed.
-    `made` are the calls of an arm that was kept busy.
+    Once they are warm, `block_s` is how long its part of a block takes (s), and `flushes` how many of the cache its calls needed;
+    `one_core` says that they never used more than one core of the host. `made` are the calls of an arm that was kept busy.
     """
 
     calls: tuple[int, ...] = ()
     block_s: float = 0.0
     flushes: int = 0
     made: int = 0
+    one_core: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from ci_bench.engine.process.protocol import OBEYED, TOUCH_FROM_CALLS, Abandoned, Answer, Channel, Done, OrderKind
 from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series, part_series
+from ci_bench.engine.timing.cores import Cores
 from ci_bench.engine.timing.fence import (
     WINDOW_SAMPLES,
     Rotation,
@@ -69,6 +70,7 @@ class ResidentArms:
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     retries: int = 0
     untouched: "Untouched | None" = None
+    cores: Cores = field(default_factory=Cores)
     _open_reference: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
@@ -115,6 +117,7 @@ class ResidentArms:
 
     def warm(self, calls: Sequence[int]) -> float:
         """Warm every arm up until steady; so many calls of each make a sample. Returns how long a block of them all takes (s)."""
+        self.cores.begin()
         for arm, own in zip(self.arms, calls, strict=True):
             arm.calls = own
             with self.stopwatch.phase(Phase.WARM_UP, arm.name):
@@ -124,6 +127,7 @@ class ResidentArms:
                     samples=SAMPLES_A_BLOCK * self.options.blocks,
                 )
             self._look_at_settings(arm.name)
+        self.cores.end()
         self.retries = self.clock.retries()
         return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
 
@@ -292,8 +296,12 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
         for order in channel.orders():
             match order.kind:
                 case OrderKind.WARM:
-                    channel.say(Answer(done=Done(block_s=resident.warm(order.calls), flushes=resident.clock.flushes())))
+                    block_s = resident.warm(order.calls)
+                    done = Done(block_s=block_s, flushes=resident.clock.flushes(), one_core=resident.cores.one)
+                    channel.say(Answer(done=done))
                     continue
+                case OrderKind.KEEP_TO:
+                    resident.cores.keep_to(order.core)
                 case OrderKind.TURN:
                     resident.turn(
                         order.seat,
@@ -310,6 +318,7 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                 case OrderKind.DISCARD:
                     resident.discard(order.block)
                 case OrderKind.FINISH:
+                    resident.cores.release()
                     return resident.evidence(launch)
             channel.send(OBEYED)
     raise Abandoned
