@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from fake_suite import SUITE
@@ -627,3 +628,27 @@ def test_what_was_disturbed_is_taken_again_on_a_core_that_is_drawn_anew():
     assert [kept[0][1], kept[2][1]] == [kept[1][1], kept[3][1]]
     again = {kept_to(True, True, watch=ScriptedWatch("another process"), seed=seed)[1][2][1] for seed in range(20)}
     assert again == {3, 5, 7}
+
+
+@pytest.mark.parametrize(
+    ("processes", "sides", "device", "offered"),
+    [(1, 2, "cpu", (3, 5)), (2, 2, "cpu", ()), (1, 1, "cpu", ()), (1, 2, "cuda", ()), (2, 1, "cpu", ())],
+)
+def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypatch, processes, sides, device, offered):
+    """Ranks of a side would be slower on one core than on theirs."""
+    seen = []
+
+    def turns(*, cores, **_):
+        seen.append(cores)
+        return SimpleNamespace(play=lambda _: replace(checked(60.0), calls=(1,)))
+
+    monkeypatch.setattr(stages, "Turns", turns)
+    monkeypatch.setattr(stages, "allowed_cores", lambda: (3, 5))
+    runs = [MagicMock(**{"environment.identity": {"device": device}}) for _ in range(sides)]
+    for run, name in zip(runs, (HEAD, BASE), strict=False):
+        run.side.name = name
+    ours = stages.Stages(options=OPTIONS, observe=lambda _: None, runs=(), seed="")
+    (case,) = SUITE.plan({"name": "one", "arms": ["plain"]})
+    stage = Stage(kind=StageKind.TIME, arms=("plain",), processes=processes)
+    ours.in_turns(stages.Job(suite=SUITE, case=case, stage=stage, launch=0), runs, MagicMock())
+    assert seen == [offered]

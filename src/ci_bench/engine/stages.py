@@ -473,7 +473,7 @@ class Stages:
             ready_at_once=job.ready_at_once,
             sparing=self._checking.is_over_its_share(job.case.id),
             flushes=flushes,
-            cores=allowed_cores() if len(runs) > 1 and device_of(runs) == "cpu" else (),
+            cores=allowed_cores() if job.stage.processes == 1 < len(runs) and device_of(runs) == "cpu" else (),
             meanwhile=self.meanwhile,
             tell=lambda done, total: self.observe(replace(event, progress=Progress(arm=arms, done=done, total=total))),
         )

@@ -53,12 +53,6 @@ def two_threads() -> None:
         thread.join()
 
 
-def beside_a_child_that_ends() -> None:
-    child = subprocess.Popen([sys.executable, "-c", SPIN])
-    compute()
-    child.wait()
-
-
 def one_thread_after_the_other() -> None:
     for _ in range(2):
         thread = threading.Thread(target=compute, args=(BUSY_S / 2,))
@@ -71,32 +65,52 @@ def test_what_uses_one_core_at_a_time_is_seen(work: Callable[[], object]) -> Non
     assert uses_one(work)
 
 
-@pytest.mark.parametrize("work", [two_threads, beside_a_child_that_ends])
-def test_what_threads_and_children_use_is_counted_whoever_else_has_the_cores(work: Callable[[], object]) -> None:
-    before = cores._processor_s()
-    work()
-    assert cores._processor_s() - before > 1.9 * BUSY_S
+def test_what_a_child_has_used_is_counted_once_it_has_ended() -> None:
+    before = cores._of_children_s()
+    subprocess.run([sys.executable, "-c", SPIN], check=True)
+    assert cores._of_children_s() - before > 0.9 * BUSY_S
 
 
 def test_what_a_child_uses_is_counted_while_it_lives() -> None:
-    before = cores._processor_s()
+    before = cores._of_children_s()
     child = subprocess.Popen([sys.executable, "-c", f"{SPIN}print(flush=True)\ntime.sleep(60)"], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        assert cores._processor_s() - before > 0.9 * BUSY_S
+        assert cores._of_children_s() - before > 0.9 * BUSY_S
     finally:
         child.kill()
         child.communicate()
 
 
-@pytest.mark.parametrize(("used_s", "one"), [(0.0, True), (2.0, True), (2.09, True), (2.11, False), (4.0, False)])
-def test_more_than_one_core_is_more_of_the_processor_than_of_the_clock(
-    used_s: float, one: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("own_s", "of_children_s", "one"),
+    [(0.0, 0.0, True), (2.09, 0.0, True), (2.11, 0.0, False), (4.0, 0.0, False), (1.0, 0.09, True), (1.0, 0.11, False)],
+)
+def test_more_than_one_core_is_more_of_the_processor_than_of_the_clock_or_anything_of_children(
+    own_s: float, of_children_s: float, one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "_processor_s", iter([7.0, 7.0 + used_s]).__next__)
-    monkeypatch.setattr(cores, "time", SimpleNamespace(perf_counter=iter([100.0, 102.0]).__next__))
+    monkeypatch.setattr(cores, "_of_children_s", iter([7.0, 7.0 + of_children_s]).__next__)
+    clocks = {"perf_counter": iter([100.0, 102.0]).__next__, "process_time": iter([50.0, 50.0 + own_s]).__next__}
+    monkeypatch.setattr(cores, "time", SimpleNamespace(**clocks))
     assert uses_one(lambda: None) is one
+
+
+def test_what_waits_for_a_child_that_computes_does_not_use_one_core_itself() -> None:
+    assert not uses_one(lambda: subprocess.run([sys.executable, "-c", SPIN], check=True))
+
+
+def test_threads_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two at once, whoever else has the cores: as if the clock had gone as far as one of them computed."""
+    used: list[float] = []
+    clocks = {"perf_counter": lambda: 1.2 * BUSY_S * len(used), "process_time": time.process_time}
+    monkeypatch.setattr(cores, "time", SimpleNamespace(**clocks))
+
+    def work() -> None:
+        two_threads()
+        used.append(1.0)
+
+    assert not uses_one(work)
 
 
 def test_a_thread_is_kept_to_a_core_and_released(allowed: set[int]) -> None:

@@ -1,7 +1,8 @@
 """The cores that this process computes on: whether it needs more than one at a time, and keeping it to one.
 
-What uses one core loses nothing on a single one, and two sides on the same one share what strikes it. What uses more, by threads
-or by processes of its own, would be slowed down, and a change that brings them would show no gain.
+What uses one core loses nothing on a single one, and two sides on the same one share what strikes it. What uses more would be
+slowed down, and a change that brings threads would show no gain. What starts processes is left alone as well: they would find one
+core where they had found all of them before.
 """
 
 import os
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from ci_bench.engine.process.descendants import own_children
 
-MOST_OF_ONE = 1.05
-"""Seconds of the processor per second of the clock that one core explains, with what ends and begins at the edges."""
+MOST_OF_ONE, MOST_OF_CHILDREN = 1.05, 0.05
+"""Seconds of the processor per second of the clock: what one core explains, with what ends and begins at the edges, and what may
+be its children's, such as servers of a compiler that wait."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -23,20 +25,22 @@ class Cores:
     """What was used between `begin` and `end`, and the cores that the calling thread had before it was kept to one."""
 
     one: bool = False
-    _begun: tuple[float, float] = (0.0, 0.0)
+    _begun: tuple[float, float, float] = (0.0, 0.0, 0.0)
     _allowed: set[int] = field(default_factory=lambda: os.sched_getaffinity(0))
 
     def begin(self) -> None:
         """Count from now."""
-        self._begun = time.perf_counter(), _processor_s()
+        self._begun = time.perf_counter(), time.process_time(), _of_children_s()
 
     def end(self) -> None:
-        """Tell whether all that was done since then was done on one core at a time, wherever the kernel had it.
+        """Tell whether all that was done since then was done here and on one core at a time, wherever the kernel had it.
 
         What has chosen its cores itself keeps them.
         """
-        elapsed_s, used_s = (now - then for now, then in zip((time.perf_counter(), _processor_s()), self._begun, strict=True))
-        self.one = used_s <= MOST_OF_ONE * elapsed_s and os.sched_getaffinity(0) == self._allowed
+        ended = time.perf_counter(), time.process_time(), _of_children_s()
+        elapsed_s, own_s, of_children_s = (now - then for now, then in zip(ended, self._begun, strict=True))
+        fits = own_s <= MOST_OF_ONE * elapsed_s and of_children_s <= MOST_OF_CHILDREN * elapsed_s
+        self.one = fits and os.sched_getaffinity(0) == self._allowed
 
     def keep_to(self, core: int) -> None:
         """Compute on one core from now on; not where this process may not use it."""
@@ -49,11 +53,10 @@ class Cores:
             os.sched_setaffinity(0, self._allowed)
 
 
-def _processor_s() -> float:
-    """Seconds of the processor of this process and all its threads, and of its children, gone or not."""
+def _of_children_s() -> float:
+    """Seconds of the processor of this process's children, gone or not."""
     gone = resource.getrusage(resource.RUSAGE_CHILDREN)
-    of_children = gone.ru_utime + gone.ru_stime + sum(map(_of_child_s, own_children()))
-    return time.process_time() + of_children
+    return gone.ru_utime + gone.ru_stime + sum(map(_of_child_s, own_children()))
 
 
 def _of_child_s(pid: int) -> float:
