@@ -99,7 +99,7 @@ class Done:
     """A worker did what it was told, or has its arms open (then `calls` of each arm make a sample).
 
     Once they are warm, `block_s` is how long its part of a block takes (s), and `flushes` how many of the cache its calls needed;
-    `one_core` says that they never used more than one core of the host. `made` are the calls of an arm that was kept busy.
+    `one_core` says that it computed by itself, on no more than one core. `made` are the calls of an arm that was kept busy.
     """
 
     calls: tuple[int, ...] = ()
