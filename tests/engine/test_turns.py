@@ -643,7 +643,7 @@ def test_cores_are_offered_to_two_sides_of_one_process_each_on_the_host(monkeypa
         return SimpleNamespace(play=lambda _: replace(checked(60.0), calls=(1,)))
 
     monkeypatch.setattr(stages, "Turns", turns)
-    monkeypatch.setattr(stages, "allowed_cores", lambda: (3, 5))
+    monkeypatch.setattr(stages, "fastest_cores", lambda: (3, 5))
     runs = [MagicMock(**{"environment.identity": {"device": device}}) for _ in range(sides)]
     for run, name in zip(runs, (HEAD, BASE), strict=False):
         run.side.name = name

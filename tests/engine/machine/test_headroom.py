@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench.engine.machine import headroom
-from ci_bench.engine.machine.headroom import Headroom, available_bytes, cores, has_cores_for_two, shares_of_cores
+from ci_bench.engine.machine.headroom import Headroom, available_bytes, cores, fastest_cores, has_cores_for_two, shares_of_cores
 from ci_bench.records.config import RunOptions
 
 GIB = 1 << 30
@@ -76,3 +76,44 @@ def test_each_side_has_as_many_cores_for_itself(monkeypatch, allowed, quota, sha
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
     monkeypatch.setattr(headroom, "cores", lambda: quota)
     assert shares_of_cores(2) == shares
+
+
+def capacities(folder: Path, **of: str) -> Path:
+    for core, text in of.items():
+        (place := folder / "system/cpu" / core).mkdir(parents=True)
+        (place / "cpu_capacity").write_text(text)
+    return folder
+
+
+class TestFastestCores:
+    """Of four cores, which this process may all use but for the last test."""
+
+    @pytest.fixture(autouse=True)
+    def four(self, monkeypatch):
+        monkeypatch.setattr(headroom.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+
+    def test_are_those_of_the_largest_capacity(self, tmp_path) -> None:
+        assert fastest_cores(capacities(tmp_path, cpu0="512\n", cpu1="1024\n", cpu2="512\n", cpu3="1024\n")) == (1, 3)
+
+    def test_are_all_where_all_are_alike(self, tmp_path) -> None:
+        assert fastest_cores(capacities(tmp_path, **{f"cpu{core}": "1024" for core in range(4)})) == (0, 1, 2, 3)
+
+    @pytest.mark.parametrize(
+        ("listed", "fast"),
+        [("0-1\n", (0, 1)), ("0,2-3", (0, 2, 3)), ("8-15", (0, 1, 2, 3)), ("", (0, 1, 2, 3)), ("x", (0, 1, 2, 3))],
+    )
+    def test_are_those_that_intel_lists_where_nobody_tells_capacities(self, tmp_path, listed, fast) -> None:
+        (tmp_path / "cpu_core").mkdir()
+        (tmp_path / "cpu_core/cpus").write_text(listed)
+        assert fastest_cores(tmp_path) == fast
+
+    def test_are_all_where_nobody_tells(self, tmp_path) -> None:
+        assert fastest_cores(tmp_path) == (0, 1, 2, 3)
+        assert fastest_cores(capacities(tmp_path, cpu0="512", cpu1="1024")) == (0, 1, 2, 3), "of two nobody knows"
+
+    def test_are_of_those_that_this_process_may_use(self, tmp_path, monkeypatch) -> None:
+        folder = capacities(tmp_path, cpu0="512", cpu1="1024", cpu2="512", cpu3="1024")
+        monkeypatch.setattr(headroom.os, "sched_getaffinity", lambda _: {0, 2, 3})
+        assert fastest_cores(folder) == (3,)
+        monkeypatch.setattr(headroom.os, "sched_getaffinity", lambda _: {0, 2})
+        assert fastest_cores(folder) == (0, 2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from ci_bench.records.config import RunOptions
 
 CGROUP = Path("/sys/fs/cgroup")
+DEVICES = Path("/sys/devices")
 MEMORY = Path("/proc/meminfo")
 LEFT = 0.5
 """The share of the memory that was free at first which has to stay free while two sides work: each alone may need that much."""
@@ -60,6 +61,19 @@ def has_cores_for_two(options: RunOptions, *, device: str) -> bool:
 def allowed_cores() -> tuple[int, ...]:
     """The numbers of the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def fastest_cores(devices: Path = DEVICES) -> tuple[int, ...]:
+    """Those of them that are of the fastest kind, where a machine has two: by their capacity, or by Intel's own list."""
+    allowed = allowed_cores()
+    with suppress(OSError, ValueError):
+        capacity = {core: int((devices / f"system/cpu/cpu{core}/cpu_capacity").read_text()) for core in allowed}
+        return tuple(core for core in allowed if capacity[core] == max(capacity.values()))
+    with suppress(OSError, ValueError):
+        bounds = [part.partition("-") for part in (devices / "cpu_core/cpus").read_text().strip().split(",")]
+        listed = {core for first, _, last in bounds for core in range(int(first), int(last or first) + 1)}
+        return tuple(core for core in allowed if core in listed) or allowed
+    return allowed
 
 
 def shares_of_cores(sides: int) -> tuple[tuple[int, ...], ...]:
