@@ -13,7 +13,8 @@ from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.results import Status
 
-MOST_WRITES = 60
+MOST_WRITES, MOST_PASSES = 60, 3
+WRITTEN = {"results", "comparison", "report", "server"}
 
 
 def full_at(place, number):
@@ -24,7 +25,20 @@ def full_at(place, number):
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_is_told_and_loses_nothing(place):
+    """How many files are written before another one hangs on the machine's pace: what no pass has met may be met by the next."""
     place.configure({"name": "one"}, {"name": "two"})
+    met = set()
+    for _ in range(MOST_PASSES):
+        if met >= WRITTEN:
+            break
+        told = one_pass(place)
+        assert len(told) > 10
+        met |= {name.rpartition("/")[2].strip(".").partition(".")[0] for name in told}
+    assert met >= WRITTEN
+
+
+def one_pass(place):
+    """The files that could not be opened: the first of a gate, the second of another one, and so on."""
     told = []
     for number in range(1, MOST_WRITES):
         code, _, err = full_at(place, number)
@@ -39,13 +53,7 @@ def test_a_disk_that_is_full_at_any_write_is_told_and_loses_nothing(place):
                 assert documents.document_kind(path)
         assert not list(place.output.glob(".*.tmp"))
         assert place.leftovers() == []
-    assert len(told) > 10
-    assert {name.rpartition("/")[2].strip(".").partition(".")[0] for name in told} >= {
-        "results",
-        "comparison",
-        "report",
-        "server",
-    }
+    return told
 
 
 def test_a_file_that_may_not_grow_further_is_told_and_the_old_one_stays(place):
