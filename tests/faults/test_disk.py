@@ -6,54 +6,54 @@ import sys
 
 import pytest
 from fake_suite import FIXTURES
-from fault_cli import NEVER
+from fault_cli import NEVER, stem_of
 from processes import carrying
 
 from ci_bench.errors import ExitCode
 from ci_bench.records import documents
 from ci_bench.records.results import Status
 
-MOST_WRITES, MOST_PASSES = 60, 3
-WRITTEN = {"results", "comparison", "report", "server"}
+MOST_WRITES = 60
 
 
 def full_at(place, number):
-    """A gate whose n-th file cannot be opened."""
+    """A gate whose n-th file cannot be opened, or with `n:name` the n-th of that name."""
     script = "import sys, fault_cli; sys.exit(fault_cli.main(sys.argv[1:]))"
     return place.run(number, "gate", "--output", place.output, command=(sys.executable, "-c", script))
 
 
+def is_told_and_loses_nothing(place, code, err):
+    """Holds after a gate that met a full disk; returns the file that met it."""
+    assert "Traceback" not in err, err
+    assert (code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED} and "No space left" in err) or code == 0, (code, err)
+    for path in (place.output / "results.json", place.output / "comparison.json"):
+        if path.exists():
+            assert documents.document_kind(path)
+    assert not list(place.output.glob(".*.tmp"))
+    assert place.leftovers() == []
+    return err.partition("FULL ")[2].partition("\n")[0]
+
+
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_is_told_and_loses_nothing(place):
-    """How many files are written before another one hangs on the machine's pace: what no pass has met may be met by the next."""
     place.configure({"name": "one"}, {"name": "two"})
-    met = set()
-    for _ in range(MOST_PASSES):
-        if met >= WRITTEN:
-            break
-        told = one_pass(place)
-        assert len(told) > 10
-        met |= {name.rpartition("/")[2].strip(".").partition(".")[0] for name in told}
-    assert met >= WRITTEN
-
-
-def one_pass(place):
-    """The files that could not be opened: the first of a gate, the second of another one, and so on."""
     told = []
     for number in range(1, MOST_WRITES):
         code, _, err = full_at(place, number)
         if code == NEVER:
             break
-        name = err.partition("FULL ")[2].partition("\n")[0]
-        told.append(name)
-        assert "Traceback" not in err, err
-        assert (code in {ExitCode.BAD_INPUT, ExitCode.MEASURING_FAILED} and "No space left" in err) or code == 0, (code, err)
-        for path in (place.output / "results.json", place.output / "comparison.json"):
-            if path.exists():
-                assert documents.document_kind(path)
-        assert not list(place.output.glob(".*.tmp"))
-        assert place.leftovers() == []
-    return told
+        told.append(is_told_and_loses_nothing(place, code, err))
+    assert len(told) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["results", "comparison", "report", "server"])
+def test_a_disk_that_is_full_at_a_file_is_told_and_loses_nothing(place, name):
+    """By name: how many files are written before it hangs on the machine's pace."""
+    place.configure({"name": "one"}, {"name": "two"})
+    code, _, err = full_at(place, f"1:{name}")
+    assert code != NEVER, "no such file was written"
+    assert stem_of(is_told_and_loses_nothing(place, code, err)) == name
 
 
 def test_a_file_that_may_not_grow_further_is_told_and_the_old_one_stays(place):

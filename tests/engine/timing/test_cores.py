@@ -114,7 +114,7 @@ def test_threads_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_thread_is_kept_to_a_core_and_released(allowed: set[int]) -> None:
-    kept = Cores()
+    kept = Cores(one=True)
     kept.keep_to(max(allowed))
     assert os.sched_getaffinity(0) == {max(allowed)}
     kept.keep_to(min(allowed))

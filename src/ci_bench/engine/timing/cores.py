@@ -48,9 +48,10 @@ class Cores:
             os.sched_setaffinity(0, {core} & self._allowed)
 
     def release(self) -> None:
-        """Compute wherever the kernel likes."""
-        with suppress(OSError):
-            os.sched_setaffinity(0, self._allowed)
+        """Compute wherever the kernel likes; what was never kept to a core is where it wants to be."""
+        if self.one:
+            with suppress(OSError):
+                os.sched_setaffinity(0, self._allowed)
 
 
 def _of_children_s() -> float:
