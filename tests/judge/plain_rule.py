@@ -54,7 +54,7 @@ def replay(d, within, learned, rule):
 
 
 def usual_spread(within):
-    """1 %, or half of the usual spread inside the launches so far."""
+    """0.7 %, or half of the usual spread inside the launches so far."""
     there = [float(value) for value in within if math.isfinite(value)]
     return max(sequential.COLD_SPREAD, sequential.COLD_SHARE * statistics.median(there)) if there else sequential.COLD_SPREAD
 

@@ -420,7 +420,7 @@ class TestColdStart:
 
     def test_what_scatters_much_inside_its_launches_is_believed_to_do_so_between_them(self):
         wide = replace(RULE, margin=math.log(1.1), tau=math.log(1.05))
-        got = [rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=wide, within=within) for within in (0.02, 0.06, math.nan)]
+        got = [rule_on([[0.0, 0.0]], self.UNKNOWN(1), rule=wide, within=within) for within in (0.012, 0.06, math.nan)]
         usual = np.array([sequential.COLD_SPREAD, sequential.COLD_SHARE * 0.06, sequential.COLD_SPREAD])
         spread = usual * math.sqrt(sequential.COLD_FREEDOM / (sequential.COLD_FREEDOM + 1))
         assert [one.error[0] for one in got] == pytest.approx(list(spread / math.sqrt(2)))

@@ -48,7 +48,7 @@ COLD_LAUNCHES = 5
 COLD_UNCHANGED = 2
 """Launches from which on it may be called unchanged."""
 
-COLD_SPREAD, COLD_FREEDOM = 0.01, 2
+COLD_SPREAD, COLD_FREEDOM = 0.007, 2
 """What launches of unchanged code usually differ by, worth so many launches: it only helps to call a case unchanged early."""
 
 COLD_SHARE = 0.5
