@@ -1,7 +1,8 @@
 """How far the memory of unchanged code differs between processes, with libraries in the page cache and dropped from it.
 
-Run as ``python -m benchmarks.memory_spread [--runs N] [--threads N]``. Each line is one process that has the stage of memory of
-`training_loss` as embedded, its eager arm alone; every second one begins after the libraries of the one before were dropped.
+Run as ``python -m benchmarks.memory_spread [--runs N] [--threads N] [--arm NAME]``. Each line is one process that has the stage
+of memory of `training_loss` as embedded, one arm alone: `eager`, or a backend such as `aot_eager`. Every second one begins after
+the libraries of the one before were dropped.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.suites.base import Context, Stage, StageKind, find_suite, modules_of
+from ci_bench.suites.training_loss.options import REFERENCE_ARM
 
 MIB = 1024**2
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,14 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--arm", default=REFERENCE_ARM, help="eager, or a backend")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
-        sys.stdout.write(json.dumps(_measure(arguments.child, arguments.threads)))
+        sys.stdout.write(json.dumps(_measure(arguments.child, arguments.threads, arguments.arm)))
         return 0
     libraries: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "benchmarks.memory_spread", "--threads", str(arguments.threads), "--child", scratch]
+        flags = ["--threads", str(arguments.threads), "--arm", arguments.arm, "--child", scratch]
+        command = [sys.executable, "-m", "benchmarks.memory_spread", *flags]
         for run in range(arguments.runs + 1):
             cold = run % 2 == 0
             if cold:
@@ -48,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(scratch: Path, threads: int) -> tuple[dict[str, float], list[str]]:
+def _measure(scratch: Path, threads: int, arm: str) -> tuple[dict[str, float], list[str]]:
     """The metrics of the stage, and the libraries that the process has mapped."""
     suite = find_suite("training_loss")
-    (case,) = suite.plan({"name": "spread", "backend": "aot_eager"})
+    (case,) = suite.plan({"name": "spread", "backend": "aot_eager" if arm == REFERENCE_ARM else arm})
     for module in modules_of(suite, case):
         import_module(module)
     import torch
@@ -61,7 +65,7 @@ def _measure(scratch: Path, threads: int) -> tuple[dict[str, float], list[str]]:
     workload = import_module(suite.worker).open_workload(case, context)
     if not any(scratch.iterdir()):
         workload.prepare()
-    stage = Stage(kind=StageKind.ALONE, arms=("eager",))
+    stage = Stage(kind=StageKind.ALONE, arms=(arm,))
     metrics = measure_alone(workload, stage, launch=0, context=context, stopwatch=Stopwatch()).metrics
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {metric.name: metric.launches[0].values[0] for metric in metrics}, sorted(

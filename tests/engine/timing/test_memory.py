@@ -69,6 +69,13 @@ def test_pages_of_files_are_counted_apart() -> None:
     assert mapping["peak_anonymous"] == pytest.approx(plain["peak_anonymous"], abs=0.6)
 
 
+@pytest.mark.parametrize("size", [8_000, 20_000, 60_000])
+def test_where_blocks_that_are_gone_lay_between_others_does_not_count(size) -> None:
+    blocks = f"kept.extend(bytearray({size}) for _ in range(40_000_000 // {size}))"
+    at_the_end, in_between = (watched(f"{blocks}; del kept[{gone}]")["peak_anonymous"] for gone in ("len(kept) // 2:", "::2"))
+    assert in_between == pytest.approx(at_the_end, abs=0.5)
+
+
 def test_no_page_is_a_huge_one() -> None:
     assert watched("huge()")["peak_anonymous"] == pytest.approx(4, abs=0.6)
 

@@ -26,7 +26,9 @@ _ROLLUP = Path("/proc/self/smaps_rollup")
 _STATUS = Path("/proc/self/status")
 _PR_SET_THP_DISABLE = 41
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
-_OWN_PAGES = 64 * 1024
+_OWN_PAGES = resource.getpagesize()
+_MOST_MAPPED = 1 << 15
+"""How many blocks have pages of their own at most: half of what the kernel lets a process map (vm.max_map_count)."""
 _LARGEST_IN_HEAP = 32 << 20
 """What glibc lets the limit rise to by itself, at most (DEFAULT_MMAP_THRESHOLD_MAX)."""
 _NEVER = -1
@@ -62,14 +64,15 @@ def make_repeatable() -> None:
     """From now on what is allocated is resident, what is freed is not, and no luck of the machine's has a part in it.
 
     Pages are of the common size (whether two MiB are free in one piece depends on others). Of glibc's malloc all threads share
-    one arena, and blocks of `_OWN_PAGES` bytes or more have pages of their own, always: by default the limit rises to what was
-    freed last, and holes between blocks grow as allocations happen to interleave (mallopt(3)).
+    one arena, and blocks of a page or more have pages of their own, always: by default the limit rises to what was freed last,
+    and holes between blocks grow as allocations happen to interleave (mallopt(3)), those of a compiler above all.
     """
     library = ctypes.CDLL(None)
     if prctl := getattr(library, "prctl", None):
         prctl(_PR_SET_THP_DISABLE, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     if mallopt := getattr(library, "mallopt", None):
-        for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, _OWN_PAGES), (_M_TRIM_THRESHOLD, _OWN_PAGES)):
+        limits = ((_M_MMAP_THRESHOLD, _OWN_PAGES), (_M_TRIM_THRESHOLD, _OWN_PAGES), (_M_MMAP_MAX, _MOST_MAPPED))
+        for parameter, value in ((_M_ARENA_MAX, 1), *limits):
             mallopt(parameter, value)
 
 
