@@ -195,6 +195,17 @@ def test_times_of_two_contracts_are_not_compared(monkeypatch) -> None:
     assert "timing_contract" in HARDWARE, "in a history it begins another line"
 
 
+def test_peaks_of_two_contracts_are_not_compared() -> None:
+    """Results without a number are of the first; on a GPU a peak is the allocator's, and always was."""
+    now = Environment(identity=probe.probe_environment("cpu")["identity"], condition={})
+    before = Environment(
+        identity={field: fact for field, fact in now.identity.items() if field != "memory_contract"}, condition={}
+    )
+    (mismatch,) = find_mismatches(before, now)
+    assert (mismatch.field, mismatch.head) == ("memory_contract", 2)
+    assert find_mismatches(now, now) == ()
+
+
 def test_the_contract_that_is_written_down_is_the_one_that_is_timed_by() -> None:
     page = (Path(__file__).parents[3] / "docs" / "measuring.md").read_text()
     assert {*re.findall(r"contract (\d+)", page)} == {str(CONTRACT)}

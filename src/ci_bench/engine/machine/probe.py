@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ci_bench.engine.machine.health import spell
+from ci_bench.engine.timing import memory
 from ci_bench.engine.timing.fence import CONTRACT, torch_is_loaded
 from ci_bench.gpus import vendors
 from ci_bench.gpus.protocol import GpuUnreachable
@@ -42,11 +43,12 @@ def probe_environment(device: str, options: RunOptions | None = None) -> dict[st
 
 
 def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
-    """How is timed where that is out of the ordinary; what isn't there is not so, or the first contract, as in older results."""
+    """How is timed where that is out of the ordinary; what isn't there is not so, or the first contract of times and of peaks, as in older results."""
     manner = {"flush_l2": on_gpu and options.flush_l2, "cuda_graph": on_gpu and options.cuda_graph}
     copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
     contract: Facts = {"timing_contract": CONTRACT} if CONTRACT > 1 else {}
-    return contract | copies | {name: True for name, wanted in manner.items() if wanted}
+    peaks: Facts = {} if on_gpu else {"memory_contract": memory.CONTRACT}
+    return contract | peaks | copies | {name: True for name, wanted in manner.items() if wanted}
 
 
 def _identity() -> Facts:

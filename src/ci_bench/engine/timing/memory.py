@@ -26,6 +26,9 @@ _ROLLUP = Path("/proc/self/smaps_rollup")
 _STATUS = Path("/proc/self/status")
 _PR_SET_THP_DISABLE = 41
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
+CONTRACT = 2
+"""What a peak on the CPU means, by number: whatever moves that of unchanged code raises it. In the first, blocks had pages of
+their own from 64 KiB on."""
 _OWN_PAGES = resource.getpagesize()
 _MOST_MAPPED = 1 << 15
 """How many blocks have pages of their own at most: half of what the kernel lets a process map (vm.max_map_count)."""
