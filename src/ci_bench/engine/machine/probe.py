@@ -43,7 +43,7 @@ def probe_environment(device: str, options: RunOptions | None = None) -> dict[st
 
 
 def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
-    """How is timed where that is out of the ordinary; what isn't there is not so, or the first contract of times and of peaks, as in older results."""
+    """How is measured where it is out of the ordinary. What is left out is not so, or of the first contract (older results)."""
     manner = {"flush_l2": on_gpu and options.flush_l2, "cuda_graph": on_gpu and options.cuda_graph}
     copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
     contract: Facts = {"timing_contract": CONTRACT} if CONTRACT > 1 else {}
