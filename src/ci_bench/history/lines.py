@@ -16,7 +16,7 @@ from ci_bench.report.text import bytes_
 
 HARDWARE = (
     *("device", "gpu", "gpu_memory_bytes", "gpu_multiprocessors", "gpu_capability", "cpu", "cpu_cores"),
-    *("threads", "deterministic", "rotate", "flush_l2", "cuda_graph", "timing_contract", "imported_from"),
+    *("threads", "deterministic", "rotate", "flush_l2", "cuda_graph", "timing_contract", "memory_contract", "imported_from"),
 )
 """The fields of an identity that a line keeps to: the machine, and how it is measured."""
 _NAMES = ("gpu", "cpu", "imported_from", "device")

@@ -194,6 +194,20 @@ def test_an_end_that_comes_together_with_the_start_is_not_missed(tmp_path: Path,
     assert ended.duration_s < 4
 
 
+def test_what_a_worker_does_before_its_start_is_told_counts_as_its_time(tmp_path: Path, monkeypatch) -> None:
+    told_at_once = Launcher.expect
+
+    def told_late(self: Launcher, word: str, *rest: float, **how: str) -> int:
+        said = told_at_once(self, word, *rest, **how)
+        time.sleep(0.3 * (word == "started"))
+        return said
+
+    monkeypatch.setattr(Launcher, "expect", told_late)
+    with _launcher(tmp_path) as launcher:
+        ended = launcher.run(_probe_task(tmp_path), timeout_s=5, on_answer=lambda _: None)
+    assert ended.duration_s >= 0.3
+
+
 def test_an_error_of_the_display_is_its_own_and_ends_the_worker(tmp_path: Path) -> None:
     def hang_up(_: object) -> None:
         raise BrokenPipeError

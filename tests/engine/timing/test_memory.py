@@ -76,6 +76,16 @@ def test_where_blocks_that_are_gone_lay_between_others_does_not_count(size) -> N
     assert in_between == pytest.approx(at_the_end, abs=0.5)
 
 
+def test_half_of_what_a_process_may_map_is_left_to_others() -> None:
+    """Of 40,000 blocks every second one is gone: as many pieces as blocks with pages of their own are left."""
+    model = """
+kept.extend(bytearray(8_000) for _ in range(40_000)); del kept[::2]
+with open("/proc/self/maps") as file: print(len(list(file)), file=sys.stderr)
+"""
+    told = subprocess.run([sys.executable, "-c", CHILD, model, ""], capture_output=True, text=True, check=True)
+    assert 15_000 < int(told.stderr) < 18_000
+
+
 def test_no_page_is_a_huge_one() -> None:
     assert watched("huge()")["peak_anonymous"] == pytest.approx(4, abs=0.6)
 

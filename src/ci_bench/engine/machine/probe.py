@@ -46,9 +46,9 @@ def _manner(options: RunOptions, *, on_gpu: bool) -> Facts:
     """How is measured where it is out of the ordinary. What is left out is not so, or of the first contract (older results)."""
     manner = {"flush_l2": on_gpu and options.flush_l2, "cuda_graph": on_gpu and options.cuda_graph}
     copies: Facts = {"rotate": options.rotate} if options.rotate > 1 else {}
-    contract: Facts = {"timing_contract": CONTRACT} if CONTRACT > 1 else {}
-    peaks: Facts = {} if on_gpu else {"memory_contract": memory.CONTRACT}
-    return contract | peaks | copies | {name: True for name, wanted in manner.items() if wanted}
+    numbers = {"timing_contract": CONTRACT, "memory_contract": 1 if on_gpu else memory.CONTRACT}
+    contracts: Facts = {name: number for name, number in numbers.items() if number > 1}
+    return contracts | copies | {name: True for name, wanted in manner.items() if wanted}
 
 
 def _identity() -> Facts:

@@ -197,13 +197,16 @@ class Launcher:
             raise scratch_failure(error) from error
         answers, theirs_out = os.pipe()
         theirs_in, orders = os.pipe()
+        begun_s = time.monotonic()
         try:
             pid = self._fork({"task": str(path), "log": str(log)}, (theirs_out, theirs_in))
         except BaseException:
             os.close(answers)
             os.close(orders)
             raise
-        worker = Worker(self, pid, answers=answers, orders=orders, log=log, timeout_s=timeout_s, on_answer=on_answer)
+        worker = Worker(
+            self, pid, answers=answers, orders=orders, log=log, begun_s=begun_s, timeout_s=timeout_s, on_answer=on_answer
+        )
         try:
             yield worker
         finally:

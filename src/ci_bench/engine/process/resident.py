@@ -134,10 +134,11 @@ class Worker:
         answers: int,
         orders: int,
         log: Path,
+        begun_s: float,
         timeout_s: float,
         on_answer: Callable[[Answer], None],
     ) -> None:
-        """`answers` and `orders` are this end of the child's pipes, closed by `close`."""
+        """`answers` and `orders` are this end of the child's pipes, closed by `close`; the child was asked for at `begun_s`."""
         self._server, self._pid = server, pid
         self._reader = answers
         self._writer: int | None = orders
@@ -147,7 +148,7 @@ class Worker:
         self._code: int | None = None
         self._read, self._given_up = 0, False
         self._looked_s = time.monotonic()
-        self._left_at: float | None = time.monotonic()
+        self._left_at: float | None = begun_s
         self._words = select.poll()
         self._words.register(answers, select.POLLIN)
         self._words.register(server, select.POLLIN)
