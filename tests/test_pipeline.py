@@ -7,6 +7,7 @@ import pytest
 from fake_suite import fake_plan
 
 from ci_bench import pipeline
+from ci_bench.commands.output import tell_files
 from ci_bench.engine.stages import UNSEEN
 from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import MeasuringFailed
@@ -79,3 +80,14 @@ def test_judging_writes_the_comparison_and_the_report_or_nothing(tmp_path: Path)
     without = pipeline.judge(head, pipeline.Baseline(mode=BaselineMode.FILE, absence="gone"), policy=Policy(), folder=None)
     assert (without.base, without.absence) == (None, "gone")
     assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
+
+
+def test_only_written_files_are_listed(tmp_path: Path, monkeypatch, capsys) -> None:
+    head = _measure(lambda _, ledger, __: (MACHINE, ledger), tmp_path)
+    baseline = pipeline.Baseline(mode=BaselineMode.NONE, absence="none")
+    for page, listed in ((lambda *_, **__: "a page", True), (lambda *_, **__: 1 / 0, False)):
+        monkeypatch.setattr(pipeline, "page", page)
+        pipeline.judge(head, baseline, policy=Policy(), folder=tmp_path)
+        tell_files(tmp_path)
+        said = capsys.readouterr().err
+        assert (str(tmp_path / "report.md") in said, str(tmp_path / "report.html") in said) == (True, listed)

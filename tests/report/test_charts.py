@@ -8,8 +8,9 @@ from report_builders import ENDINGS, case, comparison, pair, paired_run, regress
 from report_documents import DIVERGES, STEPS, paired
 
 from ci_bench import pipeline
-from ci_bench.records.comparison import Interval, Verdict
-from ci_bench.records.results import Launch, Unit
+from ci_bench.records.comparison import BaselineMode, Interval, Verdict
+from ci_bench.records.config import Policy
+from ci_bench.records.results import Launch, Role, Unit
 from ci_bench.report.charts.overview import FULL, MOST_CHANGES, case_charts, change_chart
 from ci_bench.report.charts.values import axis, density, short
 
@@ -113,6 +114,33 @@ def test_a_long_training_is_thinned_but_keeps_its_divergence_and_its_end() -> No
     assert len(chart.steps) <= FULL.steps + 2
     assert {0, 1234, 50 * STEPS - 1} <= set(chart.steps)
     assert chart.total == 50 * STEPS
+
+
+def without_norms(document, roles=frozenset(Role)):
+    """The document with its trainings' losses, and no gradient norms of these roles."""
+    rows = [row for row in document.cases if row.parity is not None]
+    traces = {
+        row.case.id: tuple(replace(one, grad_norm=()) if one.role in roles else one for one in row.parity.traces) for row in rows
+    }
+    silent = {row.case.id: replace(row, parity=replace(row.parity, traces=traces[row.case.id])) for row in rows}
+    return replace(document, cases=tuple(silent.get(row.case.id, row) for row in document.cases))
+
+
+@pytest.mark.parametrize("roles", [frozenset(Role), {Role.CANDIDATE}, {Role.REFERENCE}])
+def test_only_recorded_signals_are_drawn(roles) -> None:
+    made = paired()
+    head, base = without_norms(made.head, roles), without_norms(made.base)
+    baseline = pipeline.Baseline(mode=BaselineMode.PAIRED, results=base)
+    judged = pipeline.judge(head, baseline, policy=Policy(), folder=None)
+    assert "gradient norm 0" not in pipeline.page(judged, head=head, base=base)
+    scores = [one.grad_norm_score for case in judged.cases for one in case.parity]
+    assert scores
+    assert not any(scores)
+    assert None in scores
+    found = case_charts(judged.cases[0], pipeline.material(head, base))
+    drawn = {one.signal for one in found.curves}
+    assert drawn == ({"loss"} if roles == frozenset(Role) else {"loss", "grad_norm"})
+    assert {one.signal for one in found.scores} <= {"loss"}
 
 
 def test_a_run_that_both_sides_have_is_one_curve() -> None:

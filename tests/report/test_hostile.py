@@ -145,7 +145,7 @@ def test_no_text_sends_sequences_to_the_terminal(text: str) -> None:
             "https://a.b",
             "www.a.b",
             "deadbeef",
-            "`@user`",
+            "`a\u200bb`",
             "<b>x</b>",
             "<!-- x -->",
             "![a](b)",

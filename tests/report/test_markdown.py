@@ -89,6 +89,14 @@ def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
     assert render_comment(passed()).startswith("### ✅ ")
 
 
+def test_the_next_command_can_be_copied() -> None:
+    value = regressed()
+    command = f"ci-bench gate --base {'0123456789abcdef' * 2} --filter 'a@b#1'"
+    again = replace(value, cases=tuple(replace(case, reproduce=command) for case in value.cases))
+    line = next(line for line in render_comment(again).splitlines() if line.startswith("**Next:**"))
+    assert line.endswith(f" `{command}`")
+
+
 def test_a_pass_with_warnings_does_not_look_clean() -> None:
     value = regressed()
     warned = replace(value, judgement=replace(value.judgement, verdict=RunVerdict.PASSED, findings=value.judgement.findings[3:]))

@@ -22,12 +22,10 @@ Z = "\u200b"
         ("plain", "`plain`"),
         ("a`b``c", "```a`b``c```"),
         ("`a", "`` `a ``"),
-        ("@user", f"`@{Z}user`"),
-        ("owner/repo#1", f"`owner/repo#{Z}1`"),
-        ("gh-12", f"`gh-{Z}12`"),
-        ("https://x.y", f"`https:{Z}//x.y`"),
-        ("www.x.y", f"`www{Z}.x.y`"),
-        ("0123456789abcdef", f"`012345{Z}6789ab{Z}cdef`"),
+        ("@user", "`@user`"),
+        ("owner/repo#1", "`owner/repo#1`"),
+        ("https://x.y", "`https://x.y`"),
+        ("gate --base 0123456789abcdef", "`gate --base 0123456789abcdef`"),
         ("two\r\nlines\u2028more", "`two lines more`"),
         ("a\x1b[31mred\x1b[0m\u202eb\x00", "`aredb`"),
         ("lone \ud800 surrogate", "`lone surrogate`"),
@@ -51,7 +49,7 @@ def test_code_renders_as_one_span_with_the_cleaned_text(raw: str) -> None:
     tree = render(f"a {text.code(raw)} b")
     cleaned = text.clean(raw)
     if cleaned:
-        assert "".join(tree.code).replace(Z, "") == cleaned
+        assert "".join(tree.code) == cleaned
     assert "".join(tree.prose).strip() == ("a  b" if cleaned else "a – b")
 
 
@@ -68,6 +66,9 @@ def test_plain_renders_as_the_cleaned_text(raw: str) -> None:
         ("x|y_z*", "x&#124;y\\_z\\*"),
         ("see [a](b) :tada:", f"see \\[a\\](b) :{Z}tada:"),
         ("at @user", f"at @{Z}user"),
+        ("owner/repo#1 gh-12", f"owner/repo\\#{Z}1 gh-{Z}12"),
+        ("https://x.y www.x.y", f"https:{Z}//x.y www{Z}.x.y"),
+        ("0123456789abcdef", f"012345{Z}6789ab{Z}cdef"),
         ("x" * 301, "x" * 299 + "…"),
     ],
 )

@@ -45,9 +45,10 @@ def tell(line: str) -> None:
 
 
 def tell_files(folder: Path, *, results: Sequence[str] = ("results.json",)) -> None:
-    """Say which files were written: `results`, the comparison, and the report."""
+    """Say which files were written: `results`, the comparison, and the report. A page that could not be made is not there."""
     names = [*results, "comparison.json", "report.md", "report.html"]
-    tell(f"wrote {', '.join(str(folder / name) for name in names)}")
+    written = [str(folder / name) for name in names if (folder / name).exists()]
+    tell(f"wrote {', '.join(written)}")
     tell_attachments(folder)
 
 

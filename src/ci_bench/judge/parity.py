@@ -161,7 +161,7 @@ def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) 
     broken = min((s for s in scores if s.first_step is not None), key=lambda s: s.first_step or 0, default=None)
     first, last = (_apart(twins, broken.signal, step) if broken else None for step in (_step(broken), steps - 1))
     verdict, detail = _ruling(twins, scores, broken, steps, _percents(first, last))
-    worst = {s.signal: s.worst for s in scores}
+    worst = {**dict.fromkeys(_signals(twins), 0.0), **{s.signal: s.worst for s in scores}}
     return ParityFinding(
         arm=twins.candidate.arm,
         verdict=verdict,
@@ -170,8 +170,8 @@ def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) 
         steps=steps,
         detail=_joined(detail, twins.short, twins.note),
         limit=LIMIT,
-        loss_score=worst.get("loss", 0.0),
-        grad_norm_score=worst.get("grad_norm", 0.0),
+        loss_score=worst.get("loss"),
+        grad_norm_score=worst.get("grad_norm"),
         first_step=broken.first_step if broken else None,
         signal=broken.signal if broken else None,
         apart_first=first,
@@ -205,7 +205,8 @@ def _ruling(twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps
     if twins.short:
         return Parity.INSUFFICIENT_DATA, f"no difference in the {steps} steps that both runs have"
     if not scores:
-        return Parity.BITWISE, f"every loss and gradient norm of {steps} steps is equal in every bit"
+        norms = " and gradient norm" if "grad_norm" in _signals(twins) else ""
+        return Parity.BITWISE, f"every loss{norms} of {steps} steps is equal in every bit"
     apart = max(s.worst for s in scores)
     return Parity.NUMERIC_PARITY, f"{steps} steps within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})"
 

@@ -41,11 +41,12 @@ def clean(text: str, *, cap: int = 80) -> str:
 
 @lru_cache(maxsize=20_000)
 def code(text: str, *, cap: int = 80) -> str:
-    """Untrusted text as a code span: shown as it is, but nothing in it mentions, links or ends the span.
+    """Untrusted text as a code span: nothing in it ends the span, and it can be copied as it is.
 
-    Inside a table the span must go through `row`, which escapes its bars.
+    GitHub neither links nor mentions anything within code, so that no invisible space is needed. Inside a table the span must go
+    through `row`, which escapes its bars.
     """
-    body = _unlink(clean(text, cap=cap))
+    body = clean(text, cap=cap)
     if not body:
         return UNKNOWN
     ticks = "`" * (_longest_run(body) + 1)

@@ -36,7 +36,10 @@ _SIGNALS = ("loss", "grad_norm")
 def curve_charts(
     sides: Sides, closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int
 ) -> tuple[CurveChart, ...]:
-    """Loss and gradient norm of head's runs, and of base's that aren't just the same, seed by seed; about `most` steps."""
+    """Loss and gradient norm of head's runs, and of base's that aren't just the same, seed by seed; about `most` steps.
+
+    A signal that no run recorded has no chart.
+    """
     evidence = {side: row.parity for side, row in sides if row.parity is not None}
     head = evidence.get(SideName.HEAD)
     if head is None:
@@ -48,14 +51,18 @@ def curve_charts(
         runs = [(_label(trace, "head" if base else None), trace) for trace in _runs(head, seed)]
         runs += [(_label(trace, "base"), trace) for trace in _runs(base, seed) if not _told(trace, runs)]
         own = [one for one in closeness if one.seed == seed and one.arm != BESIDE_BASE]
-        charts += [_chart(signal, seed, runs, own, first=_first_step(found, signal), most=most) for signal in _SIGNALS]
+        recorded = [signal for signal in _SIGNALS if any(getattr(trace, signal) for _, trace in runs)]
+        charts += [_chart(signal, seed, runs, own, first=_first_step(found, signal), most=most) for signal in recorded]
     return tuple(charts)
 
 
 def score_charts(closeness: tuple[Closeness, ...], found: tuple[ParityFinding, ...], *, most: int) -> tuple[ScoreChart, ...]:
     """How far each candidate is from the reference, in envelopes, at about `most` steps."""
     seeds = list(dict.fromkeys(one.seed for one in closeness))[:_MOST_SEEDS]
-    return tuple(_score_chart(signal, seed, closeness, found, most) for seed in seeds for signal in _SIGNALS)
+    scored = {(one.seed, one.signal) for one in closeness}
+    return tuple(
+        _score_chart(signal, seed, closeness, found, most) for seed in seeds for signal in _SIGNALS if (seed, signal) in scored
+    )
 
 
 def _told(trace: Trace, runs: list[tuple[str, Trace]]) -> bool:
