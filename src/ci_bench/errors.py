@@ -143,6 +143,10 @@ class GitHubRefused(GitHubFailed):
     """The token is not valid, or lacks a permission; on a fork's pull request that is expected."""
 
 
+class GitHubClosed(GitHubFailed):
+    """Nobody can write there with this token, and no permission helps: a locked conversation, an archived repository."""
+
+
 class GitHubMissing(GitHubFailed):
     """What was asked for is not there, any more, or not for this token to see."""
 

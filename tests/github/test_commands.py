@@ -54,6 +54,66 @@ def check(fake):
     return only
 
 
+# Where GitHub takes no comment
+
+CLOSED = {
+    "a locked conversation": "Unable to create comment because issue is locked.",
+    "an archived repository": "Repository was archived so is read-only.",
+    "an interaction limit": "Interactions on this repository have been restricted to prior contributors only.",
+    "an interaction limit in other words": "An owner of this repository has limited the ability to comment to collaborators.",
+}
+
+
+@pytest.fixture
+def report(fake, job, flags, tmp_path):
+    """Report a run of a fork whose head takes `size` GiB, where GitHub refuses requests of these parts in these words."""
+
+    def made(size=1, *, refused=(), words="", method="POST", attempt=1):
+        job("workflow_run", workflow_run(attempt=attempt), GITHUB_ACTIONS="true")
+        fake.state.add_pull(7, HEAD, fork=True)
+        fake.state.artifacts.clear()
+        leave(fake, both(tmp_path, head=size * GIGABYTE, of={"attempt": attempt}))
+        for part in refused:
+            fake.plan(method, part, Fault(status=403, message=words))
+        return publish(flags())
+
+    return made
+
+
+def summary(tmp_path):
+    return (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.parametrize(("size", "code", "conclusion"), [(1, 0, "success"), (2, 1, "failure")])
+@pytest.mark.parametrize("words", CLOSED.values(), ids=CLOSED)
+def test_a_closed_place_changes_no_verdict(report, fake, tmp_path, *, words, size, code, conclusion):
+    assert report(size, refused=["comments"], words=words) == code
+    assert check(fake)["conclusion"] == conclusion
+    assert f"_no comment: GitHub takes nothing there: {words} (POST " in summary(tmp_path)
+    assert "permission" not in summary(tmp_path)
+
+
+def test_a_closed_place_is_a_notice(report, capsys):
+    report(refused=["comments"], words=CLOSED["a locked conversation"])
+    assert "::notice title=ci-bench comment::GitHub takes nothing there: Unable to" in capsys.readouterr().out
+
+
+def test_an_old_comment_of_a_locked_conversation_stays(report, fake):
+    report(2)
+    assert report(refused=["issues/comments"], words=CLOSED["a locked conversation"], method="PATCH", attempt=2) == ExitCode.OK
+    assert "❌" in comment(fake)
+
+
+def test_an_archived_repository_takes_no_check_either(report, fake, tmp_path):
+    assert report(refused=["check-runs", "comments"], words=CLOSED["an archived repository"]) == ExitCode.OK
+    assert (fake.state.checks, fake.state.statuses) == ({}, [])
+    assert "_no check: GitHub takes nothing there" in summary(tmp_path)
+
+
+def test_a_missing_permission_is_still_an_error(report):
+    assert report(refused=["comments"], words="Resource not accessible by integration") == ExitCode.GITHUB
+
+
 # From a fork's pull request to its comment
 
 

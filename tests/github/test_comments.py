@@ -269,8 +269,8 @@ def test_a_server_that_counts_otherwise_gets_a_shorter_one(fake, client):
 
 
 def test_another_refusal_of_the_text_is_an_error(fake, client):
-    fake.plan("POST", "comments", Fault(status=422, message="Issue is locked"))
-    with pytest.raises(GitHubInvalid, match="locked"):
+    fake.plan("POST", "comments", Fault(status=422, message="Body can't be blank"))
+    with pytest.raises(GitHubInvalid, match="blank"):
         publish_comment(client, sticky())
 
 

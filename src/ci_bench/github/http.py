@@ -26,7 +26,16 @@ from requests.auth import AuthBase
 from requests.utils import parse_header_links
 
 from ci_bench import __version__
-from ci_bench.errors import GitHubBusy, GitHubFailed, GitHubInvalid, GitHubMissing, GitHubOdd, GitHubRefused, GitHubUnreachable
+from ci_bench.errors import (
+    GitHubBusy,
+    GitHubClosed,
+    GitHubFailed,
+    GitHubInvalid,
+    GitHubMissing,
+    GitHubOdd,
+    GitHubRefused,
+    GitHubUnreachable,
+)
 from ci_bench.github.clipping import clipped_line
 from ci_bench.github.server import Record, Server, parts_of, quiet_http_logs, redacted
 
@@ -199,11 +208,20 @@ class Transport:
         return f"{type(error).__name__}: {words}"[:400]
 
 
+_CLOSED = re.compile(
+    r"(?i)\blocked\b|\barchived\b|\binteractions?\b.*\b(?:limit|restrict)"
+    r"|\blimited the ability\b|\bcommenting is disabled\b"
+)
+"""GitHub's words for a place that takes no comment whatever the token may do."""
+
+
 def refusal(said: str, answer: Answer, message: str) -> GitHubFailed:
     """The error for an answer to `said` (method and path), with GitHub's own `message` and what would help."""
     text = f"{said} answered {answer.status}: {message or 'no reason given'}"
     needed = answer.headers.get("x-accepted-github-permissions")
     permission = f"; it needs {needed:.100}" if needed else ""
+    if answer.status in {403, 410, 422, 423} and _CLOSED.search(message):
+        return GitHubClosed(f"GitHub takes nothing there: {message} ({said})")
     match answer.status:
         case 401:
             return GitHubRefused(f"{text}; the token is not valid, or has expired")

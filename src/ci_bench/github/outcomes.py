@@ -4,14 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ci_bench.errors import ExitCode, GitHubFailed, GitHubRefused
+from ci_bench.errors import ExitCode, GitHubClosed, GitHubFailed, GitHubRefused
 
 
 class State(StrEnum):
-    """`refused` is a missing permission, `failed` anything else that went wrong; neither hides the verdict."""
+    """How it ended. Nothing of it hides the verdict.
+
+    `closed` is a place that takes no writing, such as a locked conversation; `refused` is a missing
+    permission; `failed` is anything else that went wrong.
+    """
 
     DONE = "done"
     SKIPPED = "skipped"
+    CLOSED = "closed"
     REFUSED = "refused"
     FAILED = "failed"
 
@@ -30,6 +35,8 @@ def attempt(part: str, publish: Callable[[], Outcome]) -> Outcome:
     """Publish one part; what GitHub has against it becomes its outcome."""
     try:
         return publish()
+    except GitHubClosed as error:
+        return Outcome(part=part, state=State.CLOSED, detail=str(error))
     except GitHubRefused as error:
         return Outcome(part=part, state=State.REFUSED, detail=str(error))
     except GitHubFailed as error:
@@ -40,6 +47,7 @@ def exit_code(verdict: int, outcomes: Sequence[Outcome], *, read_only: bool) -> 
     """The verdict's own code wins; a pass that could not be told is `ExitCode.GITHUB`.
 
     `read_only` says that the token can't write and isn't meant to, as for a fork's pull request: then a refusal is no failure.
+    A closed place is none either: nobody can change that in the workflow.
     """
-    excused = {State.DONE, State.SKIPPED} | ({State.REFUSED} if read_only else set())
+    excused = {State.DONE, State.SKIPPED, State.CLOSED} | ({State.REFUSED} if read_only else set())
     return verdict or (ExitCode.OK if all(one.state in excused for one in outcomes) else ExitCode.GITHUB)

@@ -5,7 +5,7 @@ not be read.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine
@@ -67,8 +67,8 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
     return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
 
 
-def report(judged: Judged) -> str:
-    """The same without a limit, for the job's summary."""
+def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
+    """The same without a limit, for the job's summary. `closed` says what could not be written to GitHub, and why."""
     from ci_bench.report.markdown import render_report
     from ci_bench.report.text import code
 
@@ -76,7 +76,8 @@ def report(judged: Judged) -> str:
     for machine in judged.machines:
         parts += [f"## {code(machine.name)}"] if len(judged.machines) != 1 else []
         parts.append(render_report(machine.comparison) if machine.comparison else _fault(machine))
-    return "\n\n".join([*parts, *judged.notes]).rstrip() + "\n"
+    unwritten = [f"_{_plain(why)}_" for why in closed]
+    return "\n\n".join([*parts, *judged.notes, *unwritten]).rstrip() + "\n"
 
 
 def changed(judged: Judged) -> bool:

@@ -306,13 +306,20 @@ def _write_reports(judged: Judged, outcomes: Sequence["Outcome"], settings: Publ
     _write_text(settings.output / "comment.md", comment_text.comment(judged))
     summary = settings.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        workflow.append_summary(Path(summary), comment_text.report(judged))
+        workflow.append_summary(Path(summary), comment_text.report(judged, closed=_closed(outcomes)))
     check, comment = outcomes[0], outcomes[min(1, len(outcomes) - 1)]
     urls = {"check_url": check.url or "", "comment_url": comment.url or ""}
     counted = {word: str(number) for word, number in comment_text.counts(judged).items()}
     _append_outputs(
         settings, {"verdict": str(judged.verdict), "exit_code": str(code), "report": str(settings.output), **counted, **urls}
     )
+
+
+def _closed(outcomes: Sequence["Outcome"]) -> tuple[str, ...]:
+    """Why something could not be written to GitHub although the token may."""
+    from ci_bench.github.outcomes import State
+
+    return tuple(f"no {one.part}: {one.detail}" for one in outcomes if one.state is State.CLOSED)
 
 
 def _append_outputs(settings: Publishing, outputs: Mapping[str, str]) -> None:
@@ -332,8 +339,8 @@ def _tell(settings: Publishing, judged: Judged | None, outcomes: Sequence["Outco
         say(f"{_defused(comment_text.title(judged))}\n")
     for one in outcomes:
         tell(_defused(f"{one.part}: {one.state}: {one.detail}"))
-        expected = one.state is State.REFUSED and read_only
-        if one.state in {State.REFUSED, State.FAILED} and settings.environ.get("GITHUB_ACTIONS"):
+        expected = one.state is State.CLOSED or (one.state is State.REFUSED and read_only)
+        if one.state in {State.CLOSED, State.REFUSED, State.FAILED} and settings.environ.get("GITHUB_ACTIONS"):
             level = workflow.LogLevel.NOTICE if expected else workflow.LogLevel.WARNING
             say(f"{workflow.command(level, one.detail, title=f'ci-bench {one.part}')}\n")
 
