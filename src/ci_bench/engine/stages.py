@@ -30,7 +30,7 @@ from ci_bench.engine.timing.compilation import cache_environment
 from ci_bench.engine.timing.phases import whole
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import Checking, NoWatch, Opener, Round, Turns, Watch
-from ci_bench.engine.witness import Account, TurnTimes, Witness
+from ci_bench.engine.witness import Accounts, TurnTimes, Witness, joined
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
 from ci_bench.records.open_cases import SeriesName
@@ -299,6 +299,8 @@ class Stages:
     _spoilt: dict[str, str] = field(default_factory=dict, init=False)
     """Why graphs are no longer tried, by the case's id."""
     _checking: Checking = field(default_factory=Checking, init=False)
+    _accounts: dict[str, list[Mapping[SideName, Accounts]]] = field(default_factory=dict, init=False)
+    """What the parent's clock said of each launch so far, by case and arms."""
 
     def weight(self, stage: Stage) -> int:
         """How many jobs a stage is: one where all sides take turns, else one for each side."""
@@ -439,9 +441,12 @@ class Stages:
         return found, checks
 
     def _witness(self, job: Job, rounds: Sequence[Round]) -> Mapping[SideName, tuple[Check, ...]]:
-        """What the parent's clock says of each side's samples; head is held against base, whose code head's cannot reach."""
+        """What the parent's clock says of each side's samples, in this launch and in all so far.
+
+        Head is compared with base, whose code head's cannot reach.
+        """
         device = {run.side.name: (run.environment or UNSEEN).identity.get("device") for run in self.runs}
-        accounts: dict[SideName, Mapping[tuple[str, str], Account]] = {}
+        accounts: dict[SideName, Accounts] = {}
         witnesses: dict[SideName, Witness] = {}
         for played in rounds:
             for name, ended in played.ended.items():
@@ -451,11 +456,19 @@ class Stages:
                     seen = played.sightings.get(name, ())
                     times = TurnTimes(arms=job.stage.arms, sightings=seen, calls=played.calls, flushed=flushed)
                     accounts[name], witnesses[name] = times.accounts(evidence), Witness(flushed=flushed)
-        base = accounts.get(SideName.BASE, {})
-        return {
-            name: (witness if name is SideName.BASE else replace(witness, base=base)).checks(accounts[name])
-            for name, witness in witnesses.items()
-        }
+        launches = self._accounts.setdefault(f"{job.case.id}/{job.stage.arms}", [])
+        launches.append(accounts)
+        found: dict[SideName, tuple[Check, ...]] = {}
+        for name, witness in witnesses.items():
+            beside_base = name is not SideName.BASE and SideName.BASE in accounts
+            alike = [one for one in launches if name in one and (SideName.BASE in one or not beside_base)]
+            checks: list[Check] = []
+            spans: list[list[Mapping[SideName, Accounts]]] = [[accounts], alike] if len(alike) > 1 else [alike]
+            for some in spans:
+                base = joined(one[SideName.BASE] for one in some if beside_base)
+                checks += replace(witness, base=base).checks(joined(one[name] for one in some))
+            found[name] = tuple(checks)
+        return found
 
     def _play(
         self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], event: Event, *, flushes: int = 0

@@ -1,16 +1,19 @@
-"""A second witness of the clock: whether the samples that a worker reports fit the time that its turns took in the parent. Pure.
+"""A second witness of the clock: do the samples that a worker reports fit the time that its turns took in the parent? Pure.
 
 The parent runs no benched code, so what `turns` noted there is true. What of a turn no sample accounts for (the order and its
 answer, seeding, the fence's ends, the marks of parts) is small and does not grow with the sample. A clock that runs slowly, or
-takes something off each sample, leaves a gap in *every* turn; a machine that stalls, in some. So the lower quartile of the gaps
-decides, against base's gaps where there are any: base is what head's code cannot reach. Beside base the median decides as well,
-where it is beyond base's largest gap: a clock that lies in most turns. What is left is a bound: samples cannot be shorter than
-they should be by more than the part of the parent's time that they leave empty.
+takes something off each sample, leaves a larger gap in most turns. A busy machine leaves large gaps in some turns of both sides.
+
+Where there is a base, whose clock head's code cannot reach, the gaps of both sides are two samples of one distribution as long
+as head's clock is honest. Smirnov's one-sided test compares them over all turns of all launches, after a margin was taken off
+head's. So it knows how widely base's gaps spread: a busy machine makes the answer unknown, and accuses nobody.
 """
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ci_bench.engine.process.protocol import TOUCH_FROM_CALLS
 from ci_bench.records.metrics import DEVICE_TIME, STEP_TIME
@@ -20,14 +23,20 @@ from ci_bench.suites.base import Evidence
 WITNESSED = "witnessed"
 WHOLE = {STEP_TIME.name: "wall", DEVICE_TIME.name: "device"}
 """The series that fill a turn, and whose clock they are by."""
-LEAST_TURNS = 5
-"""Fewer tell nothing: each of them may have been stalled."""
+LEAST_TURNS = 6
+"""Of fewer turns nothing follows. Six gaps of head that are all larger than six of base are luck once in 924."""
 ROUNDING_S = 1e-4
 """By how much a turn's samples may be longer than the turn."""
+LUCK = 1e-5
+"""How often an honest clock may be accused: once in 100,000 comparisons. Takes 12 turns of each side at least."""
+LUCK_OF_CLEAR = 1e-2
+"""The same of gaps that are all of one size, and beyond base's by what is usual without a base (`BY_ITSELF_S`)."""
 BESIDE_BASE_S, SHARE_BESIDE_BASE = 0.001, 0.02
 """What head's gaps may have beyond base's: seconds, and a share of a sample."""
 BY_ITSELF_S, SHARE_BY_ITSELF = 0.005, 0.1
 """The same where there is no base: more than was seen on a core that five processes shared (docs/measurements.md)."""
+TURNS_ALONE = 12
+"""Without a base nine gaps of ten decide, so that a busy machine, which leaves small ones as well, accuses nobody."""
 MARKS_S = 0.01
 """What reading the 2,048 events of a GPU's parts may take per sample."""
 TELLING = 0.3
@@ -66,6 +75,23 @@ class Account:
     marked: bool = False
     fault: str = ""
 
+    def joined(self, later: "Account") -> "Account":
+        """This account and that of a later launch as one; a fault stays."""
+        turns = len(self.gaps_s) + len(later.gaps_s)
+        weighted_s = self.sample_s * len(self.gaps_s) + later.sample_s * len(later.gaps_s)
+        return replace(
+            later,
+            gaps_s=tuple(sorted((*self.gaps_s, *later.gaps_s))),
+            sample_s=weighted_s / turns if turns else 0.0,
+            reported_s=self.reported_s + later.reported_s,
+            elapsed_s=self.elapsed_s + later.elapsed_s,
+            fault=self.fault or later.fault,
+        )
+
+
+Accounts = Mapping[tuple[str, str], Account]
+"""One side's accounts, by arm and metric."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnTimes:
@@ -79,7 +105,7 @@ class TurnTimes:
     calls: Sequence[int]
     flushed: bool = False
 
-    def accounts(self, evidence: Evidence) -> Mapping[tuple[str, str], Account]:
+    def accounts(self, evidence: Evidence) -> Accounts:
         """The account of each arm and clock that the evidence has a series of."""
         series = {(metric.arm, metric.name): metric for metric in evidence.metrics if metric.name in WHOLE and metric.launches}
         seats = {arm: [one for one in self.sightings if one.seat == seat] for seat, arm in enumerate(self.arms)}
@@ -116,12 +142,12 @@ class TurnTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Witness:
-    """Judges one side's accounts; `base` are those of base, where head is to be held against them."""
+    """Judges one side's accounts over the launches so far; `base` has those of base where head's are compared with them."""
 
     flushed: bool = False
-    base: Mapping[tuple[str, str], Account] = field(default_factory=dict)
+    base: Accounts = field(default_factory=dict)
 
-    def checks(self, accounts: Mapping[tuple[str, str], Account]) -> tuple[Check, ...]:
+    def checks(self, accounts: Accounts) -> tuple[Check, ...]:
         """One check for each arm: the worst of its clocks."""
         order = (Outcome.PASS, Outcome.UNKNOWN, Outcome.FAIL)
         worst: dict[str, Check] = {}
@@ -139,23 +165,75 @@ class Witness:
     def _judged(self, account: Account, base: Account | None) -> tuple[Outcome, str]:
         if account.fault:
             return Outcome.FAIL, account.fault
-        if len(account.gaps_s) < LEAST_TURNS:
-            return Outcome.UNKNOWN, f"{len(account.gaps_s)} turns are too few to hold the worker's clock against the parent's"
-        low_s, middle_s = quantile(account.gaps_s, 0.25), quantile(account.gaps_s, 0.5)
-        sums = f"{account.reported_s:.4g} s of samples by the worker's {account.clock} clock in {account.elapsed_s:.4g} s by ours"
-        missing = max(0.0, middle_s) / (account.sample_s + max(0.0, middle_s)) if account.sample_s else 1.0
+        turns = len(account.gaps_s)
+        if turns < LEAST_TURNS:
+            return Outcome.UNKNOWN, f"{turns} turns are too few to compare the worker's clock with the parent's"
+        sums = f"the worker's {account.clock} clock counted {account.reported_s:.3g} s where {account.elapsed_s:.3g} s went by"
         if base is None and self.flushed:
             return Outcome.UNKNOWN, f"{sums}: flushes come in between, and there is no base to know their time from"
-        allowed_s = _allowed_s(account, base)
-        if low_s > allowed_s or (base is not None and middle_s > base.gaps_s[-1] + allowed_s):
-            beside = f", where base's leave {1e3 * quantile(base.gaps_s, 0.5):.3g} ms" if base else ""
-            gap = f"{1e3 * low_s:.3g} ms or more beside each sample in three turns of four, {1e3 * middle_s:.3g} ms in half"
-            return Outcome.FAIL, f"{sums} leave {gap}{beside}: {1e3 * allowed_s:.3g} ms are allowed"
-        bound = f"samples cannot be short by more than {100 * missing:.2g} %"
-        hidden_s = allowed_s - (quantile(base.gaps_s, 0.25) if base else 0.0)
-        if hidden_s > TELLING * (account.sample_s + hidden_s):
-            return Outcome.UNKNOWN, f"{sums}: samples of {1e3 * account.sample_s:.3g} ms are too short to tell; {bound}"
-        return Outcome.PASS, f"{sums}: {bound}"
+        if _disagrees(account, base):
+            return Outcome.FAIL, f"{sums}: {_unexplained(account, base)}"
+        return _bounded(account, base, sums)
+
+
+def _disagrees(account: Account, base: Account | None) -> bool:
+    """Whether no honest clock leaves such gaps, on this machine as it was."""
+    if base is None:
+        return len(account.gaps_s) >= TURNS_ALONE and quantile(account.gaps_s, 0.1) > _by_itself_s(account)
+    margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s + _half_spread_s(base.gaps_s)
+    if chance_of(base.gaps_s, account.gaps_s, margin_s=margin_s) < LUCK:
+        return True
+    usual_s = _by_itself_s(account)
+    likely = chance_of(base.gaps_s, account.gaps_s, margin_s=usual_s) < LUCK_OF_CLEAR
+    return likely and _clear_of(account.gaps_s, usual_s + quantile(base.gaps_s, 0.25))
+
+
+def _clear_of(gaps_s: Sequence[float], allowed_s: float) -> bool:
+    """Whether three gaps of four are beyond what is allowed, by as much as the lower half spreads.
+
+    A clock that runs slowly leaves gaps of one size; a busy machine leaves small ones and large ones.
+    """
+    return quantile(gaps_s, 0.25) - _half_spread_s(gaps_s) > allowed_s
+
+
+def chance_of(ours: Sequence[float], theirs: Sequence[float], *, margin_s: float) -> float:
+    """How often `theirs`, less a margin, would exceed `ours` by luck as they do; both ascend.
+
+    Smirnov's one-sided test of two samples. For two samples of one size the chance is C(2n, n + nD) / C(2n, n) (Gnedenko and
+    Korolyuk 1951); else the smaller size is taken for both, which makes it larger.
+    """
+    if not ours or not theirs:
+        return 1.0
+    apart = max(bisect_left(ours, gap - margin_s) / len(ours) - place / len(theirs) for place, gap in enumerate(theirs))
+    size = min(len(ours), len(theirs))
+    return math.comb(2 * size, size + math.floor(size * max(0.0, apart) + 1e-9)) / math.comb(2 * size, size)
+
+
+def _half_spread_s(gaps_s: Sequence[float]) -> float:
+    return quantile(gaps_s, 0.5) - quantile(gaps_s, 0.25)
+
+
+def _by_itself_s(account: Account) -> float:
+    return BY_ITSELF_S + SHARE_BY_ITSELF * account.sample_s + (MARKS_S if account.marked else 0.0)
+
+
+def _unexplained(account: Account, base: Account | None) -> str:
+    middle_ms, turns = 1e3 * quantile(account.gaps_s, 0.5), len(account.gaps_s)
+    gap = f"{middle_ms:.3g} ms are unaccounted for with each sample (median of {turns} turns)"
+    if base is None:
+        return f"{gap}, and {1e3 * _by_itself_s(account):.3g} ms are usual at most"
+    return f"{gap}, and base's clock leaves {1e3 * quantile(base.gaps_s, 0.5):.3g} ms ({len(base.gaps_s)} turns)"
+
+
+def _bounded(account: Account, base: Account | None, sums: str) -> tuple[Outcome, str]:
+    """How much could still hide in gaps such as these; unknown where that is a large part of a sample."""
+    middle_s = max(0.0, quantile(account.gaps_s, 0.5))
+    missing = middle_s / (account.sample_s + middle_s) if account.sample_s else 1.0
+    bound = f"samples cannot be short by more than {100 * missing:.2g} %"
+    hidden_s = _allowed_s(account, base) - (quantile(base.gaps_s, 0.25) if base else 0.0)
+    if hidden_s > TELLING * (account.sample_s + hidden_s):
+        return Outcome.UNKNOWN, f"{sums}: samples of {1e3 * account.sample_s:.3g} ms are too short to tell; {bound}"
+    return Outcome.PASS, f"{sums}: {bound}"
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -164,12 +242,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _allowed_s(account: Account, base: Account | None) -> float:
-    """Beside base what its own gaps reach, by its median at least; a machine that stalls base allows no more than without one."""
-    by_itself_s = BY_ITSELF_S + SHARE_BY_ITSELF * account.sample_s + (MARKS_S if account.marked else 0.0)
+    """Gaps that could not be noticed: without a base by the allowance, else by the margin above base's upper quartile."""
     if base is None:
-        return by_itself_s
-    margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s
-    return min(quantile(base.gaps_s, 0.75) + margin_s, max(quantile(base.gaps_s, 0.5) + margin_s, by_itself_s))
+        return _by_itself_s(account)
+    margin_s = BESIDE_BASE_S + SHARE_BESIDE_BASE * account.sample_s + _half_spread_s(base.gaps_s)
+    return quantile(base.gaps_s, 0.75) + margin_s
 
 
 def _gap_s(turn: Sighting, reported_s: float, calls: int) -> float:
@@ -184,3 +261,11 @@ def _overfull(turn: Sighting, reported_s: float, clock: str) -> str:
     if reported_s <= turn.elapsed_s + ROUNDING_S:
         return ""
     return f"{reported_s:.4g} s of samples by the worker's {clock} clock in a turn of {turn.elapsed_s:.4g} s by ours"
+
+
+def joined(launches: Iterable[Accounts]) -> Accounts:
+    """The accounts of several launches as those of one, by arm and clock."""
+    found: dict[tuple[str, str], Account] = {}
+    for accounts in launches:
+        found |= {key: found[key].joined(one) if key in found else one for key, one in accounts.items()}
+    return found
