@@ -49,6 +49,74 @@ def test_a_step_ends_when_its_device_is_done(monkeypatch) -> None:
     assert waited == ["cuda", "cuda"], "a device that the loop did not use is not started"
 
 
+class Lazy:
+    """A number that is computed when it is read, as those of a lazy framework are."""
+
+    def __init__(self, clock, value):
+        self.clock, self.value, self.read = clock, value, 0
+
+    def __float__(self):
+        self.clock[0] += 4.0
+        self.read += 1
+        return float(self.value + self.read)
+
+    __int__ = __index__ = lambda self: int(self.__float__())
+
+
+class LazyStep(ci_bench.Step):
+    """A step that computes its loss when it is asked for it."""
+
+    __slots__ = ("clock",)
+
+    @property
+    def loss(self):
+        self.clock[0] += 4.0
+        return 1.0
+
+
+def lazy_step(clock, value):
+    step = object.__new__(LazyStep)
+    for name, given in (("clock", clock), ("grad_norm", value), ("tokens", None)):
+        object.__setattr__(step, name, given)
+    return step
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _, value: ci_bench.Step(loss=value),
+        lambda _, value: ci_bench.Step(loss=1.0, grad_norm=value),
+        lambda _, value: ci_bench.Step(loss=1.0, tokens=value),
+        lambda _, value: ci_bench.Step(loss=SimpleNamespace(detach=lambda: value)),
+        lambda clock, _: lazy_step(clock, None),
+    ],
+    ids=["loss", "grad_norm", "tokens", "detach", "property"],
+)
+def test_reading_numbers_is_timed(make, monkeypatch, tmp_path) -> None:
+    """All that a number costs is part of its own step, and none of it comes again when the step is written."""
+    clock, taken = [0.0], []
+    fake = SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: clock[0])
+    monkeypatch.setattr(looping, "time", fake)
+    lazy = [Lazy(clock, number) for number in range(2)]
+
+    def note(step, seconds, cpu_seconds):
+        looping.write(str(tmp_path / "out"), step, step_time=seconds, cpu_time=cpu_seconds)
+        taken.append((seconds, cpu_seconds))
+
+    drive(iter([make(clock, number) for number in lazy]), None, note, "a:b")
+    assert taken == [(4.0, 4.0)] * 2
+    assert all(number.read <= 1 for number in lazy)
+    assert clock[0] == 8.0
+
+
+def test_what_reading_queues_on_a_device_is_waited_for(monkeypatch) -> None:
+    done = []
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=lambda: done.append("waited"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    driven([ci_bench.Step(loss=SimpleNamespace(detach=lambda: done.append("read") or 1.0))])
+    assert done == ["read", "waited"]
+
+
 def test_a_loop_that_is_ended_cleans_up_and_takes_no_step_more() -> None:
     seen = []
 

@@ -1,8 +1,9 @@
 """Runs a training loop that is a generator: ``python -m ci_bench.suites.command.looping package.module:train``.
 
 A script for the process of the measured code, started by entries with `loop`. The loop is the user's, with whatever it does
-between two steps; here is the clock around it. A step ends when the loop yields it and the device has done what was queued; the
-next begins when the loop goes on, so that what is written here is no part of a step. The first one has the loop's set-up in it.
+between two steps; here is the clock around it. A step ends when the loop has yielded it, its numbers are read, and the device has
+done what was queued: a lazy framework computes when a number is read. The next begins when the loop resumes, so that what is
+written here is no part of a step. The first one includes the loop's set-up.
 Imports no torch: what the loop has not imported is not waited for.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from ci_bench.suites.command.stepping import OUTPUT_VARIABLE, Step, write
+from ci_bench.suites.command.stepping import OUTPUT_VARIABLE, Step, read_numbers, write
 
 EXAMPLE = "`yield ci_bench.Step(loss=loss)` at the end of each step"
 
@@ -50,18 +51,19 @@ def steps_of(loop: Callable[..., Any], arguments: Mapping[str, Any], target: str
 
 
 def drive(steps: Iterator[Any], most: int | None, note: Callable[[Step, float, float], None], target: str) -> None:
-    """Go through the steps, `most` of them at most, and `note` each with the seconds that it and the processor took.
+    """Go through the steps, `most` of them at most, and `note` the numbers of each with its seconds of wall and CPU time.
 
     Raises:
         BadLoop: something else than a `Step` was yielded, or nothing.
     """
     count, begun, begun_cpu = 0, time.perf_counter(), time.process_time()
     for step in steps:
-        _wait_for_the_device()
-        seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
         if not isinstance(step, Step):
             raise BadLoop(f"{target} yielded a {type(step).__name__} as step {count}; have it {EXAMPLE}")
-        note(step, seconds, cpu_seconds)
+        numbers = read_numbers(step)
+        _wait_for_the_device()
+        seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
+        note(numbers, seconds, cpu_seconds)
         count += 1
         if count == most:
             _close(steps)

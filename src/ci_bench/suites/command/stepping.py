@@ -43,17 +43,30 @@ def step(
     """
     file = os.environ.get(OUTPUT_VARIABLE)
     if file:
-        write(file, Step(loss=loss, grad_norm=grad_norm, tokens=tokens), rank=rank)
+        write(file, read_numbers(Step(loss=loss, grad_norm=grad_norm, tokens=tokens)), rank=rank)
+
+
+def read_numbers(step: Step) -> Step:
+    """Read each number of a step once, as plain numbers.
+
+    A lazy framework computes a step only now, so the clock of the step must still run.
+    """
+    norm, tokens = step.grad_norm, step.tokens
+    return Step(
+        loss=_number(step.loss),
+        grad_norm=None if norm is None else _number(norm),
+        tokens=None if tokens is None else int(tokens),
+    )
 
 
 def write(
     file: str, step: Step, *, rank: int | None = None, step_time: float | None = None, cpu_time: float | None = None
 ) -> None:
-    """Append a step to a file, as one line in one write; `step_time` and the processor's `cpu_time` in seconds, where known."""
-    record: dict[str, Any] = {"loss": _number(step.loss), "clock": time.monotonic()}
+    """Append a step of plain numbers to a file, as one line in one write; `step_time` and `cpu_time` in seconds, if known."""
+    record: dict[str, Any] = {"loss": step.loss, "clock": time.monotonic()}
     own_rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     record |= {"rank": own_rank} if own_rank or "RANK" in os.environ else {}
-    record |= {} if step.grad_norm is None else {"grad_norm": _number(step.grad_norm)}
+    record |= {} if step.grad_norm is None else {"grad_norm": step.grad_norm}
     record |= {} if step.tokens is None else {"tokens": step.tokens}
     record |= {} if step_time is None else {"step_time": step_time}
     record |= {} if cpu_time is None else {"step_cpu_time": cpu_time}
