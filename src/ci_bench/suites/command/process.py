@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ci_bench.records.results import Status
 from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.command.leftovers import Ended, watch
 from ci_bench.suites.command.options import Command
 
 MOST_OUTPUT_BYTES = 1 << 28
@@ -82,11 +83,18 @@ def arguments(command: Command) -> tuple[str, ...]:
 
 
 def run(
-    argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int], stamps: list[float] | None = None
-) -> None:
+    argv: Sequence[str],
+    place: Place,
+    *,
+    timeout_s: float,
+    exit_codes: Sequence[int],
+    stamps: list[float] | None = None,
+    watch_s: float = 0.0,
+) -> Ended:
     """Run a program to its end. Standard input is empty.
 
-    `stamps` is filled with when each line of standard output came, in seconds of the monotonic clock.
+    `stamps` is filled with when each line of standard output came, in seconds of the monotonic clock. What the program leaves
+    running is watched for `watch_s` at most, to see whether it works, and ended.
 
     Raises:
         CommandLate: it takes longer than `timeout_s`.
@@ -94,28 +102,35 @@ def run(
     """
     others = frozenset(_children())
     _adopt(1)
+    begun = time.monotonic()
     process = _start(argv, place, piped=stamps is not None)
     stamper = None if stamps is None else _Stamper(process, place.stdout, stamps)
     guard = _Guard(pid=process.pid, deadline=time.monotonic() + timeout_s, files=(place.stdout, place.stderr))
     guard.start()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    seconds = time.monotonic() - begun
+    guard.stop()
+    worked_s, watched_s = (0.0, 0.0) if guard.why(timeout_s) else watch(others | {process.pid}, watch_s)
     # It is not reaped yet, so its number cannot be another group's.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    guard.stop()
     code = process.wait()
-    left = "" if _end_leftovers(others) else "left processes running that cannot be ended"
+    left, gone = _end_leftovers(others)
     if stamper is not None:
         stamper.finish()
-    why = guard.why(timeout_s) or ("" if code in exit_codes else _ending(code)) or left
+    stays = "" if gone else "left processes running that cannot be ended"
+    why = guard.why(timeout_s) or ("" if code in exit_codes else _ending(code)) or stays
     if why:
         show_tail(place)
         cause = find_cause(_end_of(place.stderr, CAUSE_BYTES))[-LINE:]
         kind = CommandLate if guard.late else CommandFailed
         raise kind(f"{_shown(argv)} {why}" + (f": {cause}" if cause else ""))
+    return Ended(seconds=seconds, left=left, worked_s=worked_s, watched_s=watched_s)
 
 
-def peak_bytes(argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int]) -> int:
+def peak_bytes(
+    argv: Sequence[str], place: Place, *, timeout_s: float, exit_codes: Sequence[int], watch_s: float = 0.0
+) -> tuple[int, Ended]:
     """Run a program, and return the peak of resident memory of its largest process (wait4(2), ru_maxrss).
 
     A child starts with the peak of the process that forked it. So a small interpreter stands between: what uses less than that
@@ -123,10 +138,10 @@ def peak_bytes(argv: Sequence[str], place: Place, *, timeout_s: float, exit_code
     """
     told = place.folder / "peak"
     told.unlink(missing_ok=True)
-    run((*_METERED, str(told), *argv), place, timeout_s=timeout_s, exit_codes=exit_codes)
+    ended = run((*_METERED, str(told), *argv), place, timeout_s=timeout_s, exit_codes=exit_codes, watch_s=watch_s)
     if not told.exists():
         raise CommandFailed(f"{_shown(argv)} cannot be started")
-    return int(told.read_text())
+    return int(told.read_text()), ended
 
 
 def _start(argv: Sequence[str], place: Place, *, piped: bool) -> subprocess.Popen[bytes]:
@@ -152,29 +167,46 @@ def _adopt(value: int) -> None:
     _LIBC.prctl(PR_SET_CHILD_SUBREAPER, value, 0, 0, 0)
 
 
-def _end_leftovers(others: frozenset[int]) -> bool:
-    """End what the command left running, until only `others` are this process's children; whether that worked.
+def _end_leftovers(others: frozenset[int]) -> tuple[tuple[str, ...], bool]:
+    """End what the command left running, until only `others` are this process's children.
 
-    As a rule nothing is left, which is two calls of the kernel: they are within the time of a sample.
+    Returns the names of what was ended, and whether all of it is gone. As a rule nothing is left, which is two calls of the
+    kernel: they are within the time of a sample.
     """
     deadline = time.monotonic() + LEFTOVERS_S
+    names: dict[int, str] = {}
+    ended: list[str] = []
     while left := set(_children()).difference(others):
+        names |= {pid: _name(pid) for pid in left.difference(names)}
         for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            return False
-        gone = [pid for pid in left if _is_reaped(pid)]
-        if not gone:
+            return tuple(ended), False
+        reaped = {pid: status for pid in left if (status := _reaped(pid)) is not None}
+        # What had ended by itself before was not left running.
+        ended += [names[pid] for pid, status in reaped.items() if os.WIFSIGNALED(status)]
+        if not reaped:
             time.sleep(PAUSE_S)
     _adopt(0)
-    return True
+    return tuple(ended), True
 
 
-def _is_reaped(pid: int) -> bool:
+def _reaped(pid: int) -> int | None:
+    """The status with which a child ended, 0 where nobody knows it; `None` while it lives."""
     with suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    return True
+        done, status = os.waitpid(pid, os.WNOHANG)
+        return status if done == pid else None
+    return 0
+
+
+def _name(pid: int) -> str:
+    """What the kernel calls a process, a dead one too, as far as it can be printed."""
+    try:
+        name = Path("/proc", str(pid), "comm").read_text(errors="replace").strip()
+    except OSError:
+        return "a process"
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _children() -> Iterator[int]:

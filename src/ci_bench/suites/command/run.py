@@ -6,8 +6,7 @@ output is read warms up itself.
 
 import os
 import socket
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Ou
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
 from ci_bench.suites.command import INSTRUCTIONS, training
 from ci_bench.suites.command.counting import Count, NotCounted, count
+from ci_bench.suites.command.leftovers import WATCH_S, Ended, leftovers_check
 from ci_bench.suites.command.options import OUTPUT_VARIABLE, PLACE, STDOUT, Counting, Losses, Options, parse
 from ci_bench.suites.command.outputs import Output, read_losses, read_output
 from ci_bench.suites.command.process import Place, arguments, peak_bytes, run
@@ -39,6 +39,7 @@ class CommandWorkload:
     def __init__(self, options: Options, context: Context) -> None:
         """Nothing runs yet."""
         self._options, self._context = options, context
+        self._watched: dict[str, list[Ended]] = {}
 
     def prepare(self) -> None:
         """Nothing to fetch: what a command needs, `setup` installs."""
@@ -87,7 +88,16 @@ class CommandWorkload:
                 f"{len(metrics):,} metrics of all arms, and a case holds {MOST_METRICS:,}; choose some under `metrics`"
             )
         checks = tuple(check for arm in arms for check in _checks(arm, selections[arm]))
-        return Evidence(metrics=metrics, checks=checks, facts=_facts(list(selections.values())))
+        return Evidence(metrics=metrics, checks=(*checks, *self._leftovers()), facts=_facts(list(selections.values())))
+
+    def _leftovers(self) -> Iterator[Check]:
+        """Judge what the watched runs of each arm left running."""
+        for arm, runs in self._watched.items():
+            if check := leftovers_check(arm, runs):
+                yield check
+
+    def _keep(self, arm: str, ended: Ended) -> None:
+        self._watched.setdefault(arm, []).append(ended)
 
     def _in_fair_order(self, arms: tuple[str, ...]) -> tuple[str, ...]:
         """Backwards in every second launch: being first must not always be the same arm's luck."""
@@ -96,10 +106,10 @@ class CommandWorkload:
     def _weighed(self, arms: tuple[str, ...]) -> Evidence:
         """What a run of each arm takes beside time: memory, and instructions where they are asked for."""
         peaks = tuple(self._peak(arm) for arm in arms)
+        checks = [*self._leftovers()]
         if self._options.instructions is Counting.NEVER:
-            return Evidence(metrics=peaks)
+            return Evidence(metrics=peaks, checks=tuple(checks))
         counts: list[Metric] = []
-        checks: list[Check] = []
         facts: dict[str, Fact] = {}
         for arm in arms:
             try:
@@ -125,7 +135,9 @@ class CommandWorkload:
     def _peak(self, arm: str) -> Metric:
         options = self._options
         argv = _with_output(arguments(options.arms[arm]), self._own_file(arm))
-        peak = peak_bytes(argv, self._place(arm), timeout_s=options.timeout_s, exit_codes=options.exit_codes)
+        timeout_s, codes = options.timeout_s, options.exit_codes
+        peak, ended = peak_bytes(argv, self._place(arm), timeout_s=timeout_s, exit_codes=codes, watch_s=WATCH_S)
+        self._keep(arm, ended)
         self._context.progress(arm, 1, 1)
         taken = Launch(launch=self._context.launch, values=(float(peak),))
         return PEAK_RSS.of(arm, taken, lane=Lane.COUNTERS)
@@ -135,7 +147,7 @@ class CommandWorkload:
         argv = _with_output(arguments(options.arms[arm]), own)
         output = Output(named=options.output, own=own, place=place)
         output.remember()
-        run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes)
+        self._keep(arm, run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes, watch_s=WATCH_S))
         self._context.progress(arm, 1, 1)
         return select(read_output(output, form), options.metrics, arm=arm, launch=self._context.launch)
 
@@ -157,7 +169,7 @@ class CommandWorkload:
                 again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
                 traces = [training.trace_of(ranks, arm, again)]
         kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
-        return Evidence(metrics=tuple(metrics), parity=kept, facts=facts)
+        return Evidence(metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts)
 
     def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[training.Ranks, Sequence[float], float]:
         """The steps of each rank; when each line came, where standard output is read; seconds of the whole run."""
@@ -168,10 +180,10 @@ class CommandWorkload:
         output.remember()
         argv = _with_output(arguments(options.arms[arm]), own)
         stamps: list[float] | None = [] if options.output == STDOUT else None
-        start = time.monotonic()
-        run(argv, place, timeout_s=options.timeout_s, exit_codes=options.exit_codes, stamps=stamps)
-        seconds = time.monotonic() - start
-        return read_losses(output, losses), stamps or (), seconds
+        timeout_s, codes = options.timeout_s, options.exit_codes
+        ended = run(argv, place, timeout_s=timeout_s, exit_codes=codes, stamps=stamps, watch_s=WATCH_S)
+        self._keep(arm, ended)
+        return read_losses(output, losses), stamps or (), ended.seconds
 
     def _own_file(self, arm: str) -> Path:
         """The file that the command finds in CI_BENCH_OUTPUT."""
@@ -201,17 +213,27 @@ class TimedCommand:
         self._arm, self._options, self._place = arm, options, place
         self._argv = _with_output(arguments(options.arms[arm]), Path(place.environ[OUTPUT_VARIABLE]))
         self._runs = 0
+        self._leaves = False
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
         """Run the command. Raises `CommandFailed`, whereupon the case fails."""
-        run(self._argv, self._place, timeout_s=self._options.timeout_s, exit_codes=self._options.exit_codes)
+        self._leaves |= bool(self._run().left)
         self._runs += 1
 
+    def _run(self, *, watch_s: float = 0.0) -> Ended:
+        timeout_s, codes = self._options.timeout_s, self._options.exit_codes
+        return run(self._argv, self._place, timeout_s=timeout_s, exit_codes=codes, watch_s=watch_s)
+
     def finish(self) -> tuple[Check, ...]:
-        """That it ran at all; a run that went wrong has ended the case before."""
+        """Check that it ran at all, since a run that fails has ended the case before; and look at what it leaves running.
+
+        A command that left something is run once more, to see whether that works.
+        """
         expected = " or ".join(map(str, self._options.exit_codes))
         outcome = Outcome.PASS if self._runs else Outcome.FAIL
-        return (Check(name="exit_code", arm=self._arm, outcome=outcome, detail=f"{expected} in each of {self._runs} runs"),)
+        ran = Check(name="exit_code", arm=self._arm, outcome=outcome, detail=f"{expected} in each of {self._runs} runs")
+        leftovers = leftovers_check(self._arm, [self._run(watch_s=WATCH_S)]) if self._leaves else None
+        return (ran,) if leftovers is None else (ran, leftovers)
 
 
 def _rendezvous() -> dict[str, str]:

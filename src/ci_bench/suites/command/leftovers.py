@@ -1,0 +1,94 @@
+"""Work that a timed command leaves to other processes: its time lacks it.
+
+A command may leave a server running that waits for work (ccache, a build daemon): that is named, and passes. What still computes
+after the command has ended is work that no clock saw.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ci_bench.records.results import Check, Outcome
+
+WATCH_S = 1.0
+"""How long leftovers are watched outside of the clock: longer than an interpreter with torch takes to end."""
+BUSY = 0.5
+"""Leftovers that use this share of a processor until the watch ends are not about to end."""
+LACKING, LACKING_S = 0.25, 0.1
+"""Work that makes a time wrong: a share of the command's seconds, and at least so many seconds."""
+NOTICEABLE, NOTICEABLE_S = 0.02, 0.05
+"""The same for work that puts a time in doubt."""
+MOST_NAMES = 5
+WATCH_EVERY_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a run ended well: its seconds, and what it left running, by name.
+
+    `worked_s` is the CPU time that the leftovers used in the `watched_s` after the run, before they were ended.
+    """
+
+    seconds: float
+    left: tuple[str, ...] = ()
+    worked_s: float = 0.0
+    watched_s: float = 0.0
+
+
+def watch(spared: frozenset[int], watch_s: float) -> tuple[float, float]:
+    """CPU time that a command's leftovers use, until all have ended or `watch_s` is over; and how long that was."""
+    before = _descendants(spared) if watch_s > 0 else {}
+    if not any(process.alive for process in before.values()):
+        return 0.0, 0.0
+    begun = time.monotonic()
+    seen = dict(before)
+    while any(process.alive for process in seen.values()) and time.monotonic() < begun + watch_s:
+        time.sleep(WATCH_EVERY_S)
+        now = _descendants(spared)
+        seen = {**{pid: replace(process, alive=False) for pid, process in seen.items()}, **now}
+    ticks = sum(process.ticks - (before[pid].ticks if pid in before else 0) for pid, process in seen.items())
+    return ticks / os.sysconf("SC_CLK_TCK"), time.monotonic() - begun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Process:
+    """One line of /proc/PID/stat (proc(5)); `ticks` of CPU time are its own."""
+
+    parent: int
+    alive: bool
+    ticks: int
+
+
+def _descendants(spared: frozenset[int]) -> dict[int, _Process]:
+    """All processes below this one, but for the `spared` ones and what is below them only."""
+    found: dict[int, _Process] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError, ValueError):
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            ticks = int(fields[11]) + int(fields[12])
+            found[int(stat.parent.name)] = _Process(parent=int(fields[1]), alive=fields[0] not in "ZX", ticks=ticks)
+    below, edge = set[int](), {os.getpid()}
+    while edge:
+        edge = {pid for pid, process in found.items() if process.parent in edge and pid not in spared and pid not in below}
+        below |= edge
+    return {pid: found[pid] for pid in below}
+
+
+def leftovers_check(arm: str, runs: Iterable[Ended]) -> Check | None:
+    """Judge what watched runs of one arm left behind; `None` where they left nothing."""
+    worst = max((run for run in runs if run.left), key=lambda run: run.worked_s, default=None)
+    if worst is None:
+        return None
+    names = list(dict.fromkeys(worst.left))
+    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    said = f"left {listed} running, which was ended"
+    used = f"it used {worst.worked_s:.2g} s of CPU time in the {worst.watched_s:.2g} s after the command of {worst.seconds:.2g} s"
+    endless = worst.worked_s > max(NOTICEABLE_S, BUSY * worst.watched_s)
+    if not endless and worst.worked_s <= max(NOTICEABLE_S, NOTICEABLE * worst.seconds):
+        return Check(name="leftovers", arm=arm, outcome=Outcome.PASS, detail=f"{said}: it was idle")
+    lacking = worst.worked_s > max(LACKING_S, LACKING * worst.seconds)
+    outcome = Outcome.FAIL if endless or lacking else Outcome.UNKNOWN
+    return Check(name="leftovers", arm=arm, outcome=outcome, detail=f"{said}: {used}; have the command wait for it")
