@@ -11,7 +11,8 @@ FAULTS = {  # each in one line, so that it is found as it is read
     "no_daemon": "the Docker daemon does not answer: {detail}",
     "job_container": "this job runs inside a container, whose folders are not the host's: remove `container:` from the job, or set `mode: native`",  # noqa: E501
     "no_checkout": "there is no git checkout in {path}: run actions/checkout before this action",
-    "token_in_checkout": "the checkout holds a credential in {path}, for the code under test to read: set `persist-credentials: false` for actions/checkout",  # noqa: E501
+    "token_in_checkout": "the checkout holds a credential in {found}, for the code under test to read: set `persist-credentials: false` for actions/checkout, and remove what another step left there",  # noqa: E501
+    "token_in_variable": "pass_env hands on a credential in {found}: fetch what it is for in a step before this action, and leave the variable out",  # noqa: E501
     "disk": "too little free disk: {path} has {free} GB, {wanted} GB are wanted (min_free_disk_gb)",
     "pull": "the image cannot be pulled: {detail}",
     "build": "the image cannot be built: {detail}",

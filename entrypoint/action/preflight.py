@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import containers
+import credentials
 import docker
 from ci_bench import cage
 from faults import Fault
@@ -18,7 +18,6 @@ from workflow import say
 
 FOLDERS = ("config", "results", "prepared", "cache", "documents", "report", "baseline")
 _JOB_CONTAINER = ("/__w", "/__t")
-_CREDENTIAL = re.compile(r"(?im)^\s*extraheader\s*=|^\s*(?:push)?url\s*=\s*\w+://[^/\s]*:[^/\s]*@|^\s*\[credential|_authtoken")
 _LOCKS = "/tmp/ci-bench-locks"  # noqa: S108 - shared by all jobs and users of this machine on purpose
 _CONTEXT = "python -I -m ci_bench.engine.machine.context"
 _CONTEXT_S = 300
@@ -35,7 +34,9 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
         told = docker.information()
     elif shutil.which("ci-bench") is None:
         raise Fault("no_ci_bench")
-    check_checkout(workspace)
+    home = environ.get("HOME") if settings["mode"] == "native" and not settings.get("lease_image") else None
+    check_checkout(workspace, Path(home) if home else None)
+    check_variables(settings["pass_env"], environ)
     work = make_folders(Path(environ.get("RUNNER_TEMP", "/tmp")))  # noqa: S108 - outside of a job, as for other tools
     check_disk(work, settings["min_free_disk_gb"])
     nonce = secrets.token_hex(6)
@@ -58,14 +59,20 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     return state
 
 
-def check_checkout(workspace: Path) -> None:
-    """A checkout, and no credential in it: the code under test can read all of it."""
-    git = workspace / ".git"
-    if not git.exists():
+def check_checkout(workspace: Path, home: Path | None = None) -> None:
+    """A checkout, and no credential in it: the code under test can read all of it, and `home` where it runs as its user."""
+    if not (workspace / ".git").exists():
         raise Fault("no_checkout", path=workspace)
-    for path in [git / "config", git / "config.worktree", *git.glob("modules/**/config")]:
-        if path.is_file() and _CREDENTIAL.search(path.read_text(encoding="utf-8", errors="replace")):
-            raise Fault("token_in_checkout", code=2, path=path.relative_to(workspace))
+    found = credentials.of_checkout(workspace, home)
+    if found is not None:
+        raise Fault("token_in_checkout", code=2, found=found)
+
+
+def check_variables(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """No credential in the variables that the code under test gets, whatever they are called."""
+    found = credentials.of_variables(names, environ)
+    if found is not None:
+        raise Fault("token_in_variable", code=2, found=found)
 
 
 def make_folders(temporary: Path) -> Path:

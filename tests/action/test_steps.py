@@ -46,6 +46,12 @@ WRONG = {
     "no checkout": ("no_checkout", {}, {}, no_git),
     "a credential": ("token_in_checkout", {}, {}, credential),
     "a submodule's credential": ("token_in_checkout", {}, {}, submodule_credential),
+    "a token in a variable": (
+        "token_in_variable",
+        {"INPUT_PASS_ENV": "MODEL_HUB", "MODEL_HUB": f"hf_{'a1' * 15}"},
+        {},
+        None,
+    ),
     "a full disk": ("disk", {"INPUT_MIN_FREE_DISK_GB": "100000"}, {}, None),
     "no such image": ("pull", {"INPUT_IMAGE": "ghcr.io/x/y"}, {"fails": {"pull": "denied", "image": "no such image"}}, None),
     "a Dockerfile that fails": ("build", {}, {"fails": {"build": "failed to solve: process did not complete"}}, None),
