@@ -28,7 +28,7 @@ help:
 	@echo "make clean    remove environments, caches and saved runs"
 
 bench: $(VENV)/.ready
-	$(VENV)/bin/ci-bench gate --config src/ci_bench/default.yml --output $(HOME_OF_RUNS)/results \
+	$(VENV)/bin/ci-bench gate --config quickstart --output $(HOME_OF_RUNS)/results \
 	    --baseline $(HOME_OF_RUNS)/baseline --save-baseline --comment
 
 test: EXTENT := -m "not thorough"

@@ -32,7 +32,7 @@ FAULTS = [
     ("config_deep.yml", "1: cannot be read as YAML: nested more than 30 deep"),
     ("config_device.yml", "6: run.device: 'gpu' does not have the form"),
     ("config_duplicate_key.yml", "8: run.launches: the field comes twice, first on line 6"),
-    ("config_empty.yml", " the file is empty; remove it to get the built-in configuration"),
+    ("config_empty.yml", " the file is empty; write what is measured"),
     ("config_empty_suite.yml", "3: suites.training_loss: 0 of at least 1 items"),
     ("config_infinite.yml", "5: suites.training_loss[0].lr: '1e999' is not a finite number; put it in quotes if it is text"),
     ("config_large_threshold.yml", "6: policy.thresholds.step_time: 5 is more than 1; for example '5%'"),
@@ -255,7 +255,7 @@ def test_a_file_beyond_the_cap_is_not_parsed(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=r"none\.yml: cannot be read: No such file .*; check the path, or leave it out"):
+    with pytest.raises(BadConfig, match=r"none\.yml: cannot be read: No such file .*; check the path"):
         load_config(tmp_path / "none.yml")
 
 

@@ -15,8 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Configuration
 
-`ci-bench.yml` at the root of your repository, or any file given with `--config`. Without one the embedded default is used
-([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy). Every fault is reported at once, with file, line, field and
+`ci-bench.yml` is looked for in the working directory, then upward to the repository's root; its paths are relative to the folder it
+is in. `--config FILE` names any other, whose paths are relative to the working directory. A file that is nearly called so
+(`ci-bench.yaml`, `.ci-bench.yml`, `.github/ci-bench.yml`) is an error, and so is none at all. `--config quickstart` names the embedded
+configuration ([src/ci_bench/default.yml](../src/ci_bench/default.yml), a good start to copy); nothing else measures it. Every fault is reported at once, with file, line, field and
 the nearest spelling; `ci-bench validate ci-bench.yml` checks without measuring. Flags such as `--device` and `--launches` win over the file.
 
 This page is made from [schemas/config.json](../schemas/config.json), which editors can use to complete and check while you type.

@@ -48,7 +48,7 @@ def _act(flags: argparse.Namespace) -> int:
     command = COMMANDS[flags.command]
     if command.judges:
         _load_numpy(os.environ)
-    return command.find()(command.kind.of(flags, os.environ, Path.cwd()))
+    return command.act(command.kind.of(flags, os.environ, Path.cwd()))
 
 
 def _load_numpy(environ: MutableMapping[str, str]) -> None:

@@ -166,7 +166,7 @@ class _Builder:
 
 
 MAX_BYTES = 1_000_000
-BUILT_IN = "default.yml (built in)"
+BUILT_IN = "quickstart (embedded)"
 ANY_ENTRY: Mapping[str, Any] = {"type": "object"}
 """The form of an entry where a suite does not say what it should be."""
 PLUGIN = re.compile(r"[a-z][a-z0-9_]{0,59}=[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
@@ -194,7 +194,7 @@ def load_config(
     tree: Sequence[Path] = (),
     benchmarks: Sequence[str] = (),
 ) -> Config:
-    """Read, check and apply flags. `None` reads the built-in configuration.
+    """Read, check and apply flags. `None` reads the embedded configuration.
 
     Paths of `benchmarks` are measured in place of what the file has measured: its run and its policy count.
 
@@ -275,11 +275,11 @@ def _read(path: Path | None) -> str:
         raise BadConfig(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise BadConfig(f"{path}: cannot be read: {reason}; check the path, or leave it out for the built-in one") from error
+        raise BadConfig(f"{path}: cannot be read: {reason}; check the path") from error
     if len(content) > MAX_BYTES:
         raise BadConfig(f"{path}: larger than {MAX_BYTES:,} bytes, the most that is read")
     if not text.strip():
-        raise BadConfig(f"{path}: the file is empty; remove it to get the built-in configuration")
+        raise BadConfig(f"{path}: the file is empty; write what is measured (docs/configuration.md)")
     return text
 
 

@@ -452,7 +452,7 @@ def _benchmarks(parser: argparse.ArgumentParser) -> None:
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
-    default = "configuration (default: ci-bench.yml here, else the embedded one)"
+    default = "configuration (default: ci-bench.yml here or above, up to the repository's root); quickstart: the embedded one"
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help=default)
 
 

@@ -2,12 +2,11 @@
 
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
 from ci_bench import cli
-from ci_bench.commands import inputs
+from ci_bench.commands import config_files
 from ci_bench.errors import ExitCode
 
 
@@ -16,7 +15,7 @@ def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, monkeypatch, caps
     """Root may enter any folder; a name that no folder can hold is refused to everybody, in the same place."""
     monkeypatch.chdir(tmp_path)
     if os.geteuid() == 0:
-        monkeypatch.setattr(inputs, "HERE", Path("x" * 5000))
+        monkeypatch.setattr(config_files, "NAME", "x" * 5000)
     else:
         tmp_path.chmod(0)
     try:
@@ -25,5 +24,5 @@ def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path, monkeypatch, caps
         tmp_path.chmod(stat.S_IRWXU)
     said = capsys.readouterr().err
     assert code == ExitCode.BAD_INPUT
-    assert "cannot be looked for in this folder" in said
+    assert f"cannot be looked for in {tmp_path}" in said
     assert "--config" in said

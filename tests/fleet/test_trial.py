@@ -146,7 +146,7 @@ def test_the_command_fails_unless_every_slot_can_measure(bad, capsys, tmp_path, 
     runs = []
     monkeypatch.setattr(command, "open_engine", lambda settings, run, *_: runs.append(run) or engine)
     monkeypatch.setattr(command, "read_pair", lambda folder: of_order(engine, folder.name, runs[0].id))
-    code = main(["fleet", "test", "local:n0,n1,n2", "--prepared", "sides", "-o", "out"])  # of the embedded configuration
+    code = main(["fleet", "test", "local:n0,n1,n2", "--config", "quickstart", "--prepared", "sides", "-o", "out"])
     said, wrong = capsys.readouterr()
     assert code == (ExitCode.MEASURING_FAILED if bad else ExitCode.OK), wrong
     assert f"{2 if bad else 3} of 3 slot(s) can measure one gate" in said

@@ -8,6 +8,7 @@ from ci_bench.settings import (
     Bisecting,
     Checking,
     Comparing,
+    Configured,
     Converting,
     Examining,
     Fastrnns,
@@ -42,6 +43,14 @@ class Command:
         module, _, name = self.place.partition(":")
         found: Callable[[Settings], int] = getattr(import_module(f"ci_bench.commands.{module}"), name)
         return found
+
+    def act(self, settings: Settings) -> int:
+        """Run the function, in the folder of the configuration where it reads one."""
+        if isinstance(settings, Configured):
+            from ci_bench.commands.config_files import rooted
+
+            settings = rooted(settings)
+        return self.find()(settings)
 
 
 COMMANDS: Mapping[str, Command] = {

@@ -8,7 +8,7 @@ of the processes above it.
 
 from collections.abc import Iterator, Mapping
 
-from ci_bench.commands.inputs import config_path
+from ci_bench.commands.config_files import config_path, require_config
 from ci_bench.commands.output import tell
 from ci_bench.errors import EngineMissing, ExitCode, ModelUnavailable
 from ci_bench.records.config import Config
@@ -25,6 +25,7 @@ def fetch_models(settings: Fetching) -> int:
     from ci_bench.config import load_config
 
     forms: dict[str, Mapping[str, object]] = {name: {"type": "object"} for name in plugin_names()}
+    require_config(settings)
     wanted = dict.fromkeys(models_of(load_config(config_path(settings), more_suites=forms)))
     if not wanted:
         tell("no model of this configuration comes from the hub")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.bench import Bench
-from ci_bench.commands.inputs import asked, benchmark_paths, config_path, load_with_suites
+from ci_bench.commands.config_files import QUICKSTART, config_path
+from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
 from ci_bench.commands.merging import read_pair
 from ci_bench.commands.output import say, tell
 from ci_bench.errors import BadInput, ExitCode
@@ -358,6 +359,12 @@ def open_engine(settings: Measuring, run: "Run", journal: "FileJournal", sources
     raise BadInput(f"--fleet {settings.fleet}: there are local, local:DEVICE,…, ray, ray:ADDRESS, slurm and slurm:NAME=VALUE,…")
 
 
+def _config_of(settings: Measuring) -> Path | None:
+    """The configuration that is named, for a process in another folder."""
+    named = settings.config
+    return named if named in {None, QUICKSTART} else named.resolve()
+
+
 def lease_command(settings: Measuring, run: "Run", sources: "Sources | None" = None) -> "Callable[[Order, Path], Sequence[str]]":
     """The words that measure an attempt: on this machine a slot's name is the device, elsewhere the slot shows one alone.
 
@@ -366,7 +373,7 @@ def lease_command(settings: Measuring, run: "Run", sources: "Sources | None" = N
     kind = (settings.fleet or "").partition(":")[0]
     elsewhere = kind != "local"
     given = {
-        "--config": settings.config.resolve() if settings.config and sources is None else None,
+        "--config": _config_of(settings) if sources is None else None,
         "--base": settings.base if sources is None else None,
         "--prepared": settings.prepared and settings.prepared.resolve(),
         "--sha256": sources and sources.sha256,

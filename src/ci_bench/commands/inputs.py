@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.errors import BadConfig, BadDocument, BadInput
+from ci_bench.commands.config_files import config_path, require_config
+from ci_bench.errors import BadDocument, BadInput
 from ci_bench.settings import Comparing, Configured, Measuring, Merging
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ci_bench.records.results import Results, WorkflowRun
     from ci_bench.suites.base import Suite
 
-HERE = Path("ci-bench.yml")
 OUTCOME = "baseline.json"
 """Beside a fetched baseline, or in its place: where it is from, or why there is none."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,39}/[A-Za-z0-9_.-]{1,100}")
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def load(settings: Configured, forms: "Mapping[str, Mapping[str, Any]] | None" = None) -> "Config":
-    """The configuration that the flags name, else the one in this folder, else the built-in one; flags win over the file.
+    """The configuration that the flags name, else the one that is found, else the embedded one; flags win over the file.
 
     `forms` are JSON Schemas of entries of the tree's own suites, by name.
     """
@@ -50,6 +50,7 @@ def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Sui
     """
     from ci_bench.plugins import finder, open_functions, open_suites
 
+    require_config(settings)
     own = open_suites(plugins_of(settings), settings.here, settings.environ)
     config = load(settings, {name: suite.options_schema for name, suite in own.items()})
     return config, finder({**own, "functions": open_functions(settings.here, settings.environ)})
@@ -149,15 +150,6 @@ def _from_archive(path: Path) -> "Results":
     with TemporaryDirectory(prefix="ci-bench-") as folder:
         (Path(folder) / name).write_bytes(members[name])
         return documents.read_results(Path(folder) / name)
-
-
-def config_path(settings: Configured) -> Path | None:
-    """The file that the flags name, else the one in this folder, if any. Raises `BadConfig` where that cannot be known."""
-    try:
-        return settings.config or (HERE if HERE.exists() else None)
-    except OSError as error:
-        way_out = "go to one that you may enter, or name a file with --config"
-        raise BadConfig(f"{HERE}: cannot be looked for in this folder: {error.strerror}; {way_out}") from error
 
 
 def noise_folder(settings: Measuring | Comparing | Merging) -> "NoiseFolder":

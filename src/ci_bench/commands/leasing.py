@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.bench import Bench
+from ci_bench.commands.config_files import QUICKSTART
 from ci_bench.commands.inputs import asked, benchmark_paths, load_with_suites
 from ci_bench.errors import BadInput, BadSources, ExitCode
 from ci_bench.settings import Leasing
@@ -136,8 +137,7 @@ class _Maker:
 
     def sides(self, place: Path, found: "Unbundled") -> Sequence[str]:
         """The flags that name both sides. Base is named by its commit."""
-        config = ("--config", str(found.config)) if found.config is not None else ()
-        return ("--prepared", str(place / PREPARED), "--base", found.base, *config)
+        return ("--prepared", str(place / PREPARED), "--base", found.base, "--config", str(found.config or QUICKSTART))
 
     @property
     def output(self) -> str:

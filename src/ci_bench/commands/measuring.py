@@ -1,6 +1,7 @@
 """The commands that measure: run, gate, calibrate, selftest, doctor, fastrnns."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -165,7 +166,9 @@ def _against(settings: Measuring, config: "Config") -> Against:
         return Against(path=settings.fetched, is_artifact=True)
     if named in {None, NONE, PAIRED}:
         return Against(paired=named == PAIRED)
-    return Against(path=_path_of(str(named), saved=settings.save_baseline, fails=_fails_without(config)))
+    root = "." if settings.baseline else os.path.relpath(settings.here)
+    path = str(named) if root == "." else str(Path(root, named))
+    return Against(path=_path_of(path, saved=settings.save_baseline, fails=_fails_without(config)))
 
 
 def _path_of(named: str, *, saved: bool, fails: bool) -> Path:

@@ -10,7 +10,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ci_bench.commands.inputs import benchmark_paths, config_path, load, plugins_of
+from ci_bench.commands.config_files import config_path
+from ci_bench.commands.inputs import benchmark_paths, load, plugins_of
 from ci_bench.commands.output import tell
 from ci_bench.errors import ExitCode, OutOfReach
 from ci_bench.flags import DEFAULT_OUTPUT
