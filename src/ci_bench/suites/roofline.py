@@ -7,6 +7,7 @@ often it is read: what was there before the step has to come from somewhere, wha
 beyond its roofline (Williams, Waterman and Patterson, Communications of the ACM 52(4), 2009) was not computed.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -21,7 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ci_bench.records.results import Fact
 from ci_bench.suites.fp32_precision import effective_precision
 
+logger = logging.getLogger(__name__)
 TERA = 1e12
+MOST_WORDS = 300
+"""How much of an error a fact quotes, in characters."""
 SIDE, TRIES = 640, 12
 """Of the products by which a CPU's peak is measured: large enough for all its units, small enough for a fraction of a second."""
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -75,24 +79,62 @@ class Work:
     read_bytes: int
 
 
+class UncountedError(Exception):
+    """An operation of a step has shapes that torch's formula for it refuses."""
+
+
 def count_work(step: Callable[[], object]) -> Work:
-    """The work of one call of an eager step, its backward pass included."""
+    """Count the work of one call of an eager step, its backward pass included.
+
+    The step runs to its end, also if a formula fails.
+
+    Raises:
+        UncountedError: a formula of torch's failed. An error of the step itself comes through.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
-    reads = _Reads()
-    with reads, FlopCounterMode(display=False, custom_mapping=_on_the_cpu()) as counter:
+    formulas = _Formulas()
+    reads = _Reads(formulas.counted)
+    with reads, FlopCounterMode(display=False, custom_mapping=formulas.guarded()) as counter:
         step()
+    if formulas.failures:
+        raise UncountedError(formulas.failures[0])
     return Work(operations=int(counter.get_total_flops()), read_bytes=reads.total())
+
+
+class _Formulas:
+    """Torch's formulas and those for attention, with the failures of each."""
+
+    def __init__(self) -> None:
+        from torch.utils.flop_counter import flop_registry, shape_wrapper
+
+        own = {operator: shape_wrapper(formula) for operator, formula in _attention().items()}  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        self._formulas: dict[Any, Any] = {**flop_registry, **own}
+        self.counted = frozenset(self._formulas)
+        self.failures: list[str] = []
+
+    def guarded(self) -> dict[Any, Any]:
+        """Return the formulas by operator; one that fails counts nothing and is noted."""
+        return {operator: self._guard(operator, formula) for operator, formula in self._formulas.items()}
+
+    def _guard(self, operator: Any, formula: Any) -> Any:
+        def guarded(*arguments: Any, **named: Any) -> Any:
+            try:
+                return formula(*arguments, **named)
+            except Exception as error:  # noqa: BLE001 - torch's formulas assert; only a fact is lost
+                self.failures.append(f"{operator}: {type(error).__name__}: {error}")
+                return 0
+
+        guarded._get_raw = True  # type: ignore[attr-defined] # noqa: SLF001 - torch then passes tensors through
+        return guarded
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch leaves it unannotated
     """Bytes of what counted operations read and no operation of the step has written, once for each stretch of memory."""
 
-    def __init__(self) -> None:
-        from torch.utils.flop_counter import flop_registry
-
+    def __init__(self, counted: frozenset[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # likewise
-        self._counted = {*flop_registry, *_on_the_cpu()}
+        self._counted = counted
         self._written: set[int] = set()
         self._read: dict[int, int] = {}
 
@@ -121,8 +163,28 @@ def _place(value: object) -> int:
     return value.untyped_storage().data_ptr() if type(value) in {Tensor, torch.nn.Parameter} else 0  # type: ignore[attr-defined] # it is one
 
 
+def step_facts(step: Callable[[], object], device: str, precision: str) -> dict[str, Fact]:
+    """Return the facts of a step's roofline; its work is left out, with the reason, if it cannot be counted.
+
+    Code may raise anything under torch's counter: only a fact is lost then, since the step also runs without it elsewhere.
+    """
+    try:
+        work = count_work(step)
+    except Exception as error:  # noqa: BLE001 - see above
+        return uncounted_facts(error, device, precision)
+    return work_facts(work, device, precision)
+
+
+def uncounted_facts(error: Exception, device: str, precision: str) -> dict[str, Fact]:
+    """Return the device's peak, and why no work stands next to it."""
+    words = " ".join(str(error).split())[:MOST_WORDS]
+    logger.warning("operations were not counted: %s", words)
+    reason = f"torch {torch.__version__} did not count the operations of a step: {words}"
+    return {"work_unknown": reason, **peak_facts(device, precision)}
+
+
 def work_facts(work: Work, device: str, precision: str) -> dict[str, Fact]:
-    """A step's work beside what the device does at its best in the precision: the facts of its roofline."""
+    """Return the facts of a step's roofline: its work, and the device's peaks in the precision."""
     return {"model_flops_per_step": work.operations, **peak_facts(device, precision), **_bandwidth_facts(work, device)}
 
 
@@ -210,19 +272,30 @@ def _fastest_product(dtype: torch.dtype) -> float:
     return 2 * SIDE**3 / best_s
 
 
-def _on_the_cpu() -> dict[Any, Any]:
-    """Fused attention of the CPU, which torch's counter does not know. Shapes are [batch, heads, length, width]."""
+def _attention() -> dict[Any, Any]:
+    """Return formulas for fused attention, by operator. Shapes are [batch, heads, length, width].
+
+    Torch's own table lacks the CPU's operator. Up to torch 2.11 its formula refuses keys and values that heads of the query
+    share (https://github.com/pytorch/pytorch/pull/177188). They are counted for each head, as a kernel computes them.
+    """
     from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
     aten = torch.ops.aten
 
     def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-        return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        return int(sdpa_flop_count(query, _for_each_head(query, key), _for_each_head(query, value)))  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        key, value = _for_each_head(query, key), _for_each_head(query, value)
         return int(sdpa_backward_flop_count(gradient, query, key, value))  # type: ignore[no-untyped-call] # likewise
 
-    return {
-        aten._scaled_dot_product_flash_attention_for_cpu: forward,  # noqa: SLF001 - its only name
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,  # noqa: SLF001 - likewise
-    }
+    kinds = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+    names = {kind: f"_scaled_dot_product_{kind}" for kind in kinds}
+    there = {name for name in names.values() if hasattr(aten, name)}
+    return {getattr(aten, name): forward for name in there} | {getattr(aten, f"{name}_backward"): backward for name in there}
+
+
+def _for_each_head(query: Any, shared: Any) -> Any:
+    """Return the shape of keys or values as if each head of the query had its own."""
+    heads, given = query[1], shared[1]
+    return (shared[0], heads, *shared[2:]) if given and heads % given == 0 else shared

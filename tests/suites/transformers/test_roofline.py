@@ -17,6 +17,7 @@ from ci_bench.suites.roofline import (
     peak_facts,
     peak_flops_per_s,
     peak_of,
+    step_facts,
     work_facts,
 )
 from ci_bench.suites.transformers.options import Precision
@@ -45,6 +46,68 @@ def test_fused_attention_of_the_cpu_counts_as_its_two_products(causal):
 
     assert count_flops(attend) == forward
     assert count_flops(lambda: attend().sum().backward()) >= 3 * forward
+
+
+@pytest.fixture
+def as_torch_2_11(monkeypatch):
+    """Its formulas refuse keys and values with fewer heads than the query (pytorch#177188)."""
+    import torch.utils.flop_counter as counter
+
+    def strict(formula):
+        def checked(*shapes):
+            assert len({shape[1] for shape in shapes}) == 1, "query/key/value shapes are incompatible"
+            return formula(*shapes)
+
+        return checked
+
+    for name in ("sdpa_flop_count", "sdpa_backward_flop_count"):
+        monkeypatch.setattr(counter, name, strict(getattr(counter, name)))
+
+
+@pytest.mark.usefixtures("as_torch_2_11")
+def test_shared_heads_are_counted_in_torch_2_11():
+    query = torch.randn(2, 8, 16, 8, requires_grad=True)
+    key, value = (torch.randn(2, 2, 16, 8, requires_grad=True) for _ in range(2))
+
+    def attend():
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+
+    forward = 2 * 2 * 2 * 8 * 16 * 16 * 8
+    assert count_flops(attend) == forward
+    assert count_flops(lambda: attend().sum().backward()) >= 3 * forward
+
+
+@pytest.mark.usefixtures("as_torch_2_11")
+def test_a_llama_is_verified_in_torch_2_11():
+    assert verified(**tiny("llama"), candidate="none").facts["model_flops_per_step"] > 0
+
+
+def test_a_failing_formula_costs_one_fact(monkeypatch):
+    def broken(*_, **__):
+        raise AssertionError("shapes are incompatible")
+
+    monkeypatch.setitem(torch.utils.flop_counter.flop_registry, torch.ops.aten.addmm, broken)
+    layer, calls = torch.nn.Linear(3, 5), []
+
+    def step():
+        layer(torch.ones(7, 3))
+        calls.append(1)
+
+    facts = step_facts(step, "cpu", "fp32")
+    assert calls == [1], "the step runs to its end"
+    assert "model_flops_per_step" not in facts
+    assert "shapes are incompatible" in facts["work_unknown"]
+    assert facts["measured_peak_flops_per_s"] > 0
+    assert "shapes are incompatible" in verified(**tiny("bert"), candidate="none").facts["work_unknown"]
+
+
+def test_an_error_under_the_counter_costs_one_fact():
+    def step():
+        raise NotImplementedError("There was no rule registered for HOP flex_attention and mode _Reads")
+
+    facts = step_facts(step, "cpu", "fp32")
+    assert "flex_attention" in facts["work_unknown"]
+    assert facts["measured_peak_flops_per_s"] > 0
 
 
 def test_a_bert_is_counted_as_by_hand():

@@ -9,7 +9,6 @@ Batch invariance is a check of its own: does a row's result depend on how many r
 passes at N, N/2, ... 1, bit by bit.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.draws import without_dropout
 from ci_bench.suites.experiments import Package
 from ci_bench.suites.numerics import Yardstick, yardstick_of
-from ci_bench.suites.roofline import Work, count_work, work_facts
+from ci_bench.suites.roofline import Work, count_work, uncounted_facts, work_facts
 from ci_bench.suites.sharing import really_compiled
 from ci_bench.suites.torchbench import COVERAGE_OPS, COVERAGE_TIME, GRAPH_CALLS, OPS_IN_GRAPHS, OPS_RUN, PACKAGE_SIZE
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Precision, Source
@@ -135,8 +134,6 @@ def _batched(outputs: object, rows: int) -> dict[str, Tensor]:
     found = {name: leaf for name, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)}
     return {name: leaf for name, leaf in found.items() if leaf.dim() and leaf.shape[0] == rows}
 
-
-logger = logging.getLogger(__name__)
 
 PROFILED_STEPS = 5
 """Of which the share of time is the median; their operators are the same."""
@@ -362,14 +359,13 @@ def _counted(arm: str, settled: Settled, read: dict[str, int]) -> list[Check]:
 
 
 def _work(build: Build, options: Options, device: str) -> dict[str, Fact]:
-    """The operations of one eager step and the device's peak; nothing where they cannot be counted."""
+    """Return the operations of one eager step and the device's peak; the peak and a reason if they cannot be counted."""
     try:
         ready = build(candidate=None)
         samples = ready.samples if options.settings.dynamic else ready.samples[:1]
         each = [count_work(partial(ready.step, sample, no_mark)) for sample in samples]
     except Exception as error:  # noqa: BLE001 - benched code may raise anything under another dispatcher; only a fact is lost
-        logger.info("operations were not counted: %s", error)
-        return {}
+        return uncounted_facts(error, device, str(options.precision))
     read_bytes = 0 if options.settings.quantization else sum(work.read_bytes for work in each)
     work = Work(operations=sum(work.operations for work in each), read_bytes=read_bytes)
     return work_facts(work, device, str(options.precision))

@@ -21,7 +21,7 @@ from ci_bench.suites.layouts import Layout
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
-from ci_bench.suites.roofline import count_work, work_facts
+from ci_bench.suites.roofline import step_facts
 from ci_bench.suites.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
 from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
@@ -111,8 +111,7 @@ class TrainingWorkload:
         rows = self._rows("train")
         batch = rows.batch(torch.arange(min(self._options.batch_size, len(rows)), device=self._context.device))
         trainee = build_trainee(self._options, self._start(), device=self._context.device, candidate=None)
-        work = count_work(lambda: trainee.step(batch))
-        return work_facts(work, self._context.device, str(self._options.precision))
+        return step_facts(lambda: trainee.step(batch), self._context.device, str(self._options.precision))
 
     def _lacking(self) -> Mapping[str, Fact]:
         """Which arms ask for CUDA graphs that the device lacks."""

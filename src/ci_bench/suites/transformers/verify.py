@@ -22,7 +22,7 @@ from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import agree_coarsely, jolt_of
 from ci_bench.suites.randomness import seed_step
-from ci_bench.suites.roofline import count_work, work_facts
+from ci_bench.suites.roofline import step_facts
 from ci_bench.suites.sharing import forget_graphs, really_compiled
 from ci_bench.suites.sizes import SHARES
 from ci_bench.suites.transformers import PROCESS_VRAM
@@ -247,7 +247,7 @@ class Verifier:
             "parameters": parameters,
             "trainable_parameters": trained,
             "inputs": program.inputs,
-            **work_facts(count_work(lambda: program.step(nothing)), self.recipe.device, options.precision),
+            **step_facts(lambda: program.step(nothing), self.recipe.device, options.precision),
             "throughput_counts": "tokens" if options.mode is Mode.GENERATION else "rows",
         }
         if options.mode is Mode.TRAINING:
