@@ -74,3 +74,11 @@ def test_an_unknown_section_is_refused_before_anything_starts(tmp_path):
 
     assert done.returncode == 2
     assert "--only fences: there is no such section; there are device, events, fence" in done.stderr
+
+
+@pytest.mark.parametrize("failing", [(), ("nvmlInit",)])
+def test_sections_that_fork_use_the_card(tmp_path, failing):
+    """`is_available` poisons forks unless NVML answers (torch/csrc/cuda/Module.cpp, `poison_fork`)."""
+    done, _, sections = on_the_card(tmp_path, Script(failing=failing), *only("hand_over"))
+
+    assert "alone_s" in sections["hand_over"]["figures"], done.stdout + done.stderr

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from ci_bench.engine.machine.lock import device_lock, gpu_key
 from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.process.launch import UNTOUCHED
 from ci_bench.gpu_check.sections import SECTIONS, UNCHANGED, Figures, Found, Section
 from ci_bench.gpus import vendors
 from ci_bench.records.results import Outcome
@@ -119,7 +120,7 @@ class _Probing:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,
-                env=worker_environment(self._check.environ),
+                env={UNTOUCHED: "1", **worker_environment(self._check.environ)},
                 start_new_session=True,
             )
         assert self._serving.stdin is not None  # noqa: S101 - it is a pipe

@@ -299,9 +299,10 @@ def energy(device: str) -> Figures:
 
 
 def caches(device: str) -> Figures:
-    """The same function compiled in fresh processes: twice with a cache of its own, and once more from the first one's."""
-    import torch._inductor.compile_fx  # noqa: F401 - for all the forks at once; it touches no device
+    """Compile the same function in fresh processes: twice from one cache, and once from another.
 
+    Nothing of inductor is imported before they are forked: without NVML that asks the CUDA runtime, which poisons forks.
+    """
     with tempfile.TemporaryDirectory() as top:
         first_s, again_s, anew_s = (_compiled_s(device, f"{top}/{cache}") for cache in ("one", "one", "other"))
     return {
@@ -356,7 +357,19 @@ def probe(name: str, device: str) -> Figures:
     Raises:
         RuntimeError: torch can use no GPU, or what CUDA says.
     """
-    if not torch.cuda.is_available():
+    if not _is_available():
         message = "torch can use no GPU here; ci-bench doctor says why"
         raise RuntimeError(message)
     return PROBES[name](device)
+
+
+def _is_available() -> bool:
+    """Ask for a GPU in a fork: `torch.cuda.is_available` asks the CUDA runtime, and no fork of this process could use it."""
+    pid = os.fork()
+    if pid == 0:
+        available = False
+        with suppress(BaseException):
+            available = torch.cuda.is_available()
+        os._exit(int(not available))
+    _, status = os.waitpid(pid, 0)
+    return status == 0
