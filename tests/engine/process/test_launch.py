@@ -139,17 +139,23 @@ def test_a_suites_own_module_that_cannot_be_imported_is_the_business_of_its_work
 
 
 TOUCHES_THE_GPU = """
-import pathlib, sys, types
+import os, pathlib, sys, types
 with open(pathlib.Path(__file__).with_name("imports"), "a") as imports:
     imports.write("once\\n")
-sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: {touched}))
+SERVER = os.getpid()
+sys.modules["torch"] = types.SimpleNamespace(
+    cuda=types.SimpleNamespace(
+        is_initialized=lambda: {context}, _is_in_bad_fork=lambda: {polled} and os.getpid() != SERVER
+    )
+)
 """
 
 
-@pytest.mark.parametrize("touched", [True, False])
-def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(tmp_path: Path, touched) -> None:
-    """A fork of a process that has a CUDA context has no GPU."""
-    (tmp_path / "reaches_out.py").write_text(TOUCHES_THE_GPU.replace("{touched}", str(touched)))
+@pytest.mark.parametrize(("context", "polled", "touched"), [(True, True, True), (False, True, True), (False, False, False)])
+def test_where_a_preloaded_module_touches_the_gpu_workers_are_forked_without_it(tmp_path: Path, context, polled, touched) -> None:
+    """A fork of a process that has a CUDA context, or asked the CUDA runtime for devices, has no GPU."""
+    code = TOUCHES_THE_GPU.replace("{context}", str(context)).replace("{polled}", str(polled))
+    (tmp_path / "reaches_out.py").write_text(code)
     environ = fake_environ(PYTHONPATH=str(tmp_path))
     with Launcher(preload=("reaches_out",), environ=environ, folder=tmp_path / "launch") as launcher:
         assert launcher.has_touched_gpu is touched

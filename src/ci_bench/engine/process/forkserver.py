@@ -77,9 +77,21 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _has_touched_gpu() -> bool:
-    """Whether a module that was imported has made a context on a GPU, which no child could use."""
+    """Tell whether an imported module keeps children from a GPU: it made a context, or asked the CUDA runtime for devices.
+
+    Without NVML `torch.cuda.is_available` does the latter. Only a child knows (`poison_fork` in torch/csrc/cuda/Module.cpp).
+    """
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized())
+    if torch is None or torch.cuda.is_initialized():
+        return torch is not None
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            code = int(bool(torch.cuda._is_in_bad_fork()))  # noqa: SLF001 - what torch's own guard asks
+        os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return status != 0
 
 
 @dataclass(kw_only=True, slots=True)
