@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 from simulated_gate import FOLDER, OF_EACH_SUITE, Card, MadeUpTime, Script, Spell, gate, repository
 
+from ci_bench.engine.process.environ import worker_environment
+from ci_bench.engine.process.launch import Launcher
+from ci_bench.engine.process.protocol import Task
+from ci_bench.records.config import RunOptions
+
 pytest.importorskip("torch")
 pytestmark = pytest.mark.engine
 
@@ -311,3 +316,18 @@ def test_a_card_that_is_full_is_out_of_memory_and_not_broken(tmp_path):
 
     assert judged.code != 0
     assert {row["status"] for row in (*judged.results["cases"], *judged.base["cases"])} == {"out_of_memory"}
+
+
+def test_workers_use_a_card_without_nvml(tmp_path):
+    """Inductor asks the CUDA runtime for devices as it is imported, after which no fork of the server could use one."""
+    card = Script(failing=("nvmlInit",)).write(tmp_path / "card.json")
+    environ = {**worker_environment(os.environ), "SIMULATED_CARD": str(card), "PYTHONPATH": str(FOLDER)}
+    task = Task(launch=0, device="cuda", options=RunOptions(), scratch=str(tmp_path))
+    preload = ("torch._inductor.runtime.benchmarking",)
+
+    with Launcher(preload=preload, environ=environ, folder=tmp_path / "launch") as launcher:
+        ended = launcher.run(task, timeout_s=60, on_answer=lambda _: None)
+        touched = launcher.has_touched_gpu
+
+    assert touched
+    assert ended.answers[0].environment["identity"]["gpu"] == "Simulated H1", ended

@@ -28,11 +28,16 @@ def backend(graph: torch.fx.GraphModule, _: Sequence[Tensor]) -> Callable[..., A
         if "slow" in planted:
             time.sleep(SLEEP_S)
         if "leak" in planted and len(kept) < MOST_LEAKS:
-            kept.append(torch.ones(LEAKED_FLOATS))
+            kept.append(torch.ones(LEAKED_FLOATS, device=_device_of(inputs)))
         outputs = graph.forward(*inputs)
         return tuple(map(_scaled, outputs)) if "loss" in planted else outputs
 
     return run
+
+
+def _device_of(inputs: Sequence[Any]) -> torch.device:
+    """The device whose memory is weighed, which is where the graph computes."""
+    return next((value.device for value in inputs if isinstance(value, Tensor)), torch.device("cpu"))
 
 
 def _scaled(value: Any) -> Any:
