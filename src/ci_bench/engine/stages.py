@@ -30,7 +30,7 @@ from ci_bench.engine.timing.compilation import cache_environment
 from ci_bench.engine.timing.phases import whole
 from ci_bench.engine.trees.sides import Side
 from ci_bench.engine.turns import Checking, NoWatch, Opener, Round, Turns, Watch
-from ci_bench.engine.witness import Accounts, TurnTimes, Witness, joined
+from ci_bench.engine.witness import Accounts, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
 from ci_bench.records.open_cases import SeriesName
@@ -458,17 +458,7 @@ class Stages:
                     accounts[name], witnesses[name] = times.accounts(evidence), Witness(flushed=flushed)
         launches = self._accounts.setdefault(f"{job.case.id}/{job.stage.arms}", [])
         launches.append(accounts)
-        found: dict[SideName, tuple[Check, ...]] = {}
-        for name, witness in witnesses.items():
-            beside_base = name is not SideName.BASE and SideName.BASE in accounts
-            alike = [one for one in launches if name in one and (SideName.BASE in one or not beside_base)]
-            checks: list[Check] = []
-            spans: list[list[Mapping[SideName, Accounts]]] = [[accounts], alike] if len(alike) > 1 else [alike]
-            for some in spans:
-                base = joined(one[SideName.BASE] for one in some if beside_base)
-                checks += replace(witness, base=base).checks(joined(one[name] for one in some))
-            found[name] = tuple(checks)
-        return found
+        return {name: witness.over_launches(launches, name) for name, witness in witnesses.items()}
 
     def _play(
         self, job: Job, runs: Sequence[SideRun], launchers: Mapping[SideName, Launcher], event: Event, *, flushes: int = 0

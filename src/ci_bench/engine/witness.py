@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from ci_bench.engine.process.protocol import TOUCH_FROM_CALLS
 from ci_bench.records.metrics import DEVICE_TIME, STEP_TIME
-from ci_bench.records.results import Check, Lane, Metric, Outcome
+from ci_bench.records.results import Check, Lane, Metric, Outcome, SideName
 from ci_bench.suites.base import Evidence
 
 WITNESSED = "witnessed"
@@ -142,7 +142,7 @@ class TurnTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Witness:
-    """Judges one side's accounts over the launches so far; `base` has those of base where head's are compared with them."""
+    """Judges one side's accounts; `base` has those of base where head's are compared with them."""
 
     flushed: bool = False
     base: Accounts = field(default_factory=dict)
@@ -156,6 +156,17 @@ class Witness:
             if account.arm not in worst or order.index(check.outcome) > order.index(worst[account.arm].outcome):
                 worst[account.arm] = check
         return tuple(worst.values())
+
+    def over_launches(self, launches: Sequence[Mapping[SideName, Accounts]], name: SideName) -> tuple[Check, ...]:
+        """Checks of one side by its newest launch, and by all that had the same sides; head's beside base's, if there is one."""
+        beside_base = name is not SideName.BASE and SideName.BASE in launches[-1]
+        alike = [one for one in launches if name in one and (SideName.BASE in one or not beside_base)]
+        spans = [alike[-1:], alike] if len(alike) > 1 else [alike]
+        checks: list[Check] = []
+        for some in spans:
+            base = joined(one[SideName.BASE] for one in some if beside_base)
+            checks += replace(self, base=base).checks(joined(one[name] for one in some))
+        return tuple(checks)
 
     def _check(self, account: Account, base: Account | None) -> Check:
         """Only a disagreement counts: what cannot be known, or agrees, is for the reader."""

@@ -62,8 +62,8 @@ class Measurement:
     fixed: Pair = (0.0, 0.0)
     real: bool = True
     exact: bool = True
-    hidden: bool = False
-    """Nothing could be compared: the reference's own run is not finite where the truth is."""
+    hidden: str = ""
+    """Why nothing could be compared: the reference's own run is not finite where the truth is, say."""
     fault: str = ""
 
 
@@ -84,8 +84,12 @@ def measure(
     """
     reference = runs[0]
     fault = differing_form(candidate, reference)
+    if fault and candidate.dtype == reference.dtype and any(run.shape != reference.shape for run in (*runs, *jolts)):
+        return Measurement(name=name, elements=candidate.numel(), hidden="the reference's own shape follows from rounding")
     if fault:
         return Measurement(name=name, elements=candidate.numel(), fault=fault)
+    runs, jolts = ([run for run in some if run.shape == reference.shape] for some in (runs, jolts))
+    exact, truth = (exact, truth) if truth.shape == reference.shape else (False, reference)
     begin = None if start is None or not _is_real(reference) else _wide(start)
     if truth is reference and reference.dtype in NORMED and torch.equal(candidate, reference):
         candidate = reference
@@ -156,7 +160,7 @@ def _compared(
     error, size = _apart(norms, given, true), _pair(norms, true)
     apart = [_apart(norms, other, true) for other in others]
     allowed = (0.0, 0.0) if fixed is None else _pair(norms, fixed)
-    hidden = False
+    hidden = ""
     if not all(map(_is_finite, (error, size, *apart, allowed))):
         odd = ~torch.isfinite(given)
         astray = odd & ~(_same_oddity(given, true) | _same_oddity(given, others[0]))
@@ -166,7 +170,8 @@ def _compared(
             return Measurement(name=name, elements=given.numel(), fault=fault)
         keep = ~odd & torch.isfinite(true)
         given, true = (torch.where(keep, value, 0.0) for value in (given, true))
-        hidden = bool(given.numel()) and not bool(keep.any()) and bool(odd.any() and torch.isfinite(true).any())
+        if given.numel() and not bool(keep.any()) and bool(odd.any() and torch.isfinite(true).any()):
+            hidden = "the reference itself has no finite number"
         apart = [_pair(norms, torch.where(keep & torch.isfinite(other), other - true, 0.0)) for other in others]
         error, size = _pair(norms, given - true), _pair(norms, true)
         allowed = (0.0, 0.0) if fixed is None else _pair(norms, torch.where(keep, fixed, 0.0))
@@ -216,7 +221,8 @@ def _is_real(value: Tensor) -> bool:
 
 def _wide(value: Tensor) -> Tensor:
     """In fp64, complex numbers as pairs."""
-    plain = torch.view_as_real(value) if value.is_complex() else value
+    plain = value.detach()
+    plain = torch.view_as_real(plain.resolve_conj()) if plain.is_complex() else plain
     return plain.to(torch.float64)
 
 
@@ -281,8 +287,9 @@ class Deviation:
     allowed: float
     blind: bool
     elements: int = 1
-    hidden: bool = False
-    """The reference is not finite where the truth is, so there was nothing to compare; it is blind, too."""
+    hidden: str = ""
+    """Why there was nothing to compare; it is blind, too."""
+    real: bool = True
     fault: str = ""
 
     @property
@@ -411,6 +418,8 @@ def conclude(deviations: Sequence[Deviation]) -> Agreement:
 def told(deviation: Deviation) -> str:
     """One tensor in words."""
     figures = f"off by {deviation.error:.3g}, and rounding explains {deviation.allowed:.3g}"
+    if not deviation.real and not deviation.allowed:
+        figures = f"off by {deviation.error:.3g}, and rounding explains nothing, as these are no real numbers"
     return f"{deviation.name}: {deviation.fault or figures}"
 
 
@@ -426,7 +435,7 @@ def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = 
         blind = any(one.blind for one in members) and not any(map(_tells, members))
         if blind and (not telling or sum(one.elements for one in members) > 1):
             if all(one.hidden for one in members):
-                return f"the reference itself has no finite number in any of the {len(members)} {kind}, so nothing was compared"
+                return f"{members[0].hidden}, of each {kind} ({len(members)}): nothing was compared"
             return f"none of the {len(members)} {kind} is larger than its own rounding, so zeros would agree as well"
     return ""
 
@@ -485,7 +494,7 @@ def _judged_one(one: Measurement, yardstick: Yardstick, typical: Pair, scale: Pa
         limits.append(spread + tolerance * (scale[k] if zero else one.size[k]) + one.fixed[k])
     scores = [_score(error, limit) for error, limit in zip(one.error, limits, strict=True)]
     worst = scores.index(max(scores, key=_ranked))
-    blind = one.hidden or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
+    blind = bool(one.hidden) or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
     return Deviation(
         name=one.name,
         score=scores[worst],
@@ -494,6 +503,7 @@ def _judged_one(one: Measurement, yardstick: Yardstick, typical: Pair, scale: Pa
         blind=blind,
         elements=one.elements,
         hidden=one.hidden,
+        real=one.real,
     )
 
 

@@ -297,7 +297,7 @@ def test_what_returns_nothing_is_timed_alone_and_refused_beside_others(tree) -> 
     ("body", "said"),
     [
         ("return torch.ones(3)", "gives a Tensor, and what is timed is a function"),
-        ("return lambda: object()", "returns a object; return tensors"),
+        ("return lambda: object()", "returns a object, which defines no equality"),
         ("return lambda: ci_bench.inputs(1, (3,))", "called in what is timed"),
         ("yield lambda: torch.ones(1)\n    yield 1", "yields twice"),
     ],

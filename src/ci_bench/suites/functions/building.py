@@ -6,7 +6,7 @@ Other values are written into the memory of the tensors that were given, and not
 from its inputs as they are when it is called is wrong then. What is `constant` stays as it is.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 from ci_bench.suites.freshness import set_aside
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
+from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
 from ci_bench.suites.randomness import seed_everything, step_seed
 
 CALL = 1
@@ -32,6 +33,7 @@ class Built:
     session: Drawing
     call: Callable[[], Any]
     seed: int
+    name: str = "the function"
     generator: Generator[Any, None, None] | None = None
     left: Any = None
     gradients: list[Tensor] = field(default_factory=list)
@@ -81,10 +83,13 @@ class Built:
 
     def outputs(self) -> dict[str, Tensor]:
         """What the last call left, itself and no copy."""
-        found = named_outputs(self.left)
-        for place, tensor in enumerate(self.session.tensors):
-            if tensor.grad is not None:
-                found[f"gradient: {place}"] = tensor.grad
+        try:
+            found = named_outputs(self.left)
+            for place, tensor in enumerate(self.session.tensors):
+                if tensor.grad is not None:
+                    found |= plain_tensors(tensor.grad, f"gradient: {place}")
+        except BadBenchmark as error:
+            raise BadBenchmark(f"{self.name} {error}") from error
         return found
 
     def remember(self) -> None:
@@ -151,46 +156,9 @@ def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], s
     if not callable(made):
         kind = type(made).__name__
         raise BadBenchmark(f"{arm} gives a {kind}, and what is timed is a function: `return lambda: kernel(x)`")
-    return Built(session=session, call=made, seed=seed, generator=generator)
-
-
-def named_outputs(value: Any) -> dict[str, Tensor]:
-    """The tensors of what a call returned, by names that the rule of numbers knows: ``output: 0``.
-
-    Raises:
-        BadBenchmark: something in it is neither a tensor nor a number.
-    """
-    return dict(_named(value, "output"))
-
-
-def _named(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    match value:
-        case None:
-            return
-        case Tensor():
-            yield name, value
-        case bool() | int() | float() | complex():
-            yield name, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-        case Mapping():
-            for key, item in value.items():
-                yield from _named(item, _below(name, str(key)))
-        case list() | tuple():
-            for place, item in enumerate(value):
-                yield from _named(item, _below(name, str(place)))
-        case _:
-            kind = type(value).__name__
-            raise BadBenchmark(f"it returns a {kind}; return tensors, or a list or mapping of tensors, to be compared")
-
-
-def _below(name: str, key: str) -> str:
-    return f"{name}/{key}" if ":" in name else f"{name}: {key}"
-
-
-def differentiable(value: Any) -> list[Tensor]:
-    """The tensors of what a call returned that have a gradient: timed with the backward pass, so that one tensor is quick."""
-    if isinstance(value, Tensor) and value.requires_grad:
-        return [value]
-    return [one for one in named_outputs(value).values() if one.requires_grad]
+    named = getattr(benchmark.function, "__name__", arm)
+    name = named if named == arm else f"{named} ({arm})"
+    return Built(session=session, call=made, seed=seed, name=name, generator=generator)
 
 
 def _gradient(draw: Draw, place: int, output: Tensor) -> Tensor:
