@@ -301,6 +301,23 @@ class Refereed(Program, Protocol):
         """Go back to the prepared inputs. Weights stay as they are."""
 
 
+class Altered(Refereed, Protocol):
+    """A refereed program whose inputs can be written between two calls of a row, without a pause.
+
+    `batches` says how many prepared inputs take turns from call to call; without it, one.
+    """
+
+    def operands(self) -> list[Any]:
+        """The tensors that the next calls compute from, and no copies."""
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a few other values, drawn by `seed`, into the inputs of the last `refresh`, where they lie.
+
+        The same values for every arm of the case. What is returned takes a few microseconds, but with `whole` writes all of them.
+        `shaken` is as in `refresh`. `None`: nothing can be written.
+        """
+
+
 class Workload(Protocol):
     """One case in a worker process.
 

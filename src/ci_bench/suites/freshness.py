@@ -1,13 +1,18 @@
 """Fresh inputs of the prepared ones' kind, and the state that a step begins from: what refereed programs are made of.
 
-Owns how other values are made of given ones without knowing what they mean. Floating inputs are scaled by random shares in
-0.5..1, by row and by last dimension, so that zeros, infinities, signs and ranges around zero stay what they were; rows are
-permuted, alike in all tensors of an input; of integers nothing else changes, but for those of a single row, whose last dimension
-is permuted: every value stays in the place's range. What must differ for a step to differ is up to the program.
+Owns how other values are made of given ones without knowing what they mean. In a batch, every element is drawn from the values
+that its place has in all rows, with replacement. So no row comes back, no sum stays what it was, the prepared inputs look like
+any other draw, and ranges, class ids and the values of a column stay valid. Tensors whose rows mean
+something as a whole (`_is_structured`: masks, sorted offsets, one-hot rows, paddings) have their rows permuted, nothing more.
+Without a batch, floating inputs are scaled by random shares in 0.5..1 by row and by last dimension, so that zeros, infinities,
+signs and ranges around zero stay what they were, and a listing of ids is permuted. What must differ for a step to differ is up
+to the program.
 """
 
+import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -17,6 +22,14 @@ from torch.utils import _pytree as pytree
 WEIGHTS, BUFFERS, OPTIMIZER, GRADIENTS = "weights.", "buffers.", "optimizer.", "gradients."
 _ALIGNMENT = 64
 """Bytes, as torch aligns what it allocates on the host."""
+_FEW = 1024
+"""Elements of each tensor that `altered` writes at most: about a microsecond, as a loop of calls varies by."""
+_MOST_TOGETHER = 1 << 16
+"""Integers of one row that it writes at most."""
+_MANY_VALUES = 3
+"""Fewer distinct values are marks, such as those of a mask."""
+_LOOKED_AT = 1 << 14
+"""Rows are looked at in so many elements."""
 
 State = dict[str, Tensor]
 
@@ -44,18 +57,28 @@ class Fresh:
     def _other(self, value: Any) -> Any:
         if not _is_plain(value):
             return value
-        fresh = self._permuted(value)
+        mixed = self._is_batch(value) and not _is_structured(value)
+        fresh = self._mixed(value) if mixed else self._permuted(value)
         if value.is_floating_point() and value.dim():
-            self._scale(fresh)
-            if self._keeps_first:
+            if not mixed:
+                self._scale(fresh)
+            if self._keeps_first and value.numel():
                 fresh[(0,) * value.dim()] = value[(0,) * value.dim()]
             self._shake(fresh)
         return fresh
 
+    def _is_batch(self, value: Tensor) -> bool:
+        return self._order is not None and value.dim() > 0 and value.shape[0] == self._rows
+
+    def _mixed(self, value: Tensor) -> Tensor:
+        """A copy with its own strides, whose elements are drawn from those of the same place in all rows, with replacement."""
+        places = torch.randint(value.shape[0], value.shape, generator=self._generator)
+        return torch.empty_like(value).copy_(value.gather(0, places.to(value.device)))
+
     def _permuted(self, value: Tensor) -> Tensor:
         """A copy with its own strides; its rows permuted where it has as many as the batch."""
         fresh = torch.empty_like(value)
-        if self._order is not None and value.dim() and value.shape[0] == self._rows:
+        if self._order is not None and self._is_batch(value):
             return fresh.copy_(value[self._order.to(value.device)])
         if self._order is None and _is_listing(value):
             order = torch.randperm(value.shape[-1], generator=self._generator)
@@ -78,6 +101,85 @@ class Fresh:
 
 def _is_plain(value: Any) -> bool:
     return type(value) is Tensor
+
+
+def _is_structured(value: Tensor) -> bool:
+    """Whether the rows of a batch mean something as a whole, so that elements of different rows make no valid one.
+
+    Marks of few values (masks, one-hot rows, token types), infinities (masks that are added), integer rows that ascend or descend
+    (offsets, positions), and integer rows that end or begin in runs of one value (paddings, which a mask may speak of).
+    """
+    if value.dtype is torch.bool or value.is_complex() or value.dim() == 1:
+        return True
+    rows = value.detach().reshape(value.shape[0], -1)
+    rows = rows[:, : max(2, _LOOKED_AT // value.shape[0])]
+    if value.is_floating_point():
+        flat = rows.float()
+        return not bool(flat.isfinite().all()) or len(torch.unique(flat)) <= _MANY_VALUES
+    if len(torch.unique(rows)) <= _MANY_VALUES or rows.shape[1] < 2:  # noqa: PLR2004 - one column is like a label
+        return True
+    steps = rows.long().diff(dim=1)
+    return bool(((steps >= 0).all(dim=1) | (steps <= 0).all(dim=1)).all()) or _is_padded(rows)
+
+
+def _is_padded(rows: Tensor) -> bool:
+    """Whether one value fills the ends, or the beginnings, of some rows, and does not come between other values."""
+    for one in (rows, rows.flip(1)):
+        last = one[:, -1:]
+        runs = (one == last).flip(1).long().cumprod(dim=1).sum(dim=1)
+        if bool((runs > 1).any()) and len(torch.unique(one[runs > 1][:, -1])) == 1:
+            mark = one[runs > 1][0, -1]
+            inside = (one == mark).sum(dim=1) - torch.where(last[:, 0] == mark, runs, torch.zeros_like(runs))
+            if not bool(inside.any()):
+                return True
+    return False
+
+
+def altered(target: Any, values: Any, seed: int, *, rows: int | None, whole: bool = False) -> Callable[[], None] | None:
+    """Prepare a write of a few `values` into the tensors of `target`, a tree of the same form, where they lie.
+
+    What it returns writes, in about a microsecond for each tensor: part of one row of the batch, or of any other dimension, drawn
+    by `seed`; of integers a whole row, since their elements may belong together. `whole` writes all. `None`: nothing fits.
+    """
+    old, new = ([leaf for leaf in pytree.tree_leaves(tree) if _is_plain(leaf)] for tree in (target, values))
+    if [one.shape for one in old] != [one.shape for one in new]:
+        return None
+    coin = torch.Generator().manual_seed(seed)
+    row = int(torch.randint(rows, (), generator=coin)) if rows is not None and rows > 1 else None
+    pairs = []
+    for one, other in zip(old, new, strict=True):
+        in_batch = row is not None and one.dim() > 0 and one.shape[0] == rows
+        place = () if whole else part_of(one, coin, row=row if in_batch else None)
+        if place is not None and one.numel():
+            pairs.append((one.data[place], other.data[place].clone()))
+    return partial(write_all, pairs) if pairs else None
+
+
+def part_of(value: Tensor, coin: torch.Generator, *, row: int | None = None, independent: bool = False) -> tuple[Any, ...] | None:
+    """An index of a random part of at most `_FEW` elements; `None` where a part would make no valid whole.
+
+    Integers of a `row` may belong together, and of no row all of them may, unless elements are `independent` draws.
+    """
+    together = not (independent or value.is_floating_point() or value.is_complex())
+    if together and row is None:
+        return () if value.numel() <= _FEW else None
+    place: list[Any] = [] if row is None else [row]
+    shape = list(value.shape[len(place) :])
+    most = _MOST_TOGETHER if together else _FEW
+    while shape and math.prod(shape) > most:
+        size, inner = shape.pop(0), math.prod(shape)
+        count = max(1, most // inner)
+        begin = int(torch.randint(size - count + 1, (), generator=coin))
+        place.append(slice(begin, begin + count) if inner < most else begin)
+        if inner < most:
+            break
+    return tuple(place)
+
+
+def write_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Write the second of each pair into the first."""
+    for target, value in pairs:
+        target.copy_(value)
 
 
 def _is_listing(value: Tensor) -> bool:

@@ -10,7 +10,7 @@ from mutants import plant
 
 from ci_bench.engine.timing import clock as clock_module
 from ci_bench.engine.timing import cuda_clock
-from ci_bench.engine.timing.clock import HostClock, Taken, device_series, part_series
+from ci_bench.engine.timing.clock import HostClock, Taken, Write, device_series, part_series
 from ci_bench.engine.timing.cuda_clock import CudaClock
 from ci_bench.engine.timing.sampling import make_clock
 from ci_bench.records.config import RunOptions
@@ -333,11 +333,17 @@ def _spend(machine: Machine, seconds: float) -> None:
 
 HOST_DEFECTS = {
     "begins without waiting": ("        step = program.step\n        self._synchronize()\n", "        step = program.step\n"),
-    "ends without waiting": ("            step(no_mark)\n        self._synchronize()\n", "            step(no_mark)\n"),
+    "ends without waiting": (
+        "                then.write()\n        self._synchronize()\n        return",
+        "                then.write()\n        return",
+    ),
     "begins parts without waiting": ("        self._synchronize()\n        start = now()\n", "        start = now()\n"),
     "forgets what a part is per": ("span_s / calls / part.per", "span_s / calls"),
     "takes the sum for the mean": ("span_s / calls / part.per", "span_s / part.per"),
-    "does not mark the start of a call": ("            mark()\n            program.step(mark)", "            program.step(mark)"),
+    "does not mark the start of a call": (
+        "                mark()\n                program.step(mark)",
+        "                program.step(mark)",
+    ),
 }
 
 
@@ -353,6 +359,25 @@ def test_a_defect_planted_in_the_host_clock_is_seen(defect: str, tmp_path) -> No
     mutant, machine = plant(clock_module, tmp_path, *HOST_DEFECTS[defect]), Machine()
     mutant.HostClock.__init__.__kwdefaults__["now"] = machine.read_clock
     assert any(_fails(lambda module, holds=holds: holds(module, machine), mutant) for holds in (the_hosts_fence, the_hosts_parts))
+
+
+@pytest.mark.parametrize("parts", [(), (FORWARD, BACKWARD)], ids=["whole", "parts"])
+def test_a_write_goes_between_two_calls(parts) -> None:
+    program, seen = Steps(FakeCuda(), parts=parts), []
+    program.step = lambda mark: (seen.append("call"), *(mark() for _ in parts))
+    HostClock(lambda: None).take(program, calls=4, write=Write(write=lambda: seen.append("write"), behind=1))
+    assert seen == ["call", "call", "call", "write", "call"]
+
+
+@pytest.mark.parametrize("flush", [None, lambda: None], ids=["hot", "flushed"])
+def test_a_gpus_row_waits_at_its_ends_only(flush) -> None:
+    cuda, seen = FakeCuda(), []
+    clock, program = CudaClock(cuda, "cuda:0", flush=flush), Steps(cuda)
+    step, wait = program.step, cuda.synchronize
+    program.step = lambda mark: (seen.append("call"), step(mark))
+    cuda.synchronize = lambda device: (seen.append("wait"), wait(device))
+    clock.take(program, calls=3, write=Write(write=lambda: seen.append("write"), behind=1))
+    assert seen == ["wait", "call", "call", "write", "call", "wait"]
 
 
 @pytest.mark.parametrize("marks", [0, 1, 3])

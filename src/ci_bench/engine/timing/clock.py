@@ -29,6 +29,14 @@ class Taken:
     parts_s: tuple[float | None, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Write:
+    """A write into inputs in the middle of a sample, without a pause: `behind` of its calls come after it."""
+
+    write: Callable[[], object]
+    behind: int
+
+
 class Clock(Protocol):
     """Whatever takes samples on one device, for any number of programs."""
 
@@ -45,8 +53,8 @@ class Clock(Protocol):
     def call(self, program: Program) -> None:
         """One call as samples make it, not timed and not waited for."""
 
-    def take(self, program: Program, *, calls: int) -> Taken:
-        """Time so many calls."""
+    def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
+        """Time so many calls; a `write` goes between two of them. A sample that counts has none."""
 
     def least_sample_s(self) -> float:
         """The shortest sample (s) beside which the fence itself does not count."""
@@ -84,25 +92,29 @@ class HostClock:
         """One call, not timed."""
         program.step(no_mark)
 
-    def take(self, program: Program, *, calls: int) -> Taken:
+    def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
         """Time so many calls in one fence; parts by the marks between them.
 
         Raises:
             ValueError: a call made more or fewer marks than it has parts.
         """
         if not program.parts:
-            return Taken(wall_s=self._whole(program, calls))
+            return Taken(wall_s=self._whole(program, calls, write))
         ends: list[float] = []
         now = self._now
+        behind = calls if write is None else write.behind
 
         def mark() -> None:
             ends.append(now())
 
         self._synchronize()
         start = now()
-        for _ in range(calls):
-            mark()
-            program.step(mark)
+        for count, then in ((calls - behind, write), (behind, None)):
+            for _ in range(count):
+                mark()
+                program.step(mark)
+            if then is not None:
+                then.write()
         self._synchronize()
         wall_s = (now() - start) / calls
         expect_marks(len(ends), program.parts, calls)
@@ -136,13 +148,16 @@ class HostClock:
     def settle_flushes(self, count: int) -> None:
         """There is nothing to settle."""
 
-    def _whole(self, program: Program, calls: int) -> float:
-        now = self._now
+    def _whole(self, program: Program, calls: int, write: Write | None) -> float:
+        now, behind = self._now, calls if write is None else write.behind
         step = program.step
         self._synchronize()
         begun = now()
-        for _ in range(calls):
-            step(no_mark)
+        for count, then in ((calls - behind, write), (behind, None)):
+            for _ in range(count):
+                step(no_mark)
+            if then is not None:
+                then.write()
         self._synchronize()
         return (now() - begun) / calls
 

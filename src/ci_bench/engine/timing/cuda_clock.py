@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from ci_bench.engine.process.protocol import MOST_FLUSHES
-from ci_bench.engine.timing.clock import Taken, expect_marks, split
+from ci_bench.engine.timing.clock import Taken, Write, expect_marks, split
 from ci_bench.engine.timing.fence import Reader, copies_of, in_turn, reader
 from ci_bench.records.results import GRAPHED, Check, Lane, Outcome
 from ci_bench.suites.base import Mark, Part, Program, no_mark
@@ -211,7 +211,7 @@ class CudaClock:
         self.prepare(program)
         self._subjects[id(program)].step(no_mark)
 
-    def take(self, program: Program, *, calls: int) -> Taken:
+    def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
         """Time so many calls; with a flush twice as many, half of them by each clock.
 
         Raises:
@@ -219,6 +219,8 @@ class CudaClock:
         """
         self.prepare(program)
         subject = self._subjects[id(program)]
+        if write is not None:
+            return self._take_written(subject, calls, write)
         if self._flush is not None:
             return self._take_cold(subject, calls, self._flush)
         return self._take_hot(subject, calls)
@@ -324,6 +326,25 @@ class CudaClock:
             spans_s = split(events, subject.parts, between=_seconds)
         known_s = self._known(subject, "device time", device_s, pairs=1, calls=calls)
         return Taken(wall_s=wall_s, device_s=known_s, parts_s=self._known_parts(subject, spans_s, marked))
+
+    def _take_written(self, subject: _Subject, calls: int, write: Write) -> Taken:
+        """Calls as samples make them, queued one behind the other, with a write to the inputs among them on the same stream.
+
+        Flushes come before each call where samples have them, and the host waits for none of it.
+        """
+        stream, step, now, flush = self._stream(), subject.step, self._now, self._flush
+        marks = _Marks([], stream)
+        self._synchronize()
+        begun = now()
+        for call in range(calls):
+            if call == calls - write.behind:
+                write.write()
+            if flush is not None:
+                flush()
+            marks()
+            step(marks if subject.parts else no_mark)
+        self._synchronize()
+        return Taken(wall_s=(now() - begun) / calls)
 
     def _take_cold(self, subject: _Subject, calls: int, flush: Callable[[], object]) -> Taken:
         """A fence for each call, once for the host's clock and once for the events; a flush before either.

@@ -18,7 +18,7 @@ import torch.distributed
 from torch._C._distributed_c10d import FileStore
 
 from ci_bench.engine.process.ranks import Seat
-from ci_bench.engine.timing.clock import Clock, Taken
+from ci_bench.engine.timing.clock import Clock, Taken, Write
 from ci_bench.engine.timing.fence import close, synchronizer, time_calls
 from ci_bench.engine.timing.memory import memory_of, watch
 from ci_bench.records.metrics import COLLECTIVE_BYTES, COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
@@ -337,9 +337,11 @@ class RankedClock:
 
     clock: Clock
 
-    def take(self, program: Program, *, calls: int) -> Taken:
-        """A sample; of a program of several ranks the slowest's."""
-        return program.take(self.clock, calls) if isinstance(program, RankedProgram) else self.clock.take(program, calls=calls)
+    def take(self, program: Program, *, calls: int, write: Write | None = None) -> Taken:
+        """A sample; of a program of several ranks the slowest's. Nothing writes into the inputs of one of those."""
+        if isinstance(program, RankedProgram):
+            return program.take(self.clock, calls)
+        return self.clock.take(program, calls=calls, write=write)
 
     def __getattr__(self, name: str) -> Any:
         """All else is the device's."""

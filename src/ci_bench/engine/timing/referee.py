@@ -1,168 +1,49 @@
 """Referees timed calls: looks at some of them while timing, and judges what they left once the clock has stopped. Imports torch.
 
-A *look* is one call (one of each copy, where inputs rotate), timed as every sample is, on inputs that nobody could know before:
-fresh inputs before the fence, copies of all that the call left right behind it. Its sample does not count. Of two looks at an
-arm one writes other values into the memory of the inputs before, the other takes new memory: what remembers addresses is wrong
-in the first, and what remembers values is slow in both. A training begins each look from one known state.
+Of two looks at an arm (`looks`) one writes other values into the memory of the inputs before, the other takes new memory: what
+remembers addresses is wrong in the first, and what remembers values is slow in both. A training begins each look from one known
+state.
 
-In `check` the reference arm does the same from the same seeds, and the rule of numbers decides; rounding is measured by shaken
-runs of the reference, as many as it takes. Random numbers that the arms draw alike are aligned by seeding before each look;
-where they are drawn otherwise, an arm is held to what other draws of the reference change. Loaded only for programs that can be
-refereed.
+In `check` the reference arm does the same from the same seeds, each call behind a pause, and the rule of numbers decides;
+rounding is measured by shaken runs of the reference, as many as it takes. Random numbers that the arms draw alike are aligned by
+seeding before each look; where they are drawn otherwise, an arm is held to what other draws of the reference change.
+Loaded only for programs that can be refereed.
 
 The reference arm is held against a fresh build of itself that nothing was timed on: what remembers results, or computes less once
 it is warm, is the measured code's own fault then, and both sides' arms would agree with it.
 """
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from ci_bench.engine.timing.clock import Clock
-from ci_bench.engine.timing.fence import close, copies_of
+from ci_bench.engine.timing.fence import close
+from ci_bench.engine.timing.looks import (
+    MOST_PAUSE_S,
+    PAUSE_S,
+    ROUNDS,
+    Habits,
+    Left,
+    Look,
+    copied_aside,
+    copies,
+    differing,
+    fresh_over_known,
+    habits_of,
+    take_look,
+    words_of,
+)
 from ci_bench.records.results import Check, Outcome
-from ci_bench.suites.base import Program, Refereed, no_mark
+from ci_bench.suites.base import Program, no_mark
 from ci_bench.suites.draws import distance, drawn_alike
-from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, set_aside
-from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.freshness import WEIGHTS
 from ci_bench.suites.numerics import Agreement, agree, agree_coarsely, jolt_of, shaken
-from ci_bench.suites.randomness import seed_everything
-
-SETTLING_S = 0.001
-"""Between the two looks at what one call left: whoever still writes by then is seen."""
-ROUNDS = 7
-MAX_REASON = 200
-
-Left = Mapping[str, Tensor]
-"""What one call left, by name, on the host."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """One refereed call: how its inputs were made, what each copy left, how long it took per call (s), or what it raised.
-
-    `draw` seeded the generators, as it does before a sample, so that they don't tell a look from one; 0: `seed` did.
-    `fresh` says that the inputs had other values than before. `kinds` are the classes of tensors that are none of torch's own.
-    `unsettled` names what changed though nobody called.
-    """
-
-    seed: int
-    moved: bool
-    draw: int = 0
-    fresh: bool = True
-    left: tuple[Left, ...] = ()
-    kinds: frozenset[str] = frozenset()
-    unsettled: str = ""
-    wall_s: float = 0.0
-    raised: str = ""
-    lacked_memory: bool = False
-
-
-def copies(program: Program) -> tuple[Refereed, ...]:
-    """What is called in turn, as programs that can be refereed."""
-    return cast("tuple[Refereed, ...]", copies_of(program))
-
-
-def take_look(
-    clock: Clock, program: Program, seed: int, *, moved: bool, state: Left | None, noise: int = 0, draw: int = 0
-) -> Look:
-    """One call of every copy on inputs of one seed, beginning from `state`.
-
-    `noise` shakes the inputs; `draw` seeds the generators otherwise than the inputs. What is captured reads its inputs from where
-    they lay, so that they never move there.
-    """
-    every = copies(program)
-    moved = moved and not clock.replays(program)
-    try:
-        fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
-        seed_everything(draw or seed)
-        taken = clock.take(program, calls=len(every))
-        seen = [copy.outputs() for copy in every]
-        left = tuple(map(_copied, seen))
-        return Look(
-            seed=seed,
-            moved=moved,
-            draw=draw,
-            fresh=all(fresh),
-            left=left,
-            kinds=frozenset(type(value).__name__ for one in seen for value in one.values() if not _is_own(value)),
-            unsettled=_changed(seen, left),
-            wall_s=taken.wall_s,
-        )
-    except Exception as error:  # noqa: BLE001 - benched code may raise anything; whose fault it is, the reference tells
-        return Look(seed=seed, moved=moved, draw=draw, raised=_words(error), lacked_memory=is_out_of_memory(error))
-    finally:
-        for copy in every:
-            copy.resume()
-
-
-def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secret: int) -> float:
-    """How many times as long a call takes on fresh inputs as on the prepared ones, by the quickest of calls in turns.
-
-    Either kind of call comes right after inputs were written, so that the caches are as cold for both. The quickest of each kind,
-    since other work on the machine only ever adds; what has to compute cannot be quick by luck. Seeds come of a `secret` one, so
-    that no file of an earlier launch holds their results.
-    """
-    every = copies(program)
-    times_s: dict[bool, list[float]] = {True: [], False: []}
-    for seed in range(secret, secret + 2 * ROUNDS):
-        fresh = bool(seed % 2)
-        for copy in every:
-            copy.refresh(seed, moved=not clock.replays(program), state=state)
-            if not fresh:
-                copy.resume()
-        times_s[fresh].append(clock.take(program, calls=len(every)).wall_s)
-        for copy in every:
-            copy.resume()
-    return min(times_s[True]) / min(times_s[False])
-
-
-def differing(one: Left, other: Left) -> bool:
-    """Whether any tensor differs, or is on one side alone."""
-    if one.keys() != other.keys():
-        return True
-    return any(not _same(value, other[name]) for name, value in one.items())
-
-
-def _copied(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return dict(zip(seen, set_aside(list(seen.values())), strict=True))
-
-
-def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
-    """What is other than a moment ago; gradients and weights, which are many, are not looked at twice."""
-    time.sleep(SETTLING_S)
-    for now, before in zip(seen, left, strict=True):
-        again = {name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))}
-        for name, value in again.items():
-            if not _same(value.detach().to("cpu"), before[name]):
-                return name
-    return ""
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two are equal, where NaN equals NaN; nearly always they are without that."""
-    return torch.equal(one, other) or torch.equal(_numbers(one), _numbers(other))
-
-
-def _numbers(value: Tensor) -> Tensor:
-    return value.nan_to_num() if value.is_floating_point() else value
-
-
-def _is_own(value: Tensor) -> bool:
-    return type(value) in {Tensor, torch.nn.Parameter}
-
-
-def _words(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]
-
 
 REFEREED = "refereed"
 SHAKES = (1, 3)
@@ -210,12 +91,14 @@ class Referee:
     reference: Program
     start: Left | None = None
     looks: dict[str, list[Look]] = field(default_factory=dict)
+    habits: dict[str, Habits] = field(default_factory=dict)
+    pause_s: float = PAUSE_S
     itself: bool = False
 
     def begin(self) -> None:
         """Keep the state that looks at a training begin from: the reference's, after its first step."""
         whole = copies(self.reference)[0]
-        self.start = _copied(whole.state()) if whole.learns else None
+        self.start = copied_aside(whole.state()) if whole.learns else None
 
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
         """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones.
@@ -225,10 +108,14 @@ class Referee:
         if any(copy.unrefereed for copy in copies(program)):
             return
         coin = random.Random(seed)  # noqa: S311 - it spreads a seed that was drawn as a secret
+        if arm not in self.habits:
+            self.habits[arm] = habits_of(self.clock, program, self.start, seed=coin.getrandbits(31) + 1)
         ways = [True, False] if calls > 1 else [bool(coin.getrandbits(1))]
         coin.shuffle(ways)
         for moved in ways:
-            taken = take_look(self.clock, program, coin.getrandbits(31) + 1, moved=moved, state=self.start, draw=draw)
+            row = self.habits[arm].row(coin, calls)
+            one = coin.getrandbits(31) + 1
+            taken = take_look(self.clock, program, one, moved=moved, state=self.start, draw=draw, row=row)
             self.looks.setdefault(arm, []).append(taken)
 
     def check(self, arm: str, program: Program, *, plain_s: float) -> Check | None:
@@ -240,6 +127,7 @@ class Referee:
         looks = self.looks.get(arm, [])
         if not whys and not looks:
             return None
+        self.pause_s = min(MOST_PAUSE_S, PAUSE_S + plain_s)
         answer = _Answer.cannot(whys[0]) if whys else self._answer(looks, program, plain_s)
         unknown = answer.outcome is Outcome.UNKNOWN
         return Check(name=REFEREED, arm=arm, outcome=answer.outcome, detail=answer.detail[:MAX_DETAIL], informative=unknown)
@@ -265,7 +153,7 @@ class Referee:
                 "a fresh build of it leaves something else after more calls: the model keeps state, or does not repeat itself"
             )
         except Exception as error:  # noqa: BLE001 - benched code may raise anything when it is built again
-            detail = f"it cannot be built once more beside what is timed: {_words(error)}"[:MAX_DETAIL]
+            detail = f"it cannot be built once more beside what is timed: {words_of(error)}"[:MAX_DETAIL]
         return Check(name=REFEREED, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
 
     @contextmanager
@@ -330,7 +218,16 @@ class Referee:
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:
         """The reference's own call from a look's seed, or from another one; `draw` seeds its generators otherwise."""
-        return take_look(self.clock, self.reference, seed or look.seed, moved=True, state=self.start, draw=draw or look.draw)
+        return take_look(
+            self.clock,
+            self.reference,
+            seed or look.seed,
+            moved=True,
+            state=self.start,
+            draw=draw or look.draw,
+            row=look.row,
+            pause_s=self.pause_s,
+        )
 
     def _agreement(self, look: Look, own: Look) -> Agreement:
         """The rule of numbers, with as many shaken runs as it takes to tell."""
@@ -356,7 +253,17 @@ class Referee:
         plain = whole.state() if self.start is None else self.start
         weights = {name: value for name, value in plain.items() if name.startswith(WEIGHTS)}
         off = {**plain, **shaken(weights, size, torch.Generator().manual_seed(noise))}
-        found = take_look(self.clock, self.reference, look.seed, moved=True, state=off, noise=noise, draw=look.draw)
+        found = take_look(
+            self.clock,
+            self.reference,
+            look.seed,
+            moved=True,
+            state=off,
+            noise=noise,
+            draw=look.draw,
+            row=look.row,
+            pause_s=self.pause_s,
+        )
         for copy in copies(self.reference):
             copy.refresh(look.seed, moved=True, state=plain)
             copy.resume()

@@ -22,7 +22,7 @@ from ci_bench.suites.fp32_precision import effective_precision
 UNTOUCHED = "untouched"
 """The check. It is there only where something was changed."""
 OURS = (
-    *(f"ci_bench.engine.timing.{name}" for name in ("clock", "fence", "referee", "sampling")),
+    *(f"ci_bench.engine.timing.{name}" for name in ("clock", "fence", "looks", "referee", "sampling")),
     *(f"ci_bench.suites.{name}" for name in ("draws", "freshness", "numerics", "randomness")),
 )
 THEIRS: Mapping[str, tuple[str, ...]] = {

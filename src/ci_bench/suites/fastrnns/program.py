@@ -5,7 +5,8 @@ with the step. A scripted arm runs a few rounds in its first step, until TorchSc
 their time is part of the translation's latency, less one steady step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from ci_bench.suites.fastrnns.networks import Network
 from ci_bench.suites.fastrnns.options import Job
 from ci_bench.suites.fastrnns.plan import BACKWARD, FORWARD
 from ci_bench.suites.fastrnns.variants import Form
-from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, State
+from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, State, part_of, write_all
 from ci_bench.suites.numerics import shaken as shake
 
 SETTLING_ROUNDS = 4
@@ -66,6 +67,8 @@ class TimedProgram:
         if self._marks_steps:
             # CUDA graphs write into the same memory again; this says that the last step's outputs may go.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        if self._left is not None and not self._forward_only:
+            self._network.zero_gradients()
         output, states = self._network.forward()
         mark()
         if self._keeps:
@@ -106,6 +109,19 @@ class TimedProgram:
             else:
                 value.data.copy_(other)
         return True
+
+    def operands(self) -> list[Tensor]:
+        """Inputs, states and output gradient."""
+        return list(self._given)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a few other values of `seed`, or of all, into them, where they lie."""
+        coin, generator = (torch.Generator().manual_seed(one) for one in (seed, seed + 1))
+        parts = [value.data if whole else value.data[part_of(value, coin)] for value in self._given]
+        fresh = {str(place): _drawn_like(part, generator) for place, part in enumerate(parts)}
+        if shaken:
+            fresh = shake(fresh, self.epsilon, torch.Generator().manual_seed(shaken))
+        return partial(write_all, list(zip(parts, fresh.values(), strict=True)))
 
     def outputs(self) -> State:
         """Output, final states, and the gradients of the last round, which were not zeroed."""

@@ -7,14 +7,15 @@ from its inputs as they are when it is called is wrong then. What is `constant` 
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ci_bench.suites.freshness import set_aside
+from ci_bench.suites.freshness import part_of, set_aside, write_all
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
@@ -105,6 +106,20 @@ class Built:
             for place, gradient in enumerate(self.gradients):
                 gradient.copy_(_gradient(draw, place, gradient))
         return bool(changing)
+
+    def alter(self, draw: Draw, *, whole: bool) -> Callable[[], None] | None:
+        """Prepare a write of a few values of a draw, or of all, into what was given and is not constant, where it lies.
+
+        The gradients of what is returned stay as they are.
+        """
+        coin = torch.Generator().manual_seed(draw.seed)
+        pairs = []
+        for place, (tensor, given) in enumerate(zip(self.session.tensors, self.session.given, strict=True)):
+            if given.constant or not tensor.numel():
+                continue
+            part = tensor.data if whole else tensor.data[part_of(tensor, coin, independent=True)]
+            pairs.append((part, draw.tensor(place, replace(given, shape=tuple(part.shape)))))
+        return partial(write_all, pairs) if pairs else None
 
     def restore(self) -> None:
         """Write the values back that were kept."""

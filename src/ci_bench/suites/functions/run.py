@@ -6,7 +6,7 @@ Seed, number format and determinism: a case's seed follows from its id, so that 
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -121,6 +121,14 @@ class TimedCall:
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:  # noqa: ARG002 - the protocol's signature
         """Write other values into the inputs, where they lie: what a call computes from are these very tensors."""
         return self._built.write(Draw(seed=seed, noise=shaken, epsilon=self.epsilon))
+
+    def operands(self) -> list[Tensor]:
+        """What the calls are given, constants included."""
+        return list(self._built.session.tensors)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a few other values of `seed`, or of all, into the inputs, where they lie."""
+        return self._built.alter(Draw(seed=seed, noise=shaken, epsilon=self.epsilon), whole=whole)
 
     def outputs(self) -> dict[str, Tensor]:
         """What the last call returned, and the gradients of its inputs."""

@@ -1,7 +1,7 @@
 """One arm of a case for the clock: steps over its prepared batches, what they leave, and how they are refereed. Imports torch."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -14,6 +14,7 @@ from ci_bench.suites.base import Compiler, Mark, Part, Unsupported, no_mark
 from ci_bench.suites.freshness import (
     Fresh,
     State,
+    altered,
     copied,
     differs,
     kept_aside,
@@ -129,6 +130,21 @@ class ModelProgram:
         self._each, self._samples = fresh, cycle(fresh)
         self._results = [] if self._whole else None
         return changed
+
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps go over: of the prepared ones, or of the fresh ones."""
+        return [leaf for leaf in pytree.tree_leaves([_tensors(one) for one in self._each]) if isinstance(leaf, Tensor)]
+
+    @property
+    def batches(self) -> int:
+        """How many prepared batches take turns."""
+        return 1 if self._whole else len(self._ready.samples)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a few other values of `seed`, or of all, into the fresh batches, where they lie."""
+        fresh = tuple(self._fresh(seed + index, sample, shaken) for index, sample in enumerate(self._pristine))
+        target, values = ([_tensors(one) for one in every] for every in (self._each, fresh))
+        return altered(target, values, seed, rows=self._rows, whole=whole)
 
     def outputs(self) -> State:
         """All tensors of the last step's outputs, of every batch where a step goes through all; and what training left."""

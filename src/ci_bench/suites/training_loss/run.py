@@ -5,7 +5,7 @@ a seed of its own; TF32 is on only for precision `tf32`; torch's deterministic m
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from ci_bench.records.results import Case, Check, Fact, Outcome, Role
 from ci_bench.suites.arms import allow_compilations, backend_of, without_cuda_graphs
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranks, Unsupported
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import State, copied, left_by_training, overwritten, read_state, write_state
+from ci_bench.suites.freshness import State, altered, copied, left_by_training, overwritten, read_state, write_state
 from ci_bench.suites.layouts import Layout
 from ci_bench.suites.numerics import shaken as shake
 from ci_bench.suites.optimizers import longest_memory
@@ -133,7 +133,7 @@ class Epoch:
         stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
         self._full = [batch for indices, batch in stream if len(indices) == size]
         self._batches = cycle(self._full)
-        self.batch = self._full[0]
+        self.batch, self.current = self._full[0], self._full
         self._overwritten: tuple[Batch, Batch] | None = None
 
     def following(self) -> Batch:
@@ -152,14 +152,21 @@ class Epoch:
         if not moved:
             self._overwritten = (self.batch, copied(self.batch))
             batch = self.batch if overwritten(self.batch, batch) else batch
-        self._batches = cycle((batch,))
+        self._batches, self.current = cycle((batch,)), [batch]
+
+    def alter(self, seed: int, *, shaken: int, epsilon: float, whole: bool) -> Callable[[], None] | None:
+        """Prepare a write of a row drawn by `seed`, or of all, into the batch of now, where it lies."""
+        batch = self._drawn(torch.Generator().manual_seed(seed))
+        if shaken:
+            batch = shake(batch, epsilon, torch.Generator().manual_seed(shaken))
+        return altered(self.current, [batch], seed, rows=len(batch["labels"]), whole=whole)
 
     def resume(self) -> None:
         """Back to the batches of the epoch."""
         if self._overwritten is not None:
             overwritten(*self._overwritten)
         self._overwritten = None
-        self._batches = cycle(self._full)
+        self._batches, self.current = cycle(self._full), self._full
 
     def _drawn(self, generator: torch.Generator) -> Batch:
         """A batch in new memory of rows from anywhere in the epoch."""
@@ -232,6 +239,14 @@ class TimedTraining:
             self._trainee.scaler.update(FIRST_LOSS_SCALE)
         self._epoch.refresh(seed, moved=moved, shaken=shaken, epsilon=self.epsilon)
         return True
+
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps take."""
+        return [value for batch in self._epoch.current for value in batch.values()]
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a row drawn by `seed`, or of all, into the batch, where it lies."""
+        return self._epoch.alter(seed, shaken=shaken, epsilon=self.epsilon, whole=whole)
 
     def outputs(self) -> State:
         """Loss, gradients and weights after the last step."""

@@ -253,6 +253,19 @@ class Generation:
             write_state(state, self.model)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps take."""
+        return self._feed.operands()
+
+    @property
+    def batches(self) -> int:
+        """How many prepared batches take turns."""
+        return len(self._parts.batches)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
+        return self._feed.alter(seed, shaken, whole=whole)
+
     def outputs(self) -> State:
         """Whether each token is the model's own after those before it, up to rounding; bool [tokens, batch].
 

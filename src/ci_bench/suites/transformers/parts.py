@@ -13,7 +13,7 @@ from torch import nn
 
 from ci_bench.suites.base import Compiler
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import copied, overwritten
+from ci_bench.suites.freshness import altered, copied, overwritten
 from ci_bench.suites.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.numerics import shaken
 from ci_bench.suites.sizes import DynamicShapes
@@ -30,6 +30,7 @@ class Feed:
         """`batches` are the prepared ones, which `inputs` has drawn."""
         self._inputs, self._batches = inputs, batches
         self._overwritten: tuple[tuple[Batch, Batch], ...] = ()
+        self.current = batches
         self.following = cycle(batches)
 
     def refresh(self, seed: int, target: Batch | None, noise: int) -> bool:
@@ -39,15 +40,27 @@ class Feed:
         it on floating inputs.
         """
         self.resume()
+        batches = self._drawn(seed, noise)
+        if target:
+            batches = self._written(self._batches if self._inputs.options.dynamic else (target,), batches)
+        self.current, self.following = batches, cycle(batches)
+        return True
+
+    def alter(self, seed: int, noise: int, *, whole: bool) -> Callable[[], None] | None:
+        """Prepare a write of a row of another seed, or of all, into the batches of now, where they lie."""
+        return altered(self.current, self._drawn(seed, noise), seed, rows=self._inputs.options.batch_size, whole=whole)
+
+    def operands(self) -> list[torch.Tensor]:
+        """The tensors of the batches of now."""
+        return [value for batch in self.current for value in batch.values()]
+
+    def _drawn(self, seed: int, noise: int) -> tuple[Batch, ...]:
         options = replace(self._inputs.options, seed=seed, prepared_inputs=1)
         batches = replace(self._inputs, options=options).batches()
         if noise:
             epsilon, generator = self._inputs.options.precision.epsilon, torch.Generator().manual_seed(noise)
             batches = tuple(shaken(batch, epsilon, generator) for batch in batches)
-        if target:
-            batches = self._written(self._batches if self._inputs.options.dynamic else (target,), batches)
-        self.following = cycle(batches)
-        return True
+        return batches
 
     def _written(self, targets: Sequence[Batch], batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
         """The targets with the batches' values in their memory; the batches themselves where shapes differ."""
@@ -60,7 +73,7 @@ class Feed:
         for target, before in self._overwritten:
             overwritten(target, before)
         self._overwritten = ()
-        self.following = cycle(self._batches)
+        self.current, self.following = self._batches, cycle(self._batches)
 
 
 AUTOCAST = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}

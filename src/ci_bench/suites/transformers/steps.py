@@ -5,7 +5,7 @@ gradients stay after it, so that they can be read without changing it. Inputs ta
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -110,6 +110,19 @@ class Inference:
         if state is not None:
             write_state(state, self.model)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
+
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps take."""
+        return self._feed.operands()
+
+    @property
+    def batches(self) -> int:
+        """How many prepared batches take turns."""
+        return len(self._parts.batches)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
+        return self._feed.alter(seed, shaken, whole=whole)
 
     def told(self) -> State:
         """What one pass of several in a step leaves."""
@@ -251,6 +264,19 @@ class Training:
             self._scaler.update(FIRST_LOSS_SCALE)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps take."""
+        return self._feed.operands()
+
+    @property
+    def batches(self) -> int:
+        """How many prepared batches take turns."""
+        return len(self._parts.batches)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
+        return self._feed.alter(seed, shaken, whole=whole)
+
     def told(self) -> State:
         """What one step of several leaves."""
         return {"loss": self._loss}
@@ -322,6 +348,14 @@ class EverySize:
         """Take batches of the same sizes drawn from another seed from now on."""
         self._left = {}
         return self._program.refresh(seed, moved=moved, state=state, shaken=shaken)
+
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches of every size."""
+        return self._program.operands()
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch of each size, where it lies."""
+        return self._program.alter(seed, shaken=shaken, whole=whole)
 
     def outputs(self) -> State:
         """What came of each size; of a training also what the last one left."""

@@ -1,0 +1,273 @@
+"""Takes looks at timed calls: rows of calls on fresh inputs, and copies of what the last of them left. Imports torch.
+
+A *look* is one call (one of each copy, where inputs rotate) in a row of calls that is made as every sample is. Fresh inputs are
+there before the row. After some calls, as many as a secret number says, a few elements of the inputs are overwritten without a
+pause, one more call is made, and all that it left is copied. Its sample does not count. What computes only after a pause, only
+the first calls of a row, or only some calls, does not compute that one. Nothing is judged here.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ci_bench.engine.timing.clock import Clock, Taken, Write
+from ci_bench.engine.timing.fence import copies_of
+from ci_bench.suites.base import Altered, Program, Refereed
+from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, set_aside
+from ci_bench.suites.memory_errors import is_out_of_memory
+from ci_bench.suites.randomness import generator_states, seed_everything
+from ci_bench.suites.randomness import moved as moved_generators
+
+SETTLING_S = 0.001
+"""Between the two looks at what one call left: whoever still writes by then is seen."""
+ROUNDS = 7
+MAX_REASON = 200
+
+PAUSE_S, MOST_PAUSE_S = 0.01, 0.25
+"""Before each call of the reference that a look is compared with: at least this, and longer than a call of the arm takes."""
+MOST_AGAIN = 2
+"""Calls before the one that is looked at, where each call changes what the next computes: the reference repeats them all."""
+SHORT_ROWS = 0.75
+"""The share of rows whose length is drawn by its logarithm, which costs little; the others end anywhere in a sample."""
+
+Left = Mapping[str, Tensor]
+"""What one call left, by name, on the host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """The calls in a row that a look is in: so many are `before` it, and the reference has to make `again` of them first.
+
+    `seed` draws the elements that are written in front of it, all elements with `whole`; 0 where nothing is written.
+    """
+
+    before: int = 0
+    again: int = 0
+    seed: int = 0
+    whole: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Habits:
+    """What a program's calls change of what later calls compute from: its state, the random numbers, its own inputs.
+
+    `written` says that its inputs can be written between two calls.
+    """
+
+    written: bool
+    learns: bool = False
+    draws: bool = False
+    writes: bool = False
+
+    def row(self, coin: random.Random, calls: int) -> Row:
+        """A row for a look at a program of so many calls a sample."""
+        if not self.written:
+            return Row()
+        seed, most = coin.getrandbits(31) + 1, max(1, calls)
+        if self.learns or self.draws:
+            before = coin.randint(1, min(MOST_AGAIN, most))
+            return Row(before=before, again=before, seed=seed, whole=self.writes)
+        before = int(most ** coin.random()) if coin.random() < SHORT_ROWS else coin.randint(1, most)
+        return Row(before=before, seed=seed, whole=self.writes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """One refereed call: how its inputs were made, what each copy left, how long it took per call (s), or what it raised.
+
+    `draw` seeded the generators, as it does before a sample, so that they don't tell a look from one; 0: `seed` did.
+    `fresh` says that the inputs had other values than before. `kinds` are the classes of tensors that are none of torch's own.
+    `unsettled` names what changed though nobody called.
+    """
+
+    seed: int
+    moved: bool
+    draw: int = 0
+    row: Row = Row()
+    fresh: bool = True
+    left: tuple[Left, ...] = ()
+    kinds: frozenset[str] = frozenset()
+    unsettled: str = ""
+    wall_s: float = 0.0
+    raised: str = ""
+    lacked_memory: bool = False
+
+
+def copies(program: Program) -> tuple[Refereed, ...]:
+    """What is called in turn, as programs that can be refereed."""
+    return cast("tuple[Refereed, ...]", copies_of(program))
+
+
+def take_look(
+    clock: Clock,
+    program: Program,
+    seed: int,
+    *,
+    moved: bool,
+    state: Left | None,
+    noise: int = 0,
+    draw: int = 0,
+    row: Row = Row(),
+    pause_s: float | None = None,
+) -> Look:
+    """A row of calls of every copy on inputs of one seed, beginning from `state`, of which the last is looked at.
+
+    `noise` shakes the inputs; `draw` seeds the generators otherwise than the inputs. What is captured reads its inputs from where
+    they lay, so that they never move there. With a pause (s) before each call, only the calls that change something are made.
+    """
+    every = copies(program)
+    moved = moved and not clock.replays(program)
+    try:
+        fresh = [copy.refresh(seed, moved=moved, state=state, shaken=noise) for copy in every]
+        write = _write(every, row, noise)
+        seed_everything(draw or seed)
+        taken = _in_a_row(clock, program, row, write) if pause_s is None else _apart(clock, program, row, write, pause_s)
+        seen = [copy.outputs() for copy in every]
+        left = tuple(map(copied_aside, seen))
+        return Look(
+            seed=seed,
+            moved=moved,
+            draw=draw,
+            row=row,
+            fresh=all(fresh),
+            left=left,
+            kinds=frozenset(type(value).__name__ for one in seen for value in one.values() if not _is_own(value)),
+            unsettled=_changed(seen, left),
+            wall_s=taken.wall_s,
+        )
+    except Exception as error:  # noqa: BLE001 - benched code may raise anything; whose fault it is, the reference tells
+        return Look(seed=seed, moved=moved, draw=draw, row=row, raised=words_of(error), lacked_memory=is_out_of_memory(error))
+    finally:
+        for copy in every:
+            copy.resume()
+
+
+def _write(every: Sequence[Refereed], row: Row, noise: int) -> Callable[[], None] | None:
+    """What writes into the inputs of all copies; `None` where nothing is written."""
+    if not row.seed:
+        return None
+    writes = [copy.alter(row.seed, shaken=noise, whole=row.whole) for copy in cast("Sequence[Altered]", every)]
+    wanted = [write for write in writes if write is not None]
+
+    def write() -> None:
+        for one in wanted:
+            one()
+
+    return write if wanted else None
+
+
+def _in_a_row(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None) -> Taken:
+    """The first call on fresh inputs, whose time tells what remembers values; then the others as samples have them.
+
+    The write goes before the last call of each copy.
+    """
+    count = len(copies_of(program))
+    first = clock.take(program, calls=count)
+    if row.before and write is None:
+        clock.take(program, calls=row.before * count)
+    elif write is not None:
+        clock.take(program, calls=max(1, row.before) * count, write=Write(write=write, behind=count))
+    return first
+
+
+def _apart(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None, pause_s: float) -> Taken:
+    """The same, of the calls that change what later ones compute from, with a pause before each."""
+    count = len(copies_of(program))
+    for _ in range(row.again):
+        time.sleep(pause_s)
+        clock.take(program, calls=count)
+    if write is not None:
+        write()
+    time.sleep(pause_s if row.before else 0.0)
+    return clock.take(program, calls=count)
+
+
+def habits_of(clock: Clock, program: Program, state: Left | None, *, seed: int) -> Habits:
+    """What a call changes, by one call on fresh inputs."""
+    every = copies(program)
+    if not all(hasattr(copy, "alter") for copy in every):
+        return Habits(written=False)
+    try:
+        for copy in every:
+            copy.refresh(seed, moved=False, state=state)
+        before = [copied_aside(dict(enumerate(copy.operands()))) for copy in cast("Sequence[Altered]", every)]  # type: ignore[arg-type]
+        seed_everything(seed)
+        drawn = generator_states()
+        clock.take(program, calls=len(every))
+        draws = bool(moved_generators(drawn, generator_states()))
+        after = [copied_aside(dict(enumerate(copy.operands()))) for copy in cast("Sequence[Altered]", every)]  # type: ignore[arg-type]
+        writes = any(differing(one, other) for one, other in zip(before, after, strict=True))
+    except Exception:  # noqa: BLE001 - benched code may raise anything; the look that follows says what
+        return Habits(written=False)
+    finally:
+        for copy in every:
+            copy.resume()
+    return Habits(written=True, learns=any(copy.learns for copy in every), draws=draws, writes=writes)
+
+
+def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secret: int) -> float:
+    """How many times as long a call takes on fresh inputs as on the prepared ones, by the quickest of calls in turns.
+
+    Either kind of call comes right after inputs were written, so that the caches are as cold for both. The quickest of each kind,
+    since other work on the machine only ever adds; what has to compute cannot be quick by luck. Seeds come of a `secret` one, so
+    that no file of an earlier launch holds their results.
+    """
+    every = copies(program)
+    times_s: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(secret, secret + 2 * ROUNDS):
+        fresh = bool(seed % 2)
+        for copy in every:
+            copy.refresh(seed, moved=not clock.replays(program), state=state)
+            if not fresh:
+                copy.resume()
+        times_s[fresh].append(clock.take(program, calls=len(every)).wall_s)
+        for copy in every:
+            copy.resume()
+    return min(times_s[True]) / min(times_s[False])
+
+
+def differing(one: Left, other: Left) -> bool:
+    """Whether any tensor differs, or is on one side alone."""
+    if one.keys() != other.keys():
+        return True
+    return any(not _same(value, other[name]) for name, value in one.items())
+
+
+def copied_aside(seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy what a call left to the host, into pages of its own."""
+    return dict(zip(seen, set_aside(list(seen.values())), strict=True))
+
+
+def _changed(seen: Sequence[Mapping[str, Tensor]], left: Sequence[Left]) -> str:
+    """What is other than a moment ago; gradients and weights, which are many, are not looked at twice."""
+    time.sleep(SETTLING_S)
+    for now, before in zip(seen, left, strict=True):
+        again = {name: value for name, value in now.items() if not name.startswith((GRADIENTS, WEIGHTS))}
+        for name, value in again.items():
+            if not _same(value.detach().to("cpu"), before[name]):
+                return name
+    return ""
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two are equal, where NaN equals NaN; nearly always they are without that."""
+    return torch.equal(one, other) or torch.equal(_numbers(one), _numbers(other))
+
+
+def _numbers(value: Tensor) -> Tensor:
+    return value.nan_to_num() if value.is_floating_point() else value
+
+
+def _is_own(value: Tensor) -> bool:
+    return type(value) in {Tensor, torch.nn.Parameter}
+
+
+def words_of(error: Exception) -> str:
+    """The first line of an error, with its class."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:MAX_REASON]
