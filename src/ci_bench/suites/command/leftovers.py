@@ -38,25 +38,39 @@ class Ended:
     watched_s: float = 0.0
 
 
-def watch(spared: frozenset[int], watch_s: float) -> tuple[float, float]:
-    """CPU time that a command's leftovers use, until all have ended or `watch_s` is over; and how long that was."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """The leftovers that used CPU time while they were watched, that time, and how long that was."""
+
+    names: tuple[str, ...] = ()
+    worked_s: float = 0.0
+    watched_s: float = 0.0
+
+
+def watch(spared: frozenset[int], watch_s: float) -> Watched:
+    """Watch a command's leftovers until all have ended or `watch_s` is over."""
     before = _descendants(spared) if watch_s > 0 else {}
     if not any(process.alive for process in before.values()):
-        return 0.0, 0.0
+        return Watched()
     begun = time.monotonic()
     seen = dict(before)
     while any(process.alive for process in seen.values()) and time.monotonic() < begun + watch_s:
         time.sleep(WATCH_EVERY_S)
         now = _descendants(spared)
         seen = {**{pid: replace(process, alive=False) for pid, process in seen.items()}, **now}
-    ticks = sum(process.ticks - (before[pid].ticks if pid in before else 0) for pid, process in seen.items())
-    return ticks / os.sysconf("SC_CLK_TCK"), time.monotonic() - begun
+    ticks = {pid: process.ticks - (before[pid].ticks if pid in before else 0) for pid, process in seen.items()}
+    return Watched(
+        names=tuple(seen[pid].name for pid, used in ticks.items() if used),
+        worked_s=sum(ticks.values()) / os.sysconf("SC_CLK_TCK"),
+        watched_s=time.monotonic() - begun,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Process:
     """One line of /proc/PID/stat (proc(5)); `ticks` of CPU time are its own."""
 
+    name: str
     parent: int
     alive: bool
     ticks: int
@@ -67,14 +81,24 @@ def _descendants(spared: frozenset[int]) -> dict[int, _Process]:
     found: dict[int, _Process] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            ticks = int(fields[11]) + int(fields[12])
-            found[int(stat.parent.name)] = _Process(parent=int(fields[1]), alive=fields[0] not in "ZX", ticks=ticks)
+            head, _, rest = stat.read_text(errors="replace").rpartition(")")
+            fields = rest.split()
+            found[int(stat.parent.name)] = _Process(
+                name=printable(head.partition("(")[2]),
+                parent=int(fields[1]),
+                alive=fields[0] not in "ZX",
+                ticks=int(fields[11]) + int(fields[12]),
+            )
     below, edge = set[int](), {os.getpid()}
     while edge:
         edge = {pid for pid, process in found.items() if process.parent in edge and pid not in spared and pid not in below}
         below |= edge
     return {pid: found[pid] for pid in below}
+
+
+def printable(name: str) -> str:
+    """The name of a process without anything invisible."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def leftovers_check(arm: str, runs: Iterable[Ended]) -> Check | None:

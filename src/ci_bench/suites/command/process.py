@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ci_bench.records.results import Status
 from ci_bench.suites.base import NotMeasured
-from ci_bench.suites.command.leftovers import Ended, watch
+from ci_bench.suites.command.leftovers import Ended, printable, watch
 from ci_bench.suites.command.options import Command
 
 MOST_OUTPUT_BYTES = 1 << 28
@@ -110,7 +110,7 @@ def run(
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     seconds = time.monotonic() - begun
     guard.stop()
-    worked_s, watched_s = (0.0, 0.0) if guard.why(timeout_s) else watch(others | {process.pid}, watch_s)
+    watched = watch(others | {process.pid}, 0.0 if guard.why(timeout_s) else watch_s)
     # It is not reaped yet, so its number cannot be another group's.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -125,7 +125,8 @@ def run(
         cause = find_cause(_end_of(place.stderr, CAUSE_BYTES))[-LINE:]
         kind = CommandLate if guard.late else CommandFailed
         raise kind(f"{_shown(argv)} {why}" + (f": {cause}" if cause else ""))
-    return Ended(seconds=seconds, left=left, worked_s=worked_s, watched_s=watched_s)
+    names = tuple(dict.fromkeys((*watched.names, *left)))
+    return Ended(seconds=seconds, left=names, worked_s=watched.worked_s, watched_s=watched.watched_s)
 
 
 def peak_bytes(
@@ -206,7 +207,7 @@ def _name(pid: int) -> str:
         name = Path("/proc", str(pid), "comm").read_text(errors="replace").strip()
     except OSError:
         return "a process"
-    return "".join(letter if letter.isprintable() else "?" for letter in name)
+    return printable(name)
 
 
 def _children() -> Iterator[int]:
