@@ -203,7 +203,7 @@ def test_peaks_of_two_contracts_are_not_compared() -> None:
         identity={field: fact for field, fact in now.identity.items() if field != "memory_contract"}, condition={}
     )
     (mismatch,) = find_mismatches(before, now)
-    assert (mismatch.field, mismatch.head) == ("memory_contract", 2)
+    assert (mismatch.field, mismatch.head) == ("memory_contract", 3)
     assert find_mismatches(now, now) == ()
     assert "memory_contract" in HARDWARE, "in a history it begins another line"
 

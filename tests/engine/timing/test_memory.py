@@ -1,12 +1,15 @@
 """Memory of a process: what counts as its peak, what as growth, and what the page cache has no part in."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
-from ci_bench.engine.timing import memory
+from ci_bench.engine.timing import held, memory
 from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, growth, watch
 
 MIB = float(1024**2)
@@ -34,14 +37,20 @@ before = buffer(30)
 memory = memory_of("cpu")
 exec(sys.argv[1])
 step(); step()
-print(json.dumps(watch(step, memory, steps=12)))
+print(json.dumps(watch(step, memory, steps=12)), flush=True)
 """
 
 
 def watched(model: str = "kept.append(buffer(20))", step: str = "") -> dict[str, float]:
     """What is seen of a process that held 30 MiB before: a model of 20 MiB, steps that need 4 MiB more for a moment."""
-    told = subprocess.run([sys.executable, "-c", CHILD, model, step], capture_output=True, text=True, check=True)
-    return {name: value / MIB for name, value in json.loads(told.stdout).items()}
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, model, step], stdout=subprocess.PIPE, text=True, process_group=0
+    ) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return {name: value / MIB for name, value in json.loads(told).items()}
 
 
 def test_the_peak_is_what_steps_need_above_what_was_there_before_the_model() -> None:
@@ -67,6 +76,71 @@ def test_pages_of_files_are_counted_apart() -> None:
     plain, mapping = watched(), watched(step="if len(calls) == 5: map_file()")
     assert mapping["file_backed"] > plain["file_backed"] + 1
     assert mapping["peak_anonymous"] == pytest.approx(plain["peak_anonymous"], abs=0.6)
+
+
+SHARED = {
+    "memfd": "fd = os.memfd_create('x'); os.ftruncate(fd, SIZE); kept.append(page := mmap.mmap(fd, SIZE)); fill(page)",
+    "memfd, closed": (
+        "fd = os.memfd_create('x'); os.ftruncate(fd, SIZE); kept.append(page := mmap.mmap(fd, SIZE)); fill(page); os.close(fd)"
+    ),
+    "memfd, not mapped": "kept.append(fd := os.memfd_create('x')); os.write(fd, bytes(SIZE))",
+    "anonymous": "kept.append(page := mmap.mmap(-1, SIZE)); fill(page)",
+    "in /dev/shm": (
+        "from multiprocessing.shared_memory import SharedMemory; kept.append(SharedMemory(create=True, size=SIZE));"
+        " kept[-1].unlink(); fill(kept[-1].buf)"
+    ),
+    "file": (
+        "file = tempfile.TemporaryFile(); file.truncate(SIZE); kept.append(page := mmap.mmap(file.fileno(), SIZE)); fill(page)"
+    ),
+    "child": (
+        "ready, done = os.pipe()\n"
+        "if os.fork() == 0:\n    more = bytearray(SIZE); fill(more); os.write(done, b'x'); signal.pause()\n"
+        "os.read(ready, 1)"
+    ),
+    "grandchild": (
+        "ready, done = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    if os.fork() == 0:\n        more = bytearray(SIZE); fill(more); os.write(done, b'x'); signal.pause()\n"
+        "    signal.pause()\n"
+        "os.read(ready, 1)"
+    ),
+}
+READ_ONLY = {
+    "weights": "file = weights(); kept.append(mmap.mmap(file.fileno(), SIZE, prot=mmap.PROT_READ)); sum(kept[-1][::4096])",
+    "weights, private": (
+        "file = weights(); kept.append(mmap.mmap(file.fileno(), SIZE, access=mmap.ACCESS_COPY)); sum(kept[-1][::4096])"
+    ),
+}
+HELPERS = """
+import signal, tempfile
+SIZE = 16 << 20
+def fill(page): page[::4096] = b"x" * (SIZE >> 12)
+def weights():
+    file = tempfile.TemporaryFile()
+    file.write(bytes(SIZE)); file.flush()
+    return file
+"""
+
+
+@pytest.mark.parametrize("code", [*SHARED.values()], ids=[*SHARED])
+def test_memory_counts_wherever_it_lies(code) -> None:
+    """16 MiB that the fifth step takes, and at most as much again for an interpreter that it takes to do so."""
+    once = "if len(calls) == 5:\n" + "".join(f"    {line}\n" for line in code.splitlines())
+    found = watched(HELPERS + "kept.append(buffer(20))", once)
+    assert 39 < found["peak_anonymous"] < 54
+
+
+@pytest.mark.parametrize("code", [*READ_ONLY.values()], ids=[*READ_ONLY])
+def test_files_read_only_are_apart(code) -> None:
+    once = f"if len(calls) == 5: {code}"
+    found = watched(HELPERS + "kept.append(buffer(20))", once)
+    assert found["peak_anonymous"] == pytest.approx(24, abs=2)
+
+
+def test_what_a_child_shares_counts_once() -> None:
+    """It has 200 MiB of its parent's, and copies of no more than an interpreter's pages."""
+    found = watched(HELPERS + "kept.append(buffer(200))", "if len(calls) == 5: os.fork() or signal.pause()")
+    assert found["peak_anonymous"] < 204 + 30
 
 
 @pytest.mark.parametrize("size", [8_000, 20_000, 60_000])
@@ -120,7 +194,7 @@ def test_the_slope_is_that_of_the_flatter_half_and_robust(readings, slope) -> No
 
 def test_without_a_rollup_nothing_is_told(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(memory, "make_repeatable", lambda: None)
-    monkeypatch.setattr(memory, "_ROLLUP", tmp_path / "missing")
+    monkeypatch.setattr(held, "_PROC", tmp_path / "missing")
     assert watch(lambda: None, HostMemory(), steps=2) == {}
 
 
@@ -192,7 +266,7 @@ def test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free(monkeypa
 
 FAULTS = """
 import ctypes, resource, sys
-from ci_bench.engine.timing import memory
+from ci_bench.engine.timing import held, memory
 ctypes.CDLL(None).prctl(41, *map(ctypes.c_ulong, (1, 0, 0, 0)))  # no huge pages, of which there are few
 _, keep, count, size = sys.argv
 if keep:

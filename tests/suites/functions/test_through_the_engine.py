@@ -89,6 +89,13 @@ def test_a_provider_that_begins_to_replay_once_it_is_timed_is_refereed(tree) -> 
     assert (outcomes["agrees", "exp"], outcomes["refereed", "exp"]) == (Outcome.PASS, Outcome.FAIL)
 
 
+def test_memory_taken_by_importing_counts(tree) -> None:
+    _, rows = measured(tree, "    TABLE = bytearray(b'x' * (40 << 20))\n" + PAIR.format(mine="return x.exp()"))
+    (row,) = rows.values()
+    peaks = {metric.arm: metric.launches[0].values[0] for metric in row.metrics if metric.name == "peak_anonymous"}
+    assert {arm: 40 << 20 <= peak < 60 << 20 for arm, peak in peaks.items()} == {"exp": True, "torch": True}, peaks
+
+
 def test_a_wrong_provider_fails_and_says_by_how_much(tree) -> None:
     done, rows = measured(tree, PAIR.format(mine="y = x.exp(); y[7] *= 1.01; return y"))
     assert "agrees fails for exp: with the reference in fp64: output: off by" in done.stderr

@@ -120,14 +120,40 @@ def own_children() -> Iterator[int]:
 
     As a rule there is none, and the kernel says so in one call: to look at all processes of the machine takes milliseconds.
     """
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+    if not has_children():
         return
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+            if _parent_in(stat.read_text(errors="replace")) == os.getpid():
                 yield int(stat.parent.name)
+
+
+def has_children() -> bool:
+    """Whether this process has a child, dead or alive."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _parent_in(stat: str) -> int:
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def below() -> frozenset[int]:
+    """All processes that this one started, directly or not; empty without a look at the machine's where it has no child."""
+    if not has_children():
+        return frozenset()
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = _parent_in(stat.read_text(errors="replace"))
+    found, edge = set[int](), {os.getpid()}
+    while edge:
+        edge = {child for child, parent in parents.items() if parent in edge and child not in found}
+        found |= edge
+    return frozenset(found)
 
 
 def _is_reaped(pid: int) -> bool:

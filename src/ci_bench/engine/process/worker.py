@@ -22,12 +22,13 @@ from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervis
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
-from ci_bench.engine.timing.memory import keep_heap
+from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, keep_heap, memory_of
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import ResidentArms, make_clock, serve_turns
 from ci_bench.engine.timing.sizing import find_largest_batch
 from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.base import (
+    Cache,
     Context,
     Evidence,
     NotMeasured,
@@ -118,9 +119,10 @@ def _follow(task: Task, seat: Seat) -> Answer:
         launch=task.launch,
         ranks=_ranks(seat),
     )
+    memory = memory_of(device) if task.stage.kind is StageKind.ALONE else None
     workload = import_module(str(task.worker)).open_workload(task.case, context)
     clock = make_clock(device, replace(task.options, cuda_graph=False))
-    follow(workload, seat, context, clock, weighed=task.stage.kind is StageKind.ALONE)
+    follow(workload, seat, context, clock, memory=memory)
     return Answer(done=Done())
 
 
@@ -162,11 +164,13 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     )
     if device == "cpu" and stage.kind in TIMED:
         keep_heap()
+    # What importing benched code takes is its memory, too.
+    memory = memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(str(task.worker)).open_workload(task.case, context)
     if seat is not None:
         workload = RankedWorkload(workload=workload, seat=seat)
-    evidence = _gather(task, workload, stage, context=context, channel=channel, stopwatch=stopwatch)
+    evidence = _gather(task, workload, stage, context=context, channel=channel, stopwatch=stopwatch, memory=memory)
     if not isinstance(evidence, Evidence):
         message = f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         raise TypeError(message)
@@ -174,7 +178,14 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
 
 
 def _gather(  # noqa: PLR0911 - one for each kind
-    task: Task, workload: Workload, stage: Stage, *, context: Context, channel: Channel, stopwatch: Stopwatch
+    task: Task,
+    workload: Workload,
+    stage: Stage,
+    *,
+    context: Context,
+    channel: Channel,
+    stopwatch: Stopwatch,
+    memory: HostMemory | DeviceMemory | None,
 ) -> Evidence:
     match stage.kind:
         case StageKind.PREPARE:
@@ -203,7 +214,7 @@ def _gather(  # noqa: PLR0911 - one for each kind
             with stopwatch.phase(Phase.SAMPLES):
                 return measuring.measure(stage.arms)
         case StageKind.ALONE:
-            return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch)
+            return measure_alone(workload, stage, launch=task.launch, context=context, stopwatch=stopwatch, memory=memory)
         case StageKind.EXPLAIN:
             with stopwatch.phase(Phase.EXPLAIN):
                 return _explain(workload, stage, context=context, limit_s=task.limit_s)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
 from ci_bench.engine.timing.fence import close, synchronizer, time_calls, torch_is_loaded
-from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, memory_of, watch
+from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, watch
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.engine.timing.sampling import compile_latency
 from ci_bench.records.metrics import (
@@ -24,19 +24,27 @@ from ci_bench.records.metrics import (
     MetricKind,
 )
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome, Phase
-from ci_bench.suites.base import Cache, Compiler, Context, Evidence, Program, Stage, Workload, no_mark
+from ci_bench.suites.base import Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 
 STEADY_CALLS = 5
 WATCHED_CALLS = 12
 """Whose memory is watched: the first half shows what still fills up, the second what never ends."""
 
 
-def measure_alone(workload: Workload, stage: Stage, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
-    """Measure the stage's one arm. A cold stage tells compile latency; a shared-cache stage tells memory."""
+def measure_alone(
+    workload: Workload,
+    stage: Stage,
+    *,
+    launch: int,
+    context: Context,
+    stopwatch: Stopwatch,
+    memory: HostMemory | DeviceMemory | None,
+) -> Evidence:
+    """Measure the stage's one arm: compile latency from a cold cache, else memory above what `memory` started with."""
     (arm,) = stage.arms
-    if stage.cache is Cache.COLD:
+    if memory is None:
         return _compile_from_cold(workload, arm, launch=launch, context=context, stopwatch=stopwatch)
-    return _take_peaks(workload, arm, launch=launch, context=context, stopwatch=stopwatch)
+    return _take_peaks(workload, arm, launch=launch, context=context, stopwatch=stopwatch, memory=memory)
 
 
 def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
@@ -54,9 +62,16 @@ def _compile_from_cold(workload: Workload, arm: str, *, launch: int, context: Co
     return Evidence(metrics=(*cold, *phases, *_counts(arm, counts, launch)), checks=checks)
 
 
-def _take_peaks(workload: Workload, arm: str, *, launch: int, context: Context, stopwatch: Stopwatch) -> Evidence:
+def _take_peaks(
+    workload: Workload,
+    arm: str,
+    *,
+    launch: int,
+    context: Context,
+    stopwatch: Stopwatch,
+    memory: HostMemory | DeviceMemory,
+) -> Evidence:
     synchronize = synchronizer(context.device)
-    memory = memory_of(context.device)
     with stopwatch.phase(Phase.BUILD, arm):
         program = workload.open(arm)
     step = _step(program)

@@ -1,34 +1,32 @@
 """The memory of a process, as the kernel and torch's allocator tell it: what is held now, its peak, its growth over steps.
 
-On a GPU all is the allocator's. On the CPU what counts is anonymous memory: heaps, stacks, what a library writes to. Pages of
-files (libraries, mapped weights) are in the page cache or not, by what else the machine did, and so are counted apart. What no
-step decides is kept out: free memory that malloc holds is returned before each reading, and no page is a huge one.
+On a GPU all is the allocator's. On the CPU what counts is memory that nothing but this process's data fills: anonymous pages
+(heaps, stacks), shared memory, files that are mapped to be written, and what child processes hold for themselves. Pages of files
+that are only read (libraries, mapped weights) are in the page cache or not, by what else the machine did, so they are counted
+apart. What no step decides is kept out: malloc returns its free memory before each reading, and no page is a huge one.
 
-The kernel keeps no peak of anonymous memory. It keeps one of all resident memory (VmHWM, proc(5)), which misses no moment:
-during a step it rises by what anonymous memory rose at most, and by the pages of files that came meanwhile, which
-are counted (docs/adr/0035).
+The kernel keeps no peak of such memory. It keeps one of all resident memory (VmHWM, proc(5)), which misses no moment: during a
+step it rises by what this memory rose at most, and by the pages of files that came meanwhile, which are counted (docs/adr/0035).
 """
 
 import ctypes
 import gc
-import re
 import resource
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
 
+from ci_bench.engine.timing.held import Held, read_held, read_kilobytes
 from ci_bench.records.metrics import FILE_BACKED, LEAST_BYTES, MEMORY_GROWTH, PEAK_ALLOCATED, PEAK_ANONYMOUS, PEAK_RESERVED
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-_ROLLUP = Path("/proc/self/smaps_rollup")
 _STATUS = Path("/proc/self/status")
 _PR_SET_THP_DISABLE = 41
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
-CONTRACT = 2
+CONTRACT = 3
 """What a peak on the CPU means, by number: whatever moves that of unchanged code raises it. In the first, blocks had pages of
-their own from 64 KiB on."""
+their own from 64 KiB on. Until the second, only anonymous memory of this process counted, above what importing had taken."""
 _OWN_PAGES = resource.getpagesize()
 _MOST_MAPPED = 1 << 15
 """How many blocks have pages of their own at most: half of what the kernel lets a process map (vm.max_map_count)."""
@@ -37,23 +35,6 @@ _LARGEST_IN_HEAP = 32 << 20
 _NEVER = -1
 COMMON_POOL = (0, 0)
 """What torch calls the pool that all but captured allocations come from."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """What a process has in memory, in bytes: anonymous pages, swapped ones too, and pages of files."""
-
-    anonymous: float
-    file_backed: float
-
-
-def read_held() -> Held | None:
-    """What this process holds, by its page tables and so exact; `None` where the kernel doesn't tell."""
-    kilobytes = _read_kilobytes(_ROLLUP)
-    if not {"Rss", "Anonymous", "Swap"} <= kilobytes.keys():
-        return None
-    anonymous = kilobytes["Anonymous"]
-    return Held(anonymous=1024.0 * (anonymous + kilobytes["Swap"]), file_backed=1024.0 * (kilobytes["Rss"] - anonymous))
 
 
 def return_free_memory() -> None:
@@ -103,7 +84,7 @@ def keep_freed_memory() -> None:
 
 
 class HostMemory:
-    """Anonymous memory of this process above what it held when this was made, which is before the model is built."""
+    """Memory of this process and its children above what it held when this was made, before benched code is imported."""
 
     def __init__(self) -> None:
         """Make memory repeatable, and read what is held."""
@@ -120,7 +101,7 @@ class HostMemory:
     def held(self) -> float | None:
         """The bytes in use between two steps."""
         self._last = _read_settled()
-        return None if self._last is None else self._last.anonymous
+        return None if self._last is None else self._last.own
 
     def begin_step(self) -> None:
         """The step's peak counts from now. Where the kernel doesn't let VmHWM be reset (5 into clear_refs), it has none."""
@@ -137,8 +118,8 @@ class HostMemory:
         if high_water is None or self._high_water is None or now is None or self._last is None or self._start is None:
             return
         risen = high_water - self._high_water - (now.file_backed - self._last.file_backed)
-        peak = max(self._last.anonymous + max(0.0, risen), now.anonymous)
-        self._seen.append(max(0.0, peak - self._start.anonymous))
+        peak = max(self._last.own + max(0.0, risen), now.own)
+        self._seen.append(max(0.0, peak - self._start.own))
 
     def peaks(self) -> dict[str, float]:
         """`peak_anonymous` of the steps and `file_backed` of now, in bytes; empty where the kernel doesn't tell."""
@@ -153,7 +134,7 @@ def cap_growth(more: float) -> None:
 
     What counts is writable private memory as it is asked for, touched or not; where the kernel doesn't tell it, nothing is done.
     """
-    kilobytes = _read_kilobytes(_STATUS)
+    kilobytes = read_kilobytes(_STATUS)
     if "VmData" in kilobytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         cap = int(1024 * kilobytes["VmData"] + more)
@@ -255,14 +236,5 @@ def _read_settled() -> Held | None:
 
 
 def _read_high_water() -> float | None:
-    kilobytes = _read_kilobytes(_STATUS)
+    kilobytes = read_kilobytes(_STATUS)
     return 1024.0 * kilobytes["VmHWM"] if "VmHWM" in kilobytes else None
-
-
-def _read_kilobytes(file: Path) -> dict[str, int]:
-    """The amounts in a file of /proc, by name; empty where it cannot be read."""
-    try:
-        text = file.read_text()
-    except OSError:
-        return {}
-    return {name: int(amount) for name, amount in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import FileStore
 from ci_bench.engine.process.ranks import Seat
 from ci_bench.engine.timing.clock import Clock, Taken, Write
 from ci_bench.engine.timing.fence import close, synchronizer, time_calls
-from ci_bench.engine.timing.memory import memory_of, watch
+from ci_bench.engine.timing.memory import watch
 from ci_bench.records.metrics import COLLECTIVE_BYTES, COLLECTIVE_TIME, RANK_SKEW, SCALING_EFFICIENCY
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program, Ranked, Refereed, Unsupported, no_mark
@@ -233,17 +233,15 @@ def take_together(clock: Clock, program: Program, calls: int) -> Taken:
     return clock.take(program, calls=calls)
 
 
-def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, weighed: bool) -> None:  # noqa: C901 - one for each order
-    """Do what rank 0 orders, until it gives no more. Where memory is `weighed`, only what came after opening counts."""
+def follow(workload: Ranked, seat: Seat, context: Context, clock: Clock, *, memory: Any = None) -> None:  # noqa: C901 - one for each order
+    """Do what rank 0 orders, until it gives no more. `memory` is read from before benched code was imported."""
     programs: dict[int, Program] = {}
-    memory: Any = None
     for order in seat.orders():
         place = order.get("place")
         match order["do"]:
             case "follow":
                 workload.follow(order["order"])
             case "open":
-                memory = memory_of(context.device) if weighed else None
                 programs[cast("int", place)] = workload.open(order["arm"])
             case "step":
                 clock.call(programs[cast("int", place)])
