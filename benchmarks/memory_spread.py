@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ci_bench.engine.timing.isolated import measure_alone
+from ci_bench.engine.timing.memory import memory_of
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.suites.base import Context, Stage, StageKind, find_suite, modules_of
 from ci_bench.suites.training_loss.options import REFERENCE_ARM
@@ -62,11 +63,12 @@ def _measure(scratch: Path, threads: int, arm: str) -> tuple[dict[str, float], l
 
     torch.set_num_threads(threads)
     context = Context(device="cpu", scratch=scratch, progress=lambda *_: None)
+    memory = memory_of("cpu")
     workload = import_module(suite.worker).open_workload(case, context)
     if not any(scratch.iterdir()):
         workload.prepare()
     stage = Stage(kind=StageKind.ALONE, arms=(arm,))
-    metrics = measure_alone(workload, stage, launch=0, context=context, stopwatch=Stopwatch()).metrics
+    metrics = measure_alone(workload, stage, launch=0, context=context, stopwatch=Stopwatch(), memory=memory).metrics
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {metric.name: metric.launches[0].values[0] for metric in metrics}, sorted(
         {line.split()[-1] for line in maps if ".so" in line}
