@@ -78,6 +78,7 @@ PROCESSES = {
     "ci_bench.engine.process.forkserver",
     "ci_bench.engine.process.ranks",
     "ci_bench.engine.process.worker",
+    "ci_bench.engine.timing.untouched",
     "ci_bench.fleet.ray_core",
     "ci_bench.fleet.slurm",
     "ci_bench.gpu_check.probes",

@@ -315,7 +315,7 @@ for module in ("ci_bench.engine.process.worker", *modules):
     importlib.import_module(module)
 before = {*sys.modules}
 importlib.import_module(SUITE.worker)
-importlib.import_module("ci_bench.engine.timing.untouched").functions()
+importlib.import_module("ci_bench.engine.process.noted").current()
 importlib.import_module("ci_bench.engine.timing.referee")
 fence = importlib.import_module("ci_bench.engine.timing.fence")
 fence.is_steady([1.0] * fence.WINDOWS * fence.WINDOW_SAMPLES)

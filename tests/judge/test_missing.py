@@ -34,6 +34,12 @@ def failures(head, base=None):
     return [(finding.rule, finding.message) for finding in judgement.findings if finding.severity is Severity.FAIL]
 
 
+def findings(head, base):
+    """Rules of one case that fail or warn, with the messages."""
+    found = judged(results(head), results(base), mode=BaselineMode.FILE).judgement.findings
+    return [(finding.rule, finding.message) for finding in found if finding.severity is not Severity.NOTE]
+
+
 @pytest.mark.parametrize("base", [None, whole()], ids=["alone", "with_base"])
 def test_a_whole_case_passes(base):
     assert failures(whole(), base) == []
@@ -197,6 +203,29 @@ def test_an_informative_check_that_failed_fails_nothing_unless_it_is_owed_or_cou
     assert [rule for rule, _ in failures(result(*TIMES, due=Due(checks=("compiled",)), **times))] == [Rule.CHECK_FAILED]
     base = result(*TIMES, arms=ARMS, checks=(COMPILED,))
     assert [rule for rule, _ in failures(result(*TIMES, **times), base)] == [Rule.CHECK_FAILED]
+
+
+def changed(name, detail="threads 1 -> 4", outcome=Outcome.FAIL):
+    return Check(name=name, arm="eager", outcome=outcome, detail=detail)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.UNKNOWN])
+def test_a_change_of_both_sides_counts_for_neither(outcome):
+    same, another = changed("surroundings", outcome=outcome), changed("surroundings", "oneDNN True -> False", outcome)
+    assert findings(whole(checks=(COMPILED, same)), whole(checks=(COMPILED, same))) == []
+    of_head = findings(whole(checks=(COMPILED, another)), whole(checks=(COMPILED, same)))
+    assert "surroundings (eager): oneDNN True -> False" in [message for _, message in of_head]
+    assert findings(whole(checks=(COMPILED, same)), whole()) != []
+
+
+def test_changed_engine_code_of_both_sides_counts():
+    same = whole(checks=(COMPILED, changed("untouched")))
+    assert (Rule.CHECK_FAILED, "untouched (eager): threads 1 -> 4") in failures(same, same)
+
+
+@pytest.mark.parametrize("name", ["surroundings", "untouched"])
+def test_head_may_stop_what_base_changed(name):
+    assert failures(whole(), whole(checks=(COMPILED, changed(name)))) == []
 
 
 def test_nobody_owes_the_devices_clock_or_a_detail():

@@ -14,7 +14,19 @@ from ci_bench.judge.ratios import Known
 from ci_bench.records.comparison import ArmSpeedup, Pair, Parity, ParityFinding, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy
 from ci_bench.records.open_cases import SeriesName
-from ci_bench.records.results import Better, CaseResult, Check, Due, Lane, Metric, Outcome, Status, Unit
+from ci_bench.records.results import (
+    SURROUNDINGS,
+    UNTOUCHED,
+    Better,
+    CaseResult,
+    Check,
+    Due,
+    Lane,
+    Metric,
+    Outcome,
+    Status,
+    Unit,
+)
 
 _MOST_AT_ONCE = 1_000
 """Cases in one go: memory stays bounded however many there are."""
@@ -109,6 +121,10 @@ def missing_metrics(match: Match, rules: Callable[[str], MetricPolicy]) -> tuple
     )
 
 
+AFTER_A_CHANGE = frozenset({SURROUNDINGS, UNTOUCHED})
+"""Checks that no good run has."""
+
+
 def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
     """A failed check for every one that is owed and has no answer: what nobody looked at must not pass.
 
@@ -117,7 +133,8 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
     """
     if head.status is not Status.OK:
         return ()
-    answers = [check for check in (base.checks if base else ()) if check.outcome is not Outcome.UNKNOWN]
+    before = base.checks if base else ()
+    answers = [check for check in before if check.outcome is not Outcome.UNKNOWN and check.name not in AFTER_A_CHANGE]
     owed = {(check.name, check.arm): "the baseline's run has one" for check in answers}
     owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
     answered = {(check.name, check.arm) for check in head.checks}

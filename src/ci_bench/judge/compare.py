@@ -36,7 +36,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import Policy
-from ci_bench.records.results import CaseResult, Check, Environment, Outcome, Results, Role
+from ci_bench.records.results import SURROUNDINGS, CaseResult, Check, Environment, Outcome, Results, Role
 
 NOT_RECORDED = "not recorded"
 
@@ -172,7 +172,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         parity=(*_parity(head), *missing_parity(usable, head)),
         learning=learning_of(usable, head),
         outputs=None if matching.barrier else outputs_of(match.base, head),
-        base_faults=_own_faults(usable) if usable else (),
+        base_faults=_own_faults(usable, head) if usable else (),
         facts=head.facts,
         arms=head.case.arms,
         reference=head.case.reference,
@@ -191,12 +191,24 @@ def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
 
 
 def _counted(check: Check, base: CaseResult | None, head: CaseResult) -> Check:
-    """A check that the case owes, or that counts in the baseline, counts, whatever head's run says of it."""
+    """A check that the case owes, or that counts in the baseline, counts, whatever head's run says of it.
+
+    What code of both sides changes for all arms in the same way is for information.
+    """
+    if base is not None and _is_of_both(check, base):
+        return replace(check, informative=True)
     if not check.informative:
         return check
     before = {(one.name, one.arm) for one in base.checks if not one.informative} if base else set()
     owed = check.name in head.case.due.checks or (check.name, check.arm) in before
     return replace(check, informative=False) if owed else check
+
+
+def _is_of_both(check: Check, other: CaseResult) -> bool:
+    """Whether the other side's code changes the same for all arms, which was accepted there."""
+    return check.name == SURROUNDINGS and any(
+        (one.name, one.arm, one.detail) == (check.name, check.arm, check.detail) for one in other.checks
+    )
 
 
 def _removed(base: CaseResult, pairs: tuple[Pair, ...]) -> CaseComparison:
@@ -228,9 +240,10 @@ def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
     return parity_findings(replace(result.parity, traces=traces), arms=candidates)
 
 
-def _own_faults(base: CaseResult) -> tuple[str, ...]:
+def _own_faults(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     """What is wrong with the baseline's own run: its figures may be those of another computation."""
-    failed = (check for check in base.checks if check.outcome is Outcome.FAIL and not check.informative)
+    counting = (check for check in base.checks if not check.informative and not _is_of_both(check, head))
+    failed = (check for check in counting if check.outcome is Outcome.FAIL)
     apart = (found for found in _parity(base) if not found.verdict.holds)
     return (
         *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),

@@ -149,6 +149,8 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+UNTOUCHED, SURROUNDINGS = "untouched", "surroundings"
+"""Checks that exist only after a change: of the engine's own code or what an arm left to others; of what is every arm's."""
 SHORT_OF_MEMORY = "short_of_memory"
 """The check that there was room on the device while samples were taken; it exists only where there was not."""
 LARGEST_BATCH = "largest_batch"

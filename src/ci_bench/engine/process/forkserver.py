@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from ci_bench.engine.process import noted
 from ci_bench.engine.process.addresses import begin_as_usual, take_place
 from ci_bench.engine.process.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, end_children, prctl
 
@@ -63,17 +64,30 @@ def _import(modules: Sequence[str]) -> None:
     """Import for all children at once; nothing of it is ever collected, garbage among it neither.
 
     Looking for that takes longer than anybody gains by it (docs/adr/0036). A suite's own module that lacks a library says so
-    where it is needed, for its own cases alone.
+    where it is needed, for its own cases alone. What checks are made with is noted before the modules of a plugin are imported.
     """
     gc.disable()
+    known = [module for module in modules if _is_known(module)]
+    for module in known:
+        _import_one(module)
+    noted.begin()
     for module in modules:
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            if not module.startswith(SUITES):
-                raise
+        _import_one(module)
     gc.freeze()
     gc.enable()
+
+
+def _is_known(module: str) -> bool:
+    """Whether a module is the engine's, or of a library that checks are made with."""
+    return module.partition(".")[0] in {noted.PACKAGE, *(name.partition(".")[0] for name in noted.LIBRARIES)}
+
+
+def _import_one(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        if not module.startswith(SUITES):
+            raise
 
 
 def _has_touched_gpu() -> bool:

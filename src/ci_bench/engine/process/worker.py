@@ -17,6 +17,7 @@ from typing import cast
 from ci_bench.engine.machine.probe import probe_environment
 from ci_bench.engine.outputs.comparing import compare
 from ci_bench.engine.outputs.keeping import Keeper
+from ci_bench.engine.process import noted
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Done, Fault, Task, decode_task, encode
 from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervise
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
@@ -24,7 +25,7 @@ from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, keep_heap, memory_of
 from ci_bench.engine.timing.phases import Stopwatch
-from ci_bench.engine.timing.sampling import ResidentArms, make_clock, serve_turns
+from ci_bench.engine.timing.sampling import ResidentArms, make_clock, serve_turns, what_is_shared
 from ci_bench.engine.timing.sizing import find_largest_batch
 from ci_bench.records.results import Phase, Progress, Status
 from ci_bench.suites.base import (
@@ -119,10 +120,13 @@ def _follow(task: Task, seat: Seat) -> Answer:
         launch=task.launch,
         ranks=_ranks(seat),
     )
+    known = _note(task)
     memory = memory_of(device) if task.stage.kind is StageKind.ALONE else None
     workload = import_module(str(task.worker)).open_workload(task.case, context)
     clock = make_clock(device, replace(task.options, cuda_graph=False))
     follow(workload, seat, context, clock, memory=memory)
+    for check in known.checks(""):
+        raise NotMeasured(f"{check.name}: {check.detail}")
     return Answer(done=Done())
 
 
@@ -140,7 +144,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     device = select_device(task.device, threads=task.options.threads)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
-    stage = task.stage
+    stage, reference = task.stage, task.case.reference
     if seat is not None:
         from ci_bench.engine.timing.ranked import RankedWorkload, join
 
@@ -164,17 +168,28 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     )
     if device == "cpu" and stage.kind in TIMED:
         keep_heap()
+    known = _note(task)
+    shared = what_is_shared(known) if stage.kind is StageKind.TIME else None
     # What importing benched code takes is its memory, too.
     memory = memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
     with stopwatch.phase(Phase.BUILD):
         workload = import_module(str(task.worker)).open_workload(task.case, context)
     if seat is not None:
         workload = RankedWorkload(workload=workload, seat=seat)
-    evidence = _gather(task, workload, stage, context=context, channel=channel, stopwatch=stopwatch, memory=memory)
+    resident = ResidentArms(options=task.options, context=context, stopwatch=stopwatch, untouched=shared)
+    evidence = _gather(task, workload, stage, resident=resident, channel=channel, memory=memory)
     if not isinstance(evidence, Evidence):
         message = f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         raise TypeError(message)
-    return Answer(evidence=replace(evidence, outputs=keeper.record, spent=stopwatch.read(stage.kind)))
+    checks = (*evidence.checks, *known.checks(reference))
+    return Answer(evidence=replace(evidence, checks=checks, outputs=keeper.record, spent=stopwatch.read(stage.kind)))
+
+
+def _note(task: Task) -> noted.Noted:
+    """Note what checks are made with, a built-in suite's modules included, before any code of the tree is imported."""
+    if str(task.worker).startswith(f"{noted.PACKAGE}."):
+        import_module(str(task.worker))
+    return noted.current()
 
 
 def _gather(  # noqa: PLR0911 - one for each kind
@@ -182,11 +197,11 @@ def _gather(  # noqa: PLR0911 - one for each kind
     workload: Workload,
     stage: Stage,
     *,
-    context: Context,
+    resident: ResidentArms,
     channel: Channel,
-    stopwatch: Stopwatch,
     memory: HostMemory | DeviceMemory | None,
 ) -> Evidence:
+    context, stopwatch = resident.context, resident.stopwatch
     match stage.kind:
         case StageKind.PREPARE:
             with stopwatch.phase(Phase.PREPARE):
@@ -207,7 +222,6 @@ def _gather(  # noqa: PLR0911 - one for each kind
             with stopwatch.phase(Phase.CHECKS):
                 return perturbed.train_perturbed(stage.arms)
         case StageKind.TIME:
-            resident = ResidentArms(options=task.options, context=context, stopwatch=stopwatch)
             return serve_turns(resident, workload, stage.arms, launch=task.launch, channel=channel)
         case StageKind.RUN:
             measuring = cast("SelfMeasuring", workload)

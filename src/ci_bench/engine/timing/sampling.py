@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from ci_bench.engine.process.noted import Noted, current
 from ci_bench.engine.process.protocol import OBEYED, TOUCH_FROM_CALLS, Abandoned, Answer, Channel, Done, OrderKind
 from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series, part_series
 from ci_bench.engine.timing.cores import Cores
@@ -84,7 +85,11 @@ class ResidentArms:
     def open(self, workload: Workload, arms: tuple[str, ...]) -> tuple[int, ...]:
         """Build every arm, as often as it rotates, and time its first call. Returns how many calls of each make a sample."""
         synchronize = synchronizer(self.context.device)
-        self.untouched = _what_is_shared()
+        if self.untouched is None:
+            self.untouched = what_is_shared()
+        if self.untouched is not None:
+            self.untouched.clock = self.clock
+            self.untouched.noted.take_clock(self.clock)
         if getattr(workload, "keeps_freed_memory", False):
             keep_freed_memory()
         for name in arms:
@@ -178,6 +183,13 @@ class ResidentArms:
     def _look_at_settings(self, arm: str) -> None:
         if self.untouched is not None:
             self.untouched.look(arm)
+
+    def accept_own_settings(self) -> None:
+        """Note the cores and the garbage collector once the engine has changed them."""
+        if self.untouched is not None:
+            from ci_bench.engine.timing.untouched import OF_THE_ENGINE
+
+            self.untouched.accept(*OF_THE_ENGINE)
 
     def keep_busy(self, place: int, seconds: float) -> int:
         """Call one arm as samples do, without a flush, until so much time is over. Returns how many calls that were."""
@@ -293,6 +305,7 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
     """
     channel.say(Answer(done=Done(calls=resident.open(workload, arms))))
     with hold_garbage_collector():
+        resident.accept_own_settings()
         for order in channel.orders():
             match order.kind:
                 case OrderKind.WARM:
@@ -302,6 +315,7 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
                     continue
                 case OrderKind.KEEP_TO:
                     resident.cores.keep_to(order.core)
+                    resident.accept_own_settings()
                 case OrderKind.TURN:
                     resident.turn(
                         order.seat,
@@ -324,13 +338,16 @@ def serve_turns(resident: ResidentArms, workload: Workload, arms: tuple[str, ...
     raise Abandoned
 
 
-def _what_is_shared() -> "Untouched | None":
-    """Notes what all arms share; `None` where nothing computes with torch, so that there is nothing to compare either."""
+def what_is_shared(known: Noted | None = None) -> "Untouched | None":
+    """Note what all arms share; `None` if nothing computes with torch, so that there is nothing to compare either.
+
+    `known` is what was noted of code, if that was before.
+    """
     if not torch_is_loaded():
         return None
-    from ci_bench.engine.timing.untouched import Untouched
+    from ci_bench.engine.timing.untouched import Untouched, settings
 
-    return Untouched()
+    return Untouched(noted=known or current(), begun=settings())
 
 
 def _can_be_refereed(program: Program) -> bool:

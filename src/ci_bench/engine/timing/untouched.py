@@ -1,98 +1,187 @@
-"""What all arms of a process share, and none may change: torch's settings, and the functions that checks are made with.
+"""Settings that all arms of a process share, and none may change. Imports torch.
 
-A candidate that leaves the reference fewer threads, or rounds its products, makes its own speedup; one that replaces what
-compares results passes every comparison. Both are one assignment, and common enough in code that was written for a score. So
-all of that kind is noted before any arm is opened, and read again after each turn, outside the clock. This keeps no code off
-that sets out to deceive: what shares a process can undo whatever looks at it. Imports torch.
+A candidate that leaves the reference fewer threads, no oneDNN or a profiler makes its own speedup. That is one assignment, and
+common in code that was written for a score. So all settings of that kind are noted before a workload is opened, again once the
+reference is open, and compared after each turn, outside the clock. What an arm changed and left so fails. What was changed for
+every arm, as by a library at import, is named by a check of its own, which counts only if base has not the same one.
 
-Clocks are not among it: tools that freeze time replace those honestly (`fence`), and the parent's clock is their witness.
+What checks are made with is noted by `engine.process.noted`.
 """
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from types import FunctionType
 from typing import Any
 
 import torch
+from torch.nn.modules import module as modules
+from torch.utils import _python_dispatch
 
-from ci_bench.records.results import Check, Outcome
+from ci_bench.engine.process.noted import MAX_DETAIL, Noted, current, replaced_words
+from ci_bench.records.results import SURROUNDINGS, UNTOUCHED, Check, Outcome
 from ci_bench.suites.fp32_precision import effective_precision
 
-UNTOUCHED = "untouched"
-"""The check. It is there only where something was changed."""
-OURS = (
-    *(f"ci_bench.engine.timing.{name}" for name in ("clock", "fence", "looks", "referee", "sampling")),
-    *(f"ci_bench.suites.{name}" for name in ("draws", "freshness", "numerics", "randomness")),
+CORES, PRIORITY, COLLECTOR = "cores", "priority", "garbage collector"
+OF_THE_ENGINE = (CORES, COLLECTOR)
+"""What the engine changes between turns itself."""
+HOOKS = (
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
 )
-THEIRS: Mapping[str, tuple[str, ...]] = {
-    "torch": ("equal", "rand", "randint", "randn", "randperm", "empty_like"),
-    "torch.linalg": ("vector_norm",),
-    "torch.random": ("manual_seed",),
-    "torch.cuda": ("synchronize",),
-    "random": ("seed", "Random"),
-}
-"""Where torch defines them: the first import of dynamo, which any arm may be the cause of, replaces `torch.manual_seed`."""
-OF_TENSORS = ("abs", "allclose", "aminmax", "copy_", "double", "equal", "isfinite", "max", "sub", "to")
-THREADS = "threads"
-SHOWN = 3
+VARIABLES = ("CUBLAS_", "DNNL_", "KMP_", "MKL_", "NVIDIA_", "OMP_", "ONEDNN_")
+"""What libraries of kernels read, some of it at each call."""
+_TINY = 1e-310
+
+Settings = Mapping[str, object]
 
 
-def functions() -> dict[str, Any]:
-    """By their full names, the functions, classes and methods that samples and checks are made with."""
-    found: dict[str, Any] = {}
-    for module in OURS:
-        for name, value in vars(import_module(module)).items():
-            if isinstance(value, FunctionType | type):
-                found[f"{module}.{name}"] = value
-            if isinstance(value, type) and value.__module__ == module:
-                found |= {f"{module}.{name}.{of}": one for of, one in vars(value).items() if isinstance(one, FunctionType)}
-    for module, names in THEIRS.items():
-        found |= {f"{module}.{name}": getattr(import_module(module), name) for name in names}
-    return found | {f"torch.Tensor.{name}": getattr(torch.Tensor, name) for name in OF_TENSORS}
+def _slowing() -> dict[str, Callable[[], object]]:
+    """How to read each setting that can slow the code of others. Where a version of torch lacks one, it raises."""
+    private: Any = torch._C  # noqa: SLF001 - torch has no other way to read them
+    autograd: Any = torch._C._autograd  # noqa: SLF001
+    backends: Any = torch.backends
+    dispatch: Any = _python_dispatch
+    overrides: Any = torch.overrides
+    return {
+        "threads": torch.get_num_threads,
+        "interop threads": torch.get_num_interop_threads,
+        "oneDNN": lambda: backends.mkldnn.enabled,
+        "oneDNN deterministic": lambda: backends.mkldnn.deterministic,
+        "NNPACK": lambda: bool(private._get_nnpack_enabled()),  # noqa: SLF001
+        "cuDNN": lambda: (backends.cudnn.enabled, backends.cudnn.deterministic, backends.cudnn.benchmark),
+        "attention kernels": lambda: _attention(backends.cuda),
+        "fast path of attention": lambda: bool(backends.mha.get_fastpath_enabled()),
+        "anomaly detection": lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "profiler": lambda: bool(autograd._profiler_enabled()),  # noqa: SLF001
+        "threads of the backward pass": lambda: bool(private._is_multithreading_enabled()),  # noqa: SLF001
+        "hooks of saved tensors": lambda: autograd._top_saved_tensors_default_hooks(True) is not None,  # noqa: SLF001
+        "hooks of all modules": lambda: tuple(len(getattr(modules, name)) for name in HOOKS),
+        "modes of functions": lambda: _kinds(overrides._get_current_function_mode_stack()),  # noqa: SLF001
+        "modes of the dispatcher": lambda: _kinds(dispatch._get_current_dispatch_mode_stack()),  # noqa: SLF001
+        "profile function": lambda: _word(sys.getprofile()),
+        "trace function": lambda: _word(sys.gettrace()),
+        "profile function of new threads": lambda: _word(threading.getprofile()),
+        "trace function of new threads": lambda: _word(threading.gettrace()),
+        "monitoring tools": _monitoring,
+        COLLECTOR: lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
+        CORES: lambda: _of_threads(lambda thread: tuple(sorted(os.sched_getaffinity(thread)))),
+        PRIORITY: lambda: _of_threads(lambda thread: (os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread))),
+        "switch interval": sys.getswitchinterval,
+    }
+
+
+def _rounding() -> dict[str, Callable[[], object]]:
+    """How to read each setting that changes what others compute rather than how long it takes."""
+    return {
+        "default dtype": torch.get_default_dtype,
+        "gradients": torch.is_grad_enabled,
+        "inference mode": torch.is_inference_mode_enabled,
+        "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+        "tiny numbers are zero": lambda: _TINY * 1.0 == 0.0,
+        "variables": lambda: {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
+    }
 
 
 def settings() -> dict[str, object]:
-    """What torch computes with, for the whole process."""
-    return {
-        THREADS: torch.get_num_threads(),
-        "default dtype": torch.get_default_dtype(),
-        "gradients": torch.is_grad_enabled(),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        **effective_precision(),
-    }
+    """What torch, Python and the kernel compute with, for the whole process. What cannot be read is left out."""
+    found: dict[str, object] = {}
+    for name, read in (*SLOWING.items(), *ROUNDING.items()):
+        with contextlib.suppress(AttributeError, RuntimeError, TypeError, OSError):
+            found[name] = read()
+    return found | effective_precision()
 
 
 @dataclass(kw_only=True, slots=True)
 class Untouched:
-    """Notes the functions when it is made, and the settings with `note`; holds both against what they are later."""
+    """Compares settings with what they were, and what checks are made with.
 
-    before: dict[str, Any] = field(default_factory=functions)
-    last: dict[str, object] = field(default_factory=dict)
+    `begun` are the settings before the workload was opened, `shared` names those that were others once the reference was open,
+    `changed` those that an arm left changed, by arm.
+    """
+
+    noted: Noted = field(default_factory=current)
+    clock: object = None
+    begun: Settings = field(default_factory=dict)
+    last: Settings = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
     changed: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def note(self) -> None:
-        """The settings are now as all arms are to find them: the reference is open, and nothing else."""
+        """Note the settings as all arms are to find them: the reference is open, and nothing else."""
         self.last = settings()
+        self.shared = {name: words for name, words in _differing(self.begun, self.last) if name in SLOWING}
+
+    def accept(self, *names: str) -> None:
+        """Note what the engine has changed itself."""
+        now = settings()
+        self.last = {**self.last, **{name: now[name] for name in names if name in now}}
 
     def look(self, arm: str) -> None:
-        """After an arm was opened, warmed up or timed: what of the settings it left otherwise than it found it."""
+        """Compare the settings after an arm was opened, warmed up or timed with those it found."""
         before, self.last = self.last, settings()
-        for name, value in self.last.items():
-            if before.get(name) != value:
-                self.changed.setdefault(arm, {})[name] = f"{name} {before.get(name)} -> {value}"
+        for name, words in _differing(before, self.last):
+            self.changed.setdefault(arm, {})[name] = words
 
     def checks(self, reference: str) -> Iterator[Check]:
-        """What was changed: wrong where it is a function or the threads of other arms, else a doubt."""
-        now = functions()
-        if replaced := [name for name, value in self.before.items() if now.get(name) is not value]:
-            yield Check(name=UNTOUCHED, arm=reference, outcome=Outcome.FAIL, detail=_replaced(replaced))
+        """Yield what was changed. It fails if it is code or can slow other arms; else it is a doubt."""
+        yield from self.noted.checks(reference)
+        if self.clock is not None and (names := self.noted.replaced_of_clock(self.clock)):
+            yield Check(name=UNTOUCHED, arm=reference, outcome=Outcome.FAIL, detail=replaced_words(names))
         for arm, changes in self.changed.items():
-            outcome = Outcome.FAIL if THREADS in changes else Outcome.UNKNOWN
+            outcome = Outcome.FAIL if any(name in SLOWING for name in changes) else Outcome.UNKNOWN
             detail = f"it changed what other arms compute with, and left it so: {'; '.join(changes.values())}"
-            yield Check(name=UNTOUCHED, arm=arm, outcome=outcome, detail=detail[:1000])
+            yield Check(name=UNTOUCHED, arm=arm, outcome=outcome, detail=detail[:MAX_DETAIL])
+        if self.shared:
+            detail = f"code of the tree changed settings for all arms: {'; '.join(self.shared.values())}"
+            yield Check(name=SURROUNDINGS, arm=reference, outcome=Outcome.UNKNOWN, detail=detail[:MAX_DETAIL])
 
 
-def _replaced(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"the measured code replaced what samples and checks are made with: {', '.join(names[:SHOWN])}{more}"[:1000]
+def _differing(before: Settings, now: Settings) -> Iterator[tuple[str, str]]:
+    """Each setting that is another one, and how. Of threads only those count that were there before."""
+    for name, value in now.items():
+        was = before.get(name, value)
+        if isinstance(was, dict) and isinstance(value, dict) and name in {CORES, PRIORITY}:
+            both = [thread for thread in was if thread in value and was[thread] != value[thread]]
+            if both:
+                yield name, f"{name} {was[both[0]]} -> {value[both[0]]} (of {len(both)} threads)"
+        elif was != value:
+            yield name, f"{name} {was} -> {value}"
+
+
+def _attention(backend: Any) -> tuple[bool, ...]:
+    names = ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
+    return tuple(bool(getattr(backend, f"{name}_enabled")()) for name in names)
+
+
+def _kinds(stack: list[object]) -> tuple[str, ...]:
+    return tuple(type(mode).__name__ for mode in stack)
+
+
+def _word(function: object) -> str:
+    return "none" if function is None else str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _monitoring() -> tuple[tuple[str, int], ...]:
+    """The tools of `sys.monitoring`, from Python 3.12 on, with the events that they are told of everywhere."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tools = [] if monitoring is None else [tool for tool in range(6) if monitoring.get_tool(tool) is not None]
+    return tuple((monitoring.get_tool(tool), monitoring.get_events(tool)) for tool in tools)
+
+
+def _of_threads(read: Callable[[int], object]) -> dict[int, object]:
+    """By thread of this process. One that has ended since it was listed is left out."""
+    found: dict[int, object] = {}
+    for name in os.listdir("/proc/self/task"):  # noqa: PTH208 - after each turn, and in half the time
+        with contextlib.suppress(OSError):
+            found[int(name)] = read(int(name))
+    return found
+
+
+SLOWING, ROUNDING = _slowing(), _rounding()
