@@ -77,6 +77,7 @@ PROCESSES = {
     "ci_bench.engine.machine.probe",
     "ci_bench.engine.process.forkserver",
     "ci_bench.engine.process.ranks",
+    "ci_bench.engine.process.startup",
     "ci_bench.engine.process.worker",
     "ci_bench.engine.timing.untouched",
     "ci_bench.fleet.ray_core",

@@ -21,7 +21,7 @@ from ci_bench.engine.timing.clock import HostClock  # noqa: E402
 from ci_bench.records.metrics import STEP_TIME  # noqa: E402
 from ci_bench.records.results import Outcome  # noqa: E402
 from ci_bench.suites import draws, numerics, randomness  # noqa: E402
-from ci_bench.suites.functions import verify  # noqa: E402
+from ci_bench.suites.functions import declaring, verify  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -169,6 +169,7 @@ def test_honest_tools_change_nothing_noted(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", partial(__import__))
     monkeypatch.setattr("time.perf_counter", partial(half, 2.0))
     monkeypatch.setattr(numerics, "__annotations_of_a_tool__", {}, raising=False)
+    monkeypatch.setitem(declaring._REGISTERED, "a file", [])
     with torch.overrides.BaseTorchFunctionMode():
         torch.ones(2).add(1)
     assert list(made.checks("eager")) == []

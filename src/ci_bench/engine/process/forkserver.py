@@ -28,6 +28,7 @@ from typing import NoReturn
 from ci_bench.engine.process import noted
 from ci_bench.engine.process.addresses import begin_as_usual, take_place
 from ci_bench.engine.process.descendants import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, end_children, prctl
+from ci_bench.engine.process.startup import with_tree
 
 WORKER = "ci_bench.engine.process.worker"
 SUITES = "ci_bench.suites."
@@ -41,10 +42,12 @@ def main(argv: Sequence[str]) -> int:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=int(argv[0])) as connection:
+        before = os.environ.get("PYTHONPATH", "")
         _say(connection, {"loading": os.getpid()})
         _import((WORKER, *argv[1:]))
         if _has_touched_gpu():
             _say(connection, {"touched": os.getpid()})
+            os.environ["PYTHONPATH"] = before
             os.set_inheritable(connection.fileno(), True)
             os.execv(sys.executable, [*sys.orig_argv[: len(sys.orig_argv) - len(argv)], argv[0]])  # noqa: S606 - itself, no shell
         begin_as_usual(os.environ)
@@ -64,13 +67,15 @@ def _import(modules: Sequence[str]) -> None:
     """Import for all children at once; nothing of it is ever collected, garbage among it neither.
 
     Looking for that takes longer than anybody gains by it (docs/adr/0036). A suite's own module that lacks a library says so
-    where it is needed, for its own cases alone. What checks are made with is noted before the modules of a plugin are imported.
+    where it is needed, for its own cases alone. What checks are made with is noted before any code of the tree can run.
     """
     gc.disable()
     known = [module for module in modules if _is_known(module)]
     for module in known:
-        _import_one(module)
+        with contextlib.suppress(ImportError):  # it may be found with the caller's folders only
+            _import_one(module)
     noted.begin()
+    with_tree()
     for module in modules:
         _import_one(module)
     gc.freeze()

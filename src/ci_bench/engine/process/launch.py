@@ -24,6 +24,7 @@ from ci_bench.engine.process.descendants import ends_within
 from ci_bench.engine.process.protocol import Answer, Task, encode
 from ci_bench.engine.process.resident import GRACE_S, Ended, Worker, kill, tail
 from ci_bench.engine.process.scratch import FOLDER, run_folder, scratch_failure
+from ci_bench.engine.process.startup import without_tree
 from ci_bench.engine.process.users import end_all, give, let_pass, started_as
 from ci_bench.errors import LauncherFailed
 
@@ -73,6 +74,7 @@ class Launcher:
             folder.mkdir(parents=True, exist_ok=True)
             if user is not None:
                 let_pass(folder)
+            visible = without_tree(folder, visible, cwd)
             with theirs, self._log.open("ab") as log, started_alike() as usual:
                 told = place.environ(command, visible, usual=usual)
                 self._server = _start_server(command, theirs.fileno(), told, log.fileno(), cwd=cwd, user=user)

@@ -211,7 +211,7 @@ def _own() -> Iterator[tuple[str, object]]:
         for key, value in [*vars(module).items()]:
             if isinstance(value, ModuleType) or key in {"__builtins__", "__cached__", "__doc__", "__warningregistry__"}:
                 continue
-            if key.isupper() and isinstance(value, dict | list):
+            if key.isupper() and key[0] != "_" and isinstance(value, dict | list):
                 yield f"{name}.{key} (its length)", len(value)
                 yield from ((f"{name}.{key}[{place!r}]", one) for place, one in _items(value))
             yield f"{name}.{key}", value
