@@ -5,10 +5,11 @@ Owns the folder's layout and the making of runs that calibrate. What is learned 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci_bench.errors import BadDocument
+from ci_bench.errors import BadDocument, BadInput
 from ci_bench.judge.audit import Audit
 from ci_bench.judge.calibration import NoiseFloor, fingerprint, merge
 from ci_bench.judge.wording import count_of, percent
@@ -22,14 +23,55 @@ Plan = tuple[tuple[Suite, Case], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFolder:
-    """Calibrations in a folder, each named by its machine's fingerprint."""
+    """Calibrations in a folder, each named by its machine's fingerprint.
+
+    `sealed` holds the documents as they were before code of a tree could write them, by file; `None` if they are read when asked
+    for.
+    """
 
     path: Path
+    sealed: Mapping[str, bytes] | None = None
+
+    def seal(self) -> "NoiseFolder":
+        """Read all documents now. What is written to them later is not used.
+
+        Raises:
+            BadInput: one cannot be read.
+        """
+        try:
+            return replace(self, sealed={file.name: file.read_bytes() for file in sorted(self.path.glob("*.json"))})
+        except OSError as error:
+            raise BadInput(f"the calibrations in {self.path} cannot be read: {error.strerror}") from error
 
     def find(self, identity: Mapping[str, Fact]) -> Calibration | None:
         """What is known of a machine. Raises `BadDocument` where the document is not sound."""
+        return self._read(self._file(fingerprint(identity)))
+
+    def restore(self, identity: Mapping[str, Fact]) -> str:
+        """Put this machine's document back as it was sealed. Return what happened; empty if nobody wrote it.
+
+        What was written is kept next to it, since another run of ci-bench may have done that.
+        """
         file = self._file(fingerprint(identity))
-        return documents.read_calibration(file) if file.exists() else None
+        if self.sealed is None:
+            return ""
+        with suppress(OSError):
+            before = self.sealed.get(file.name)
+            if (file.read_bytes() if file.exists() else None) == before:
+                return ""
+            aside = file.with_suffix(".changed")
+            if file.exists():
+                file.replace(aside)
+            if before is not None:
+                file.write_bytes(before)
+            return f"{file} was written while code of the tree ran; it is as before, and what was written is in {aside.name}"
+        return f"{file} was written while code of the tree ran, and cannot be put back; remove it"
+
+    def _read(self, file: Path) -> Calibration | None:
+        if self.sealed is None:
+            return documents.read_calibration(file) if file.exists() else None
+        content = self.sealed.get(file.name)
+        return None if content is None else documents.parse_calibration(content, file)
 
     def require_writable(self) -> None:
         """Before hours are spent on what is to be kept here. Raises `CannotWrite`."""
@@ -44,7 +86,7 @@ class NoiseFolder:
         """
         file = self._file(new.fingerprint)
         try:
-            old = documents.read_calibration(file) if file.exists() else None
+            old = self._read(file)
         except BadDocument as error:
             message = f"{error}\nNothing was added to it; remove it to start afresh."
             raise BadDocument(message) from error

@@ -9,10 +9,12 @@ from fake_github import Fault
 from fake_github_events import BASE, HEAD, RUN, payload, pull_request, workflow_run
 from fake_github_events import merge_group as merge_group_event
 from fake_github_state import FORK_ID, sha_of
-from judge_builders import peak, result
+from judge_builders import metric, peak, result, sampled
 
 from ci_bench.commands.trusted.publishing import announce, publish
 from ci_bench.errors import ExitCode
+from ci_bench.judge.calibration import fingerprint
+from ci_bench.records.calibration import Calibration, PastRun, PastSeries
 
 DOCS = Path(__file__).parents[2] / "docs" / "github.md"
 GROUP, MERGE, RELEASE = f"gh-readonly-queue/main/pr-7-{BASE}", sha_of("merge"), sha_of("release 0")
@@ -210,6 +212,30 @@ def test_what_becomes_of_a_run(play, what):
     assert PLAYS[what](play) == code
     assert [one["conclusion"] for one in play.state.checks.values()] == ([] if check == "none" else [check])
     assert [number for number in (7, 8) if play.state.texts_of(number)] == COMMENTED[comment]
+
+
+@pytest.mark.parametrize("ratio", [0.3, 2.3])
+def test_a_noisy_calibration_of_the_artifact_excuses_nothing(play, ratio):
+    """It comes from where the pull request's code ran. What is within belief could be forged as well as what is not."""
+    play.pull()
+    slow, usual = (result(metric(sampled(value, count=8)), id="s/a") for value in (0.012, 0.01))
+    members = {"results.json": written(bound(slow), play.folder)}
+    members["base/results.json"] = written(bound(usual, commit=BASE), play.folder)
+    identity = bound(slow).environment.identity
+    series = PastSeries(
+        case="s/a", metric="step_time", arm="eager", ratios=(ratio, -ratio) * 4, within=(0.01,) * 8, runs=(0,) * 8
+    )
+    calibration = Calibration(
+        tool_version="1",
+        fingerprint=fingerprint(identity),
+        identity=identity,
+        runs=(PastRun(id="r", at="2026-01-01T00:00:00Z"),),
+        series=(series,),
+    )
+    members["calibration.json"] = written(calibration, play.folder)
+    leave(play.fake, members)
+    play.report()
+    assert {check["conclusion"] for check in play.state.checks.values()} == {"failure"}
 
 
 def test_each_pull_request_of_one_head_has_its_own_verdict(play):

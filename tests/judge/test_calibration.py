@@ -340,3 +340,20 @@ def test_hostile_sizes_stay_quick_and_small():
 
     assert learned(known, names, now=NOW).spread == pytest.approx(np.full(2000, 20.0))
     assert calibrating.MOST_RUNS == 1000
+
+
+class TestImplausibleNoise:
+    """A rule that knows of noise which no machine has would let any change pass."""
+
+    def test_it_is_refused_by_name(self):
+        wild, calm = past([1.6, -1.6] * 4), past([0.01] * 8, name=("s/c1", "step_time", "eager"))
+        usable, words = describe(document(wild, calm, runs=[day(1)]), {"gpu": "H200"})
+        assert usable.series == (calm,)
+        assert "not used for step_time of s/c0 (eager): launches of unchanged code differ by 395.3 %" in words
+        assert "calibrate again" in words
+
+    def test_a_noisy_machine_is_believed(self):
+        noisy = past([0.3, -0.3, 0.5, -0.1])
+        usable, words = describe(document(noisy, runs=[day(1)]), {"gpu": "H200"})
+        assert usable.series == (noisy,)
+        assert "not used" not in words

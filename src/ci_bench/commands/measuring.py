@@ -95,11 +95,12 @@ def gate(settings: Measuring) -> int:
     from ci_bench.commands.fleet import alone
     from ci_bench.records.results import SideName
 
+    sealed = noise_folder(settings).seal()
     with planning_sealed(settings):
         config, find = load_with_suites(settings)
         against = _against(settings, config)
         bench = _bench("gate", settings, config, find)
-    noise = noise_folder(settings) if against.paired else None
+    noise = sealed if against.paired else None
     if settings.learn:
         _require_teachable(settings, noise)
     with alone(settings), _open(against, bench, settings) as opened:
@@ -111,6 +112,8 @@ def gate(settings: Measuring) -> int:
         else:
             results = bench.measure(opened.sides, noise=noise, known=opened.known, kept=opened.kept, seal=opened.seal)
     head = results[SideName.HEAD]
+    if written := sealed.restore(head.environment.identity):
+        tell(written)
     comparison = pipeline.judge(
         head,
         opened.baseline or pipeline.paired_with(results[SideName.BASE]),

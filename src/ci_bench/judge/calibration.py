@@ -33,6 +33,9 @@ MOST_RUNS = 1000
 MOST_DAYS = 183.0
 """Launches older than half a year are forgotten: after six half-lives they count for one and a half per cent."""
 
+MOST_PLAUSIBLE = math.log(1.5)
+"""Noise beyond this is not used: a rule that knows it would let any change pass (docs/adr/0082)."""
+
 _DAY_S = 86_400.0
 
 Name = tuple[str, str, str]
@@ -275,4 +278,26 @@ def describe(calibration: Calibration | None, identity: Mapping[str, Fact]) -> t
     runs = count_of(len(calibration.runs) - gates, "run")
     sources = [f"{runs} of unchanged code against itself"] if gates < len(calibration.runs) else []
     sources += [f"the first launches of {count_of(gates, 'gate')}"] if gates else []
-    return calibration, f"{' and '.join(sources)}, the last of {latest}"
+    words = f"{' and '.join(sources)}, the last of {latest}"
+    wild = [series for series in calibration.series if scatter(series) > MOST_PLAUSIBLE]
+    if not wild:
+        return calibration, words
+    usable = replace(calibration, series=tuple(series for series in calibration.series if series not in wild))
+    return usable, f"{words}; {refused(wild)}"
+
+
+def scatter(series: PastSeries) -> float:
+    """The root mean square of the log-ratios of unchanged code, whose true mean is zero."""
+    return math.sqrt(sum(ratio * ratio for ratio in series.ratios) / len(series.ratios)) if series.ratios else 0.0
+
+
+def refused(wild: Sequence[PastSeries]) -> str:
+    """What of a calibration is not used, by its name, and the next step."""
+    worst = max(wild, key=scatter)
+    more = f" and {count_of(len(wild) - 1, 'more metric')}" if len(wild) > 1 else ""
+    differ = f"launches of unchanged code differ by {percent(math.expm1(scatter(worst)))}"
+    most = percent(math.expm1(MOST_PLAUSIBLE))
+    return (
+        f"not used for {worst.metric} of {worst.case} ({worst.arm}){more}: {differ}, and more than {most} is no machine's noise; "
+        "run ci-bench calibrate again on a quiet machine"
+    )

@@ -112,6 +112,17 @@ def read_calibration(path: Path, *, max_bytes: int = MAX_BYTES) -> "Calibration"
     return document
 
 
+def parse_calibration(content: bytes, path: Path) -> "Calibration":
+    """Check a calibration document that was read from `path` before. Raises `BadDocument` with every fault."""
+    from ci_bench.records.calibration import Calibration
+
+    document, faults = _parse(_loaded(path, content, MAX_BYTES), Kind.CALIBRATION)
+    if document is None or faults:
+        raise BadDocument(f"{path}: not a sound {Kind.CALIBRATION} document:\n{capped(faults)}")
+    assert isinstance(document, Calibration)  # noqa: S101 - only a bug of ours breaks it
+    return document
+
+
 def read_history(path: Path, *, max_bytes: int = MAX_BYTES) -> "History":
     """Read and check a history document, compressed (gzip) or not. Raises `BadDocument` with every fault."""
     from ci_bench.records.history import History
@@ -265,6 +276,10 @@ def _load(path: Path, max_bytes: int) -> Any:
             content = stream.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         raise BadDocument(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; check the path") from error
+    return _loaded(path, content, max_bytes)
+
+
+def _loaded(path: Path, content: bytes, max_bytes: int) -> Any:
     if len(content) > max_bytes:
         raise BadDocument(f"{path}: larger than {max_bytes:,} bytes, the most that is read")
     content = _unpacked(path, content, max_bytes) if content.startswith(_GZIP) else content
