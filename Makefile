@@ -15,7 +15,7 @@ help:
 	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
 	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
 	@echo "make test-all run all tests; make test-rest those that make test leaves out, but for tests/nightly.txt"
-	@echo "make gpu-tests run the tests of a card, tier by tier, ten minutes each at most (TIER=clock for one of them)"
+	@echo "make gpu-tests run the tests of a card in this Python, tier by tier, ten minutes each (TIER=clock, PYTHON=python3.12)"
 	@echo "make faults   run the tests of docs/reliability.md, fault by fault"
 	@echo "make guards   take each guard of docs/guards.md out of the code in turn: its test has to fail"
 	@echo "make lint     ruff and mypy"
@@ -37,13 +37,10 @@ test test-all test-rest: $(VENV)/.ready $(LIGHT)/.ready $(ACTIONS)/.ready
 	tools/browser.sh
 	CI_BENCH_LIGHT_PYTHON=$(CURDIR)/$(LIGHT)/bin/python $(PY) tools/run_tests.py $(WORKERS) $(EXTENT) $(PYTEST_ARGS)
 
-# Each tier is a run of its own, so that one which hangs or takes the card down ends alone.
-TIER ?= contract clock gates training_loss fastrnns torchbench transformers
-gpu-tests: $(VENV)/.ready
-	@failed=; for tier in $(TIER); do \
-	    echo "tier $$tier"; \
-	    $(PY) -m pytest --numprocesses 0 --session-timeout 600 tests/gpu/*$$tier* $(PYTEST_ARGS) || failed="$$failed $$tier"; \
-	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+# In the Python and torch of the machine, without a network: nothing is built or installed. TIER=clock for a tier, SIMULATED=1 without a card.
+PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
+gpu-tests:
+	$(PYTHON) tools/gpu_tests.py $(if $(SIMULATED),--simulated) $(TIER) -- $(PYTEST_ARGS)
 
 faults: $(VENV)/.ready
 	$(PY) -m pytest $$($(PY) tools/render_reliability.py --tests) $(WORKERS) $(PYTEST_ARGS)

@@ -1,10 +1,22 @@
-"""The tests of a card, though there is none: which tiers there are, and that each figure they print has its row in the docs."""
+"""The tests of a card, though there is none: its tiers run within limits in any Python, and each figure has its row in the docs."""
 
 import ast
+import importlib.util
+import os
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import pytest
+from _pytest.mark.expression import Expression
+
 ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "tools" / "gpu_tests.py"
+spec = importlib.util.spec_from_file_location("gpu_tests", SCRIPT)
+gpu_tests = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(gpu_tests)
 GPU = ROOT / "tests" / "gpu"
 HEADING = "## A card, by its tests\n"
 
@@ -31,8 +43,70 @@ def test_each_figure_has_its_row_and_each_row_a_figure():
     assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in names)] == []
 
 
-def test_each_tier_is_there_and_each_test_of_a_card_is_in_one():
-    (tiers,) = re.findall(r"^TIER \?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    chosen = [path for tier in tiers.split() for path in GPU.glob(f"*{tier}*")]
-    assert len(chosen) == len({*chosen}) == len(tiers.split()), "one file or folder for each"
-    assert {*chosen} == {path for path in GPU.iterdir() if path.name.startswith("test_") or path.name == "contract"}
+def call(*arguments, python=sys.executable, limit_s=200):
+    return subprocess.run([python, SCRIPT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s)
+
+
+@pytest.mark.engine
+def test_each_test_is_in_one_tier():
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-n", "0", "tests/gpu"]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    ids = [line for line in collected if "::" in line]
+    assert len(ids) > 100
+
+    def tiers_of(test):
+        file, _, name = test.partition("::")
+        fits = {
+            tier: file.startswith(place)
+            and (not expression or Expression.compile(expression).evaluate(lambda word: word in name))
+            for tier, (place, expression) in gpu_tests.TIERS.items()
+        }
+        return [tier for tier, fit in fits.items() if fit]
+
+    assert [test for test in ids if len(tiers_of(test)) != 1] == []
+
+
+def test_unknown_tier_and_missing_torch_are_refused(tmp_path):
+    unknown = call("clok")
+    assert (unknown.returncode, "there is no tier clok" in unknown.stderr) == (2, True)
+    light = os.environ.get("CI_BENCH_LIGHT_PYTHON") or str(ROOT / ".venv-light" / "bin" / "python")
+    if Path(light).exists():
+        bare = call("clock", python=light)
+        assert (bare.returncode, "lacks" in bare.stderr, "PYTHON=" in bare.stderr) == (2, True, True)
+
+
+def test_the_make_target_builds_nothing():
+    done = subprocess.run(
+        ["make", "-n", "gpu-tests", "PYTHON=python3.99", "VENV=/nowhere"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["python3.99", "tools/gpu_tests.py"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "ended"),
+    [
+        ("import time; time.sleep(60)", {"limit_s": 1.0}, 124),
+        ("kept = b'1' * (300 << 20); import time; time.sleep(60)", {"most_bytes": 150 << 20}, 124),
+        ("import sys; sys.exit(3)", {}, 3),
+        ("", {}, 0),
+    ],
+)
+def test_a_tier_ends_within_its_limits(code, limits, ended):
+    begun = time.monotonic()
+    assert gpu_tests.run([sys.executable, "-c", code], os.environ, **limits) == ended
+    assert time.monotonic() < begun + 30
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_tiers_run_on_the_simulated_card():
+    """One tier that passes and one of whose tests one is made to fail: their exit codes come through."""
+    pytest.importorskip("torch")
+    passing = call("--simulated", "contract")
+    assert passing.returncode == 0, passing.stdout[-3000:]
+    assert "tier contract: exit code 0" in passing.stdout
+    assert "skipped" not in passing.stdout
+    failing = call("--simulated", "contract", "--", "-k", "peaks", "-o", "addopts=--no-such-option")
+    assert failing.returncode == 1
+    assert "tier contract: exit code 4" in failing.stdout

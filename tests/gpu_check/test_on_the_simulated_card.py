@@ -8,7 +8,7 @@ import time
 import jsonschema
 import pytest
 from gpu_check_figures import SCHEMA
-from simulated_gate import ALONE, CI_BENCH, FOLDER, Script, Spell
+from simulated_gate import ALONE, CI_BENCH, Script, Spell, with_card
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.engine
@@ -18,9 +18,8 @@ THROTTLED = 0x40
 
 
 def on_the_card(folder, script, *arguments):
-    card = script.write(folder / "card.json")
-    environ = {**os.environ, **ALONE, "SIMULATED_CARD": str(card), "PYTHONPATH": str(FOLDER)}
-    command = [CI_BENCH, "gpu-check", "-o", folder / "out.json", *arguments]
+    environ = {**os.environ, **ALONE, **with_card(script, folder)}
+    command = [*CI_BENCH, "gpu-check", "-o", folder / "out.json", *arguments]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
     whole = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {"sections": []}
     return done, whole, {one["name"]: one for one in whole["sections"]}

@@ -1,0 +1,144 @@
+"""Runs the tests of a card tier by tier, in the Python and torch of this machine. Installs nothing and needs no network.
+
+``python tools/gpu_tests.py [--simulated] [TIER…] [-- PYTEST_ARGS…]``; `make gpu-tests` calls it. Each tier is a process of its
+own that is ended after ten minutes, or when it has taken 32 GiB of the host's memory, and costs the others nothing. The exit code
+is 1 if a tier failed, 2 if a tier is unknown or a package is missing.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 600.0
+LAST_TEST_S = 60.0
+"""How long before the limit no further test begins, in seconds."""
+MOST_BYTES = 32 << 30
+LOOK_S = 1.0
+NEEDED = {"pytest": "pytest", "pytest_timeout": "pytest-timeout", "torch": "torch"}
+GATES, TRANSFORMERS = "tests/gpu/test_gates_cuda.py", "tests/gpu/test_transformers_cuda.py"
+FASTRNNS, TORCHBENCH = "tests/gpu/test_fastrnns_cuda.py", "tests/gpu/test_torchbench_cuda.py"
+TIERS = {
+    "contract": ("tests/gpu/contract", ""),
+    "clock": ("tests/gpu/test_clock_cuda.py", ""),
+    "gates": (GATES, "not real and not fit_together"),
+    "gates_without_room": (GATES, "fit_together"),
+    "gates_training_loss": (GATES, "real and training_loss"),
+    "gates_fastrnns": (GATES, "real and fastrnns"),
+    "gates_torchbench": (GATES, "real and torchbench"),
+    "gates_transformers": (GATES, "real and transformers"),
+    "training_loss": ("tests/gpu/test_training_loss_cuda.py", ""),
+    "fastrnns": (FASTRNNS, "not whole_of_the_originals"),
+    "fastrnns_whole": (FASTRNNS, "whole_of_the_originals"),
+    "torchbench": (TORCHBENCH, "not resnet and not decoder"),
+    "torchbench_large": (TORCHBENCH, "resnet or decoder"),
+    "transformers": (TRANSFORMERS, "not every_ and not generations and not tokens and not cuda_graphs"),
+    "transformers_formats": (TRANSFORMERS, "every_format"),
+    "transformers_presets": (TRANSFORMERS, "every_preset"),
+    "transformers_ways": (TRANSFORMERS, "every_way or (cuda_graphs and not decoded)"),
+    "transformers_generation": (TRANSFORMERS, "generations or tokens or decoded"),
+}
+"""Files and an expression for `pytest -k`, by tier; each test is in one tier."""
+SIMULATED = ("contract", "clock", "gates", "gates_without_room")
+"""The tiers that the simulated card can run."""
+CARD = {"least_kernel_s": 0.0002, "memory_bytes": 64 << 20}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tiers; return the exit code."""
+    asked, further = _split(argv)
+    parser = argparse.ArgumentParser(prog="gpu_tests.py", description="Run the tests of a card tier by tier.")
+    parser.add_argument("tiers", nargs="*", metavar="TIER", help=f"one of {', '.join(TIERS)}; without any, all")
+    parser.add_argument("--simulated", action="store_true", help="run on the simulated card what it can run")
+    options = parser.parse_args(asked)
+    if unknown := [tier for tier in options.tiers if tier not in TIERS]:
+        sys.stderr.write(f"gpu-tests: there is no tier {unknown[0]}; there are {', '.join(TIERS)}\n")
+        return 2
+    if missing := [package for module, package in NEEDED.items() if find_spec(module) is None]:
+        named = ", ".join(missing)
+        sys.stderr.write(f"gpu-tests: {sys.executable} lacks {named}; install them, or name another Python: PYTHON=…\n")
+        return 2
+    codes: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        environ = _environ(Path(folder) if options.simulated else None)
+        for tier in options.tiers or (SIMULATED if options.simulated else TIERS):
+            _say(f"tier {tier}")
+            codes[tier] = run(command(tier, further), environ)
+    for tier, code in codes.items():
+        _say(f"tier {tier}: exit code {code}")
+    return int(any(codes.values()))
+
+
+def command(tier: str, further: Sequence[str] = ()) -> list[str]:
+    """Return the tier's call of pytest, with the plugins that this Python has."""
+    place, expression = TIERS[tier]
+    workers = ["-n", "0"] if find_spec("xdist") else []
+    limit = ["--session-timeout", f"{LIMIT_S - LAST_TEST_S:.0f}"]
+    chosen = ["-k", expression] if expression else []
+    return [sys.executable, "-m", "pytest", *workers, *limit, "-p", "no:cacheprovider", place, *chosen, *further]
+
+
+def run(call: Sequence[str], environ: Mapping[str, str], *, limit_s: float = LIMIT_S, most_bytes: float = MOST_BYTES) -> int:
+    """Run a call within its limits; return its exit code, 124 if it was ended."""
+    begun, free = time.monotonic(), available_bytes()
+    process = subprocess.Popen(call, cwd=ROOT, env=environ, start_new_session=True)
+    try:
+        while time.monotonic() < begun + limit_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(LOOK_S)
+            if (taken := free - available_bytes()) > most_bytes:
+                _say(f"ended: it took {taken / 2**30:.1f} GiB of memory ({most_bytes / 2**30:.1f} at most)")
+                return 124
+        _say(f"ended after {limit_s:.0f} s")
+        return 124
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)  # gates end their own processes
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def available_bytes() -> int:
+    """Return the host's memory that programs can have (proc_meminfo(5))."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
+def _environ(simulated: Path | None) -> dict[str, str]:
+    """Return this environment; with the checkout's source if the package is not installed, and with a simulated card if asked."""
+    environ = dict(os.environ)
+    folders = [] if find_spec("ci_bench") else [str(ROOT / "src")]
+    if simulated is not None:
+        card = simulated / "card.json"
+        card.write_text(json.dumps(CARD))
+        environ["SIMULATED_CARD"] = str(card)
+        folders.append(str(ROOT / "tests" / "fixtures" / "simulated_device"))
+    path = os.pathsep.join([*folders, *filter(None, [environ.get("PYTHONPATH")])])
+    return {**environ, "PYTHONPATH": path} if path else environ
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what comes before ``--``, and what comes after it."""
+    words = list(argv)
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
