@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -29,7 +28,7 @@ from ci_bench.suites.sharing import local_part
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
 from ci_bench.suites.torchbench.program import Ready, Result
-from ci_bench.suites.torchbench.snapshot import buffers_of, flatten, plain_parts
+from ci_bench.suites.torchbench.snapshot import digests_of, flatten, plain_parts
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.status import Word, in_words
 
@@ -61,7 +60,7 @@ class ModelProgram:
         self._rows = loaded.batch_size if loaded.batched else None
         self._pristine: tuple[Sample, ...] = ()
         self._overwritten: tuple[tuple[Sample, Sample], ...] = ()
-        self._buffers: State = {}
+        self._buffers: dict[str, tuple[Any, ...]] | None = None
         self._results: list[Result] | None = None
         self._result: Result = (None, None)
         seed_step(options.settings.seed)
@@ -104,13 +103,12 @@ class ModelProgram:
 
     @property
     def learns(self) -> bool:
-        """Whether steps change what later ones compute from: in training, and where the first step changed a buffer."""
-        now = buffers_of(self._ready.module)
-        return self._training or any(not torch.equal(value, now[name]) for name, value in self._buffers.items())
+        """Tell whether steps change what later ones compute from: in training, and if the first step changed a buffer."""
+        return self._training or (self._buffers is not None and digests_of(self._ready.module) != self._buffers)
 
     def remember(self) -> None:
-        """Keep the batches as they are now, since a model may write to its inputs, and its buffers."""
-        self._buffers = buffers_of(self._ready.module)
+        """Keep the batches as they are now, since a model may write to its inputs, and digests of its buffers."""
+        self._buffers = digests_of(self._ready.module)
         every = self._ready.samples if self._whole else self._ready.samples[:1]
         self._pristine = tuple(_of_tensors(kept_aside(_tensors(sample))) for sample in every)
 
