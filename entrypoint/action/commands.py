@@ -65,7 +65,8 @@ def bench(state: Mapping[str, Any]) -> list[str]:
 def publish(state: Mapping[str, Any]) -> list[str]:
     """The verdict, computed anew, and told."""
     here, settings = places(state), state["settings"]
-    argv = ["publish", here.documents, "--output", here.report, *mark(settings), "--patience", str(settings["patience_s"])]
+    argv = ["publish", here.documents, "--output", here.report, "--artifact", settings["artifact"], *mark(settings)]
+    argv += ["--patience", str(settings["patience_s"])]
     if settings["mode"] == "native":  # the code under test could have changed what was fetched before
         return [*argv, *judging(settings)]
     return [*argv, *_telling(settings), *(["--fetched", here.baseline] if settings["baseline"] == "artifact" else [])]

@@ -5,7 +5,16 @@ from fake_github import LOST, READ_ONLY, RESET, Fault
 from fake_github_state import sha_of
 
 from ci_bench.errors import ExitCode, GitHubRefused
-from ci_bench.github.checks import Annotation, Check, Conclusion, Level, Status, StatusState, publish_check, publish_status
+from ci_bench.github.checks import (
+    Annotation,
+    Check,
+    Conclusion,
+    Level,
+    Status,
+    StatusState,
+    publish_check,
+    publish_status,
+)
 from ci_bench.github.clipping import utf16_units
 from ci_bench.github.comments import Marker, Sticky
 from ci_bench.github.context import RunId

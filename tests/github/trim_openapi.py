@@ -20,6 +20,7 @@ OPERATIONS = {
     f"{REPO}/check-runs/{{check_run_id}}": ["get", "patch"],
     f"{REPO}/commits": ["get"],
     f"{REPO}/commits/{{ref}}/check-runs": ["get"],
+    f"{REPO}/commits/{{ref}}/statuses": ["get"],
     f"{REPO}/compare/{{basehead}}": ["get"],
     f"{REPO}/contents/{{path}}": ["get"],
     f"{REPO}/issues": ["get", "post"],

@@ -1,13 +1,17 @@
 """A check run on the measured commit, its annotations sent in portions; a commit status where check runs are not allowed.
 
-Annotations are only ever appended, so after a lost answer the check is read before a portion is sent again. Of two attempts of
-one run the older never overwrites the newer's check. Posting a status again does no harm.
+Annotations are only ever appended, so after a lost answer the check is read before a portion is sent again. Posting a status
+again does no harm.
+
+Several runs can report about one commit under one name: two workflows, two events, a run and its
+re-run. The newest attempt of each run counts, and the check shows the strictest of them, in whatever
+order they report (docs/adr/0085).
 """
 
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,11 +28,17 @@ PORTION = 50
 """Annotations in one request, GitHub's limit."""
 MOST_ANNOTATIONS = 500
 TEXT_LIMIT, TITLE_LIMIT, MESSAGE_LIMIT = 65_535, 255, 60_000
-_EXTERNAL = re.compile(r"ci-bench:(?P<key>[A-Za-z0-9._-]+):(?P<run>[0-9]{1,18}):(?P<attempt>[0-9]{1,6})")
+_REPORT = re.compile(
+    r"ci-bench:(?P<key>[A-Za-z0-9._-]+):(?P<run>[0-9]{1,18}):(?P<attempt>[0-9]{1,6})"
+    r"(?::(?P<reporter>[0-9a-f]{0,16}):(?P<own>[a-z]+))?"
+)
+_PENDING = "pending"
+_HELD = re.compile(r"(?:Failed|Not judged|Not decided) in run [0-9]+; (?P<own>[a-z]+) here: ")
+_HELD_NOTE = "<!-- ci-bench:held -->"
 
 
 class Conclusion(StrEnum):
-    """How a check ended.
+    """How a check ended, the mildest first.
 
     A required check lets `neutral` pass, so that is for a run that the policy lets pass. `cancelled` is for what was not judged:
     it lets nothing pass, and blames nobody.
@@ -36,8 +46,15 @@ class Conclusion(StrEnum):
 
     SUCCESS = "success"
     NEUTRAL = "neutral"
-    FAILURE = "failure"
     CANCELLED = "cancelled"
+    FAILURE = "failure"
+
+
+_WORDS = {
+    Conclusion.FAILURE: "Failed",
+    Conclusion.CANCELLED: "Not judged",
+    Conclusion.NEUTRAL: "Not decided",
+}
 
 
 class Level(StrEnum):
@@ -60,8 +77,48 @@ class Annotation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """One job's report about one attempt of a run. `own` is its conclusion, `None` while the run goes on."""
+
+    key: str
+    run: RunId
+    reporter: str
+    own: Conclusion | None
+
+    @classmethod
+    def read(cls, text: str, shown: str | None) -> "Report | None":
+        """Read what `str` wrote. An earlier version kept no conclusion there: then it is what the check has `shown`."""
+        found = _REPORT.fullmatch(text)
+        if found is None:
+            return None
+        run = RunId(id=int(found["run"]), attempt=int(found["attempt"]))
+        own = _conclusion(found["own"] or shown)
+        return cls(key=found["key"], run=run, reporter=found["reporter"] or "", own=own)
+
+    def __str__(self) -> str:
+        """Write it as one word."""
+        run = f"{self.run.id}:{self.run.attempt}"
+        return f"ci-bench:{self.key}:{run}:{self.reporter}:{self.own or _PENDING}"
+
+    @property
+    def gate(self) -> tuple[str, int, str]:
+        """The reports of which only the newest attempt counts."""
+        return self.key, self.run.id, self.reporter
+
+    @property
+    def rank(self) -> int:
+        """How strict it is; a run that goes on says nothing yet."""
+        return -1 if self.own is None else list(Conclusion).index(self.own)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """What a check run says; `conclusion` is `None` while the run goes on. `key` tells several gates of one repository apart."""
+    """The content of a check run.
+
+    `conclusion` is `None` while the run goes on. `key` names one of several gates of a repository, `reporter` one of several jobs
+    that report about one run. Where `restates` is false, a second report of the same attempt is another gate's, and loosens
+    nothing.
+    """
 
     name: str
     key: str
@@ -72,49 +129,145 @@ class Check:
     summary: str
     annotations: tuple[Annotation, ...] = ()
     details_url: str | None = None
+    reporter: str = ""
+    restates: bool = True
+
+    @property
+    def report(self) -> Report:
+        """The report that is made by it."""
+        return Report(key=self.key, run=self.run, reporter=self.reporter, own=self.conclusion)
+
+
+def counting(reports: Iterable[Report]) -> tuple[Report, ...]:
+    """Keep the newest finished attempt of each gate: a re-run replaces it once it has reported."""
+    newest: dict[tuple[str, int, str], Report] = {}
+    for report in reports:
+        before = newest.get(report.gate)
+        if report.own is not None and (before is None or report.run >= before.run):
+            newest[report.gate] = report
+    return tuple(newest.values())
+
+
+def strictest(report: Report, counted: Iterable[Report]) -> Report:
+    """Find the report whose conclusion the check of `report` shows: its own, unless a stricter one counts.
+
+    A cancelled run says nothing against a newer one that was judged.
+    """
+    if report.own is None:
+        return report
+    others = [one for one in counted if one.gate != report.gate]
+    newest = max(one.run.id for one in (report, *others))
+    said = [one for one in others if one.own is not Conclusion.CANCELLED or one.run.id == newest]
+    return max((report, *said), key=lambda one: one.rank)
+
+
+def _is_outdated(report: Report, counted: Iterable[Report]) -> bool:
+    """Whether a run was cancelled for a newer one: then a newer check of it would only be in the way."""
+    newer = (one for one in counted if one.run.id > report.run.id)
+    return report.own is Conclusion.CANCELLED and any(one.own is not Conclusion.CANCELLED for one in newer)
 
 
 def publish_check(client: Client, check: Check) -> Outcome:
     """Create or update the check run. Raises `GitHubFailed`: a personal token is not allowed to, for one."""
-    own = _find(client, check)
-    newest = max((run for run, _ in own), default=check.run)
-    if newest > check.run:
-        return Outcome(part=PART, state=State.SKIPPED, detail=f"attempt {newest.attempt} of run {newest.id} has checked already")
-    found = next((record for run, record in own if run == check.run), None)
+    posted = _find(client, check)
+    since = _since(check, [report for report, _ in posted])
+    if since is not None:
+        return Outcome(part=PART, state=State.SKIPPED, detail=since)
+    own = [record for report, record in posted if report == replace(check.report, own=report.own)]
+    announced = [record for report, record in posted if report == replace(check.report, reporter=report.reporter, own=None)]
+    shown = _held(check, strictest(check.report, counting(report for report, _ in posted)))
+    found = next(iter((*own, *announced)), None)
+    if found is None and _is_outdated(check.report, counting(report for report, _ in posted)):
+        return Outcome(part=PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
     if found is None:
-        created = _create(client, check)
-        record = _complete(client, check, created, there=max(_count(created), min(PORTION, len(check.annotations))))
+        created = _create(client, check, shown)
+        record = _complete(client, check, shown, created, there=max(_count(created), min(PORTION, len(check.annotations))))
     else:
-        record = _complete(client, check, found, there=_count(found), restate=True)
+        record = _complete(client, check, shown, found, there=_count(found), restate=True)
+    _settle(client, check)
     return Outcome(part=PART, state=State.DONE, detail="the check is up to date", url=record.text("html_url"))
 
 
-def _find(client: Client, check: Check) -> list[tuple[RunId, Record]]:
-    """Our checks of this key on the commit, whichever attempt made them."""
+def _since(check: Check, reports: Iterable[Report]) -> str | None:
+    """Why a report comes too late; `None` where it does not."""
+    own = check.report
+    for one in reports:
+        if (one.key, one.run.id) != (own.key, own.run.id):
+            continue
+        later = one.run > own.run and (one.gate == own.gate or one.own is None or own.own is None)
+        ended = own.own is None and one.own is not None and one.run == own.run
+        stricter = not check.restates and one.run == own.run and one.gate == own.gate and one.rank > own.rank
+        if later or ended or stricter:
+            return f"attempt {one.run.attempt} of run {one.run.id} has checked already"
+    return None
+
+
+def _held(check: Check, by: Report) -> Check:
+    """The check as it is shown: where another run's report is stricter, with its conclusion, and what it says itself."""
+    if by.gate == check.report.gate or by.own is None or check.conclusion is None:
+        return check
+    title = f"{_WORDS[by.own]} in run {by.run.id}; {check.conclusion} here: {check.title}"
+    note = (
+        f"_Run {by.run.id} measured this commit, too, and its verdict is stricter: {by.own}. "
+        "Both count. Run it again, or push another commit._"
+    )
+    return replace(check, conclusion=by.own, title=title, summary=f"{_HELD_NOTE}\n{note}\n\n{check.summary}")
+
+
+def _settle(client: Client, check: Check) -> None:
+    """Let every check of this name show the strictest report, also one that another job wrote meanwhile."""
+    posted = _find(client, check)
+    counted = counting(report for report, _ in posted)
+    for report, record in posted:
+        if report not in counted or report.own is None:
+            continue
+        title = _HELD.sub("", record.text("output", "title") or "", count=1)
+        summary = record.text("output", "summary") or ""
+        own = replace(
+            check,
+            key=report.key,
+            run=report.run,
+            reporter=report.reporter,
+            conclusion=report.own,
+            title=title,
+            summary=summary.partition("\n\n")[2] if summary.startswith(_HELD_NOTE) else summary,
+            details_url=None,
+        )
+        shown = _held(own, strictest(report, counted))
+        said = (record.text("conclusion"), record.text("output", "title"))
+        if said != (shown.conclusion, clipped_line(shown.title, TITLE_LIMIT)):
+            client.write("PATCH", f"check-runs/{record.need_number('id')}", _said(shown, ()))
+
+
+def _find(client: Client, check: Check) -> list[tuple[Report, Record]]:
+    """Our checks of this name on the commit, of every key: the name is what a branch requires."""
     params = {"check_name": check.name, "filter": "all"}
     listing = client.pages(f"commits/{check.head_sha}/check-runs", params, key="check_runs")
-    found = ((_EXTERNAL.fullmatch(record.text("external_id") or ""), record) for record in Record.each(listing.items))
-    return [
-        (RunId(id=int(match["run"]), attempt=int(match["attempt"])), record)
-        for match, record in found
-        if match is not None and match["key"] == check.key
-    ]
+    found = (
+        (Report.read(record.text("external_id") or "", record.text("conclusion")), record)
+        for record in Record.each(listing.items)
+    )
+    return [(report, record) for report, record in found if report is not None]
 
 
-def _create(client: Client, check: Check) -> Record:
+def _conclusion(word: str | None) -> Conclusion | None:
+    return Conclusion(word) if word in {one.value for one in Conclusion} else None
+
+
+def _create(client: Client, check: Check, shown: Check) -> Record:
     def landed() -> Record | None:
-        return next((record for run, record in _find(client, check) if run == check.run), None)
+        return next((record for report, record in _find(client, check) if report == check.report), None)
 
     body = {
         "name": check.name,
         "head_sha": check.head_sha,
-        "external_id": _external(check),
-        **_said(check, check.annotations[:PORTION]),
+        "external_id": str(check.report),
+        **_said(shown, check.annotations[:PORTION]),
     }
     return client.write("POST", "check-runs", body, seek=landed)
 
 
-def _complete(client: Client, check: Check, record: Record, *, there: int, restate: bool = False) -> Record:
+def _complete(client: Client, check: Check, shown: Check, record: Record, *, there: int, restate: bool = False) -> Record:
     """Send the annotations beyond the first `there`; `restate` what the check says by now, even if there are none to send."""
     path = f"check-runs/{record.need_number('id')}"
     wanted = check.annotations[:MOST_ANNOTATIONS]
@@ -125,17 +278,14 @@ def _complete(client: Client, check: Check, record: Record, *, there: int, resta
             now = client.get(path)
             return now if _count(now) > before else None
 
-        record = client.write("PATCH", path, _said(check, portion), seek=landed if portion else None)
+        body = {"external_id": str(check.report), **_said(shown, portion)}
+        record = client.write("PATCH", path, body, seek=landed if portion else None)
         there, restate = max(_count(record), before + len(portion)), False
     return record
 
 
 def _count(record: Record) -> int:
     return record.number("output", "annotations_count") or 0
-
-
-def _external(check: Check) -> str:
-    return f"ci-bench:{check.key}:{check.run.id}:{check.run.attempt}"
 
 
 def _said(check: Check, annotations: tuple[Annotation, ...]) -> Mapping[str, Any]:
@@ -179,22 +329,74 @@ class StatusState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """A commit status under a `context`, the name that a branch's protection can require."""
+    """A commit status under a `context`, the name that a branch's protection can require. `report` is what it is made of."""
 
     context: str
     head_sha: str
     state: StatusState
     description: str
     target_url: str | None = None
+    report: Report | None = None
+    restates: bool = True
+
+
+STATES: Mapping[Conclusion, StatusState] = {
+    Conclusion.SUCCESS: StatusState.SUCCESS,
+    Conclusion.NEUTRAL: StatusState.SUCCESS,
+    Conclusion.CANCELLED: StatusState.ERROR,
+    Conclusion.FAILURE: StatusState.FAILURE,
+}
+_OWN = {
+    StatusState.SUCCESS: Conclusion.SUCCESS,
+    StatusState.ERROR: Conclusion.CANCELLED,
+    StatusState.FAILURE: Conclusion.FAILURE,
+}
+_RUN = re.compile(r".*/runs/(?P<run>[0-9]{1,18})(?:/attempts/(?P<attempt>[0-9]{1,6}))?")
 
 
 def publish_status(client: Client, status: Status) -> Outcome:
-    """Set the status. Raises `GitHubFailed`."""
+    """Set the status. Raises `GitHubFailed`.
+
+    The newest status of a context is the one that counts, so it says the strictest of all runs.
+    """
+    state, description = status.state, status.description
+    report = None if status.report is None else replace(status.report, key="", reporter="")
+    if report is not None and report.own is not None:
+        before = _reports(client, status)
+        own = [one for one in before if one.run.id == report.run.id]
+        late = [one for one in own if one.run > report.run]
+        stricter = [one for one in own if one.run == report.run and one.rank > report.rank]
+        if late or (stricter and not status.restates):
+            return Outcome(part=STATUS_PART, state=State.SKIPPED, detail="a newer or stricter status of this run is there")
+        if _is_outdated(report, counting(before)):
+            return Outcome(part=STATUS_PART, state=State.SKIPPED, detail="it was cancelled, and a newer run was judged")
+        by = strictest(report, counting(before))
+        if by.own is not None and by.run.id != report.run.id:
+            state = STATES[by.own]
+            description = f"{_WORDS[by.own]} in run {by.run.id}; {report.own} here: {description}"
     body = {
-        "state": status.state.value,
+        "state": state.value,
         "context": status.context,
-        "description": clipped_line(status.description, DESCRIPTION_LIMIT),
+        "description": clipped_line(description, DESCRIPTION_LIMIT),
         **({"target_url": status.target_url} if status.target_url else {}),
     }
     client.write("POST", f"statuses/{status.head_sha}", body, seek=lambda: None)  # sent twice, it says the same
     return Outcome(part=STATUS_PART, state=State.DONE, detail="the commit status is set", url=status.target_url)
+
+
+def _reports(client: Client, status: Status) -> list[Report]:
+    """The reports of runs in the commit's statuses of this context, the oldest first: who was last says what a run says."""
+    listing = client.pages(f"commits/{status.head_sha}/statuses")
+    reports = (_report(record) for record in Record.each(listing.items) if record.text("context") == status.context)
+    return [one for one in reports if one is not None][::-1]
+
+
+def _report(record: Record) -> Report | None:
+    run = _RUN.fullmatch(record.text("target_url") or "")
+    if run is None:
+        return None
+    held = _HELD.match(record.text("description") or "")
+    state = record.text("state")
+    shown = _OWN.get(StatusState(state)) if state in {one.value for one in StatusState} else None
+    own = _conclusion(held["own"]) if held else shown
+    return Report(key="", run=RunId(id=int(run["run"]), attempt=int(run["attempt"] or 1)), reporter="", own=own)

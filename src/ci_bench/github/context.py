@@ -47,7 +47,8 @@ class Context:
     `event` is the event that measured; `workflow` is the path of the file that did, `conclusion` how that run ended, if this is
     another. `base_branch` and `base_sha` are what head wants to get into, as far as the event says; `default_branch` is the
     repository's. `pull_number` is only known to an event of a pull request. `read_only` says that the token can only read, and
-    that this is as it should be: a fork's pull request, or Dependabot's.
+    that this is as it should be: a fork's pull request, or Dependabot's. `reporter` is the job that reports: the path of its
+    workflow and its name there, the same when it is run again.
     """
 
     repository: str
@@ -64,6 +65,7 @@ class Context:
     run_url: str | None = None
     conclusion: str | None = None
     default_branch: str | None = None
+    reporter: str = ""
 
     @property
     def is_for_pull_request(self) -> bool:
@@ -138,6 +140,7 @@ def _of_measured(environ: Mapping[str, str], event: Record, measured: Record) ->
         run_url=measured.text("html_url"),
         conclusion=measured.text("conclusion"),
         default_branch=event.text("repository", "default_branch"),
+        reporter=_reporter(environ),
     )
 
 
@@ -179,6 +182,7 @@ def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context
         read_only=(theirs != own or bot) and plain.event == "pull_request",
         run_url=plain.run_url,
         default_branch=plain.default_branch,
+        reporter=plain.reporter,
     )
 
 
@@ -208,7 +212,12 @@ def _of_branch(environ: Mapping[str, str], event: Record, *, head: str | None, b
         base_sha=_sha(base_sha),
         run_url=f"{server}/{repository}/actions/runs/{run.id}",
         default_branch=event.text("repository", "default_branch"),
+        reporter=_reporter(environ),
     )
+
+
+def _reporter(environ: Mapping[str, str]) -> str:
+    return f"{environ.get('GITHUB_WORKFLOW_REF', '').partition('@')[0]} {environ.get('GITHUB_JOB', '')}"
 
 
 def _workflow(reference: str, repository: str) -> str | None:

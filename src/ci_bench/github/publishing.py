@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import partial
 
 from ci_bench.github import checks, comments
-from ci_bench.github.checks import Check, Conclusion, Status, StatusState
+from ci_bench.github.checks import STATES, Check, Status, StatusState
 from ci_bench.github.client import Client
 from ci_bench.github.comments import Sticky
 from ci_bench.github.outcomes import Outcome, State, attempt
@@ -51,17 +51,14 @@ def _mark(client: Client, publication: Publication) -> Outcome:
 
 
 def status_of(check: Check) -> Status:
-    """The commit status that stands in for a check."""
-    states = {
-        None: StatusState.PENDING,
-        Conclusion.SUCCESS: StatusState.SUCCESS,
-        Conclusion.NEUTRAL: StatusState.SUCCESS,
-        Conclusion.CANCELLED: StatusState.ERROR,
-    }
+    """Make the commit status that stands in for a check. A re-run has an address of its own."""
+    url, attempt = check.details_url, check.run.attempt
     return Status(
         context=check.name,
         head_sha=check.head_sha,
-        state=states.get(check.conclusion, StatusState.FAILURE),
+        state=StatusState.PENDING if check.conclusion is None else STATES[check.conclusion],
         description=check.title,
-        target_url=check.details_url,
+        target_url=f"{url}/attempts/{attempt}" if url and attempt > 1 else url,
+        report=check.report,
+        restates=check.restates,
     )

@@ -4,6 +4,7 @@
 measured is a stranger's; the verdict is computed anew from the raw samples, by the configuration of the base branch.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,6 +101,8 @@ def announce(settings: Publishing) -> int:
         title="Measuring",
         summary="The verdict comes when the run has ended.",
         details_url=context.run_url,
+        reporter=_reporter(context, settings),
+        restates=context.reports_for_another_run,
     )
     with _client(server_of(settings.environ), settings) as client:
         why = waits(client, context)
@@ -233,6 +236,8 @@ def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Hal
         title="Not judged",
         summary=comment_text.not_judged(halt.reason),
         details_url=context.run_url,
+        reporter=_reporter(context, settings),
+        restates=context.reports_for_another_run,
     )
     outcomes = send(client, Publication(check=check, check_mode=CheckMode(settings.check)))
     _tell(settings, None, outcomes, read_only=context.read_only)
@@ -280,6 +285,12 @@ def _sticky(judgement: "Judgement", *, strict: Judged) -> "Sticky":
     )
 
 
+def _reporter(context: "Context", settings: Publishing) -> str:
+    """Tell jobs that report about one run apart, also those of a matrix: each has an artifact of its own."""
+    told = f"{context.reporter} {settings.artifact}"
+    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:12]
+
+
 def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
     from ci_bench.github.checks import Check, Conclusion
     from ci_bench.records.comparison import RunVerdict
@@ -296,6 +307,8 @@ def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
         summary=comment_text.comment(judged),
         annotations=comment_text.annotations(judged, settings.config_path),
         details_url=context.run_url,
+        reporter=_reporter(context, settings),
+        restates=context.reports_for_another_run,
     )
 
 
