@@ -34,6 +34,7 @@ from ci_bench.engine.witness import Accounts, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
 from ci_bench.records.open_cases import SeriesName
+from ci_bench.records.outputs import KeptClaim
 from ci_bench.records.results import (
     GRAPHED,
     LARGEST_BATCH,
@@ -74,9 +75,8 @@ class SideRun:
     """One side, while it is measured. `folder` is its private folder; `numbers` tell the cases' folders in it apart.
 
     `brought` are the metrics that each stage of a case brought so far, by the case's id.
-    `attachments` are where files of its cases are kept; `None` where they are not.
-    `keep` says what its workers write of what reference arms compute.
-    `sizes` are the facts of the largest batch of each case that has one, by the case's id: they hold for all that comes after.
+    `attachments` are where files of its cases are kept, if they are. `keep` says what workers write of what references compute.
+    `sizes` are the facts of the largest batch of each case that has one, `claims` comparisons to make again, by the case's id.
     """
 
     side: Side
@@ -89,6 +89,7 @@ class SideRun:
     attachments: Attachments | None = None
     keep: Keeping = Keeping.NOTHING
     sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
+    claims: dict[str, tuple[KeptClaim, ...]] = field(default_factory=dict)
 
     def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool, addresses: Addresses | None = None) -> Launcher:
         """A fresh server that imports `preload` in this side's environment, at the `addresses` of its launch."""
@@ -204,7 +205,7 @@ class SideRun:
             richer = self.ledger.with_evidence(case, enriched, duration_s=ended.duration_s, blocks=blocks)
             reason = refuse_row(richer.rows[case.id])
             if not reason:
-                self.ledger = richer
+                self.ledger, self.claims[case.id] = richer, evidence.claims
                 self._note(case, stage, evidence)
                 return
             status = Status.FAILED

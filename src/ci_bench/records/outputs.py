@@ -112,3 +112,15 @@ class OutputsFinding:
     detail: str
     tensors: int
     worst: tuple[TensorError, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptClaim:
+    """The files of one comparison that a worker answered, in the case's folder, with their digests. Empty: too large to keep."""
+
+    check: str
+    arm: str
+    expected: str = ""
+    expected_digest: str = ""
+    seen: str = ""
+    seen_digest: str = ""

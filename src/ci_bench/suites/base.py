@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ci_bench.errors import UnknownSuite
 from ci_bench.records.metrics import ENGINE, MetricKind
-from ci_bench.records.outputs import ReferenceOutputs
+from ci_bench.records.outputs import KeptClaim, ReferenceOutputs
 from ci_bench.records.profiles import Profile
 from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Results, Spent, Status
 
@@ -138,6 +138,14 @@ def keep_nothing(_: Computed) -> None:
     """For workloads that nobody compares with another side."""
 
 
+Claim = Callable[[str, str, Mapping[str, Any], Computed], None]
+"""Takes the name of a check, an arm, what it computed, and what the reference computed of the same inputs."""
+
+
+def claim_nothing(_check: str, _arm: str, _seen: Mapping[str, Any], _expected: Computed) -> None:
+    """For workloads whose answers are not compared again."""
+
+
 class Ranks(Protocol):
     """The processes of a stage that has several, as one of them sees them. `rank` is its own, of `count`, from 0.
 
@@ -171,6 +179,11 @@ class Context:
 
     The tensors are read before it returns. What is kept last counts.
     """
+    claim: Claim = claim_nothing
+    """Called in `verify` with what passes a check by the rule of numbers. The tensors are read before it returns.
+
+    A process without code of the tree compares them again. The worse answer counts.
+    """
     cuda_graph: bool = False
     """Whether steps that are timed are captured in CUDA graphs, every arm's, so that they have to be built for that."""
     ranks: Ranks | None = None
@@ -192,7 +205,8 @@ class Context:
 class Evidence:
     """What one stage found out. `facts` are properties of the case that no verdict depends on, such as its parameter count.
 
-    The engine fills in `outputs`, from what was given to `Context.keep`, `spent`, where the stage's time went, and `profiles`.
+    The engine fills in `outputs`, from what was given to `Context.keep`, `claims`, from `Context.claim`, `spent`, where the
+    stage's time went, and `profiles`.
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -200,6 +214,7 @@ class Evidence:
     parity: ParityEvidence | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
     outputs: ReferenceOutputs | None = None
+    claims: tuple[KeptClaim, ...] = ()
     spent: tuple[Spent, ...] = ()
     profiles: tuple[Profile, ...] = ()
 

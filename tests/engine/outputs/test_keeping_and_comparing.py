@@ -323,7 +323,7 @@ class FakeSide:
     folder: Path
 
     def __post_init__(self) -> None:
-        self.side = Side(name=self.name, environ=dict(os.environ))
+        self.side, self.claims = Side(name=self.name, environ=dict(os.environ)), {}
         self.ledger = Ledger.open([CASE], reproduce={CASE.id: "again"}).with_outputs(CASE, self.record)
 
     def case_folder(self, _: Case) -> Path:

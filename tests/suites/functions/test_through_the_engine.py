@@ -80,6 +80,29 @@ def test_a_benchmark_is_measured_verified_and_refereed_and_taken_down_as_often_a
     assert len({*up}) == 3  # verified, alone, timed
 
 
+REPLACES_THE_RULE = """
+    from ci_bench.records.results import Outcome
+    from ci_bench.suites import numerics
+    from ci_bench.suites.functions import verify
+
+    def agree(*_, **__):
+        return numerics.Agreement(outcome=Outcome.PASS, detail="it agrees", worst="", score=0.0)
+
+    verify.agree = agree
+"""
+
+
+def test_a_replaced_rule_decides_nothing(tree) -> None:
+    """The worker's own answer passes. A process without the tree's code compares again, and the worker's code is compared."""
+    _, rows = measured(tree, REPLACES_THE_RULE + PAIR.format(mine="return 1.01 * x.exp()"))
+    (row,) = rows.values()
+    found = {(check.name, check.arm): check for check in row.checks}
+    assert found["agrees", "exp"].outcome is Outcome.FAIL
+    assert found["agrees", "exp"].detail.startswith("compared by a process without code of the tree: ")
+    assert found["agrees", "torch"].outcome is Outcome.PASS
+    assert "ci_bench.suites.functions.verify.agree" in found["untouched", "torch"].detail
+
+
 def test_a_provider_that_begins_to_replay_once_it_is_timed_is_refereed(tree) -> None:
     """It has 12 calls of its own process to be honest in: those before warm-up."""
     replays = "CALLS.append(1); kept['y'] = x.exp() if len(CALLS) < 12 else kept['y']; return kept['y']"

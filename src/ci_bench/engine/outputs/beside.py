@@ -12,24 +12,28 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from ci_bench.engine.outputs.comparing import Files
+from ci_bench.engine.outputs.comparing import ClaimFiles, Files
 from ci_bench.engine.outputs.keeping import FILE, Keeping
 from ci_bench.engine.process.launch import Launcher
-from ci_bench.engine.process.protocol import Task
+from ci_bench.engine.process.protocol import Answer, Task
 from ci_bench.engine.process.resident import explain
 from ci_bench.engine.stages import SideRun
 from ci_bench.engine.trees.layers import link_engine
 from ci_bench.errors import CannotWrite, LauncherFailed
 from ci_bench.records.config import RunOptions
 from ci_bench.records.outputs import BesideBase, ReferenceOutputs
-from ci_bench.records.results import Case, Results, SideName, Status
+from ci_bench.records.results import Case, Check, Outcome, Results, SideName, Status
+from ci_bench.suites.base import Evidence
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "outputs"
 """Beside a side's results, with one file for each case, named by its digest."""
+CLAIMED = re.compile(r"claim-[0-9]{1,6}\.safetensors")
+MOST_CLAIMS = 1000
 SAVED = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
@@ -102,7 +106,12 @@ class OutputsBesideBase:
     _launcher: Launcher | None = field(default=None, init=False)
 
     def settle(self, case: Case) -> None:
-        """Once a case was verified on all sides: save what is to be saved, compare head with base, and drop the files."""
+        """Once a case was verified on all sides: save what is to be saved, compare head with base, and drop the files.
+
+        Before that, arms are compared with their references again, on each side.
+        """
+        for run in self.runs:
+            self._judge(run, case)
         kept = {run.side.name: found for run in self.runs if (found := _kept(run, case)) is not None}
         for name, found in kept.items():
             if name in self.options.save:
@@ -115,6 +124,46 @@ class OutputsBesideBase:
                 run.ledger = run.ledger.with_outputs(case, replace(ours.record, beside=beside))
         for found in kept.values():
             found.path.unlink(missing_ok=True)
+
+    def _judge(self, run: SideRun, case: Case) -> None:
+        """Have the claims of a case judged; the worse answer of this and of the worker's counts."""
+        folder, kept = run.case_folder(case), run.claims.pop(case.id, ())
+        claims = tuple(
+            ClaimFiles(
+                check=one.check,
+                arm=one.arm,
+                expected=str(folder / one.expected),
+                expected_digest=one.expected_digest,
+                seen=str(folder / one.seen),
+                seen_digest=one.seen_digest,
+            )
+            for one in kept[:MOST_CLAIMS]
+            if one.arm in case.arms and all(map(partial(_is_claim, folder), (one.expected, one.seen)))
+        )
+        if claims and run.ledger.is_open(case):
+            task = Task(launch=0, device="cpu", options=self.run_options, scratch=str(self.folder), claims=claims)
+            answer, reason = self._ask(task)
+            judged = answer.judged if answer is not None else None
+            if judged is None:
+                cannot = f"what it computed could not be compared again: {reason}"[:1000]
+                unknown = {(one.check, one.arm) for one in claims}
+                judged = tuple(
+                    Check(name=check, arm=arm, outcome=Outcome.UNKNOWN, detail=cannot) for check, arm in sorted(unknown)
+                )
+            run.ledger = run.ledger.with_evidence(case, Evidence(checks=judged), duration_s=0.0)
+        for file in {name for one in kept for name in (one.expected, one.seen) if CLAIMED.fullmatch(name)}:
+            (folder / file).unlink(missing_ok=True)
+
+    def _ask(self, task: Task) -> tuple[Answer | None, str]:
+        """The answer of the process that compares, or why there is none."""
+        limit_s = self.run_options.stage_timeout_s
+        try:
+            ended = self._open().run(task, timeout_s=limit_s, on_answer=lambda _: None)
+        except LauncherFailed as error:
+            self._forget()
+            return None, str(error)
+        status, reason = explain(ended, limit_s=limit_s)
+        return (ended.answers[0] if status is Status.OK and ended.answers else None), reason
 
     def close(self) -> None:
         """End the process that compares."""
@@ -142,15 +191,9 @@ class OutputsBesideBase:
             files=files,
             base_digest=theirs.record.digest,
         )
-        limit_s = self.run_options.stage_timeout_s
-        try:
-            ended = self._open().run(task, timeout_s=limit_s, on_answer=lambda _: None)
-        except LauncherFailed as error:
-            self._forget()
-            return _untold(theirs, str(error))
-        status, reason = explain(ended, limit_s=limit_s)
-        beside = next((answer.beside for answer in ended.answers if answer.beside), None)
-        return beside if status is Status.OK and beside else _untold(theirs, reason)
+        answer, reason = self._ask(task)
+        beside = answer.beside if answer is not None else None
+        return beside or _untold(theirs, reason)
 
     def _open(self) -> Launcher:
         """The engine's own interpreter, with the engine's packages alone on its path."""
@@ -174,6 +217,11 @@ def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
     if record is None or path.is_symlink() or not path.is_file() or not run.ledger.is_open(case):
         return None
     return KeptOutputs(record=record, path=path)
+
+
+def _is_claim(folder: Path, name: str) -> bool:
+    """Whether a worker's file is one of ours by its name, and no link."""
+    return CLAIMED.fullmatch(name) is not None and not (folder / name).is_symlink()
 
 
 def _worth_comparing(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ci_bench.engine.outputs.keeping import EPSILON, JOLTS, MAX_BYTES, MAX_TENSORS, NAMES, RUNS, TRUTH, file_digest
 from ci_bench.records.outputs import BesideBase, TensorError
+from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.optimizers import UPDATES
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ COARSE = 0.5
 """Without a truth or shaken runs nothing shows how far rounding goes: a change of half of the format's digits is one."""
 
 
+AGAIN = "compared by a process without code of the tree"
 ADAMS_MEMORY = 0.999
 """What an optimizer makes of known gradients is computed in fp64 on both sides; what one with Adam's usual memory loses where its
 divisor is rounded to fp32 is allowed for."""
@@ -81,6 +83,43 @@ def compare(files: Files, *, base: str) -> BesideBase:
         except BadTensors as error:
             return BesideBase(base=base, tensors=0, unknown=str(error)[:1000])
         return _compared(theirs, ours, base)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClaimFiles:
+    """One comparison that a worker answered: `check` of `arm`, and the files, each with the digest that the worker named."""
+
+    check: str
+    arm: str
+    expected: str
+    expected_digest: str
+    seen: str
+    seen_digest: str
+
+
+def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
+    """Compare what arms computed with what the reference did, by the rule of numbers: one check for each claim."""
+    return tuple(_judged(claim) for claim in claims)
+
+
+def _judged(claim: ClaimFiles) -> Check:
+    from ci_bench.suites.numerics import agree
+
+    with ExitStack() as stack:
+        try:
+            expected = stack.enter_context(_Opened(Path(claim.expected), claim.expected_digest))
+            seen = stack.enter_context(_Opened(Path(claim.seen), claim.seen_digest))
+        except BadTensors as error:
+            return Check(name=claim.check, arm=claim.arm, outcome=Outcome.FAIL, detail=f"{AGAIN}: {error}"[:1000])
+        own = expected.part("outputs")
+        found = agree(
+            seen.part("outputs"),
+            truth=expected.part("truth") if expected.truth else None,
+            runs=[own, *(expected.part(f"run{number}") for number in range(expected.runs))],
+            jolts=[expected.part(f"jolt{number}") for number in range(expected.jolts)],
+            epsilon=expected.epsilon,
+        )
+    return Check(name=claim.check, arm=claim.arm, outcome=found.outcome, detail=f"{AGAIN}: {found.detail}"[:5000])
 
 
 def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:

@@ -6,12 +6,12 @@ The file is a safetensors file, which holds numbers and nothing that could run. 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ci_bench.records.outputs import ReferenceOutputs, Weights
+from ci_bench.records.outputs import KeptClaim, ReferenceOutputs, Weights
 from ci_bench.suites.base import Computed
 
 FILE = "outputs.safetensors"
@@ -64,7 +64,7 @@ class Keeper:
         """The digest of the file, or why there is none."""
         if self.keeping is Keeping.NOTHING:
             return None, "the tensors were not kept"
-        content = self._content(computed, tensors)
+        content = self.content(computed, tensors)
         if isinstance(content, str):
             return None, content
         from safetensors.torch import save_file
@@ -77,7 +77,7 @@ class Keeper:
             path.unlink(missing_ok=True)
             return None, f"the tensors could not be kept: {type(error).__name__}: {str(error).strip()[:300]}"
 
-    def _content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | str:
+    def content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | str:
         """What the file holds, and its metadata; or why it would be too large."""
         names = list(tensors)
         own = sum(map(_size, tensors.values()))
@@ -106,6 +106,58 @@ class Keeper:
         metadata = {NAMES: json.dumps(names), EPSILON: repr(computed.epsilon), TRUTH: str(bool(truth))}
         metadata |= {RUNS: str(counts["run"]), JOLTS: str(counts["jolt"])}
         return held, metadata
+
+
+MAX_CLAIMED_BYTES = 256 << 20
+"""Of one stage. What is beyond is not compared again."""
+CLAIM = "claim-{}.safetensors"
+
+
+@dataclass(kw_only=True, slots=True)
+class Claimer:
+    """Takes what a workload gives to `Context.claim`; `records` is what the parent is told of it."""
+
+    folder: Path
+    records: list[KeptClaim] = field(default_factory=list, init=False)
+    left: int = field(default=MAX_CLAIMED_BYTES, init=False)
+    expected: list[tuple[Computed, str, str]] = field(default_factory=list, init=False)
+    """What references computed, with file and digest: arms are compared with the same."""
+    _count: int = field(default=0, init=False)
+
+    def claim(self, check: str, arm: str, seen: Mapping[str, Any], expected: Computed) -> None:
+        """Write both. What does not fit, or a file cannot hold, is named without files."""
+        kept = KeptClaim(check=check, arm=arm)
+        known = next(((file, digest) for one, file, digest in self.expected if one is expected), None)
+        if known is None and (known := self._write(expected)) is not None:
+            self.expected.append((expected, *known))
+        own = None if known is None else self._write(Computed(arm=arm, epsilon=expected.epsilon, outputs=seen))
+        if known is not None and own is not None:
+            kept = replace(kept, expected=known[0], expected_digest=known[1], seen=own[0], seen_digest=own[1])
+        self.records.append(kept)
+
+    def _write(self, computed: Computed) -> tuple[str, str] | None:
+        from safetensors.torch import save_file
+
+        from ci_bench.suites.digests import plain
+
+        tensors = {name: plain(value) for name, value in computed.outputs.items()}
+        parts = [tensors, *computed.runs, *computed.jolts, computed.truth or {}]
+        size = sum(_size(value) for part in parts for value in part.values())
+        if size > self.left:
+            return None
+        keeper = Keeper(folder=self.folder, keeping=Keeping.EVERYTHING)
+        content = keeper.content(computed, tensors)
+        if isinstance(content, str):
+            return None
+        path = self.folder / CLAIM.format(self._count)
+        try:
+            save_file(content[0], path, metadata=content[1])
+            digest = file_digest(path)
+        except Exception:  # noqa: BLE001 - a full disk, a format that files cannot hold: the worker's own answer stays
+            path.unlink(missing_ok=True)
+            return None
+        self.left, self._count = self.left - size, self._count + 1
+        return path.name, digest
 
 
 def _numbered(role: str, names: Sequence[str], tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -10,17 +10,17 @@ from typing import Never
 
 import msgspec
 
-from ci_bench.engine.outputs.comparing import Files
+from ci_bench.engine.outputs.comparing import ClaimFiles, Files
 from ci_bench.engine.outputs.keeping import Keeping
 from ci_bench.records.config import RunOptions
 from ci_bench.records.outputs import BesideBase
-from ci_bench.records.results import Case, Progress
+from ci_bench.records.results import Case, Check, Progress
 from ci_bench.suites.base import Evidence, Stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One worker's job. Without a stage, the worker only looks at the machine, or compares the tensors in `files`.
+    """One worker's job. Without a stage, the worker only looks at the machine, or compares tensors: of `files`, or of `claims`.
 
     `environ` is set in the worker before anything else runs there. `worker` is the suite's worker module. `keep` says what is
     written of what the case's reference arm computes, `base_digest` is the digest of base's tensors in `files`.
@@ -39,6 +39,7 @@ class Task:
     keep: Keeping = Keeping.NOTHING
     files: Files | None = None
     base_digest: str = ""
+    claims: tuple[ClaimFiles, ...] = ()
     limit_s: float = 0.0
     cores: tuple[int, ...] = ()
     largest_batch: int | None = None
@@ -133,6 +134,7 @@ class Answer:
     fault: Fault | None = None
     environment: Mapping[str, Mapping[str, str | int | float | bool | None]] | None = None
     beside: BesideBase | None = None
+    judged: tuple[Check, ...] | None = None
 
 
 ANSWER_FIELDS = frozenset(one.name for one in fields(Answer))

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import cast
 
 from ci_bench.engine.machine.probe import probe_environment
-from ci_bench.engine.outputs.comparing import compare
-from ci_bench.engine.outputs.keeping import Keeper
+from ci_bench.engine.outputs.comparing import compare, judge
+from ci_bench.engine.outputs.keeping import Claimer, Keeper
 from ci_bench.engine.process import noted
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Done, Fault, Task, decode_task, encode
 from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervise
@@ -141,6 +141,8 @@ def _ranks(seat: Seat | None) -> Ranks | None:
 def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     if task.files is not None:
         return Answer(beside=compare(task.files, base=task.base_digest))
+    if task.claims:
+        return Answer(judged=judge(task.claims))
     device = select_device(task.device, threads=task.options.threads)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
@@ -154,13 +156,14 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
 
     stopwatch = Stopwatch()
-    keeper = Keeper(folder=Path(task.scratch), keeping=task.keep)
+    keeper, claimer = Keeper(folder=Path(task.scratch), keeping=task.keep), Claimer(folder=Path(task.scratch))
     context = Context(
         device=device,
         scratch=Path(task.scratch),
         progress=tell,
         launch=task.launch,
         keep=keeper.keep,
+        claim=claimer.claim,
         cuda_graph=task.options.cuda_graph,
         ranks=_ranks(seat),
         largest_batch=task.largest_batch,
@@ -182,7 +185,8 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         message = f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         raise TypeError(message)
     checks = (*evidence.checks, *known.checks(reference))
-    return Answer(evidence=replace(evidence, checks=checks, outputs=keeper.record, spent=stopwatch.read(stage.kind)))
+    claims, spent = tuple(claimer.records), stopwatch.read(stage.kind)
+    return Answer(evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent))
 
 
 def _note(task: Task) -> noted.Noted:

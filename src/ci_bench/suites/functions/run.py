@@ -78,7 +78,8 @@ class FunctionWorkload:
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Every arm against the reference in fp64; what the reference computes is kept."""
-        return verify_arms(self._bench, arms, launch=self._context.launch, keep=self._context.keep, tell=self._context.progress)
+        own = self._context
+        return verify_arms(self._bench, arms, launch=own.launch, keep=own.keep, tell=own.progress, claim=own.claim)
 
 
 class TimedCall:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations
-from ci_bench.suites.base import Computed, Evidence
+from ci_bench.suites.base import Claim, Computed, Evidence, claim_nothing
 from ci_bench.suites.digests import digest
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed
@@ -137,8 +137,12 @@ def verify_arms(
     launch: int,
     keep: Callable[[Computed], None],
     tell: Callable[[str, int, int], None],
+    claim: Claim = claim_nothing,
 ) -> Evidence:
-    """The check `agrees` of every arm, what they recorded, and the work of a call."""
+    """The check `agrees` of every arm, what they recorded, and the work of a call.
+
+    What passes by the rule of numbers is claimed, so that a process without code of the tree compares it again.
+    """
     if isinstance(bench.benchmark, Collected):
         return _verify_collected(bench, bench.benchmark, arms, launch=launch, tell=tell)
     reference = arms[0]
@@ -146,11 +150,14 @@ def verify_arms(
     if not prepared.runs[0]:
         return _of_nothing(bench, arms, launch)
     seed, other = _expect_other(bench, reference)
-    keep(_computed(bench, reference, prepared))
+    kept, drawn = (_computed(bench, reference, one) for one in (prepared, other))
+    keep(kept)
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
     for place, arm in enumerate(arms):
-        outcome, detail, records[arm] = _verify(bench, arm, prepared, other, seed)
+        outcome, detail, records[arm], taken = _verify(bench, arm, prepared, other, seed)
+        for seen, expected in zip(taken, (kept, drawn), strict=False):
+            claim(AGREES, arm, seen, expected)
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
         tell(arm, place + 1, len(arms))
     return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=_work(bench, prepared))
@@ -215,7 +222,10 @@ def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
     return Evidence(checks=(check,), metrics=metrics_of({arms[0]: built.session.records.values()}, launch))
 
 
-def _verify(bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int) -> tuple[Outcome, str, tuple[Recorded, ...]]:
+def _verify(
+    bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int
+) -> tuple[Outcome, str, tuple[Recorded, ...], tuple[Mapping[str, Tensor], ...]]:
+    """The answer, its words, what was recorded, and what agrees: on the prepared inputs, and on others."""
     with bench.opened(arm, Draw(seed=bench.seed)) as built:
         first = built.take()
         changed = built.write(Draw(seed=seed))
@@ -223,16 +233,17 @@ def _verify(bench: Bench, arm: str, prepared: Expected, other: Expected, seed: i
         asked = tuple(built.session.given)
     records = tuple(built.session.records.values())
     if asked != prepared.given:
-        return Outcome.FAIL, _other_inputs(asked, prepared.given), records
+        return Outcome.FAIL, _other_inputs(asked, prepared.given), records, ()
     at_once = prepared.agreement(first)
     exact = "in fp64" if prepared.truth is not None else "in its own precision, as it does not take fp64"
     if at_once.outcome is not Outcome.PASS or not changed:
-        return at_once.outcome, f"with the reference {exact}: {at_once.detail}{_jump(at_once, prepared)}", records
+        agreeing = (first,) if at_once.outcome is Outcome.PASS else ()
+        return at_once.outcome, f"with the reference {exact}: {at_once.detail}{_jump(at_once, prepared)}", records, agreeing
     later = other.agreement(second)
     then = f"with other values in its inputs, {_how(first, second, later)}{_jump(later, other)}"
     if later.outcome is Outcome.PASS:
         then = f"with the reference {exact}: {at_once.detail}; {then}"
-    return later.outcome, then, records
+    return later.outcome, then, records, (first, second) if later.outcome is Outcome.PASS else (first,)
 
 
 def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:
