@@ -18,6 +18,7 @@ from ci_bench.engine.machine.probe import probe_environment
 from ci_bench.engine.outputs.comparing import compare, judge
 from ci_bench.engine.outputs.keeping import Claimer, Keeper
 from ci_bench.engine.process import noted
+from ci_bench.engine.process.foreign import foreign_of
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Done, Fault, Task, decode_task, encode
 from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervise
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
@@ -46,6 +47,8 @@ from ci_bench.suites.base import (
 from ci_bench.suites.memory_errors import is_out_of_memory
 
 MAX_MESSAGE = 2000
+UNWATCHED = frozenset({StageKind.TIME, StageKind.RUN, StageKind.ALONE, StageKind.EXPLAIN})
+"""The stages in which a hook would be called within samples."""
 TIMED = frozenset({StageKind.TIME, StageKind.EXPLAIN})
 """The stages in which steps take as long as they take in a sample."""
 
@@ -171,7 +174,9 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     )
     if device == "cpu" and stage.kind in TIMED:
         keep_heap()
-    known = _note(task)
+    known, foreign = _note(task), foreign_of(Path.cwd())
+    if stage.kind not in UNWATCHED:
+        foreign.watch()
     shared = what_is_shared(known) if stage.kind is StageKind.TIME else None
     # What importing benched code takes is its memory, too.
     memory = memory_of(device) if stage.kind is StageKind.ALONE and stage.cache is Cache.SHARED else None
@@ -184,7 +189,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     if not isinstance(evidence, Evidence):
         message = f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
         raise TypeError(message)
-    checks = (*evidence.checks, *known.checks(reference))
+    checks = (*evidence.checks, *known.checks(reference), *foreign.checks(reference))
     claims, spent = tuple(claimer.records), stopwatch.read(stage.kind)
     return Answer(evidence=replace(evidence, checks=checks, outputs=keeper.record, claims=claims, spent=spent))
 
