@@ -8,6 +8,7 @@ from judge_builders import judged, metric, result, results, sampled
 from ci_bench.judge.policy import implausible
 from ci_bench.records.comparison import BaselineMode
 from ci_bench.records.config import CasePolicy, Policy, Rule, Severity
+from ci_bench.records.results import Unit
 
 ARMS = ("eager", "inductor")
 NAME = "torchbench/resnet[mode=inference]"
@@ -32,6 +33,30 @@ def test_a_speedup_that_nobody_would_believe_fails(speedup, wrong):
         assert f"{speedup:.1f} times as fast as eager's" in findings[0].message
         assert not judgement.met
         assert "too fast to be true" in judgement.headline
+
+
+def against_base(speedup, policy=None, **fields):
+    base, head = (results(result(metric(sampled(value, spread=0.1), **fields))) for value in (1.0, 1 / speedup))
+    judgement = judged(head, base, policy=policy).judgement
+    return [one for one in judgement.findings if "hard to believe" in one.message], judgement
+
+
+@pytest.mark.parametrize(("speedup", "hard"), [(10_000.0, True), (30.0, True), (20.0, False), (2.0, False), (1 / 50, False)])
+def test_an_improvement_beyond_belief_is_said(speedup, hard):
+    """As of a benchmark that says us for ms. It may be right, so it fails nothing."""
+    findings, judgement = against_base(speedup)
+    assert [one.severity for one in findings] == ([Severity.WARN] if hard else [])
+    assert judgement.met is (speedup > 1)
+
+
+def test_the_policy_explains_an_improvement():
+    assert not against_base(30.0, Policy(cases={"s/*": CasePolicy(implausible_speedup=50)}))[0]
+    assert against_base(10.0, Policy(implausible_speedup=5.0))[0]
+
+
+@pytest.mark.parametrize(("name", "unit"), [("compile_warm", Unit.SECONDS), ("peak_allocated", Unit.BYTES)])
+def test_what_may_vanish_is_believed(name, unit):
+    assert not against_base(1000.0, name=name, unit=unit)[0]
 
 
 def test_the_policy_explains_a_case_and_no_other():

@@ -112,6 +112,33 @@ def implausible(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, flo
         yield from _beyond_roofline(case)
 
 
+def beyond_belief(case: CaseComparison, policy: Policy) -> Iterator[tuple[str, float]]:
+    """Every arm that is so many times as fast as base that its unit, or what it computes, may have changed: words and size.
+
+    Memory, counts of the engine and compilations may improve by any factor: a cache or a smaller model explains that.
+    """
+    explained = policy.explained_speedup(case.id)
+    limit = policy.implausible_speedup if explained is None else explained
+    for pair in case.pairs:
+        if (
+            pair.verdict is Verdict.IMPROVED
+            and not pair.detail
+            and pair.speedup
+            and pair.speedup > limit
+            and not _may_vanish(pair)
+        ):
+            said = f"{place(pair)}: {pair.speedup:.1f} times as good as base's, and more than {limit:g} is hard to believe"
+            yield (
+                f"{said}: has its unit or its work changed? If not, raise implausible_speedup for this case in policy.cases",
+                math.log(pair.speedup / limit),
+            )
+
+
+def _may_vanish(pair: Pair) -> bool:
+    engine_count = pair.unit is Unit.COUNT and pair.metric in ENGINE
+    return engine_count or pair.unit is Unit.BYTES or pair.metric.startswith(COMPILATION)
+
+
 def _beyond_roofline(case: CaseComparison) -> Iterator[tuple[str, float]]:
     for words, fact, rates in ROOFS:
         amount = case.facts.get(fact)
@@ -205,6 +232,8 @@ def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
             yield Observation(rule=Rule.BELOW_FLOOR, message=message, case=case.id, suite=case.suite, size=size)
         for message, size in implausible(case, policy):
             yield Observation(rule=Rule.IMPLAUSIBLE, message=message, case=case.id, suite=case.suite, size=size)
+        for message, size in beyond_belief(case, policy):
+            yield Observation(rule=Rule.CHECK_UNKNOWN, message=message, case=case.id, suite=case.suite, size=size)
     for pattern in idle_patterns(compared.cases, policy):
         message = f"policy.cases: no case of this run fits {pattern!r}, so it sets nothing apart; correct it, or take it out"
         yield Observation(rule=Rule.CHECK_UNKNOWN, message=message)
