@@ -20,7 +20,7 @@ from ci_bench.judge.devices import Slots
 from ci_bench.judge.noise import LEAST_HISTORY, Floats, Learned
 from ci_bench.judge.pairing import Judged, Line, MetricVerdict
 from ci_bench.judge.sequential import Code, Counts, Rule, Ruling, Truths
-from ci_bench.judge.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions
+from ci_bench.judge.suspicion import PRIORS, Source, Suspicion, Undecided, suspicions, wider_scatter
 from ci_bench.judge.wording import change, count_of, doubt, interval_text, percent
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
@@ -161,7 +161,8 @@ def _layout(blocks: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
 class Answer(NamedTuple):
     """What the rule says of one time; `None` where it cannot say. `resolvable`, `threshold` and `margin` are relative.
 
-    `needed` is how many launches in all would tell a change of `margin`; `None` where no number would.
+    `needed` is how many launches in all would tell a change of `margin`; `None` where no number would. `scatter` is how many
+    times as widely as base's the launches of head scatter, where that is certain.
     """
 
     verdict: Verdict
@@ -174,6 +175,7 @@ class Answer(NamedTuple):
     margin: float
     calibrated: bool
     possible: bool = False
+    scatter: float | None = None
 
 
 def reason(answer: Answer, unit: Unit, better: Better, cold_launches: int) -> str:
@@ -188,6 +190,8 @@ def reason(answer: Answer, unit: Unit, better: Better, cold_launches: int) -> st
 
 
 def _conclusion(answer: Answer) -> str:
+    if answer.scatter is not None:
+        return f"; head's launches scatter {answer.scatter:.3g} times as widely as base's: see what differs between them"
     match answer.verdict:
         case Verdict.REGRESSED | Verdict.IMPROVED:
             return f", beyond the threshold of {percent(answer.threshold)}"
@@ -318,7 +322,11 @@ def judge_turns(turns: Turns, *, calibration: str) -> Judged:
 def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
     thresholds = np.array([line.threshold for line in turns.lines], dtype=np.float64)
     doubts = [Suspicion(doubt) for doubt in suspicions_of(turns, ruling).tolist()]
-    verdicts = [_VERDICTS[code] for code in ruling.code.tolist()]
+    scatters = _scatters(turns, ruling)
+    verdicts = [
+        Verdict.INCONCLUSIVE if code == Code.UNCHANGED and scatter is not None else _VERDICTS[code]
+        for code, scatter in zip(ruling.code.tolist(), scatters, strict=True)
+    ]
     answers = map(
         Answer,
         [Verdict.SUSPECTED if doubt is Suspicion.SUSPECTED else word for word, doubt in zip(verdicts, doubts, strict=True)],
@@ -330,7 +338,14 @@ def _outcomes(turns: Turns, ruling: Ruling) -> Iterator[MetricVerdict]:
         [line.threshold for line in turns.lines],
         _same(margins(thresholds).tolist()),
         turns.measured.tolist(),
-        [doubt is Suspicion.POSSIBLE for doubt in doubts],
+        [
+            doubt is Suspicion.POSSIBLE or (scatter is not None and word is Verdict.INCONCLUSIVE)
+            for doubt, scatter, word in zip(doubts, scatters, verdicts, strict=True)
+        ],
+        [
+            None if doubt is Suspicion.SUSPECTED or word is not Verdict.INCONCLUSIVE else scatter
+            for doubt, scatter, word in zip(doubts, scatters, verdicts, strict=True)
+        ],
     )
     noise = _shares(np.where(turns.measured, turns.learned.spread, np.nan))
     q = _known(aggregates.false_discovery(aggregates.p_values(ruling)))
@@ -355,6 +370,15 @@ def _same(figures: list[float]) -> list[float]:
     """The figures, equal ones as one object."""
     one: dict[float, float] = {}
     return [one.setdefault(figure, figure) for figure in figures]
+
+
+def _scatters(turns: Turns, ruling: Ruling) -> list[float | None]:
+    """How many times as widely as base's the launches of head scatter; `None` where that is not certain."""
+    worse_is_lower = np.array([line.metric.better is Better.HIGHER for line in turns.lines], dtype=np.bool_)
+    judged = np.cumsum(np.isfinite(turns.figures.d), axis=-1) <= ruling.launches[:, None]
+    base = np.where(judged, turns.figures.base, np.nan)
+    head = base + np.where(worse_is_lower[:, None], -turns.figures.d, turns.figures.d)
+    return _known(wider_scatter(base, head, turns.gating))
 
 
 def _estimates(turns: Turns, ruling: Ruling) -> Iterator[tuple[float, float] | None]:

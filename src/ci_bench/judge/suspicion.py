@@ -29,6 +29,10 @@ RECURRENCE = 0.99
 """The level at which a suspicion must hold without the launches that may have strayed."""
 
 
+SCATTER_LEAST, SCATTER_TIMES = 0.1, 4.0
+"""Head's launches scatter widely from a standard deviation of so much of the time on, and so many times base's."""
+
+
 class Source(IntEnum):
     """How the samples of a metric came to be, which decides how far launches of unchanged code differ."""
 
@@ -100,6 +104,52 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     suspected = asked & (mean > limit) & _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
     possible = asked & (mean > POSSIBLE_ERRORS * error)
     return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
+
+
+def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
+    """How many times as widely as base's the launches of head scatter; NaN where that is not certain.
+
+    `base` and `head` are logarithms of what launches took [cases, launches], NaN for none. Pitman's and Morgan's test of two
+    variances of paired values (Biometrika 31, 1939): ``h + b`` and ``h - b`` correlate where head's is the larger one. It has to
+    hold at `ALPHA` over all gating cases without head's launch that is furthest out, which may have strayed.
+    """
+    there = np.isfinite(base) & np.isfinite(head)
+    b, h = np.where(there, base, np.nan), np.where(there, head, np.nan)
+    kept = there & ~_furthest(h)
+    count = kept.sum(axis=-1)
+    chance = ALPHA / max(int(gating.sum()), 1)
+    with np.errstate(all="ignore"):
+        own, others = _spread(h, kept), np.fmax(_spread(b, kept), _spread(b, there))
+        both = np.where(kept, h + b, np.nan), np.where(kept, h - b, np.nan)
+        r = _correlation(*both, count)
+        t = r * np.sqrt((count - 2) / np.maximum(1 - r**2, np.finfo(np.float64).tiny))
+        sure = gating & (count > 2) & (t > quantile(np.full(count.shape, 1 - chance), count - 2.0))  # noqa: PLR2004 - of a correlation
+        return np.where(sure & (own > np.maximum(SCATTER_LEAST, SCATTER_TIMES * others)), own / others, np.nan)
+
+
+def _furthest(values: Floats) -> Truths:
+    """Where each row is furthest from its median; nowhere in one without values."""
+    distance = np.where(np.isfinite(values), np.abs(values - _middle(values)), -1.0)
+    return np.asarray((np.arange(values.shape[-1]) == distance.argmax(axis=-1)[..., None]) & (distance >= 0), dtype=np.bool_)
+
+
+def _middle(values: Floats) -> Floats:
+    there = np.isfinite(values).any(axis=-1, keepdims=True)
+    return np.asarray(np.nanmedian(np.where(there, values, 0.0), axis=-1, keepdims=True), dtype=np.float64)
+
+
+def _spread(values: Floats, kept: Truths) -> Floats:
+    """The standard deviation of what is kept of each row."""
+    count = kept.sum(axis=-1)
+    mean = np.sum(values, axis=-1, where=kept) / count
+    return np.asarray(np.sqrt(np.sum((values - mean[..., None]) ** 2, axis=-1, where=kept) / (count - 1)), dtype=np.float64)
+
+
+def _correlation(one: Floats, two: Floats, count: Counts) -> Floats:
+    kept = np.isfinite(one)
+    x, y = (values - (np.sum(values, axis=-1, where=kept) / count)[..., None] for values in (one, two))
+    product, squares = np.sum(x * y, axis=-1, where=kept), np.sum(x**2, axis=-1, where=kept) * np.sum(y**2, axis=-1, where=kept)
+    return np.asarray(product / np.sqrt(squares), dtype=np.float64)
 
 
 def suspicion_of_one(log_ratio: float, tau: float, source: Source, *, gating: int) -> Suspicion:

@@ -99,6 +99,10 @@ FILE_BACKED = MetricKind(name="file_backed", title="file-backed memory", unit=Un
 MEMORY_GROWTH = MetricKind(
     name="memory_growth", title="memory growth per step", unit=Unit.BYTES, threshold=0.05, least=LEAST_BYTES / 4
 )
+MEMORY_KEPT = MetricKind(
+    name="memory_kept", title="memory kept by timed calls", unit=Unit.BYTES, threshold=0.5, least=8 * LEAST_BYTES
+)
+"""Over all timed calls of a launch: what a leak takes. Holes in the heap and caches that still fill take less."""
 
 GRAPHS = _count("graphs", "captured graphs")
 GRAPH_BREAKS = _count("graph_breaks", "graph breaks")
@@ -137,6 +141,7 @@ ENGINE: Mapping[str, MetricKind] = MappingProxyType(
             *PEAKS,
             FILE_BACKED,
             MEMORY_GROWTH,
+            MEMORY_KEPT,
             GRAPHS,
             GRAPH_BREAKS,
             RECOMPILES,

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -37,14 +38,14 @@ before = buffer(30)
 memory = memory_of("cpu")
 exec(sys.argv[1])
 step(); step()
-print(json.dumps(watch(step, memory, steps=12)), flush=True)
+print(json.dumps(watch(step, memory, steps=12, more=int(*sys.argv[3:4] or [0]), most_s=60)), flush=True)
 """
 
 
-def watched(model: str = "kept.append(buffer(20))", step: str = "") -> dict[str, float]:
+def watched(model: str = "kept.append(buffer(20))", step: str = "", more: int = 0) -> dict[str, float]:
     """What is seen of a process that held 30 MiB before: a model of 20 MiB, steps that need 4 MiB more for a moment."""
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD, model, step], stdout=subprocess.PIPE, text=True, process_group=0
+        [sys.executable, "-c", CHILD, model, step, str(more)], stdout=subprocess.PIPE, text=True, process_group=0
     ) as process:
         assert process.stdout is not None
         told = process.stdout.readline()
@@ -70,6 +71,20 @@ def test_two_mib_more_are_seen(model, step) -> None:
 
 def test_a_peak_of_one_step_alone_counts() -> None:
     assert watched(step="if len(calls) == 7: buffer(40)")["peak_anonymous"] == pytest.approx(60, abs=1)
+
+
+@pytest.mark.parametrize(("more", "peak"), [(100, 24 + 60), (0, 24)])
+def test_a_late_leak_is_in_the_peak(more, peak) -> None:
+    found = watched(step="if 18 < len(calls) <= 78: kept.append(buffer(1))", more=more)
+    assert found["peak_anonymous"] == pytest.approx(peak, abs=1)
+
+
+@pytest.mark.parametrize(("most_s", "calls"), [(60.0, 112), (0.01, 12)])
+def test_more_steps_come_if_they_are_quick(monkeypatch, most_s, calls) -> None:
+    monkeypatch.setattr(memory, "make_repeatable", lambda: None)
+    made: list[None] = []
+    watch(lambda: time.sleep(0.001) or made.append(None), HostMemory(), steps=12, more=100, most_s=most_s)
+    assert len(made) == calls
 
 
 def test_pages_of_files_are_counted_apart() -> None:

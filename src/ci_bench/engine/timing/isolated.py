@@ -29,6 +29,8 @@ from ci_bench.suites.base import Compiler, Context, Evidence, Program, Stage, Wo
 STEADY_CALLS = 5
 WATCHED_CALLS = 12
 """Whose memory is watched: the first half shows what still fills up, the second what never ends."""
+MORE_CALLS, MORE_CALLS_S = 100, 2.0
+"""Calls after those, if so many take no longer: what they keep is in the peak."""
 
 
 def measure_alone(
@@ -78,7 +80,13 @@ def _take_peaks(
     _warm_up(step, arm, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
         if context.ranks is None:
-            found = watch(lambda: time_calls(step, calls=1, synchronize=synchronize), memory, steps=WATCHED_CALLS)
+            found = watch(
+                lambda: time_calls(step, calls=1, synchronize=synchronize),
+                memory,
+                steps=WATCHED_CALLS,
+                more=MORE_CALLS,
+                most_s=MORE_CALLS_S,
+            )
             facts: dict[str, Fact] = {}
         else:
             found, facts = _of_every_rank(program, arm, context.device, memory)

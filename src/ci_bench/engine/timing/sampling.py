@@ -7,6 +7,7 @@ Every sample begins from a seed of its own, set outside the clock, so that arms 
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -27,10 +28,11 @@ from ci_bench.engine.timing.fence import (
     torch_is_loaded,
     warm_up,
 )
+from ci_bench.engine.timing.kept import Kept
 from ci_bench.engine.timing.memory import keep_freed_memory
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
-from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, STEP_TIME, MetricKind, duration
+from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, MEMORY_KEPT, STEP_TIME, MetricKind, duration
 from ci_bench.records.results import SHORT_OF_MEMORY, Check, Fact, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
 from ci_bench.suites.randomness import seed_step, step_seed
@@ -72,6 +74,7 @@ class ResidentArms:
     retries: int = 0
     untouched: "Untouched | None" = None
     cores: Cores = field(default_factory=Cores)
+    kept: Kept | None = None
     _open_reference: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
@@ -133,8 +136,17 @@ class ResidentArms:
                 )
             self._look_at_settings(arm.name)
         self.cores.end()
+        self._begin_keeping()
         self.retries = self.clock.retries()
         return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
+
+    def _begin_keeping(self) -> None:
+        """Read what is held before the first sample; a call of each arm brings back the pages that this gave back."""
+        if torch_is_loaded():
+            self.kept = Kept(device=self.context.device)
+            self.kept.begin()
+            for arm in self.arms:
+                self.clock.call(arm.program)
 
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
@@ -175,7 +187,8 @@ class ResidentArms:
             self.clock.call(taking.program)
         for _ in range(samples):
             seed_step(TIMING_SEED, block, taking.blocks.count(block))
-            with self.stopwatch.phase(Phase.SAMPLES, taking.name):
+            watched = nullcontext() if self.kept is None else self.kept.calls_of(taking.name)
+            with watched, self.stopwatch.phase(Phase.SAMPLES, taking.name):
                 taking.taken.append(self.clock.take(taking.program, calls=taking.calls))
             taking.blocks.append(block)
         self._look_at_settings(taking.name)
@@ -225,6 +238,9 @@ class ResidentArms:
         checks += self._refereed()
         checks += self._short_of_memory()
         checks += [] if self.untouched is None else self.untouched.checks(self.arms[0].name)
+        self.referee = None  # it keeps outputs
+        for name, kept in (self.kept.by_arm() if self.kept is not None else {}).items():
+            metrics.append(MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept,)), lane=Lane.COUNTERS))
         for arm in self.arms:
             close(arm.program)
         return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts)
