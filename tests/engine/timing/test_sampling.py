@@ -77,6 +77,12 @@ class Workload:
             return (Check(name="finished", arm=self.arm, outcome=Outcome.PASS, detail="yes"),)
 
 
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch) -> None:
+    """Whatever other tests of this process have imported."""
+    monkeypatch.setattr(sampling, "torch_is_loaded", lambda: False)
+
+
 @pytest.fixture
 def workload(monkeypatch) -> Workload:
     made = Workload()
