@@ -101,6 +101,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.digests",
     "ci_bench.suites.draws",
     "ci_bench.suites.freshness",
+    "ci_bench.suites.later_calls",
     "ci_bench.suites.experiments",
     "ci_bench.suites.roofline",
     "ci_bench.suites.sharing",
@@ -122,7 +123,7 @@ WORDS_OF_VENDORS = {
     *(value.word if isinstance(value, Reason) else str(key) for module in OF_VENDORS for key, value in reasons(module)),
 }
 
-OF_THE_REFEREE = {"ci_bench.engine.timing.referee", "ci_bench.engine.timing.untouched"}
+OF_THE_REFEREE = {"ci_bench.engine.timing.looks", "ci_bench.engine.timing.referee", "ci_bench.engine.timing.untouched"}
 """Loaded in workers alone, and only for programs that compute with torch."""
 OF_RANKS = {"ci_bench.engine.timing.ranked"}
 """Loaded in workers alone, and only in stages of several processes."""

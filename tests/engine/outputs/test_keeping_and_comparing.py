@@ -366,3 +366,35 @@ def test_a_resumed_case_keeps_what_is_known_of_its_outputs(keep) -> None:
     earlier = planned.with_outputs(CASE, record).with_launch(CASE, 0).with_success(CASE)
     assert planned.resumed(earlier).rows[CASE.id].outputs == record
     assert planned.resumed(replace(earlier, launches={})).rows[CASE.id].outputs is None
+
+
+def repeated(*, off=0.0):
+    """What was computed, and the same once more, as the same tensors; with an offset, as others."""
+    one = computed()
+
+    def twice(run):
+        again = {name: value if not (off and value.is_floating_point()) else value + off for name, value in run.items()}
+        return {**run, **{f"again {name}": value for name, value in again.items()}}
+
+    return replace(one, outputs=twice(one.outputs), runs=[twice(run) for run in one.runs])
+
+
+def test_a_tensor_is_written_once_and_compared_under_each_name(keep, beside) -> None:
+    _, path = keep("plain", computed())
+    _, twice = keep("twice", repeated())
+    assert twice.stat().st_size < 1.1 * path.stat().st_size
+    assert not any(one.wrong for one in beside(repeated(), repeated()).worst)
+    worst = beside(repeated(), repeated(off=0.01)).worst
+    assert [one.name for one in worst if one.wrong] == ["again outputs of step 1: 0"]
+
+
+def test_names_of_tensors_that_are_not_there_are_refused(keep, tmp_path) -> None:
+    record, path = keep("base", repeated())
+    held, metadata = load_file(path), {}
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as stream:
+        metadata = stream.metadata()
+    save_file(held, path, metadata={**metadata, "same": json.dumps({"outputs.1": "nowhere"})})
+    files = Files(base=str(path), base_digest=file_digest(path), head=str(path), head_digest=file_digest(path))
+    assert "do not say what they are" in compare(files, base=record.digest).unknown

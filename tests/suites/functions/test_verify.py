@@ -239,7 +239,9 @@ def test_what_the_reference_computed_is_kept_for_the_other_side_with_what_roundi
     kept = []
     evidence(tree, SUMS.format(before="pass", mine="x.softmax(-1).cumsum(-1)", dtype="fp32"), keep=kept.append)
     (computed,) = kept
-    assert (computed.arm, [*computed.outputs], len(computed.runs)) == ("torch", ["output"], 3)
+    names = ["output", "output of the second call", "output of the last call"]
+    assert (computed.arm, [*computed.outputs], len(computed.runs)) == ("torch", names, 3)
+    assert computed.outputs[names[1]] is computed.outputs["output"], "it is kept once"
     assert computed.truth["output"].dtype == torch.float64
     assert len(computed.inputs) == 1
 
@@ -253,6 +255,39 @@ ALONE = """
         {before}
         return lambda: {mine}
 """
+
+
+HALF_WHEN_CACHED = """
+    @ci_bench.benchmark(n=[64])
+    def alone(n):
+        (x,) = ci_bench.inputs(1, (n,))
+        angles, kept = torch.arange(n) * 0.1, []
+
+        def table():
+            if not kept:
+                kept.append(angles{cached})
+                return angles
+            return kept[0]
+
+        return lambda: x * table().sin()
+"""
+
+
+def test_a_wrong_second_call_allows_nothing_and_is_kept(tree) -> None:
+    """A table that is cached in half precision: the first call is right, the others are off by 1 %."""
+    kept = []
+    evidence(tree, HALF_WHEN_CACHED.format(cached=".half().float()"), keep=kept.append)
+    (computed,) = kept
+    first, second = computed.outputs["output"], computed.outputs["output of the second call"]
+    noise = max((run["output"] - first).abs().max() for run in computed.runs)
+    assert noise < 1e-5 < 1e-4 < (second - first).abs().max()
+
+
+@pytest.mark.parametrize("mine", ["x * calls.__iadd__([1]).__len__()", "x.add_(1) * 2", "x * torch.rand(n)"])
+def test_what_keeps_state_from_call_to_call_is_refused_by_no_check(tree, mine) -> None:
+    found = evidence(tree, ALONE.format(before="calls = []", mine=mine)).checks
+    assert all(check.outcome is not Outcome.FAIL for check in found), found
+    assert finished(tree, "calls = []", mine)["fresh"].outcome is not Outcome.FAIL
 
 
 def finished(tree, before, mine):

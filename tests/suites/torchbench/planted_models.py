@@ -526,3 +526,30 @@ def in_a_function():
         pass
 
     return Local()
+
+
+class HalfWhenCached(nn.Module):
+    """A table of angles that is kept in half precision: the first step is right, the later ones are not."""
+
+    def __init__(self, kept=torch.float16) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)))
+        self.kept, self.cached = kept, None
+
+    def get_example_inputs(self):
+        return (torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3)),)
+
+    def table(self):
+        angles = torch.arange(WIDTH) * 7.13
+        cached, self.cached = self.cached, angles.to(self.kept).float()
+        return angles if cached is None else cached
+
+    def forward(self, rows):
+        return rows @ self.weight * self.table().sin()
+
+
+class WholeWhenCached(HalfWhenCached):
+    """The same, kept as it is."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.float32)

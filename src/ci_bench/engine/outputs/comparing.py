@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ci_bench.engine.outputs.keeping import EPSILON, JOLTS, MAX_BYTES, MAX_TENSORS, NAMES, RUNS, TRUTH, file_digest
+from ci_bench.engine.outputs.keeping import EPSILON, JOLTS, MAX_BYTES, MAX_TENSORS, NAMES, RUNS, SAME, TRUTH, file_digest
 from ci_bench.records.outputs import BesideBase, TensorError
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.optimizers import UPDATES
@@ -324,9 +324,23 @@ class _Opened:
         self.runs, self.jolts = int(metadata[RUNS]), int(metadata[JOLTS])
         if not (0 <= self.runs <= MAX_RUNS and 0 <= self.jolts <= MAX_RUNS and 0 < self.epsilon < 1):
             raise ValueError("their number of runs or their rounding is out of bounds")
-        absent = [name for name, number in self.names.items() if f"outputs.{number}" not in self._keys]
+        self._same = self._read_same(json.loads(metadata.get(SAME, "{}")))
+        absent = [name for name, number in self.names.items() if not self._has(f"outputs.{number}")]
         if absent:
             raise ValueError(f"{absent[0][:100]} is named and not there")
+
+    def _read_same(self, same: object) -> dict[str, str]:
+        if not isinstance(same, dict) or len(same) > MAX_TENSORS * MAX_RUNS:
+            raise ValueError("what is held once is no mapping")
+        if not all(isinstance(key, str) and isinstance(place, str) and place in self._keys for key, place in same.items()):
+            raise ValueError("what is held once is not there")
+        return same
+
+    def _has(self, key: str) -> bool:
+        return key in self._keys or key in self._same
+
+    def _place(self, key: str) -> str:
+        return self._same.get(key, key)
 
     def __exit__(self, *_: object) -> None:
         self._file.__exit__(None, None, None)
@@ -336,11 +350,11 @@ class _Opened:
         return {name: self._form(f"outputs.{number}") for name, number in self.names.items()}
 
     def _form(self, key: str) -> str:
-        part = self._file.get_slice(key)
+        part = self._file.get_slice(self._place(key))
         return f"{part.get_dtype()} {part.get_shape()}"
 
     def part(self, role: str, names: Mapping[str, str] | None = None) -> _Part:
         """The tensors of a role; `names` gives for each name to ask by the file's own."""
         own = {name: name for name in self.names} if names is None else names
-        there = [name for name, mine in own.items() if f"{role}.{self.names[mine]}" in self._keys]
-        return _Part(there, lambda name: self._file.get_tensor(f"{role}.{self.names[own[name]]}"))
+        there = [name for name, mine in own.items() if self._has(f"{role}.{self.names[mine]}")]
+        return _Part(there, lambda name: self._file.get_tensor(self._place(f"{role}.{self.names[own[name]]}")))

@@ -5,7 +5,7 @@ The file is a safetensors file, which holds numbers and nothing that could run. 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +20,8 @@ MAX_BYTES = 1 << 30
 MAX_TENSORS = 20_000
 NAMES, RUNS, JOLTS, EPSILON, TRUTH = "names", "runs", "jolts", "epsilon", "truth"
 """Fields of the file's metadata: names as JSON, how many runs there are, one rounding, whether there is an fp64 truth."""
+SAME = "same"
+"""Tensors that are held once, as JSON: the key of each that is not there, and the key of the one that it equals."""
 
 
 class Keeping(StrEnum):
@@ -46,7 +48,11 @@ class Keeper:
         from ci_bench.suites.digests import digest, plain
 
         tensors = {name: plain(value) for name, value in computed.outputs.items()}
-        whole = [f"{value.dtype} {list(value.shape)} {digest(value)}" for value in tensors.values()]
+        once: dict[int, str] = {}
+        for name, value in computed.outputs.items():
+            if id(value) not in once:
+                once[id(value)] = f"{tensors[name].dtype} {list(tensors[name].shape)} {digest(tensors[name])}"
+        whole = [once[id(value)] for value in computed.outputs.values()]
         file, remark = self._write(computed, tensors)
         self.record = ReferenceOutputs(
             arm=computed.arm,
@@ -71,41 +77,40 @@ class Keeper:
 
         path = self.folder / FILE
         try:
-            save_file(content[0], path, metadata=content[1])
+            save_file(dict(content[0]), path, metadata=content[1])
             return file_digest(path), ""
         except Exception as error:  # noqa: BLE001 - a full disk, a format that files cannot hold: what was verified stays verified
             path.unlink(missing_ok=True)
             return None, f"the tensors could not be kept: {type(error).__name__}: {str(error).strip()[:300]}"
 
-    def content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | str:
+    def content(self, computed: Computed, tensors: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]] | str:
         """What the file holds, and its metadata; or why it would be too large."""
         names = list(tensors)
-        own = sum(map(_size, tensors.values()))
+        held = _Part.of("outputs", names, computed.outputs, {})
+        own = held.size
         if own > MAX_BYTES or len(names) > MAX_TENSORS:
             return f"{len(names):,} tensors of {own:,} bytes in all are more than is kept ({MAX_TENSORS:,}, {MAX_BYTES:,} bytes)"
-        held = dict(_numbered("outputs", names, tensors))
         spread = self.keeping is Keeping.EVERYTHING
         wanted = [("run", run) for run in computed.runs if spread] + [("jolt", run) for run in computed.jolts if spread]
-        truth = dict(_numbered("truth", names, computed.truth or {}))
-        runs: list[dict[str, Any]] = []
         counts = {"run": 0, "jolt": 0}
-        left = MAX_BYTES - own - sum(map(_size, truth.values()))
-        if left < 0:
-            truth, left = {}, MAX_BYTES - own
+        left = MAX_BYTES - own
+        truth = _Part.of("truth", names, computed.truth or {}, held.places)
+        if truth.size <= left:
+            held, left = held.with_part(truth), left - truth.size
+        else:
+            truth = _Part()
         for kind, run in wanted:
-            part = dict(_numbered(f"{kind}{counts[kind]}", names, run))
-            left -= sum(map(_size, part.values()))
+            part = _Part.of(f"{kind}{counts[kind]}", names, run, held.places)
+            left -= part.size
             if left < 0:
                 break
-            runs.append(part)
+            held = held.with_part(part)
             counts[kind] += 1
-        if spread and not truth and not runs and (computed.runs or computed.truth):
+        if spread and not truth.tensors and not sum(counts.values()) and (computed.runs or computed.truth):
             return f"with a run that shows their rounding, tensors of {own:,} bytes are more than is kept ({MAX_BYTES:,} bytes)"
-        for part in (truth, *runs):
-            held |= part
-        metadata = {NAMES: json.dumps(names), EPSILON: repr(computed.epsilon), TRUTH: str(bool(truth))}
-        metadata |= {RUNS: str(counts["run"]), JOLTS: str(counts["jolt"])}
-        return held, metadata
+        metadata = {NAMES: json.dumps(names), EPSILON: repr(computed.epsilon), TRUTH: str(bool(truth.tensors))}
+        metadata |= {RUNS: str(counts["run"]), JOLTS: str(counts["jolt"]), SAME: json.dumps(held.same)}
+        return held.tensors, metadata
 
 
 MAX_CLAIMED_BYTES = 256 << 20
@@ -151,7 +156,7 @@ class Claimer:
             return None
         path = self.folder / CLAIM.format(self._count)
         try:
-            save_file(content[0], path, metadata=content[1])
+            save_file(dict(content[0]), path, metadata=content[1])
             digest = file_digest(path)
         except Exception:  # noqa: BLE001 - a full disk, a format that files cannot hold: the worker's own answer stays
             path.unlink(missing_ok=True)
@@ -160,13 +165,47 @@ class Claimer:
         return path.name, digest
 
 
-def _numbered(role: str, names: Sequence[str], tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Tensors under keys that say nothing, so that no name can break the file. A copy each: no two may share memory."""
-    from ci_bench.suites.digests import plain
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """Tensors under keys that say nothing, so that no name can break the file. A copy each: no two may share memory.
 
-    for number, name in enumerate(names):
-        if name in tensors:
-            yield f"{role}.{number}", plain(tensors[name]).clone()
+    `same` are keys of tensors that are there under another key; `places` are the keys by the identity of what was given.
+    """
+
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, role: str, names: Sequence[str], values: Mapping[str, Any], places: Mapping[int, str]) -> "_Part":
+        """The tensors of a role; those that are in `places` already are not held again."""
+        from ci_bench.suites.digests import plain
+
+        tensors: dict[str, Any] = {}
+        same: dict[str, str] = {}
+        known = dict(places)
+        for number, name in enumerate(names):
+            if name in values:
+                key = f"{role}.{number}"
+                first = known.setdefault(id(values[name]), key)
+                if first == key:
+                    tensors[key] = plain(values[name]).clone()
+                else:
+                    same[key] = first
+        return cls(tensors=tensors, same=same, places=known)
+
+    def with_part(self, other: "_Part") -> "_Part":
+        """Both together."""
+        return _Part(
+            tensors={**self.tensors, **other.tensors},
+            same={**self.same, **other.same},
+            places={**self.places, **other.places},
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held."""
+        return sum(map(_size, self.tensors.values()))
 
 
 def _size(tensor: Any) -> int:

@@ -26,11 +26,14 @@ from ci_bench.suites.functions.declaring import Benchmark
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.plan import AGREES
 from ci_bench.suites.functions.recording import Recorded, metrics_of
+from ci_bench.suites.later_calls import alike, off_as_much, with_later_calls
 from ci_bench.suites.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
 from ci_bench.suites.roofline import peak_facts
 
 FRESH = "fresh"
 SHAKES = 2
+CALLS = ("second", "last")
+"""Which calls are kept besides the first, on the same values."""
 JUMP = 16.0
 """What moves by more roundings than this where inputs move by one has jumped."""
 MOST_DRAWS = 4
@@ -80,6 +83,10 @@ class Expected:
     truth: Mapping[str, Tensor] | None
     epsilon: float
     given: tuple[Given, ...]
+    later: tuple[Mapping[str, Tensor], ...] = ()
+    """The second and the last call of the same build on the same values."""
+    repeats: bool = True
+    """Whether those left what the first one left, bit by bit."""
 
     def agreement(self, seen: Mapping[str, Tensor]) -> Agreement:
         """Whether these are the values, up to rounding."""
@@ -87,19 +94,41 @@ class Expected:
 
 
 def expect(bench: Bench, arm: str, seed: int) -> Expected:
-    """What an arm computes when it is built on the values of a seed, exactly and with rounding."""
-    with bench.opened(arm, Draw(seed=seed)) as built:
-        plain, given = built.take(), tuple(built.session.given)
-        epsilon = epsilon_of(given)
+    """What an arm computes when it is built on the values of a seed, exactly and with rounding.
 
-        def off(noise: int, size: float) -> Mapping[str, Tensor]:
+    Rounding is that of first calls where later calls of the same inputs differ: a call that is wrong must allow nothing.
+    """
+    with bench.opened(arm, Draw(seed=seed)) as built:
+
+        def take(noise: int = 0, size: float = 0.0) -> Mapping[str, Tensor]:
             built.write(Draw(seed=seed, noise=noise, epsilon=size))
             return built.take()
 
-        noisy = [off(1 + index, epsilon) for index in range(SHAKES)]
-        jolts = [off(1 + SHAKES, jolt_of(epsilon))] if jolt_of(epsilon) else []
+        plain, given = built.take(), tuple(built.session.given)
+        epsilon = epsilon_of(given)
+        sizes = [epsilon] * SHAKES + ([jolt_of(epsilon)] if jolt_of(epsilon) else [])
+        second = take()
+        others = [take(1 + index, size) for index, size in enumerate(sizes)]
+        later = (second, take())
+    repeats = all(alike(plain, one) for one in later)
+    if not repeats:
+        others = [_first(bench, arm, Draw(seed=seed, noise=1 + index, epsilon=size)) for index, size in enumerate(sizes)]
     truth = _truth(bench, arm, seed, plain, epsilon)
-    return Expected(runs=(plain, *noisy), jolts=tuple(jolts), truth=truth, epsilon=epsilon, given=given)
+    return Expected(
+        runs=(plain, *others[:SHAKES]),
+        jolts=tuple(others[SHAKES:]),
+        truth=truth,
+        epsilon=epsilon,
+        given=given,
+        later=later,
+        repeats=repeats,
+    )
+
+
+def _first(bench: Bench, arm: str, draw: Draw) -> Mapping[str, Tensor]:
+    """The first call of a fresh build."""
+    with bench.opened(arm, draw) as built:
+        return built.take()
 
 
 def _truth(bench: Bench, arm: str, seed: int, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
@@ -150,13 +179,14 @@ def verify_arms(
     if not prepared.runs[0]:
         return _of_nothing(bench, arms, launch)
     seed, other = _expect_other(bench, reference)
-    kept, drawn = (_computed(bench, reference, one) for one in (prepared, other))
-    keep(kept)
+    keep(_with_later_calls(_computed(bench, reference, prepared), prepared))
+    behind = other if other.repeats else _in_second_call(bench, reference, other, seed)
+    plain, drawn = (_computed(bench, reference, one) for one in (prepared, behind))
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
     for place, arm in enumerate(arms):
-        outcome, detail, records[arm], taken = _verify(bench, arm, prepared, other, seed)
-        for seen, expected in zip(taken, (kept, drawn), strict=False):
+        outcome, detail, records[arm], taken = _verify(bench, arm, prepared, behind, seed)
+        for seen, expected in zip(taken, (plain, drawn), strict=False):
             claim(AGREES, arm, seen, expected)
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
         tell(arm, place + 1, len(arms))
@@ -175,6 +205,20 @@ def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
         if other.agreement(other.runs[0]).outcome is not Outcome.UNKNOWN:
             break
     return seed, other
+
+
+def _in_second_call(bench: Bench, reference: str, other: Expected, seed: int) -> Expected:
+    """What is expected of a second call, on the values of a seed, where the reference itself keeps state from call to call."""
+    with bench.opened(reference, Draw(seed=bench.seed)) as built:
+        built.take()
+        built.write(Draw(seed=seed))
+        second = built.take()
+    plain = other.runs[0]
+
+    def moved(runs: Sequence[Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], ...]:
+        return tuple({name: off_as_much(value, plain.get(name), run.get(name)) for name, value in second.items()} for run in runs)
+
+    return replace(other, runs=moved(other.runs), jolts=moved(other.jolts), truth=None)
 
 
 def _verify_collected(
@@ -247,7 +291,7 @@ def _verify(
 
 
 def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:
-    if found.outcome is Outcome.FAIL and _alike(before, after):
+    if found.outcome is Outcome.FAIL and alike(before, after):
         return f"it returned what it had returned before; {WAY_OUT}"
     return f"{found.detail}; {WAY_OUT}" if found.outcome is Outcome.FAIL else found.detail
 
@@ -276,12 +320,6 @@ def _jump(found: Agreement, expected: Expected) -> str:
     return f"; {kink}; values follow from the case's id: another size has others, and of a larger one a kink moves less"
 
 
-def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(
-        one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
-    )
-
-
 def _other_inputs(asked: Sequence[Given], owed: Sequence[Given]) -> str:
     words = [", ".join(f"{_word(one.dtype)}{list(one.shape)}" for one in listed) or "none" for listed in (asked, owed)]
     constant = [place for place, pair in enumerate(zip(asked, owed, strict=False)) if pair[0].constant != pair[1].constant]
@@ -305,10 +343,15 @@ def verify_followed(bench: Bench, arm: str, built: Built, before: Mapping[str, T
     after, own = built.take(), expect(bench, arm, seed)
     if not after:
         return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail="it returns nothing to look at", informative=True)
-    if _alike(before, after) and _alike(after, own.runs[0]):
+    if alike(before, after) and alike(after, own.runs[0]):
         detail = "it computes the same from any inputs, so that a replayed result would be right as well"
         return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail, informative=True)
     found = own.agreement(after)
+    if found.outcome is Outcome.FAIL and not own.repeats:
+        detail = (
+            f"a fresh build leaves something else in later calls, too: it keeps state, or does not repeat itself; {found.detail}"
+        )
+        return Check(name=FRESH, arm=arm, outcome=Outcome.UNKNOWN, detail=detail[:5000], informative=True)
     detail = f"once it was timed, with other values in its inputs, {_how(before, after, found)}"
     return Check(name=FRESH, arm=arm, outcome=found.outcome, detail=detail[:5000])
 
@@ -324,6 +367,12 @@ def _computed(bench: Bench, arm: str, expected: Expected) -> Computed:
         jolts=expected.jolts,
         truth=expected.truth,
     )
+
+
+def _with_later_calls(computed: Computed, expected: Expected) -> Computed:
+    later = dict(zip(CALLS, expected.later, strict=True))
+    runs, jolts = (with_later_calls(expected.runs[0], later, every) for every in (expected.runs, expected.jolts))
+    return replace(computed, outputs=runs[0], runs=runs, jolts=jolts)
 
 
 def _work(bench: Bench, expected: Expected) -> dict[str, Fact]:

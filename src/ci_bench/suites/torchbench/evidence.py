@@ -25,6 +25,7 @@ from ci_bench.suites.coverage import coverage_of
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.draws import without_dropout
 from ci_bench.suites.experiments import Package
+from ci_bench.suites.later_calls import with_later_calls
 from ci_bench.suites.numerics import Yardstick, yardstick_of
 from ci_bench.suites.roofline import Work, count_work, uncounted_facts, work_facts
 from ci_bench.suites.sharing import really_compiled
@@ -42,20 +43,26 @@ from ci_bench.suites.torchbench.verify import Reference, Witness, known_updates
 
 
 def eager_computed(options: Options, reference: Reference) -> Computed:
-    """The plain run of eager, its second and its shaken runs for the envelope of rounding, and the fp64 run for the truth."""
+    """The plain run of eager, its second and its shaken runs for the envelope of rounding, and the fp64 run for the truth.
+
+    Of the plain run also the first step once more, after all of them.
+    """
     steps = 1 if options.mode is Mode.TRAINING else len(reference.eager)
 
     def named(run: tuple[Snapshot, ...]) -> dict[str, Tensor]:
         return {name: value for index, one in enumerate(run[:steps]) for name, value in _tensors(one, index + 1)}
 
+    plain, *runs = (named(run) for run in (reference.eager, reference.again, *reference.shaken))
+    later = {"last": dict(_tensors(reference.repeated, 1))}
+    whole, *runs = with_later_calls(plain, later, [plain, *runs])
     return Computed(
         arm=REFERENCE_ARM,
         epsilon=options.precision.epsilon,
-        outputs=named(reference.eager) | known_updates(options, reference.starts[0]),
+        outputs=whole | known_updates(options, reference.starts[0]),
         start=digests(reference.starts[0].parameters.items()),
         inputs=[digest(value) for value in reference.inputs],
-        runs=[named(run) for run in (reference.again, *reference.shaken)],
-        jolts=[named(run) for run in reference.jolted],
+        runs=runs,
+        jolts=with_later_calls(plain, later, [named(run) for run in reference.jolted]),
         truth=None if reference.exact is None else named(reference.exact),
         generators=reference.generators,
     )

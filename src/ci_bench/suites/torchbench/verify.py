@@ -200,6 +200,8 @@ class Reference:
     shaken: tuple[tuple[Snapshot, ...], ...]
     jolted: tuple[tuple[Snapshot, ...], ...]
     late: Snapshot
+    repeated: Snapshot
+    """The first step once more, by eager after all its steps: from the same start, but for plain attributes."""
     batches: int
     why_inexact: str = ""
     inputs: tuple[Tensor, ...] = ()
@@ -227,6 +229,8 @@ class Witness:
                 leaf for leaf in pytree.tree_leaves([_parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor)
             )
             starts, eager, generators = self._first(ready, max(self.options.settings.steps, batches))
+            load_state(ready.module, starts[0].parameters, starts[0].buffers)
+            repeated = _light(self._step(ready, 0))
             del ready
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
             *again, late = (_light(one) for _, one in self._whole(self.build(candidate=None), starts))
@@ -242,6 +246,7 @@ class Witness:
             shaken=shaken_runs,
             jolted=jolted,
             late=late,
+            repeated=repeated,
             batches=batches,
             why_inexact=why,
             inputs=inputs,
