@@ -284,6 +284,81 @@ def test_a_merge_with_a_commit_that_is_not_on_the_branch_is_no_test_merge(play):
     assert "source.commit: is" in text
 
 
+def merged(play, *, first=BASE, newest=None, tree=None, parent=None):
+    """Report a measured merge of the head into `first`, whose content is `tree`; `newest` is the merge that GitHub knows."""
+    pull = play.pull()
+    play.state.commits[MERGE] = [first, HEAD]
+    play.state.parents[HEAD] = parent or BASE
+    if tree is not None:
+        play.state.trees[MERGE] = tree
+    pull["merge_commit_sha"] = newest
+    play.measured(commit=MERGE, base_commit=first)
+    code = play.report()
+    (conclusion,) = {one["conclusion"] for one in play.state.checks.values()}
+    return code, conclusion
+
+
+OLDER = sha_of("main 5")
+"""A commit of the branch that head began at: the branch has moved on since."""
+ANOTHER = sha_of("another merge of GitHub's")
+
+
+def test_the_newest_merge_of_github_is_green(play):
+    assert merged(play, newest=MERGE, parent=OLDER) == (0, "success")
+
+
+def test_a_merge_of_any_content_is_refused(play):
+    assert merged(play, newest=None, tree=sha_of("anything")) == (2, "failure")
+
+
+def test_a_merge_that_adds_nothing_is_green(play):
+    assert merged(play, newest=None) == (0, "success")
+
+
+@pytest.mark.parametrize(("tree", "wanted"), [(sha_of("same"), (0, "success")), (sha_of("evil"), (2, "failure"))])
+def test_a_merge_is_known_by_its_content(play, tree, wanted):
+    """GitHub has made it again, of the same parents."""
+    play.state.commits[ANOTHER] = [BASE, HEAD]
+    play.state.trees[ANOTHER] = sha_of("same")
+    assert merged(play, newest=ANOTHER, tree=tree, parent=OLDER) == wanted
+
+
+@pytest.mark.parametrize("newest", [None, ANOTHER, sha_of("unknown")])
+def test_a_merge_that_github_forgot_is_undecided(play, newest):
+    """The branch has moved on while it was measured: whose content it has is not known any more."""
+    play.state.commits[ANOTHER] = [play.state.history[0], HEAD]
+    assert merged(play, first=play.state.history[2], newest=newest, parent=OLDER) == (0, "neutral")
+    (text,) = play.state.texts_of(7)
+    assert (
+        text.splitlines()[2]
+        == f"### ❔ Not decided: GitHub no longer knows the merge {MERGE[:6]}\u200b{MERGE[6:12]} that was measured; run it again."
+    )
+    assert "✅ Passed" not in text
+
+
+def test_a_forgotten_merge_that_is_worse_is_red(play):
+    play.pull()["merge_commit_sha"] = None
+    play.state.commits[MERGE] = [play.state.history[2], HEAD]
+    play.state.parents[HEAD] = OLDER
+    play.measured(commit=MERGE, base_commit=play.state.history[2], head=2 * GIGABYTE)
+    assert play.report() == ExitCode.POLICY_NOT_MET
+    assert "❌ Failed" in play.state.texts_of(7)[0]
+
+
+def test_the_runners_own_merge_needs_no_other_word(play, tmp_path):
+    """In the pull request's own run the runner says which commit it checked out."""
+    play.job("pull_request", pull_request(), GITHUB_SHA=MERGE)
+    play.state.add_pull(7, HEAD)["merge_commit_sha"] = None
+    play.state.commits[MERGE] = [play.state.history[2], HEAD]
+    play.state.parents[HEAD] = OLDER
+    (tmp_path / "results" / "base").mkdir(parents=True)
+    for name, commit in (("results.json", MERGE), ("base/results.json", play.state.history[2])):
+        text = written(bound(result(peak(1, 1), id="s/a"), commit=commit), tmp_path)
+        (tmp_path / "results" / name).write_text(text)
+    assert publish(play.flags(folders=[tmp_path / "results"])) == ExitCode.OK
+    assert [one["conclusion"] for one in play.state.checks.values()] == ["success"]
+
+
 def test_a_base_of_the_branch_before_is_none_of_the_branch_that_it_is_meant_for_now(play):
     play.branch("release", CONFIG, RELEASE)
     play.state.commits |= {RELEASE: [play.state.history[5]], HEAD: [BASE]}

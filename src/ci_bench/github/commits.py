@@ -16,6 +16,11 @@ def parents(client: Client, name: str) -> tuple[str, ...]:
     return tuple(one.need_text("sha") for one in Record.each(listed if isinstance(listed, list) else []))
 
 
+def tree(client: Client, name: str) -> str:
+    """The content of a commit: its tree. Raises `GitHubMissing` where GitHub knows no such commit."""
+    return _commit(client, name).need_text("commit", "tree", "sha")
+
+
 def resolve(client: Client, name: str) -> str:
     """The commit that a branch, a tag or a commit's own name stands for. Raises `GitHubMissing`."""
     return _commit(client, name).need_text("sha")

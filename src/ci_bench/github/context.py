@@ -48,7 +48,8 @@ class Context:
     another. `base_branch` and `base_sha` are what head wants to get into, as far as the event says; `default_branch` is the
     repository's. `pull_number` is only known to an event of a pull request. `read_only` says that the token can only read, and
     that this is as it should be: a fork's pull request, or Dependabot's. `reporter` is the job that reports: the path of its
-    workflow and its name there, the same when it is run again.
+    workflow and its name there, the same when it is run again. `merge_sha` is the test merge that a pull
+    request's own run checked out, by the runner's word.
     """
 
     repository: str
@@ -66,6 +67,7 @@ class Context:
     conclusion: str | None = None
     default_branch: str | None = None
     reporter: str = ""
+    merge_sha: str | None = None
 
     @property
     def is_for_pull_request(self) -> bool:
@@ -183,6 +185,7 @@ def _of_pull(environ: Mapping[str, str], event: Record, pull: Record) -> Context
         run_url=plain.run_url,
         default_branch=plain.default_branch,
         reporter=plain.reporter,
+        merge_sha=_sha(environ["GITHUB_SHA"]) if plain.event == "pull_request" else None,
     )
 
 

@@ -1,7 +1,7 @@
 """The pull requests that a run is for, as GitHub tells; never by a number out of an artifact, where a fork could write any."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ci_bench.errors import GitHubMissing
 from ci_bench.github.client import Client
@@ -13,12 +13,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullRequest:
-    """An open pull request of this repository. `base_branch` is what it wants to get into."""
+    """An open pull request of this repository.
+
+    `base_branch` is what it wants to get into, `merge_sha` GitHub's newest test merge of it, where GitHub has made one.
+    """
 
     number: int
     base_branch: str
     base_sha: str
     from_fork: bool
+    merge_sha: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,4 +83,5 @@ def _pull(record: Record, context: Context) -> PullRequest:
         base_branch=record.need_text("base", "ref"),
         base_sha=record.need_text("base", "sha"),
         from_fork=source is None or source != own,
+        merge_sha=record.text("merge_commit_sha"),
     )

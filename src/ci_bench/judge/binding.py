@@ -29,11 +29,12 @@ _ALLOW = "allow it by `policy.severities.narrowed` in the base branch's configur
 class Commits:
     """The commits that a side may be of, and what they are in words (``the head of pull request 7``).
 
-    Without any, `words` says why none is known, and every commit is refused.
+    Without any, `words` says why none is known, and every commit is refused. `doubt` is why an accepted one may be another.
     """
 
     accepted: tuple[str, ...]
     words: str
+    doubt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,7 +47,11 @@ def _of_several(judged: Judged) -> str:
     from ci_bench.records.comparison import RunVerdict
     from ci_bench.report.text import clean
 
-    found = [one for one in judged.machines if one.comparison and one.comparison.judgement.verdict is RunVerdict.UNDECIDED]
+    found = [
+        one
+        for one in judged.machines
+        if one.doubt or (one.comparison and one.comparison.judgement.verdict is RunVerdict.UNDECIDED)
+    ]
     if not found:
         return f"Passed on all {len(judged.machines)} machines."
     return clean(f"Not decided on {len(found)} of {len(judged.machines)} machines: {_headline(found[0])}", cap=250)
@@ -138,13 +142,22 @@ def counts(judged: Judged) -> Mapping[str, int]:
 
 
 def _headline(machine: JudgedMachine) -> str:
+    if machine.doubt and not machine.exit_code:
+        return f"Not decided: {machine.doubt}."
     return machine.comparison.judgement.headline if machine.comparison else f"No verdict: {machine.fault}"
 
 
 def _machine(machine: JudgedMachine, budget: int) -> str:
+    from ci_bench.report.cells import ICONS
     from ci_bench.report.markdown import render_comment
+    from ci_bench.report.words import Mood
 
-    return render_comment(machine.comparison, limit=budget).rstrip() if machine.comparison else _fault(machine)
+    if machine.comparison is None:
+        return _fault(machine)
+    text = render_comment(machine.comparison, limit=budget).rstrip()
+    if not machine.doubt or machine.exit_code:
+        return text
+    return f"### {ICONS[Mood.OPEN]} {_plain(_headline(machine))}\n\n{text.partition(chr(10))[2].lstrip()}"
 
 
 def _fault(machine: JudgedMachine) -> str:

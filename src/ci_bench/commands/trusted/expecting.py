@@ -15,7 +15,7 @@ from ci_bench.commands.trusted.machine_results import MeasuredMachine
 from ci_bench.commands.trusted.sources import PublishContext
 from ci_bench.errors import ExitCode, GitHubMissing
 from ci_bench.github.client import Client
-from ci_bench.github.commits import branch_point, is_on, parents, resolve
+from ci_bench.github.commits import branch_point, is_on, parents, resolve, tree
 from ci_bench.github.context import Context
 from ci_bench.github.pulls import NoPullRequest, PullRequest
 
@@ -157,17 +157,37 @@ class Expecting:
         if not for_pull or branch is None:
             return Commits(accepted=(sha,), words=f"the commit that this run ({context.event}) is for")
         words = f"the head of the pull request, or GitHub's merge of it into {branch}"
-        merged = commit is not None and commit != sha and self._is_test_merge(commit, sha, branch)
-        return Commits(accepted=(sha, str(commit)) if merged else (sha,), words=words)
-
-    def _is_test_merge(self, commit: str, sha: str, branch: str) -> bool:
-        if not _WHOLE.fullmatch(commit):
-            return False
+        if commit is None or commit == sha or not _WHOLE.fullmatch(commit):
+            return Commits(accepted=(sha,), words=words)
         try:
             first, *others = parents(self.publishing.client, commit) or ("",)
+            merged = others == [sha] and is_on(self.publishing.client, branch, first)
+            known = self._is_githubs(commit, first, sha) if merged else False
         except GitHubMissing:
-            return False
-        return others == [sha] and is_on(self.publishing.client, branch, first)
+            known = False
+        if known is False:
+            return Commits(accepted=(sha,), words=words)
+        doubt = None if known else f"GitHub no longer knows the merge {commit[:12]} that was measured; run it again"
+        return Commits(accepted=(sha, commit), words=words, doubt=doubt)
+
+    def _is_githubs(self, commit: str, first: str, sha: str) -> bool | None:
+        """Whether a merge of `sha` into `first` is the one that GitHub makes; `None` where that cannot be known any more.
+
+        Anybody can push a merge with these parents and any content. GitHub keeps its newest test merge only, so an older one is
+        known by its content alone.
+        """
+        client, pull = self.publishing.client, self.publishing.pull
+        newest = pull.merge_sha if isinstance(pull, PullRequest) else None
+        if commit in {newest, self.publishing.context.merge_sha}:
+            return True
+        content = tree(client, commit)
+        if branch_point(client, first, sha) == first:
+            return content == tree(client, sha)  # nothing is new on the branch: the merge is head's own content
+        try:
+            same = newest is not None and parents(client, newest) == (first, sha)
+            return content == tree(client, newest) if newest is not None and same else None
+        except GitHubMissing:
+            return None
 
     def _base(self, head: "Results", machine: MeasuredMachine) -> "Commits":
         """The base commit of a paired run: what the configuration names, else what head's own commit says."""

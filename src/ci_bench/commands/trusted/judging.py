@@ -33,11 +33,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedMachine:
-    """How one machine came out: a comparison, or what kept it from being one."""
+    """How one machine came out: a comparison, or what kept it from being one. `doubt` is why a pass would be none."""
 
     name: str
     comparison: "Comparison | None" = None
     fault: CiBenchError | None = None
+    doubt: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -70,7 +71,8 @@ class Judged:
         found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
         if self.exit_code or RunVerdict.FAILED in found:
             return RunVerdict.FAILED
-        return RunVerdict.UNDECIDED if RunVerdict.UNDECIDED in found else RunVerdict.PASSED
+        doubtful = any(machine.doubt is not None for machine in self.machines)
+        return RunVerdict.UNDECIDED if doubtful or RunVerdict.UNDECIDED in found else RunVerdict.PASSED
 
     @property
     def speaks(self) -> bool:
@@ -91,7 +93,8 @@ def judge_machine(
     `find_base` looks for the baseline elsewhere; `None` takes the machine's own base side.
     """
     try:
-        return JudgedMachine(name=machine.name, comparison=_judge(machine, expecting, output, find_base))
+        comparison, doubt = _judge(machine, expecting, output, find_base)
+        return JudgedMachine(name=machine.name, comparison=comparison, doubt=doubt)
     except CiBenchError as error:
         told = str(error).replace(f"{machine.folder}/", "")  # where the runner keeps it is nobody's business
         return JudgedMachine(name=machine.name, fault=type(error)(told))
@@ -102,7 +105,8 @@ def judge_machine(
 
 def _judge(
     machine: MeasuredMachine, expecting: "Expecting", output: Path, find_base: Callable[[], "Baseline"] | None
-) -> "Comparison":
+) -> "tuple[Comparison, str | None]":
+    """The comparison, and why it may be of something else."""
     from ci_bench import pipeline
     from ci_bench.judge import binding
     from ci_bench.records import documents
@@ -128,7 +132,7 @@ def _judge(
     )
     if calibration is not None and not judged(folder=None).judgement.met:
         calibration = None  # it comes from where the measured code ran: it may decide sooner, and excuse nothing
-    return judged(folder=output, calibration=calibration)
+    return judged(folder=output, calibration=calibration), expected.head.doubt
 
 
 def _own_base(machine: MeasuredMachine, head: "Results") -> "Baseline":
