@@ -75,7 +75,9 @@ def resumed(content: bytes) -> bool:
     try:
         (root / "results.json").write_bytes(results)
         (root / resuming.PROGRESS).write_bytes(content)
-        earlier = resuming.find_earlier({SideName.HEAD: root / "results.json"}, plan=(), sides=(side,), begun=run)
+        earlier = resuming.find_earlier(
+            {SideName.HEAD: root / "results.json"}, cases={SideName.HEAD: ()}, sides=(side,), begun=run
+        )
     except CannotResume as error:
         return refused(error)
     finally:

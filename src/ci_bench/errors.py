@@ -35,6 +35,10 @@ class BadConfig(BadInput):
     """The configuration breaks its schema. The message lists every fault, one per line."""
 
 
+class NothingInTree(BadConfig):
+    """An entry names files that the tree does not have, or that have no benchmark."""
+
+
 class BadDocument(BadInput):
     """A results or comparison document cannot be read. The message lists every fault by its JSON path."""
 
@@ -45,6 +49,14 @@ class OtherResults(BadInput):
 
 class UnknownSuite(BadInput):
     """A suite is named that neither ci-bench nor an installed plugin provides."""
+
+
+class NoSuiteInTree(UnknownSuite):
+    """The tree has no such suite: a name in its import path leads nowhere."""
+
+
+class PlannerDied(UnknownSuite):
+    """The process that planned was ended by a signal, or took too long."""
 
 
 class CannotWrite(BadInput):

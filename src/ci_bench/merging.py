@@ -154,7 +154,7 @@ def own_faults(pair: Pair) -> Iterator[str]:
         return
     if head.run.id != base.run.id or head.parts != base.parts:
         yield f"{pair.name}: base and head are of different runs ({base.run.id}, {head.run.id})"
-    elif [row.case for row in head.cases] != [row.case for row in base.cases]:
+    elif not base.source.own_plan and [row.case for row in head.cases] != [row.case for row in base.cases]:
         yield f"{pair.name}: base and head have other cases"
     elif changed := _apart(head.environment.identity, base.environment.identity):
         yield f"{pair.name}: base and head were measured on different machines: {changed}"
@@ -177,6 +177,8 @@ def differences(first: Pair, other: Pair) -> Iterator[str]:
     elif changed := _apart(first.head.environment.identity, other.head.environment.identity):
         yield f"{where}: the machines are not identical: {changed}"
     yield from (f"{where}: {reason}" for reason in _other_plan(first.head, other.head))
+    if first.base is not None and other.base is not None and (first.base.source.own_plan or other.base.source.own_plan):
+        yield from (f"{where}: of base, {reason}" for reason in _other_plan(first.base, other.base))
 
 
 def _settings(run: Run) -> tuple[str, Mapping[str, tuple[str, ...]]]:
@@ -280,7 +282,8 @@ def _digests(pair: Pair) -> dict[Key, str]:
 
 def _joined(pairs: Sequence[Pair], losses: tuple[Loss, ...]) -> Pair:
     parts = tuple(chain.from_iterable(pair.parts for pair in pairs))
-    rows = {name: _joined_rows(holders, len(pairs[0].sides)) for name, holders in _holders(pairs).items()}
+    rows = {name: _joined_rows(holders) for name, holders in _holders(pairs).items()}
+    gone = {row.case.id: row for pair in pairs if pair.base is not None for row in pair.base.cases if row.case.id not in rows}
     run = _run_of(pairs, parts)
     sides = []
     for side in range(len(pairs[0].sides)):
@@ -291,7 +294,7 @@ def _joined(pairs: Sequence[Pair], losses: tuple[Loss, ...]) -> Pair:
                 own[0],
                 run=run,
                 environment=replace(own[0].environment, condition=_common([one.environment.condition for one in own])),
-                cases=tuple(both[side] for both in rows.values()),
+                cases=(*(both[side] for both in rows.values() if side < len(both)), *(gone.values() if side else ())),
                 measured_s=round(sum(measured_s), 3) or None,
                 spent=add_up(tuple(chain.from_iterable(results.spent for results in own))),
                 parts=parts,
@@ -302,13 +305,15 @@ def _joined(pairs: Sequence[Pair], losses: tuple[Loss, ...]) -> Pair:
 
 
 def _holders(pairs: Sequence[Pair]) -> "dict[str, list[_Holder]]":
-    """Who has a case, by its id; cases in the order of the first pair that has them."""
+    """Who has a case of head's, by its id; cases in the order of the first pair that has them."""
     found: dict[str, list[_Holder]] = {}
     offset = 0
     for place, pair in enumerate(pairs):
         parts = pair.parts
-        for rows in zip(*(side.cases for side in pair.sides), strict=True):
-            found.setdefault(rows[0].case.id, []).append(_Holder(place=place, offset=offset, rows=rows, parts=parts))
+        base = {row.case.id: row for row in pair.base.cases} if pair.base is not None else {}
+        for row in pair.head.cases:
+            rows = (row, base[row.case.id]) if row.case.id in base else (row,)
+            found.setdefault(row.case.id, []).append(_Holder(place=place, offset=offset, rows=rows, parts=parts))
         offset += len(parts)
     return found
 
@@ -339,8 +344,9 @@ def _common(facts: Sequence[Mapping[str, Fact]]) -> dict[str, Fact]:
     return {name: fact for name, fact in facts[0].items() if all(name in other and other[name] == fact for other in facts)}
 
 
-def _joined_rows(holders: "Sequence[_Holder]", sides: int) -> list[CaseResult]:
-    """The row of a case on each side, head's first."""
+def _joined_rows(holders: "Sequence[_Holder]") -> list[CaseResult]:
+    """The row of a case on each side that has it, head's first."""
+    sides = min(len(holder.rows) for holder in holders)
     numbers = _numbers(holders)
     telling = next((holder for holder in holders if not _holds(holder.rows)), holders[0])
     return [_joined_row(side, holders, numbers, telling) for side in range(sides)]
@@ -348,9 +354,10 @@ def _joined_rows(holders: "Sequence[_Holder]", sides: int) -> list[CaseResult]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Holder:
-    """The rows of a case in one pair, head's first; `offset` is the place of the pair's first part among all parts.
+    """The rows of a case in one pair, head's first, and base's where base has it.
 
-    `parts` are the pair's own runs; where there is one, it was measured on `slot`.
+    `offset` is the place of the pair's first part among all parts. `parts` are the pair's own runs; where there is one, it was
+    measured on `slot`.
     """
 
     place: int

@@ -29,6 +29,7 @@ from ci_bench.report.rows import worst_first
 from ci_bench.report.time_spent import sides_of, time_spent
 
 if TYPE_CHECKING:  # what only reads need not load the engine, nor what plans
+    from ci_bench.base_plan import BasePlan
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.runner import Measured, Record
     from ci_bench.engine.trees.sides import Side
@@ -73,10 +74,12 @@ def measure(
     engine: Measure,
     folder: Path,
     earlier: "Earlier | None" = None,
+    base_plan: "BasePlan | None" = None,
 ) -> Mapping[SideName, Results]:
     """Measure a plan and keep each side's `results.json` on disk true from the first moment on. Returns the complete results.
 
     Head's lies in `folder` itself, base's in its folder ``base``. `earlier` is what an interrupted run has, which `run` goes on.
+    `base_plan` is what base's own tree plans; without it, base's rows are those of the plan.
     """
     from ci_bench.engine.ledger import Ledger
     from ci_bench.engine.stages import UNSEEN
@@ -96,10 +99,13 @@ def measure(
             documents.write(results_of(run, sources[side], *told[side]), place(folder, side))
             note(told[side][1], place(folder, side))
 
-    planned = Ledger.open([case for _, case in plan], reproduce=reproduce)
-    ledgers = {name: planned.resumed(earlier.ledgers[name]) if earlier else planned for name in sources}
+    planned = dict.fromkeys(sources, Ledger.open([case for _, case in plan], reproduce=reproduce))
+    if base_plan is not None:
+        planned[SideName.BASE] = Ledger.of(base_plan.rows)
+        sources = {name: replace(source, own_plan=True) for name, source in sources.items()}
+    ledgers = {name: planned[name].resumed(earlier.ledgers[name]) if earlier else planned[name] for name in sources}
     for name in () if earlier else sources:  # what is resumed stays as it is until the machine is known to be the same
-        record(name, UNSEEN, planned)
+        record(name, UNSEEN, planned[name])
     measured = engine(plan, sides, ledgers, record)
     ended = replace(run, state=RunState.COMPLETE, finished_at=datetime.now(UTC).isoformat(timespec="seconds"))
     seen = {

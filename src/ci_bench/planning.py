@@ -5,7 +5,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,9 +49,7 @@ def plan(
     faults += [f"{case.suite} plans what no document holds, {show(case.id)}: {fault}" for case, fault in unheld]
     if faults:
         raise BadConfig(capped(faults, indent=""))
-    chosen = tuple(
-        (suite, case) for suite, case in every if not filters or any(_is_meant(case.id, text, ids) for text in filters)
-    )
+    chosen = tuple((suite, with_stages(suite, case)) for suite, case in every if fits_filters(case.id, filters, ids))
     if every and not chosen:
         message = f"--filter {' '.join(filters)}: no case id contains this; `ci-bench list` prints all {len(every)} ids"
         raise BadInput(message)
@@ -72,6 +70,21 @@ def require_room(plan: Plan) -> Plan:
         remedy = "measure parts of it, each as a gate of its own, by configurations with some of its suites, or by --filter"
         raise BadInput(f"the plan has {len(plan):,} cases, and a document holds {MOST_CASES:,}: {remedy}")
     return plan
+
+
+def fits_filters(name: str, filters: Sequence[str], ids: Container[str]) -> bool:
+    """Whether a case passes: without filters any does."""
+    return not filters or any(_is_meant(name, text, ids) for text in filters)
+
+
+def with_stages(suite: Suite, case: Case) -> Case:
+    """The case with the worker stages that its suite plans for it, in words."""
+    stages = (_stage_words(stage.kind, stage.arms, case) for stage in suite.stages(case))
+    return replace(case, stages=tuple(dict.fromkeys(stages)))
+
+
+def _stage_words(kind: str, arms: tuple[str, ...], case: Case) -> str:
+    return kind if {*arms} == {*case.arms} else f"{kind} {','.join(arms)}".rstrip()
 
 
 def _is_meant(name: str, text: str, ids: Container[str]) -> bool:

@@ -7,6 +7,7 @@ anything secret in its environment and with a time limit, and what it answers is
 ci-bench (an entry point) was chosen by whoever installed it, and is imported; see `suites.base`.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +20,8 @@ import msgspec
 
 from ci_bench.engine.process.users import give, users_of
 from ci_bench.engine.trees.shell import run_command
-from ci_bench.engine.trees.sides import caller_environment
-from ci_bench.errors import BadConfig, UnknownSuite
+from ci_bench.engine.trees.sides import Side, caller_environment
+from ci_bench.errors import BadConfig, NoSuiteInTree, NothingInTree, PlannerDied, UnknownSuite
 from ci_bench.records.results import Case
 from ci_bench.suites.base import Stage, Suite, find_suite
 from ci_bench.suites.functions.plan import Functions
@@ -28,20 +29,42 @@ from ci_bench.suites.planner import Answer, PlannedCase, Request
 
 TIMEOUT_S = 120.0
 MOST_BYTES = 16 << 20
+KILLED = 128
+"""Above this, the exit code of a shell whose command was ended by a signal."""
 BY_IMPORT = "ci_bench.suites.functions.importing:SUITE"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """A tree whose code plans: its `folder`, and the environment, interpreter and user that its code is started with."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    python: Path = field(default_factory=lambda: Path(sys.executable))
+    user: int | None = None
+
+
+def caller_tree(folder: Path, environ: Mapping[str, str]) -> Tree:
+    """The tree that the caller is in, as head's user where sides have users."""
+    users = users_of(environ)
+    return Tree(folder=folder, environ=caller_environment(folder, environ), user=users.head if users else None)
+
+
+def side_tree(side: Side) -> Tree:
+    """The tree of a side that is ready to be measured."""
+    return Tree(folder=side.folder or Path(), environ=side.environ, python=side.python, user=side.user)
 
 
 @dataclass(kw_only=True, slots=True)
 class TreeSuite:
-    """A suite of the tree at `folder`, by import path (`target`). Planning one entry is one process.
+    """A suite of a `tree`, by import path (`target`). Planning one entry is one process.
 
     `worker` and `preload` name modules that are imported in the tree's own workers only.
     """
 
     name: str
     target: str
-    folder: Path
-    environ: Mapping[str, str]
+    tree: Tree
     worker: str
     preload: tuple[str, ...]
     options_schema: Mapping[str, Any]
@@ -49,7 +72,7 @@ class TreeSuite:
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
         """The cases of one entry. Raises `BadConfig` in the suite's own words, and `UnknownSuite` where it breaks down."""
-        found = _ask(f"plugins.{self.name}", Request(target=self.target, entry=options), self.folder, self.environ)
+        found = _ask(f"plugins.{self.name}", Request(target=self.target, entry=options), self.tree)
         if found.fault is not None:
             raise BadConfig(found.fault)
         cases = tuple(one.case for one in found.cases)
@@ -76,16 +99,22 @@ def open_suites(plugins: Mapping[str, str], folder: Path, environ: Mapping[str, 
     Raises:
         UnknownSuite: one cannot be imported there, takes too long, or is no suite.
     """
-    return {name: _open(name, target, folder, environ) for name, target in plugins.items()}
+    tree = caller_tree(folder, environ) if plugins else None
+    return {name: open_suite(name, target, tree) for name, target in plugins.items() if tree is not None}
 
 
 def open_functions(folder: Path, environ: Mapping[str, str]) -> Functions:
     """The built-in suite of decorated functions, for the tree at `folder`; what has to be imported is, in another process."""
+    return functions_of(folder, lambda: caller_tree(folder, environ))
+
+
+def functions_of(folder: Path, tree: Callable[[], Tree]) -> Functions:
+    """The same, started as the `tree` says, which is asked for where something has to be imported."""
 
     def plan_by_import(options: Mapping[str, Any]) -> tuple[Case, ...]:
-        found = _ask("suites.functions", Request(target=BY_IMPORT, entry=options), folder, environ)
+        found = _ask("suites.functions", Request(target=BY_IMPORT, entry=options), tree())
         if found.fault is not None:
-            raise BadConfig(found.fault)
+            raise NothingInTree(found.fault) if found.absent else BadConfig(found.fault)
         return tuple(one.case for one in found.cases)
 
     return Functions(folder=folder, plan_by_import=plan_by_import)
@@ -96,16 +125,16 @@ def finder(suites: Mapping[str, Suite]) -> Callable[[str], Suite]:
     return lambda name: suites[name] if name in suites else find_suite(name)
 
 
-def _open(name: str, target: str, folder: Path, environ: Mapping[str, str]) -> TreeSuite:
-    about = _ask(f"plugins.{name}", Request(target=target), folder, environ)
+def open_suite(name: str, target: str, tree: Tree) -> TreeSuite:
+    """One suite that a tree brings along. Raises what `open_suites` raises."""
+    about = _ask(f"plugins.{name}", Request(target=target), tree)
     fault = _fault_of_form(about.options_schema)
     if fault is not None:
         raise UnknownSuite(f"plugins.{name}: options_schema of {target} is no JSON Schema that can be used: {fault}")
     return TreeSuite(
         name=name,
         target=target,
-        folder=folder,
-        environ=environ,
+        tree=tree,
         worker=about.worker,
         preload=about.preload,
         options_schema=about.options_schema,
@@ -140,24 +169,37 @@ def _references(value: Any) -> Iterator[str]:
         yield from (found for inner in value for found in _references(inner))
 
 
-def _ask(place: str, request: Request, folder: Path, environ: Mapping[str, str]) -> Answer:
+def _ask(place: str, request: Request, tree: Tree) -> Answer:
     """Plan in a process of its own. `place` is the field of the configuration that errors name."""
-    users = users_of(environ)
-    user = users.head if users else None
     with TemporaryDirectory(prefix="ci-bench-") as scratch:
         asked, answered, log = (Path(scratch) / part for part in ("asked.json", "answered.json", "log"))
         asked.write_bytes(msgspec.json.encode(request))
-        give(Path(scratch), user)
-        visible = caller_environment(folder, environ) | ({"HOME": scratch, "TMPDIR": scratch} if users else {})
-        command = shlex.join([sys.executable, "-P", "-m", "ci_bench.suites.planner", str(asked), str(answered)])
-        ended = run_command(command, folder=folder, environ=visible, timeout_s=TIMEOUT_S, log=log, user=user)
+        give(Path(scratch), tree.user)
+        visible = {**tree.environ, **({"HOME": scratch, "TMPDIR": scratch} if tree.user is not None else {})}
+        command = shlex.join([str(tree.python), "-P", "-m", "ci_bench.suites.planner", str(asked), str(answered)])
+        ended = run_command(
+            command, folder=tree.folder, environ=visible, timeout_s=TIMEOUT_S, log=log, user=tree.user
+        )  # fmt: skip
         if ended.timed_out:
-            raise UnknownSuite(f"{place}: {request.target} did not plan within {TIMEOUT_S:g} s")
+            raise PlannerDied(f"{place}: {request.target} did not plan within {TIMEOUT_S:g} s")
+        if ended.code < 0 or ended.code > KILLED:
+            raise PlannerDied(f"{place}: the process that planned {request.target} was killed (exit code {ended.code})")
         if ended.code or answered.is_symlink() or not answered.is_file():
             what = f"{request.target} cannot be imported and asked for a plan"
-            raise UnknownSuite(f"{place}: {what}, from {folder} or its src: {_reason(ended.tail)}")
+            said = f"{place}: {what}, from {tree.folder} or its src: {_reason(ended.tail)}"
+            raise NoSuiteInTree(said) if _leads_nowhere(request.target, ended.tail) else UnknownSuite(said)
         try:
             with answered.open("rb") as stream:
                 return msgspec.json.decode(stream.read(MOST_BYTES), type=Answer)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise UnknownSuite(f"{place}: {request.target} is no suite as docs/plugins.md has it: {error}") from error
+
+
+def _leads_nowhere(target: str, tail: str) -> bool:
+    """Whether a planner ended since a module on the import path, or its attribute, does not exist."""
+    module, _, attribute = target.partition(":")
+    last = tail.strip().rpartition("\n")[2]
+    missing = re.search(r"No module named '([^']+)'$", last)
+    if missing is not None:
+        return module == missing[1] or module.startswith(f"{missing[1]}.")
+    return last == f"AttributeError: module '{module}' has no attribute '{attribute}'"

@@ -15,9 +15,8 @@ from ci_bench import __version__
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.trees.sides import Side
 from ci_bench.errors import CannotResume
-from ci_bench.planning import Plan
 from ci_bench.records import documents
-from ci_bench.records.results import Environment, Results, Run, SideName
+from ci_bench.records.results import Case, Environment, Results, Run, SideName
 
 PROGRESS = "progress.json"
 MAX_BYTES = 10_000_000
@@ -40,8 +39,12 @@ def note(ledger: Ledger, results: Path) -> None:
     documents.write_text(json.dumps(told, indent=1) + "\n", results.with_name(PROGRESS))
 
 
-def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence[Side], begun: Run) -> Earlier | None:
+def find_earlier(
+    places: Mapping[SideName, Path], *, cases: Mapping[SideName, Sequence[Case]], sides: Sequence[Side], begun: Run
+) -> Earlier | None:
     """The run whose results lie in these files, to be resumed as `begun` would begin; `None` where there is none.
+
+    `cases` are those of each side's plan.
 
     Raises:
         CannotResume: something differs, or cannot be known to be the same.
@@ -53,7 +56,7 @@ def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence
     ids = {results.run.id for results in found.values()}
     faults = [] if len(ids) == 1 else ["base and head are of different runs"]
     for side in sides:
-        faults += _differences(found[side.name], plan=plan, side=side, begun=begun)
+        faults += _differences(found[side.name], cases=cases[side.name], side=side, begun=begun)
     if faults:
         raise CannotResume(f"{places[SideName.HEAD]} cannot be resumed: {'; '.join(dict.fromkeys(faults))}{_ANEW}")
     counts = [whole_launches(path) for path in places.values()]
@@ -73,12 +76,12 @@ def find_earlier(places: Mapping[SideName, Path], *, plan: Plan, sides: Sequence
     )
 
 
-def _differences(results: Results, *, plan: Plan, side: Side, begun: Run) -> Iterator[str]:
+def _differences(results: Results, *, cases: Sequence[Case], side: Side, begun: Run) -> Iterator[str]:
     if results.tool_version != __version__:
         yield f"it was begun by ci-bench {results.tool_version}, this is {__version__}"
     if _settings(results.run) != _settings(begun):
         yield "the configuration has changed"
-    elif [row.case for row in results.cases] != [case for _, case in plan]:
+    elif [row.case for row in results.cases] != [*cases]:
         yield "the cases are others (is --filter the same?)"
     now = side.source
     if results.source.commit is None or now.commit is None:

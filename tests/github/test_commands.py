@@ -688,8 +688,9 @@ def test_a_baseline_is_not_asked_for(fake, job, flags, tmp_path):
     job("workflow_run", FORKS)
     fake.state.add_pull(7, HEAD, fork=True)
     leave(fake, {"results.json": document(tmp_path, GIGABYTE)})
-    assert publish(flags(baseline="none")) == ExitCode.OK
+    assert publish(flags(baseline="none")) == ExitCode.POLICY_NOT_MET
     assert check(fake)["conclusion"] == "neutral"
+    assert check(fake)["output"]["title"].startswith("Nothing was compared")
 
 
 def test_the_configuration_that_cannot_be_had_fails_the_run(fake, job, flags, tmp_path):

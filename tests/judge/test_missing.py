@@ -27,7 +27,7 @@ def whole(*more, **fields):
 
 def failures(head, base=None):
     """Failing rules of one case, with the messages, beside a case that is in order on both sides."""
-    fine = result(metric(sampled(1.0)), id="s/fine")
+    fine = result(metric(sampled(1.0)), id="s/fine", checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),))
     mode = BaselineMode.FILE if base else BaselineMode.NONE
     judgement = judged(results(fine, head), base and results(fine, base), mode=mode).judgement
     assert judgement.met is not any(finding.severity is Severity.FAIL for finding in judgement.findings)
@@ -185,7 +185,11 @@ def test_a_baseline_that_was_broken_itself_is_said(doubt, says):
 
 def test_head_cannot_owe_less_than_its_baseline():
     silent = whole(due=Due(), parity=None, checks=())
-    assert {rule for rule, _ in failures(silent, whole())} == {Rule.CHECK_FAILED, Rule.PARITY_UNDECIDED}
+    assert {rule for rule, _ in failures(silent, whole())} == {
+        Rule.CHECK_FAILED,
+        Rule.PARITY_UNDECIDED,
+        Rule.CASE_REDUCED,
+    }
 
 
 def test_a_detail_that_got_worse_fails_nothing_unless_it_counted_in_the_baseline():
@@ -193,7 +197,10 @@ def test_a_detail_that_got_worse_fails_nothing_unless_it_counted_in_the_baseline
     head, base = (result(metric(sampled(1.0)), one, details=("forward_time",)) for one in (slow, fast))
     assert failures(head, base) == []
     assert judged(results(head), results(base)).cases[0].verdict is Verdict.UNCHANGED
-    assert [rule for rule, _ in failures(head, replace(base, case=replace(base.case, details=())))] == [Rule.REGRESSED]
+    assert [rule for rule, _ in failures(head, replace(base, case=replace(base.case, details=())))] == [
+        Rule.REGRESSED,
+        Rule.CASE_REDUCED,
+    ]
 
 
 def test_an_informative_check_that_failed_fails_nothing_unless_it_is_owed_or_counted_in_the_baseline():

@@ -37,6 +37,10 @@ SLOWER = [result(metric(sampled(1.5 + i / 60)), id=f"s/{i}") for i in range(6)]
 FLOORED = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})})
 QUICK_ARM = result(TIME, metric(sampled(1.0 / 40), arm="inductor"), arms=("eager", "inductor"))
 SLOW_ARM = result(TIME, metric(sampled(1.0), arm="inductor"), id="floored/a", arms=("eager", "inductor"))
+BOTH = result(TIME, metric(sampled(1.0), arm="other"), arms=("eager", "other"))
+FEWER = result(TIME)
+UNCOMPARED = {Rule.INCOMPARABLE, Rule.BASELINE_MISSING, Rule.EMPTY_RUN}
+"""Rules of runs that compare nothing: no severity makes a pass of them."""
 NOISY = metric(launches(*([x * jump for x in (0.9, 1.0, 1.1)] for jump in (0.7, 1.0, 1.4))))
 
 
@@ -83,6 +87,7 @@ SCENES = {
     Rule.CASE_SKIPPED: (results(ALSO, result(status=Status.SKIPPED)), results(ALSO)),
     Rule.CASE_NOT_RUN: (results(ALSO, result(status=Status.NOT_RUN)), results(ALSO, FINE)),
     Rule.CASE_REMOVED: (results(ALSO), results(ALSO, FINE)),
+    Rule.CASE_REDUCED: (results(FEWER), results(BOTH)),
     Rule.METRIC_REMOVED: (results(FINE), results(result(TIME, peak(1, 1)))),
     Rule.METRIC_REPLACED: (
         results(result(TIME, peak(1, 1, name="peak_anonymous"))),
@@ -95,6 +100,7 @@ SCENES = {
     Rule.INCOMPARABLE: (results(FINE, identity={"gpu": "A", "driver": 1}), results(FINE, identity={"gpu": "B", "driver": 2})),
     Rule.BASELINE_MISSING: (results(FINE), None),
     Rule.BASELINE_FAILED: (results(ALSO, FINE), results(ALSO, result(status=Status.TIMEOUT))),
+    Rule.BASELINE_CRASHED: (results(ALSO, FINE), results(ALSO, result(status=Status.CRASHED))),
     Rule.NARROWED: (results(FINE), results(FINE)),
     Rule.CASES_UNDECLARED: (results(FINE), results(FINE)),
     Rule.EMPTY_RUN: (results(result(status=Status.SKIPPED)), results(FINE)),
@@ -110,6 +116,8 @@ SCOPES = {
 
 def scene(rule, **options):
     """What is said of the scene in which a rule is reached."""
+    if rule is Rule.BASELINE_CRASHED:
+        options = {"mode": BaselineMode.PAIRED, **options}
     return verdict(*SCENES[rule], scope=SCOPES.get(rule, Scope()), **options)
 
 
@@ -149,7 +157,7 @@ def test_every_rule_that_does_not_fail_passes(rule, severity):
     assert judgement.met
     assert judgement.exit_code == 0
     assert rules(judgement) == rules(judgement, severity)
-    is_open = severity is Severity.WARN and not UNANSWERED.isdisjoint(rules(judgement))
+    is_open = rule in UNCOMPARED or (severity is Severity.WARN and not UNANSWERED.isdisjoint(rules(judgement)))
     assert judgement.verdict is (RunVerdict.UNDECIDED if is_open else RunVerdict.PASSED)
     assert judgement.headline.startswith("Not decided: " if is_open else "Passed: ")
 
@@ -159,7 +167,8 @@ def test_what_gates_and_has_no_answer_is_no_pass_unless_the_policy_says_so(rule)
     warned = Policy(severities={**dict.fromkeys(Rule, Severity.NOTE), rule: Severity.WARN})
     judgement = scene(rule, policy=warned)
     assert (judgement.verdict, judgement.exit_code) == (RunVerdict.UNDECIDED, 0)
-    assert scene(rule, policy=every(Severity.NOTE)).verdict is RunVerdict.PASSED
+    noted = RunVerdict.UNDECIDED if rule in UNCOMPARED else RunVerdict.PASSED
+    assert scene(rule, policy=every(Severity.NOTE)).verdict is noted
 
 
 @pytest.mark.parametrize("rule", sorted({*Rule} - UNANSWERED))
@@ -216,7 +225,8 @@ def test_improvements_never_fail():
         ((result(due=Due(parity=True), arms=("eager", "inductor")),), ExitCode.MEASURING_FAILED),
         ((result(parity=training()),), ExitCode.OK),
         ((result(TIME, status=Status.FAILED),), ExitCode.POLICY_NOT_MET),
-        ((FINE,), ExitCode.OK),
+        ((FINE,), ExitCode.POLICY_NOT_MET),
+        ((result(TIME, checks=(check(Outcome.PASS),)),), ExitCode.OK),
     ],
 )
 def test_measuring_failed_when_nothing_was_measured(cases, code):
@@ -273,9 +283,17 @@ def test_comparing_with_nothing_is_not_a_pass(base, says):
 
 
 def test_no_baseline_is_fine_where_none_was_asked_for():
-    judgement = verdict(results(FINE), mode=BaselineMode.NONE)
+    judgement = verdict(results(result(TIME, checks=(check(Outcome.PASS),))), mode=BaselineMode.NONE)
     assert judgement.met
     assert judgement.headline == "Passed: 1 case measured, no baseline to compare with."
+
+
+def test_one_arm_without_a_baseline_judges_nothing():
+    judgement = verdict(results(FINE), mode=BaselineMode.NONE)
+    assert (judgement.verdict, judgement.exit_code, judgement.met) == (RunVerdict.UNDECIDED, ExitCode.POLICY_NOT_MET, False)
+    assert judgement.headline.startswith("Nothing was compared: no baseline was asked for")
+    noted = verdict(results(FINE), mode=BaselineMode.NONE, policy=every(Severity.NOTE))
+    assert (noted.verdict, noted.exit_code) == (RunVerdict.UNDECIDED, 0)
 
 
 def test_a_baseline_that_did_not_end_is_said():
@@ -378,9 +396,10 @@ def test_headlines(head, base, sentence):
     assert verdict(results(head), results(base)).headline == sentence
 
 
-def test_a_pass_without_anything_to_compare_with_says_so():
+def test_nothing_compared_is_never_a_pass():
     judgement = verdict(results(FINE), results(result(status=Status.FAILED)), policy=every(Severity.NOTE))
-    assert judgement.headline == "Passed: 1 case measured, nothing compared."
+    assert judgement.verdict is RunVerdict.UNDECIDED
+    assert judgement.headline.startswith("Not decided: the baseline has no metric of this run")
 
 
 def test_a_headline_does_not_hide_what_the_policy_lets_pass():

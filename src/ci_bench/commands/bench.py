@@ -11,6 +11,7 @@ from ci_bench.commands.output import console, tell
 from ci_bench.errors import BadDocument
 
 if TYPE_CHECKING:
+    from ci_bench.base_plan import BasePlan
     from ci_bench.engine.attachments import Attachments
     from ci_bench.engine.machine.monitor import Monitor
     from ci_bench.engine.outputs.beside import KeptOutputs, OutputsOptions
@@ -35,7 +36,7 @@ class Bench:
 
     With `save_outputs` the tensors that reference arms compute are kept beside the documents. `workflow` and `asked` are written
     down for whoever judges the results: in which run of a workflow this is, and which flags narrow or move what is measured. So
-    is the `lease` that it is for.
+    is the `lease` that it is for. `base_plan` is what base's own tree plans of a paired run.
     """
 
     config: "Config"
@@ -49,6 +50,7 @@ class Bench:
     workflow: "WorkflowRun | None" = None
     asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lease: "Lease | None" = None
+    base_plan: "BasePlan | None" = None
 
     def measure(
         self,
@@ -98,16 +100,18 @@ class Bench:
                 attachments=attachments,
                 outputs=self._outputs(sides, kept or {}),
                 sizes=_sizes(known),
+                base_suites=self.base_plan.suites if self.base_plan else {},
                 inspect=intact if seal is None else lambda everything: seal.breaks(shared=everything),
             )
             return pipeline.measure(
                 self.plan,
                 run=begun,
                 sides=sides,
-                reproduce={case.id: self._again(case) for _, case in self.plan},
+                reproduce={case.id: self.again(case) for _, case in self.plan},
                 engine=engine.measure,
                 folder=self.output,
                 earlier=earlier,
+                base_plan=self.base_plan,
             )
 
     def _judge(self, begun: "Run", sides: Sequence["Side"], noise: "NoiseFolder") -> "OpenCases":
@@ -120,8 +124,8 @@ class Bench:
 
         return pipeline.ToExplain(run=begun, sides=tuple(sides), config=self.config, noise=noise)
 
-    def _again(self, case: "Case") -> str:
-        """One line for a shell."""
+    def again(self, case: "Case") -> str:
+        """The command that measures one case again, as one line for a shell."""
         return shlex.join([*self.reproduce, *((self.choose, case.id) if self.choose else ())])
 
     def _device(self, calibrations: "NoiseFolder | None") -> "Device":
@@ -162,10 +166,14 @@ class Bench:
 
     def _interrupted(self, sides: Sequence["Side"], begun: "Run") -> "Earlier | None":
         from ci_bench import pipeline
+        from ci_bench.records.results import SideName
         from ci_bench.resuming import find_earlier
 
         places = {side.name: pipeline.place(self.output, side.name) for side in sides}
-        earlier = find_earlier(places, plan=self.plan, sides=sides, begun=begun)
+        cases = {side.name: [case for _, case in self.plan] for side in sides}
+        if self.base_plan is not None:
+            cases[SideName.BASE] = [row.case for row in self.base_plan.rows]
+        earlier = find_earlier(places, cases=cases, sides=sides, begun=begun)
         if earlier is None:
             tell(f"no interrupted run in {self.output}; starting a new one")
         else:

@@ -189,6 +189,7 @@ def measure_on_fleet(
         sources={side.name: side.source for side in sides},
         read=read_pair,
         known=lambda identity: noise.find(identity) if noise else None,
+        base_rows=bench.base_plan.rows if bench.base_plan else None,
         launch_s=_known_s(bench),
     )
     earlier = session.take_up(earlier) if earlier else None

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ci_bench.commands.config_files import config_path, require_config
-from ci_bench.errors import BadDocument, BadInput
+from ci_bench.commands.output import tell
+from ci_bench.errors import BadConfig, BadDocument, BadInput
 from ci_bench.settings import Comparing, Configured, Measuring, Merging
 
 if TYPE_CHECKING:
@@ -54,6 +55,36 @@ def load_with_suites(settings: Configured) -> "tuple[Config, Callable[[str], Sui
     own = open_suites(plugins_of(settings), settings.here, settings.environ)
     config = load(settings, {name: suite.options_schema for name, suite in own.items()})
     return config, finder({**own, "functions": open_functions(settings.here, settings.environ)})
+
+
+def base_config(settings: Configured, config: "Config", here: Path) -> "Config":
+    """The configuration as base's tree has it at `here`, its folder of this one; flags win over it, too.
+
+    It is head's where base's tree has no such file, where it cannot be read, and where the file lies outside of the checkout: one
+    file is then meant for both.
+    """
+    path = _in_base(config_path(settings), settings.here, here)
+    if path is None:
+        return config
+    from ci_bench.config import load_config
+    from ci_bench.suites.base import plugin_forms
+
+    try:
+        return load_config(path, settings.overrides, more_suites=plugin_forms(), benchmarks=benchmark_paths(settings))
+    except BadConfig as error:
+        first = str(error).partition("\n")[0]
+        tell(f"base's configuration cannot be read, so base's tree is planned by this one: {first}")
+        return config
+
+
+def _in_base(path: Path | None, ours: Path, theirs: Path) -> Path | None:
+    """Where base's tree has the file at `path`, `theirs` being its folder for `ours`; `None` where it has none."""
+    if path is None:
+        return None
+    inside = os.path.relpath(path.resolve(), ours.resolve())
+    found = Path(os.path.normpath(theirs / inside))
+    top = next((folder for folder in (theirs, *theirs.parents) if (folder / ".git").exists()), theirs)
+    return found if found.is_relative_to(top) and found.is_file() else None
 
 
 def plugins_of(settings: Configured) -> dict[str, str]:

@@ -48,7 +48,7 @@ def lease(settings: Leasing) -> int:
 def _measure(settings: Leasing) -> int:
     """On sides that lie ready."""
     from ci_bench import planning
-    from ci_bench.commands.preparing import open_sides, planning_sealed
+    from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed
     from ci_bench.records.config import Sampling
     from ci_bench.records.results import Status
 
@@ -66,6 +66,7 @@ def _measure(settings: Leasing) -> int:
         lease=read_lease(settings.lease),
     )
     with open_sides(config, settings, [case for _, case in plan]) as pair:
+        bench = replace(bench, base_plan=plan_base_of(bench, settings, pair.sides))
         results = bench.measure(pair.sides, seal=pair.seal)
     whole = all(row.status in {Status.OK, Status.SKIPPED} for side in results.values() for row in side.cases)
     return int(ExitCode.OK if whole else ExitCode.MEASURING_FAILED)

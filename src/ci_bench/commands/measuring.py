@@ -22,7 +22,7 @@ from ci_bench.commands.inputs import (
     workflow_run,
 )
 from ci_bench.commands.output import console, say, show, tell, tell_attachments, tell_files
-from ci_bench.commands.preparing import open_sides, planning_sealed
+from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.settings import Checking, Examining, Fastrnns, Measuring, Settings
 
@@ -105,6 +105,8 @@ def gate(settings: Measuring) -> int:
         _require_teachable(settings, noise)
     with alone(settings), _open(against, bench, settings) as opened:
         bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
+        if against.paired:
+            bench = replace(bench, base_plan=plan_base_of(bench, settings, opened.sides))
         if settings.fleet is not None:
             from ci_bench.commands.fleet import measure_on_fleet
 

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ci_bench.commands.config_files import config_path
-from ci_bench.commands.inputs import benchmark_paths, load, plugins_of
+from ci_bench.commands.inputs import base_config, benchmark_paths, load, plugins_of
 from ci_bench.commands.output import tell
 from ci_bench.errors import ExitCode, OutOfReach
 from ci_bench.flags import DEFAULT_OUTPUT
 from ci_bench.settings import Measuring
 
 if TYPE_CHECKING:
+    from ci_bench.base_plan import BasePlan
+    from ci_bench.commands.bench import Bench
     from ci_bench.engine.trees.paired import Pair, Place
+    from ci_bench.engine.trees.sides import Side
     from ci_bench.records.config import Config
     from ci_bench.records.results import Case
 
@@ -73,6 +76,45 @@ def open_sides(config: "Config", settings: Measuring, cases: "Sequence[Case]") -
         with paired_sides(place, base=base, setup=config.setup) as pair:
             _tell(pair)
             yield pair
+
+
+def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -> "BasePlan | None":
+    """What base's own tree plans, by its own configuration; `None` where base cannot be made ready.
+
+    Where nodes make the sides themselves, base's tree is taken out here, and planned by the configuration that nodes get.
+    """
+    from ci_bench.base_plan import plan_base
+    from ci_bench.engine.process.launch import make_folder
+    from ci_bench.engine.trees.worktrees import Wanted, make_trees
+    from ci_bench.plugins import caller_tree, side_tree
+    from ci_bench.records.results import SideName
+
+    (base,) = (side for side in sides if side.name is SideName.BASE)
+    if base.failure is not None:
+        return None
+    if base.folder is not None:
+        return plan_base(
+            side_tree(base),
+            base_config(settings, bench.config, base.folder),
+            bench.plan,
+            filters=settings.filter,
+            reproduce=bench.again,
+        )
+    config = bench.config
+    wanted = Wanted(
+        repository=settings.here,
+        base=base.source.commit,
+        setup=config.setup,
+        environ=settings.environ,
+        leave_out=(settings.output,),
+    )
+    with make_folder() as scratch:
+        trees = make_trees(wanted, Path(scratch) / "trees")
+        folder = trees.base.folder / trees.checkout.prefix
+        if trees.base.failure is not None or not folder.is_dir():
+            return None
+        tree = caller_tree(folder, settings.environ)
+        return plan_base(tree, bench.config, bench.plan, filters=settings.filter, reproduce=bench.again)
 
 
 @contextmanager

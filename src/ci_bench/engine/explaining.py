@@ -56,6 +56,8 @@ def arms_to_explain(
 
 def _can_explain(run: SideRun, case: Case) -> bool:
     """Whether there are steps to look at, or a compiler's error to show."""
+    if case.id not in run.ledger.rows:
+        return False
     failure = run.ledger.rows[case.id].failure
     return run.ledger.is_open(case) or (failure is not None and failure.of_compiler)
 
@@ -80,7 +82,7 @@ class Explaining:
         """Each arm in turn; once the budget is spent, those that are left say so."""
         self._begun = self.clock()
         for number, one in enumerate(wanted):
-            sides = [run for run in self.runs if run.side.name in self.launchers and _can_explain(run, one.case)]
+            sides = [run for run in self.runs if self._is_there(run, one)]
             event = Event(
                 case=one.case.id,
                 stage=StageKind.EXPLAIN,
@@ -95,6 +97,11 @@ class Explaining:
             for left, run in zip(range(len(sides), 0, -1), sides, strict=True):
                 self._explain(one, run, limit_s=(self.budget_s - (self.clock() - self._begun)) / left)
             self.observe(replace(event, done=number + 1, ended="ok"))
+
+    def _is_there(self, run: SideRun, one: Unexplained) -> bool:
+        return (
+            run.side.name in self.launchers and _can_explain(run, one.case) and one.arm in run.ledger.rows[one.case.id].case.arms
+        )
 
     def _explain(self, one: Unexplained, run: SideRun, *, limit_s: float) -> None:
         """One arm on one side; both sides of the last arm share what is left."""

@@ -73,20 +73,23 @@ class Ledger:
     measured_s: float = 0.0
 
     @classmethod
+    def of(cls, rows: Iterable[CaseResult]) -> "Ledger":
+        """These rows; those that are still to be measured wait for that."""
+        waiting = (replace(row, failure=WAITING) if row.status is Status.NOT_RUN else row for row in rows)
+        return cls(rows={row.case.id: row for row in waiting})
+
+    @classmethod
     def open(cls, cases: Iterable[Case], *, reproduce: Mapping[str, str]) -> "Ledger":
         """A row for every planned case, all `not_run`."""
-        return cls(
-            rows={
-                case.id: CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id], failure=WAITING)
-                for case in cases
-            }
-        )
+        return cls.of(CaseResult(case=case, status=Status.NOT_RUN, reproduce=reproduce[case.id]) for case in cases)
 
     def with_launch(self, case: Case, launch: int) -> "Ledger":
         """The case has everything that launch `launch`, counted from 0, was to bring.
 
         What one whole launch measured is a result, whatever keeps the run from taking more: an interrupt, the budget, a kill.
         """
+        if case.id not in self.rows:
+            return self
         counted = replace(self, launches={**self.launches, case.id: launch + 1})
         return counted.with_success(case) if self.is_open(case) else counted
 
@@ -143,8 +146,9 @@ class Ledger:
         return self._with(replace(self.rows[case.id], status=Status.OK, failure=None))
 
     def is_open(self, case: Case) -> bool:
-        """Whether the case has not failed so far."""
-        return self.rows[case.id].status in {Status.NOT_RUN, Status.OK}
+        """Whether the side has the case, and it has not failed so far."""
+        row = self.rows.get(case.id)
+        return row is not None and row.status in {Status.NOT_RUN, Status.OK}
 
     def _with(self, row: CaseResult) -> "Ledger":
         return replace(self, rows={**self.rows, row.case.id: row})

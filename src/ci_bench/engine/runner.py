@@ -87,7 +87,7 @@ class Engine:
     first launch took before, by its id: a budget is planned with it. `attachments` are where each side's files are kept; a side
     without any keeps none. `outputs` says which tensors are saved, and what an earlier run's are that head's are held against;
     `sizes` are the facts of the largest batches that it found, by case. `inspect` says what was changed out of a side's reach: no
-    figure counts then.
+    figure counts then. `base_suites` are base's own, by name, where its tree brings some: each side is measured by its own plan.
     """
 
     options: RunOptions
@@ -107,6 +107,7 @@ class Engine:
     outputs: OutputsOptions = OutputsOptions()  # noqa: RUF009 - frozen, so it can be shared
     inspect: Inspect = intact
     sizes: Sizes = field(default_factory=dict)
+    base_suites: Mapping[str, Suite] = field(default_factory=dict)
 
     @property
     def samples_adaptively(self) -> bool:
@@ -136,6 +137,7 @@ class Engine:
                     numbers=numbers,
                     attachments=self.attachments.get(side.name),
                     keep=keep,
+                    suites=self.base_suites if side.name is SideName.BASE else {},
                 )
             )
         servers = Servers(runs=tuple(runs), options=self.options)
@@ -268,7 +270,7 @@ class _Jobs:
 
     def _has(self, case: Case, launch: int) -> bool:
         """Whether all sides have everything of a launch of a case."""
-        return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs)
+        return all(run.ledger.launches.get(case.id, 0) > launch for run in self.runs if case.id in run.ledger.rows)
 
     def _open_cases(self, every: set[str]) -> set[str]:
         """Fixed sampling takes every case through all launches; adaptive sampling asks the judge."""
@@ -438,11 +440,13 @@ class _Jobs:
             run.ledger = run.ledger.with_launch(case, self.launch)
         self._record()
 
-    def _do_untimed(self, job: Job, runs: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
+    def _do_untimed(self, job: Job, sides: list[SideRun], launchers: Mapping[SideName, Launcher]) -> str:
         """The sides at once, or one after the other; why the second isn't begun, where that does not fit into the budget.
 
         It is expected to take as long in the first launch. Of peaks both are taken: one alone is a metric that is gone.
+        A side that has none of the stage's arms has no part in it.
         """
+        runs = [run for run in sides if run.arms_of(job.case, job.stage)]
         if job.stage.kind is StageKind.SIZE:
             self.stages.of_one_side(job, runs, launchers, self.engine.sizes.get(job.case.id, {}))
             return ""
@@ -520,7 +524,7 @@ class _Jobs:
 
     def _over_case_budget(self, case: Case) -> bool:
         budget_s = self.engine.options.case_budget_s
-        return budget_s is not None and sum(run.ledger.rows[case.id].duration_s or 0.0 for run in self.runs) > budget_s
+        return budget_s is not None and sum(map(partial(_duration_s, case), self.runs)) > budget_s
 
     def _record(self, *, at_once: bool = False) -> None:
         """Write what there is, where that costs little beside what was measured since it was written last.
@@ -537,6 +541,12 @@ class _Jobs:
                 with run.spending(Phase.WRITE):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
         self.writing = Pace(ended=time.monotonic(), took_s=time.monotonic() - begun)
+
+
+def _duration_s(case: Case, run: SideRun) -> float:
+    """How long a case took on a side so far (s)."""
+    row = run.ledger.rows.get(case.id)
+    return (row.duration_s if row else None) or 0.0
 
 
 def _jobs(stage: Stage, sides: int) -> int:

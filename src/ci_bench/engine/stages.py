@@ -77,6 +77,7 @@ class SideRun:
     `brought` are the metrics that each stage of a case brought so far, by the case's id.
     `attachments` are where files of its cases are kept, if they are. `keep` says what workers write of what references compute.
     `sizes` are the facts of the largest batch of each case that has one, `claims` comparisons to make again, by the case's id.
+    `suites` are this side's own where its tree brings some, by name. Its workers get its own plan of a case, as its row has it.
     """
 
     side: Side
@@ -90,6 +91,7 @@ class SideRun:
     keep: Keeping = Keeping.NOTHING
     sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
     claims: dict[str, tuple[KeptClaim, ...]] = field(default_factory=dict)
+    suites: Mapping[str, Suite] = field(default_factory=dict)
 
     def launcher(self, name: str, preload: tuple[str, ...], *, offline: bool, addresses: Addresses | None = None) -> Launcher:
         """A fresh server that imports `preload` in this side's environment, at the `addresses` of its launch."""
@@ -134,7 +136,10 @@ class SideRun:
     def task(
         self, suite: Suite, case: Case, stage: Stage, launch: int, *, graphs: bool = True, cores: tuple[int, ...] = ()
     ) -> Task:
-        """The task of one stage; a cold one loses its compiler cache. Without `graphs`, none is captured."""
+        """The task of one stage; a cold one loses its compiler cache. Without `graphs`, none is captured.
+
+        It is of this side's own suite and case, and of those arms that its case has.
+        """
         scratch = self._own(self.case_folder(case).name)
         make(scratch)
         cache = scratch / "compiler-cache"
@@ -145,17 +150,24 @@ class SideRun:
             device=self.options.device,
             options=self.options if graphs else replace(self.options, cuda_graph=False),
             scratch=str(scratch),
-            worker=suite.worker,
-            case=case,
-            stage=stage,
+            worker=self.suites.get(case.suite, suite).worker,
+            case=self.ledger.rows[case.id].case,
+            stage=replace(stage, arms=self.arms_of(case, stage)),
             environ=cache_environment(cache),
             keep=self.keep,
             cores=cores,
             largest_batch=self._largest_batch(case),
         )
 
+    def arms_of(self, case: Case, stage: Stage) -> tuple[str, ...]:
+        """The arms of a stage that this side's own plan of the case has."""
+        own = self.ledger.rows[case.id].case.arms
+        return tuple(arm for arm in stage.arms if arm in own)
+
     def size(self, case: Case, facts: Mapping[str, Fact]) -> None:
         """The largest batch that was found of a case, by whichever side, is this side's as well."""
+        if case.id not in self.ledger.rows:
+            return
         self.sizes[case.id] = facts
         self.ledger = self.ledger.with_evidence(case, Evidence(facts=facts), duration_s=0.0)
 
@@ -468,6 +480,7 @@ class Stages:
         arms = "+".join(job.stage.arms)
         turns = Turns(
             arms=len(job.stage.arms),
+            places={run.side.name: _places(run, job) for run in runs},
             launch=job.launch,
             options=self.options,
             coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is no secret
@@ -522,6 +535,12 @@ class Stages:
     def _show(self, event: Event, answer: Answer) -> None:
         if answer.progress is not None:
             self.observe(replace(event, progress=answer.progress))
+
+
+def _places(run: SideRun, job: Job) -> tuple[int, ...]:
+    """The places of a side's own arms among those of a stage."""
+    own = run.arms_of(job.case, job.stage)
+    return tuple(place for place, arm in enumerate(job.stage.arms) if arm in own)
 
 
 def device_of(runs: Sequence[SideRun]) -> str:

@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -172,8 +172,9 @@ class Checking:
 class _Party:
     """One side's worker, skipped once it has exited. `calls` of each arm make a sample, `block_s` is its part of a block (s).
 
-    `flushes` of the cache are what its calls need, and `one_core` says that they use no more of the host. `taken` are the orders
-    of its turns, but for those thrown away, and for how long it was away with each (s).
+    `flushes` of the cache are what its calls need, and `one_core` says that they use no more of the host. `places` are those of
+    its own arms among all arms, by which orders count; its worker has only its own. `taken` are the orders of its turns, but for
+    those thrown away, and for how long it was away with each (s).
     """
 
     name: SideName
@@ -182,17 +183,18 @@ class _Party:
     block_s: float = 0.0
     flushes: int = 0
     one_core: bool = False
+    places: tuple[int, ...] = ()
     playing: bool = True
     taken: list[tuple[Order, float]] = field(default_factory=list)
 
     def tell(self, order: Order) -> None:
         """Have the worker begin something, and let it work."""
         if self.playing:
-            self.worker.tell(order)
+            self.worker.tell(self._own(order))
 
     def obey(self, order: Order | None) -> None:
         """Have the worker do something, or finish what it was told, and see whether it is still there."""
-        answer = self.worker.ask(order) if self.playing else None
+        answer = self.worker.ask(order and self._own(order)) if self.playing else None
         self.playing = answer is not None and answer.done is not None
         if answer is not None and answer.done is not None:
             self.calls, self.block_s, self.flushes = answer.done.calls, answer.done.block_s, answer.done.flushes
@@ -202,7 +204,7 @@ class _Party:
         """Have the worker run one arm, and count energy meanwhile; `None` where it did not get through."""
         counts: list[Count] = []
         before, begun = watch.read(), clock()
-        self.worker.tell(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds))
+        self.worker.tell(self._own(Order(kind=OrderKind.KEEP_BUSY, seat=seat, seconds=seconds)))
         while not self.worker.answers_within(COUNT_EVERY_S):
             counts.append(watch.count())
         answer, elapsed_s, after = self.worker.ask(None), clock() - begun, watch.read()
@@ -217,6 +219,16 @@ class _Party:
             doubt=watch.taint(before, after),
             temperature_c=float(heat) if isinstance(heat, int | float) else None,
         )
+
+    def calls_of(self, arm: int) -> int | None:
+        """How many calls of an arm make a sample, as its worker said; `None` where it has no such arm, or said nothing."""
+        place = self.places.index(arm) if arm in self.places else len(self.calls)
+        return self.calls[place] if place < len(self.calls) else None
+
+    def _own(self, order: Order) -> Order:
+        """The order as its worker counts arms."""
+        calls = tuple(order.calls[place] for place in self.places if place < len(order.calls))
+        return replace(order, calls=calls, seat=self.places.index(order.seat) if order.seat in self.places else 0)
 
     def take_turn(self, order: Order, clock: Callable[[], float]) -> None:
         """Have the worker take samples, and note how long it was away (s)."""
@@ -260,7 +272,8 @@ class Turns:
     than `room_s` seconds; `None` takes `RunOptions.blocks`.
     `sparing` says that looks have taken more than their share of the launches before: one look at each arm has to do then.
     With `flushes` the cache is overwritten so often before each call, as it was for a side that went before; 0 asks the sides.
-    Sides that use one core of the host each are kept to one of `cores` together.
+    Sides that use one core of the host each are kept to one of `cores` together. `places` are the arms that a side has, of all
+    `arms`; one that is not in it has all.
     `clock` gives seconds; it is monotonic, and so is that of workers. Warming up and being heard in the end, which nobody times,
     are done in the context of `meanwhile`.
     """
@@ -269,6 +282,7 @@ class Turns:
     launch: int
     options: RunOptions
     coin: random.Random
+    places: Mapping[SideName, tuple[int, ...]] = field(default_factory=dict)
     watch: Watch = field(default_factory=NoWatch)
     tell: Callable[[int, int], None] = lambda _done, _total: None
     secret: random.Random = field(default_factory=secrets.SystemRandom)
@@ -300,7 +314,7 @@ class Turns:
         begun = self.clock()
         with ExitStack() as stack:
             parties = self._open(openers, stack)
-            calls = self._sized(next((party.calls for party in parties if party.playing), ()))
+            calls = self._sized([party for party in parties if party.playing])
             warm = Order(kind=OrderKind.WARM, calls=calls)
             with self.meanwhile():
                 for party in parties if self.ready_at_once else ():
@@ -335,7 +349,7 @@ class Turns:
         """All sides with their arms open, base first."""
         parties = []
         for name in self._shuffled(tuple(openers)):
-            party = _Party(name=name, worker=stack.enter_context(openers[name]()))
+            party = _Party(name=name, worker=stack.enter_context(openers[name]()), places=self._arms_of(name))
             parties.append(party)
             if not self.ready_at_once:
                 party.obey(None)
@@ -343,9 +357,13 @@ class Turns:
             party.obey(None)
         return sorted(parties, key=lambda party: party.name is not SideName.BASE)
 
-    def _sized(self, told: Sequence[int]) -> tuple[int, ...]:
-        """Calls for each arm and no more, whatever a worker told."""
-        return tuple(max(1, calls) for calls in (*told, *[1] * self.arms)[: self.arms])
+    def _arms_of(self, name: SideName) -> tuple[int, ...]:
+        return self.places.get(name, tuple(range(self.arms)))
+
+    def _sized(self, parties: Sequence[_Party]) -> tuple[int, ...]:
+        """Calls for each arm, as the first side that has it said: at least one, whatever a worker said."""
+        said = ([party.calls_of(arm) for party in parties] for arm in range(self.arms))
+        return tuple(max(1, next((calls for calls in of_arm if calls is not None), 1)) for of_arm in said)
 
     def _count_blocks(self, ready_s: float, block_s: float) -> int:
         """How many blocks to take after `ready_s` seconds of opening and warming up.
@@ -369,7 +387,7 @@ class Turns:
         return {
             (name, arm): self.secret.randrange(self.blocks)
             for name in names
-            for arm in range(self.arms)
+            for arm in self._arms_of(name)
             if self.options.referee and (self.launch == 0 or (arm and calls[arm] > 1) or self.secret.random() < again[arm])
         }
 
@@ -417,7 +435,7 @@ class Turns:
 
     def _give_turns(self, number: int, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Any]]:
         """One turn after the other, those of one seat that follow each other at once; returns the looks after them, by seat."""
-        seats = [(party, arm) for party in parties if party.playing for arm in range(self.arms)]
+        seats = [(party, arm) for party in parties if party.playing for arm in party.places]
         glances: dict[tuple[SideName, int], list[Any]] = {}
         last: _Party | None = None
         groups = [(index, len(list(turns))) for index, turns in groupby(plan_block(len(seats), self.coin))]
@@ -444,7 +462,7 @@ class Turns:
     def _count_energy(self, parties: Sequence[_Party]) -> Mapping[tuple[SideName, int], Sequence[Stretch]]:
         """Each arm of each side at work, there and back as in a block; not where flushes, which draw power, come in between."""
         found: dict[tuple[SideName, int], list[Stretch]] = {}
-        seats = [(party, arm) for party in parties for arm in range(self.arms)]
+        seats = [(party, arm) for party in parties for arm in party.places]
         wanted = self.options.energy_s > 0 and not self.flushes
         for index in plan_block(len(seats), self.coin) if wanted else ():
             party, arm = seats[index]

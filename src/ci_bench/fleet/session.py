@@ -49,6 +49,7 @@ def launches_s(head: Results) -> dict[str, float]:
 class Session:
     """A run that leases measure for. `rows` are the planned cases, not run; `read` gives the documents in a folder.
 
+    `base_rows` are those of base's own plan, where base planned its own.
     `sources` are the sides' commits: what was measured of other code does not count. `known` finds a machine's calibration.
     `launch_s` is how long a launch of each case takes, as earlier runs and this one's leases show.
     """
@@ -60,14 +61,22 @@ class Session:
     sources: Mapping[SideName, Source]
     read: Callable[[Path], Pair]
     known: Callable[[Mapping[str, Fact]], Calibration | None]
+    base_rows: Sequence[CaseResult] | None = None
     launch_s: dict[str, float] = field(default_factory=dict)
     pairs: list[Pair] = field(default_factory=list)
     health: Health = field(default_factory=Health)
-    planned: Mapping[str, Case] = field(init=False)
+    planned: Mapping[SideName, Mapping[str, Case]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """The plan, by id."""
-        self.planned = {row.case.id: row.case for row in self.rows}
+        """The plan of each side, by id."""
+        self.planned = {name: {row.case.id: row.case for row in self._rows_of(name)} for name in SideName}
+
+    def _rows_of(self, name: SideName) -> Sequence[CaseResult]:
+        return self.base_rows if name is SideName.BASE and self.base_rows is not None else self.rows
+
+    def _source(self, name: SideName) -> Source:
+        """A side's commit. Leases know no more of it, and this run how it was chosen."""
+        return replace(self.sources[name], own_plan=self.base_rows is not None)
 
     def accept(self, ended: Ended) -> None:
         """Count what an attempt brought. Raises `Refused`."""
@@ -126,7 +135,9 @@ class Session:
         if pair.head.run.config_digest != self.run.config_digest:
             yield "it measured another configuration"
         for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
-            if {row.case.id: row.case for row in side.cases} != {case: self.planned.get(case) for case in order.lease.cases}:
+            own = self.planned[name]
+            leased = {case: own[case] for case in order.lease.cases if case in own or self.base_rows is None}
+            if {row.case.id: row.case for row in side.cases} != leased:
                 yield "it brought other cases than were leased"
             if any({launch.launch for metric in row.metrics for launch in metric.launches} - {0} for row in side.cases):
                 yield "it brought other launches than were leased"
@@ -162,13 +173,13 @@ class Session:
         return {name: self._whole(name, side, run, outcome.given_up) for name, side in sides.items()}
 
     def _whole(self, name: SideName, side: Results, run: Run, given_up: Mapping[str, str]) -> Results:
-        """A document of the whole run. Leases know a side's commit, and this run how it was chosen."""
+        """A document of the whole run."""
         measured = {row.case.id: row for row in side.cases}
         return replace(
             side,
             run=run,
-            source=self.sources[name],
-            cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self.rows),
+            source=self._source(name),
+            cases=tuple(measured.get(row.case.id) or _not_measured(row, given_up) for row in self._rows_of(name)),
         )
 
     def _nothing(self, name: SideName, run: Run, outcome: Outcome) -> Results:
@@ -177,13 +188,16 @@ class Session:
         return Results(
             tool_version=__version__,
             run=run,
-            source=self.sources[name],
+            source=self._source(name),
             environment=Environment(identity={}, condition={}),
-            cases=tuple(_not_measured(row, outcome.given_up) for row in self.rows),
+            cases=tuple(_not_measured(row, outcome.given_up) for row in self._rows_of(name)),
             losses=outcome.losses,
         )
 
 
 def _not_measured(row: CaseResult, given_up: Mapping[str, str]) -> CaseResult:
+    """A row that no lease brought; what its plan has ended stays so."""
+    if row.status is not Status.NOT_RUN:
+        return row
     reason = given_up.get(row.case.id, "no lease measured it")
     return replace(row, status=Status.NOT_RUN, failure=Failure(stage=NOT_MEASURED, arms=(), reason=reason))

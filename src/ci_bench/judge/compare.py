@@ -16,6 +16,7 @@ from ci_bench.judge.causes import causes
 from ci_bench.judge.devices import slots_of
 from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
+from ci_bench.judge.owed import reductions, successor
 from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
 from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
@@ -36,7 +37,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import Policy
-from ci_bench.records.results import SURROUNDINGS, CaseResult, Check, Environment, Outcome, Results, Role
+from ci_bench.records.results import SURROUNDINGS, Case, CaseResult, Check, Environment, Outcome, Results, Role
 
 NOT_RECORDED = "not recorded"
 
@@ -68,7 +69,10 @@ def compare(
         base, head = in_turns(base, head)
     else:
         base, head = base and alone(base), alone(head)
-    matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches))
+    same_rules = paired or (base is not None and base.tool_version == head.tool_version)
+    matching = Matching(
+        policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches), same_rules=same_rules
+    )
     if paired:
         known, words = describe(calibration, head.environment.identity)
         sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule(), slots_of(head))
@@ -149,7 +153,9 @@ def _cases(
     left = iter(pairs)
     own = [tuple(islice(left, number)) for number in numbers]
     rows = [_case(matching, *parts) for parts in zip(matches, own[: len(matches)], speedups, strict=True)]
-    return (*rows, *(_removed(*parts) for parts in zip(gone, own[len(matches) :], strict=True))), judged
+    planned = {result.case.id for result in before}
+    added = [result.case for result in after if result.case.id not in planned]
+    return (*rows, *(_removed(*parts, added) for parts in zip(gone, own[len(matches) :], strict=True))), judged
 
 
 def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: tuple[ArmSpeedup, ...]) -> CaseComparison:
@@ -173,6 +179,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         learning=learning_of(usable, head),
         outputs=None if matching.barrier else outputs_of(match.base, head),
         base_faults=_own_faults(usable, head) if usable else (),
+        reduced=reductions(match.base, head.case) if match.base and matching.same_rules else (),
         facts=head.facts,
         arms=head.case.arms,
         reference=head.case.reference,
@@ -211,12 +218,15 @@ def _is_of_both(check: Check, other: CaseResult) -> bool:
     )
 
 
-def _removed(base: CaseResult, pairs: tuple[Pair, ...]) -> CaseComparison:
+def _removed(base: CaseResult, pairs: tuple[Pair, ...], added: Sequence[Case]) -> CaseComparison:
+    """A case that only base has; one of the cases that head has `added` may be its new name."""
+    renamed = successor(base.case, added)
+    offer = f"; is it now {_short(renamed)}?" if renamed else ""
     return CaseComparison(
         id=base.case.id,
         suite=base.case.suite,
         verdict=Verdict.REMOVED,
-        reason="in the baseline, but not in this run",
+        reason=f"{_short(base.case)} is gone: base has it, and head does not{offer}",
         base_status=base.status,
         head_status=None,
         reproduce=base.reproduce,
@@ -226,6 +236,11 @@ def _removed(base: CaseResult, pairs: tuple[Pair, ...]) -> CaseComparison:
         reference=base.case.reference,
         title=base.case.title,
     )
+
+
+def _short(case: Case) -> str:
+    """The case's id without its suite, in quotes."""
+    return f"`{case.id.partition('/')[2] or case.id}`"
 
 
 def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:

@@ -8,10 +8,10 @@ that it can be judged again from the document, under another policy.
 from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.policy import Compared, find, measured
+from ci_bench.judge.policy import Compared, find, is_first, measured, nothing_compared
 from ci_bench.judge.undecided import few, is_open, short, undecided
 from ci_bench.judge.wording import change, change_size, count_of
-from ci_bench.records.comparison import CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
+from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
 from ci_bench.records.config import Policy, Rule, Severity
 from ci_bench.records.results import Status, Unit
 
@@ -37,12 +37,12 @@ _OF_A_CASE = {
     Rule.CASE_FAILED: "could not be measured",
     Rule.CASE_SKIPPED: "skipped",
     Rule.CASE_NOT_RUN: "not run",
-    Rule.CASE_REMOVED: "in the baseline, and missing now",
+    Rule.CASE_REDUCED: "owes less than in base",
     Rule.METRIC_REMOVED: "a metric of the baseline is missing",
     Rule.METRIC_MISSING: "a metric is missing",
-    Rule.CASE_NEW: "not in the baseline",
     Rule.INCONCLUSIVE: "inconclusive",
     Rule.BASELINE_FAILED: "the baseline failed",
+    Rule.BASELINE_CRASHED: "base crashed or timed out, and head did not",
 }
 UNANSWERED = frozenset(
     {
@@ -61,6 +61,7 @@ UNANSWERED = frozenset(
         Rule.BASELINE_FAILED,
         Rule.EMPTY_RUN,
         Rule.PARTIAL_RUN,
+        Rule.CASES_UNDECLARED,
     }
 )
 """The rules under which something that gates has no answer. A warning of one leaves the run undecided; a note lets it pass."""
@@ -74,11 +75,14 @@ def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunV
     match verdict:
         case RunVerdict.PASSED:
             return f"Passed: {_passed(compared, findings)}."
+        case RunVerdict.UNDECIDED if not _unanswered(findings):
+            reason = nothing_compared(compared)
+            return f"{reason[0].upper()}{reason[1:]}." if _is_early(compared) else f"Not decided: {reason}."
         case RunVerdict.UNDECIDED:
             return f"Not decided: {'; '.join(_undecided(compared, _unanswered(findings)))}."
         case RunVerdict.FAILED:
             failing = [finding for finding in findings if finding.severity is Severity.FAIL]
-            return f"Failed: {'; '.join(_wrong(compared, failing, fails=True))}."
+            return f"Failed: {'; '.join(_wrong(compared, failing, fails=True))}.".replace("?.", "?")
 
 
 def _unanswered(findings: tuple[Finding, ...]) -> list[Finding]:
@@ -106,7 +110,8 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
     if names:
         case = next(case for case in compared.cases if case.id == names[0])
         clauses = list(dict.fromkeys(_clauses(case, [finding for finding in findings if finding.case == case.id])))
-        yield f"{short(case)}: {', '.join(_fewer(clauses, 'finding'))}"
+        said = ", ".join(_fewer(clauses, "finding"))
+        yield said if case.head_status is None else f"{short(case)}: {said}"
     if len(names) > 1:
         fail = "fails" if len(names) == 2 else "fail"  # noqa: PLR2004 - one more
         yield f"{count_of(len(names) - 1, 'more case')} {fail if fails else 'without an answer'}"
@@ -164,6 +169,7 @@ def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
         clauses.append(
             "head starts from other weights, and learns as well as base" if elsewhere else "head learns what base learns"
         )
+    clauses += [finding.message for finding in findings if finding.rule is Rule.CASE_NEW]
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
         clauses.append(count_of(warnings, "warning"))
@@ -205,18 +211,30 @@ def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
 
 
 def judge(compared: Compared, policy: Policy) -> Judgement:
-    """Judges a comparison. Its exit code is 0 unless it failed."""
+    """Judges a comparison. Its exit code is 0 unless it failed, or compared nothing and the policy wants a baseline."""
     findings = find(compared, policy)
     nothing_measured = _nothing_measured(compared.cases)
     code = _exit_code(findings, nothing_measured=nothing_measured)
-    open_or_passed = RunVerdict.UNDECIDED if _unanswered(findings) else RunVerdict.PASSED
-    verdict = open_or_passed if code is ExitCode.OK else RunVerdict.FAILED
+    is_open = bool(_unanswered(findings)) or bool(nothing_compared(compared))
+    open_or_passed = RunVerdict.UNDECIDED if is_open else RunVerdict.PASSED
+    verdict = open_or_passed if code is ExitCode.OK or _has_no_baseline_yet(compared, findings) else RunVerdict.FAILED
     return Judgement(
         verdict=verdict,
         exit_code=int(code),
         headline=headline(compared, findings, verdict=verdict, nothing_measured=nothing_measured),
         findings=findings,
     )
+
+
+def _has_no_baseline_yet(compared: Compared, findings: tuple[Finding, ...]) -> bool:
+    """Whether nothing fails but that there is nothing to compare with."""
+    failing = {finding.rule for finding in findings if finding.severity is Severity.FAIL}
+    return failing == {Rule.BASELINE_MISSING} and _is_early(compared)
+
+
+def _is_early(compared: Compared) -> bool:
+    """Whether no baseline can be expected: all benchmarks are new, or none was asked for."""
+    return compared.mode is BaselineMode.NONE or is_first(compared)
 
 
 def _nothing_measured(cases: tuple[CaseComparison, ...]) -> bool:

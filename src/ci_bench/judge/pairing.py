@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ci_bench.judge import wording
+from ci_bench.judge.owed import changed_parameters
 from ci_bench.judge.ratios import Known, Series, describe
 from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
@@ -363,13 +364,15 @@ class Matching:
     """Puts the cases of both sides together.
 
     `barrier` names the fields in which the machines differ. `paired` says that times were measured in turns, and asks for finer
-    rules; `rules` remembers them, for there are few of them and many metrics.
+    rules; `rules` remembers them, for there are few of them and many metrics. `same_rules` says that one version of ci-bench
+    planned both sides, so that their plans can be compared.
     """
 
     policy: Policy
     paired: bool
     has_base: bool
     barrier: str | None
+    same_rules: bool = True
     rules: dict[tuple[str, str, bool], MetricPolicy] = field(default_factory=dict)
 
     def matches(self, base: Sequence[CaseResult], head: Sequence[CaseResult]) -> list[tuple[Match, tuple[Line, ...]]]:
@@ -420,9 +423,7 @@ class Matching:
 
 def _other_options(base: CaseResult, head: CaseResult) -> str | None:
     """Two cases of one id that were given other options, or found another batch to fit, are not the same measurement."""
-    fields = sorted({*base.case.params, *head.case.params})
-    differing = [field for field in fields if base.case.params.get(field) != head.case.params.get(field)]
-    if differing:
+    if differing := changed_parameters(base.case, head.case):
         return f"the case's options differ: {', '.join(differing)}"
     rows = [side.facts.get(LARGEST_BATCH) for side in (base, head)]
     return None if rows[0] == rows[1] else f"the largest batch was of {rows[0]} rows in the baseline, and is of {rows[1]} now"

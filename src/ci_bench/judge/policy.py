@@ -7,10 +7,10 @@ is decided in `headline`.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ci_bench.judge.undecided import undecided
+from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change_size, count_of, interval_text, place
 from ci_bench.records.comparison import (
     ArmSpeedup,
@@ -24,6 +24,7 @@ from ci_bench.records.comparison import (
     ParityFinding,
     Side,
     Verdict,
+    tally,
 )
 from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
 from ci_bench.records.metrics import COMPILATION, ENGINE, PEAKS, REPLACED, STEP_TIME
@@ -253,6 +254,7 @@ def _of_run(compared: Compared) -> Iterator[Observation]:
     for message in compared.scope.undeclared:
         yield Observation(rule=Rule.CASES_UNDECLARED, message=message)
     yield from _of_baseline(compared)
+    yield from _of_new(compared)
     yield from _of_machines(compared)
     yield from _of_replaced(compared.cases)
     for shift in compared.shifts:
@@ -262,18 +264,79 @@ def _of_run(compared: Compared) -> Iterator[Observation]:
 
 def _of_baseline(compared: Compared) -> Iterator[Observation]:
     """A baseline that was asked for and is missing, or that shares nothing with head, so that comparing compared nothing."""
-    if compared.base is None:
-        if compared.mode is not BaselineMode.NONE:
-            yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
-        return
-    if compared.base.run.state is RunState.PARTIAL:
+    if compared.base is not None and compared.base.run.state is RunState.PARTIAL:
         yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
+    if compared.base is None and compared.mode is not BaselineMode.NONE:
+        yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
+    elif _ended_well(compared.cases) and (message := nothing_compared(compared)) and not _is_barred(compared.cases):
+        yield Observation(rule=Rule.BASELINE_MISSING, message=message)
+
+
+def nothing_compared(compared: Compared) -> str:
+    """Why nothing was compared; empty where something was. Such a run never passes.
+
+    Without a baseline, arms of a case that are compared with each other, and checks, are enough where none was asked for.
+    """
+    ended_well = _ended_well(compared.cases)
+    alone = compared.base is None and compared.mode is BaselineMode.NONE
+    if any(map(_is_judged_alone, ended_well)) if alone else any(map(_is_compared, compared.cases)):
+        return ""
+    if not ended_well:
+        return "nothing was measured, so nothing was compared"
+    if alone:
+        return "nothing was compared: no baseline was asked for, and no case has a check or a second arm"
+    return _why_not_compared(compared, ended_well)
+
+
+def _why_not_compared(compared: Compared, ended_well: Sequence[CaseComparison]) -> str:
+    if compared.base is None:
+        return "there is no baseline, so nothing was compared"
+    if is_first(compared):
+        names = few((short(case) for case in ended_well), "case")
+        return f"nothing to compare with yet: base has none of {count_of(len(ended_well), 'benchmark')} ({names})"
     if not any(case.base_status is not None for case in compared.cases):
-        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no cases, so nothing was compared")
-    elif not any(case.base_status is not None and case.head_status is not None for case in compared.cases):
-        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no case of this run, so nothing was compared")
-    elif any(pair.head for case in compared.cases for pair in case.pairs) and not _any_compared(compared.cases):
-        yield Observation(rule=Rule.BASELINE_MISSING, message="the baseline has no metric of this run, so nothing was compared")
+        return "the baseline has no cases, so nothing was compared"
+    if not any(case.base_status is not None and case.head_status is not None for case in compared.cases):
+        return "the baseline has no case of this run, so nothing was compared"
+    return "the baseline has no metric of this run that can fail it, so nothing was compared"
+
+
+def _ended_well(cases: Iterable[CaseComparison]) -> list[CaseComparison]:
+    return [case for case in cases if case.head_status is Status.OK and measured(case)]
+
+
+def _is_barred(cases: Iterable[CaseComparison]) -> bool:
+    """Whether figures of both sides are there and cannot be compared, which has a rule of its own."""
+    return any(pair.verdict is Verdict.INCOMPARABLE for case in cases for pair in case.pairs)
+
+
+def is_first(compared: Compared) -> bool:
+    """Whether all that head measured is new: base was planned in the same run, and has none of it."""
+    planned = [case for case in compared.cases if case.head_status is not None]
+    return (
+        compared.base is not None and compared.mode is BaselineMode.PAIRED and all(case.base_status is None for case in planned)
+    )
+
+
+def _is_compared(case: CaseComparison) -> bool:
+    """Whether anything of a case that can fail the run was compared with base: a metric, a training, or its outputs."""
+    told = case.outputs is not None and case.outputs.verdict is not Sameness.UNKNOWN
+    return tally((case,)).all > 0 or case.learning is not None or told
+
+
+def _is_judged_alone(case: CaseComparison) -> bool:
+    """Whether a case says something without a baseline: of one arm against another, or by a check that has an answer."""
+    answered = any(check.outcome is not Outcome.UNKNOWN and not check.informative for check in case.checks)
+    return bool(case.speedups or case.parity) or answered
+
+
+def _of_new(compared: Compared) -> Iterator[Observation]:
+    """One observation for each suite, for the policy of each: cases of head's that base does not have."""
+    new = [case for case in compared.cases if case.base_status is None and case.head_status is Status.OK]
+    for suite in dict.fromkeys(case.suite for case in new) if compared.base is not None else ():
+        own = [case for case in new if case.suite == suite]
+        message = f"{count_of(len(own), 'new benchmark')}: nothing to compare with yet ({few(map(short, own), 'case')})"
+        yield Observation(rule=Rule.CASE_NEW, message=message, suite=suite)
 
 
 def _of_undecided(compared: Compared) -> Iterator[Observation]:
@@ -281,10 +344,6 @@ def _of_undecided(compared: Compared) -> Iterator[Observation]:
     for suite in dict.fromkeys(case.suite for case in compared.cases):
         if message := undecided([case for case in compared.cases if case.suite == suite], compared.mode):
             yield Observation(rule=Rule.UNDECIDED, message=message, suite=suite)
-
-
-def _any_compared(cases: tuple[CaseComparison, ...]) -> bool:
-    return any(pair.base and pair.head for case in cases for pair in case.pairs)
 
 
 def _of_machines(compared: Compared) -> Iterator[Observation]:
@@ -318,7 +377,8 @@ def _of_replaced(cases: tuple[CaseComparison, ...]) -> Iterator[Observation]:
 
 def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     for rule, message, size in (
-        *((rule, message, 0.0) for rule, message in _of_status(case, has_base=compared.base is not None)),
+        *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
+        *((Rule.CASE_REDUCED, f"head owes less than base: {clause}", 0.0) for clause in case.reduced),
         *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
         *(found for finding in case.parity for found in _of_parity(finding)),
         *_of_learning(case.learning),
@@ -338,7 +398,11 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
 
 
-def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, str]]:
+CRASHED = frozenset({Status.CRASHED, Status.TIMEOUT})
+"""How a side ends whose process was ended from outside, or hung."""
+
+
+def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule, str]]:
     if case.head_status is None:
         yield Rule.CASE_REMOVED, case.reason
     elif case.head_status is Status.SKIPPED and case.base_status is Status.OK:
@@ -346,9 +410,9 @@ def _of_status(case: CaseComparison, *, has_base: bool) -> Iterator[tuple[Rule, 
     elif case.head_status is not Status.OK:
         also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
         yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also
-    elif has_base and case.base_status is None:
-        yield Rule.CASE_NEW, case.reason
-    elif case.base_status not in {None, Status.OK}:
+    elif case.base_status in CRASHED and mode is BaselineMode.PAIRED:
+        yield Rule.BASELINE_CRASHED, f"head ended well, and was compared with nothing: {case.reason}"
+    elif case.base_status not in {None, Status.OK} and not case.reduced:
         yield Rule.BASELINE_FAILED, case.reason
     if case.head_status is Status.OK and not case.pairs and not measured(case):
         yield Rule.METRIC_MISSING, case.reason

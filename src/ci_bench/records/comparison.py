@@ -67,7 +67,7 @@ class Judgement:
     @property
     def met(self) -> bool:
         """Whether the policy is met: it also is where it lets pass that something was not decided."""
-        return self.verdict is not RunVerdict.FAILED
+        return self.verdict is not RunVerdict.FAILED and not self.exit_code
 
 
 class Verdict(StrEnum):
@@ -288,6 +288,7 @@ class CaseComparison:
     """One case on both sides. A status is `None` where that side has no such case.
 
     `base_faults` says what is wrong with the base side's own run: a check that failed, loss parity that does not hold.
+    `reduced` lists what head's plan of the case owes less than base's.
     `learning` is the loss parity of head's reference arm with base's; `None` where one of the two was not trained. `outputs` is
     whether head's reference arm computes what base's does; `None` where neither side kept anything of it. `launch_s` is how long
     a launch of it took, checks included; of a paired run on both sides together.
@@ -310,6 +311,7 @@ class CaseComparison:
     learning: ParityFinding | None = None
     outputs: OutputsFinding | None = None
     base_faults: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(default_factory=dict)
     arms: tuple[str, ...] = ()
     reference: str | None = None

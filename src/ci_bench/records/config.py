@@ -50,6 +50,7 @@ class Rule(StrEnum):
     CASE_SKIPPED = "case_skipped"
     CASE_NOT_RUN = "case_not_run"
     CASE_REMOVED = "case_removed"
+    CASE_REDUCED = "case_reduced"
     METRIC_REMOVED = "metric_removed"
     METRIC_REPLACED = "metric_replaced"
     METRIC_MISSING = "metric_missing"
@@ -60,6 +61,7 @@ class Rule(StrEnum):
     INCOMPARABLE = "incomparable"
     BASELINE_MISSING = "baseline_missing"
     BASELINE_FAILED = "baseline_failed"
+    BASELINE_CRASHED = "baseline_crashed"
     EMPTY_RUN = "empty_run"
     PARTIAL_RUN = "partial_run"
     NARROWED = "narrowed"
@@ -88,6 +90,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.CASE_SKIPPED: Severity.WARN,
     Rule.CASE_NOT_RUN: Severity.FAIL,
     Rule.CASE_REMOVED: Severity.FAIL,
+    Rule.CASE_REDUCED: Severity.FAIL,
     Rule.METRIC_REMOVED: Severity.FAIL,
     Rule.METRIC_REPLACED: Severity.WARN,
     Rule.METRIC_MISSING: Severity.FAIL,
@@ -98,6 +101,7 @@ DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
     Rule.INCOMPARABLE: Severity.FAIL,
     Rule.BASELINE_MISSING: Severity.FAIL,
     Rule.BASELINE_FAILED: Severity.WARN,
+    Rule.BASELINE_CRASHED: Severity.FAIL,
     Rule.EMPTY_RUN: Severity.FAIL,
     Rule.PARTIAL_RUN: Severity.FAIL,
     Rule.NARROWED: Severity.FAIL,

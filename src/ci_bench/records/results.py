@@ -83,7 +83,8 @@ class Case:
     case when its id is the same. `arms` are the ways of running it; `reference` is one of them. `details` names metrics that
     are shown with their verdict, but never fail a run: the parts of a step whose whole is judged, say. `title` is what people
     call it; empty where that is its id. `threshold` is the smallest relative change of its times that counts, where that is less
-    than the policy's: a case is planned by code under test, which may ask for more and not for less.
+    than the policy's: a case is planned by code under test, which may ask for more and not for less. `stages` are the worker
+    stages that it was planned with, filled in by `planning`: a kind, and its arms where these are not all (``alone eager``).
     """
 
     id: str
@@ -96,6 +97,7 @@ class Case:
     details: tuple[str, ...] = ()
     title: str = ""
     threshold: float | None = None
+    stages: tuple[str, ...] = ()
 
 
 @compact("values")
@@ -425,13 +427,15 @@ class Environment:
 class Source:
     """What was measured: the user's repository at a commit. `None` where there is no repository.
 
-    `chosen_by` says in words how the base commit of a paired run was chosen; head is what is checked out.
+    `chosen_by` says in words how the base commit of a paired run was chosen; head is what is checked out. `own_plan` says that
+    the side's own tree planned its cases, where the other side planned its own.
     """
 
     commit: str | None = None
     branch: str | None = None
     dirty: bool | None = None
     chosen_by: str | None = None
+    own_plan: bool = False
 
 
 class RunState(StrEnum):

@@ -3,21 +3,27 @@
 Text may hold names from the document, so renderers escape it; the command is a line for a shell.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, RunVerdict
+from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict
 from ci_bench.records.config import Rule, Severity
 from ci_bench.report.rows import labels, worst_first
 
 MEASURE_BASE = "Measure the base branch with the same configuration, and give its results document as the baseline."
 IN_TURNS = "Measure base and head in turns (baseline: paired): two moments of one machine differ."
 SAME_PLACE = "Measure base and head in the same place, then compare again."
+NEXT_TIME = "Nothing to do: once base has these benchmarks, the next gate compares them."
 _AGAIN = "Measure the worst case again"
+_OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
+"""Rules of what was planned: measuring again answers nothing."""
 
 _BY_RULE: Mapping[Rule, str] = {
-    Rule.CASE_REMOVED: "Where it is gone on purpose, policy.severities.case_removed: warn lets this run pass.",
+    Rule.CASE_REMOVED: "Removed on purpose? The base branch's policy lets it pass with policy.severities.case_removed: warn.",
+    Rule.CASE_REDUCED: "Changed on purpose? Give the case another name, or set policy.severities.case_reduced: warn on the "
+    "base branch.",
+    Rule.BASELINE_CRASHED: "Run the gate again; the log of base's process is with the case below.",
     Rule.METRIC_REMOVED: "Where it is gone on purpose, policy.severities.metric_removed: warn lets this run pass.",
     Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
     Rule.EMPTY_RUN: "Look at the configuration's suites, and at why each case was skipped.",
@@ -44,18 +50,27 @@ def next_step(comparison: Comparison) -> NextStep | None:
     if judgement.verdict is RunVerdict.PASSED:
         return None
     loud = [found for found in judgement.findings if found.severity is not Severity.NOTE]
-    if comparison.base is None and any(found.rule is Rule.BASELINE_MISSING for found in loud):
-        return NextStep(text=MEASURE_BASE)
-    if comparison.mismatches:
-        return NextStep(text=SAME_PLACE)
-    if loud and loud[0].rule in {Rule.POSSIBLE, Rule.UNDECIDED} and comparison.mode is not BaselineMode.PAIRED:
-        return NextStep(text=IN_TURNS)
-    worst = _worst_reproducible(comparison) if any(found.case is not None for found in loud[:1]) else None
+    if in_the_way := _in_the_way(comparison, loud):
+        return NextStep(text=in_the_way)
+    told = any(found.case is not None and found.rule not in _OF_PLANS for found in loud[:1])
+    worst = _worst_reproducible(comparison) if told else None
     if worst is not None and judgement.verdict is RunVerdict.FAILED:
         return NextStep(text=f"{_AGAIN}, {labels(comparison)[worst.id]}:", command=worst.reproduce or "")
     return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), None) or NextStep(
         text="The findings below say what to do."
     )
+
+
+def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
+    """What keeps all of the run from being compared; empty where nothing does."""
+    missing = [found for found in loud if found.rule is Rule.BASELINE_MISSING]
+    if missing and (comparison.base is None or len(missing) == len(loud)):
+        return MEASURE_BASE if comparison.base is None else NEXT_TIME
+    if comparison.mismatches:
+        return SAME_PLACE
+    if loud and loud[0].rule in {Rule.POSSIBLE, Rule.UNDECIDED} and comparison.mode is not BaselineMode.PAIRED:
+        return IN_TURNS
+    return ""
 
 
 def _worst_reproducible(comparison: Comparison) -> CaseComparison | None:

@@ -126,7 +126,7 @@ def badge(comparison: Comparison) -> dict[str, str | int | bool]:
 def _message(comparison: Comparison) -> str:
     """``2 regressed``, where cases are why it failed; else ``failing``, ``3 of 12 undecided`` or ``passing``."""
     findings = comparison.judgement.findings
-    if not comparison.judgement.met:
+    if comparison.judgement.verdict is RunVerdict.FAILED:
         cases = {found.case for found in findings if found.severity is Severity.FAIL and found.case is not None}
         regressed = [case for case in comparison.cases if case.id in cases and case.verdict is Verdict.REGRESSED]
         if len(regressed) == len(cases) > 0:

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ci_bench.errors import BadConfig
+from ci_bench.errors import BadConfig, NothingInTree
 from ci_bench.records.results import Case
 from ci_bench.suites.base import Stage, Suite
 
@@ -35,13 +35,17 @@ class PlannedCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What the suite is, and its cases; `fault` is what the suite says is wrong with the entry."""
+    """What the suite is, and its cases; `fault` is what the suite says is wrong with the entry.
+
+    `absent` says that the fault is only that the tree has nothing of the kind.
+    """
 
     worker: str
     preload: tuple[str, ...] = ()
     options_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     cases: tuple[PlannedCase, ...] = ()
     fault: str | None = None
+    absent: bool = False
 
 
 def answer(request: Request) -> Answer:
@@ -55,7 +59,7 @@ def answer(request: Request) -> Answer:
     try:
         planned = suite.plan(request.entry)
     except BadConfig as error:
-        return replace(about, fault=str(error))
+        return replace(about, fault=str(error), absent=isinstance(error, NothingInTree))
     return replace(about, cases=tuple(_planned(suite, case) for case in planned))
 
 

@@ -37,7 +37,7 @@ def title(judged: Judged) -> str:
 
     if len(judged.machines) == 1:
         return clean(_headline(judged.machines[0]), cap=250)
-    failed = [machine for machine in judged.machines if machine.exit_code]
+    failed = [machine for machine in judged.machines if machine.failed]
     if not failed:
         return _of_several(judged)
     return clean(f"Failed on {len(failed)} of {len(judged.machines)} machines: {_headline(failed[0])}", cap=250)
@@ -62,7 +62,7 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
     from ci_bench.report.text import code
 
     budget = (BUDGET - _NOTE) // max(1, len(judged.machines))
-    ordered = sorted(judged.machines, key=lambda machine: machine.exit_code == 0)
+    ordered = sorted(judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0))
     parts = [marker] if marker else []
     parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.machines) != 1 else []
     for machine in ordered:

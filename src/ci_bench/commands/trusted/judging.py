@@ -48,6 +48,13 @@ class JudgedMachine:
         assert self.fault is not None  # noqa: S101 - a machine has one or the other
         return int(self.fault.exit_code)
 
+    @property
+    def failed(self) -> bool:
+        """Whether it failed, or could not be judged. One that has nothing to compare with yet did neither."""
+        from ci_bench.records.comparison import RunVerdict
+
+        return self.comparison is None or self.comparison.judgement.verdict is RunVerdict.FAILED
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
@@ -69,7 +76,7 @@ class Judged:
         from ci_bench.records.comparison import RunVerdict
 
         found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
-        if self.exit_code or RunVerdict.FAILED in found:
+        if not self.machines or any(machine.failed for machine in self.machines):
             return RunVerdict.FAILED
         doubtful = any(machine.doubt is not None for machine in self.machines)
         return RunVerdict.UNDECIDED if doubtful or RunVerdict.UNDECIDED in found else RunVerdict.PASSED
@@ -128,7 +135,7 @@ def _judge(
         baseline,
         policy=expecting.policy,
         rule=pipeline.rule_of(config.run),
-        scope=expecting.scope(head, expected),
+        scope=expecting.scope(head, baseline.results, expected),
     )
     if calibration is not None and not judged(folder=None).judgement.met:
         calibration = None  # it comes from where the measured code ran: it may decide sooner, and excuse nothing

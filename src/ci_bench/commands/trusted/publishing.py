@@ -302,7 +302,7 @@ def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
-        conclusion=Conclusion.FAILURE if judged.exit_code else met,
+        conclusion=Conclusion.FAILURE if judged.verdict is RunVerdict.FAILED else met,
         title=comment_text.title(judged),
         summary=comment_text.comment(judged),
         annotations=comment_text.annotations(judged, settings.config_path),

@@ -213,6 +213,8 @@ class OutputsBesideBase:
 
 def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
     """What a side computed of a case since this was asked last: then the file was dropped."""
+    if case.id not in run.ledger.rows:
+        return None
     record, path = run.ledger.rows[case.id].outputs, run.case_folder(case) / FILE
     if record is None or path.is_symlink() or not path.is_file() or not run.ledger.is_open(case):
         return None

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ci_bench.errors import BadConfig
+from ci_bench.errors import BadConfig, NothingInTree
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
@@ -112,7 +112,7 @@ def cases_of(declared: Sequence[Declaration], options: Mapping[str, Any]) -> tup
             if known
             else f"it has no benchmark; recognised are {RECOGNISED}"
         )
-        raise BadConfig(f"suites.functions: {where}: {why}")
+        raise NothingInTree(f"suites.functions: {where}: {why}")
     names, prefix = _names(wanted), f"{options['name']}." if "name" in options else ""
     return tuple(_case(one, f"{prefix}{names[one.file, one.function]}", point) for one in wanted for point in points(one))
 
@@ -189,7 +189,7 @@ def _below(folder: Path, path: str) -> Iterator[str]:
         raise BadConfig(f"suites.functions: {path}: cannot be looked for: {error}") from error
     kept = [one for one in inside if not any(part.startswith(".") or part in _PASSED_OVER for part in one.parts)]
     if not kept:
-        raise BadConfig(f"suites.functions: {path}: there is no Python file in {folder.resolve()}; correct the path")
+        raise NothingInTree(f"suites.functions: {path}: there is no Python file in {folder.resolve()}; correct the path")
     yield from (one.as_posix() for one in kept)
 
 

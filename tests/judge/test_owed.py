@@ -1,0 +1,162 @@
+"""What head's plan owes less than base's: each difference that matters is a finding by name, and none that does not."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_builders import judged, metric, result, results, sampled
+
+from ci_bench.judge.owed import reductions, successor
+from ci_bench.records.comparison import BaselineMode, RunVerdict
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.results import Due, Status
+
+ARMS = ("eager", "kernel", "jit")
+names = st.sampled_from(["accuracy", "agrees", "compiled", "finite"])
+times = st.sampled_from(["step_time", "forward_time", "decode_time"])
+thresholds = st.none() | st.floats(0.01, 0.5)
+
+
+@st.composite
+def plans(draw):
+    """A case with its row as base planned it."""
+    arms = ARMS[: draw(st.integers(1, 3))]
+    row = result(*(metric(sampled(1.0), arm=arm) for arm in arms), arms=arms, id="functions/a[n=1]")
+    due = Due(
+        checks=tuple(draw(st.sets(names))), times=tuple(draw(st.sets(times))), parity=draw(st.booleans())
+    )  # fmt: skip
+    case = replace(
+        row.case,
+        suite="functions",
+        params={"file": "b.py", "function": "a", "point": "n=1", "n": draw(st.integers(0, 3))},
+        due=due,
+        details=tuple(draw(st.sets(st.sampled_from(["backward_time", "tokens"])))),
+        title=draw(st.sampled_from(["", "A"])),
+        threshold=draw(thresholds),
+        stages=("verify", *(f"alone {arm}" for arm in arms), "time"),
+    )
+    return replace(row, case=case)
+
+
+LOSSES = {
+    "arm": lambda case: replace(case, arms=case.arms[:-1]) if len(case.arms) > 1 else None,
+    "reference": lambda case: replace(case, reference=case.arms[-1]) if len(case.arms) > 1 else None,
+    "parameters": lambda case: replace(case, params={**case.params, "n": 9}),
+    "another parameters": lambda case: replace(case, params={**case.params, "backward": True}),
+    "step_time": lambda case: replace(case, details=(*case.details, "step_time")),
+    "check": lambda case: replace(case, due=replace(case.due, checks=case.due.checks[1:])) if case.due.checks else None,
+    "time": lambda case: replace(case, due=replace(case.due, times=case.due.times[1:])) if case.due.times else None,
+    "parity": lambda case: replace(case, due=replace(case.due, parity=False)) if case.due.parity else None,
+    "threshold": lambda case: replace(case, threshold=None) if case.threshold else None,
+    "a looser threshold": lambda case: replace(case, threshold=case.threshold * 1.5) if case.threshold else None,
+    "stage": lambda case: replace(case, stages=case.stages[1:]),
+    "one arm's stage": lambda case: replace(case, stages=(case.stages[0], *case.stages[2:])),
+}
+GAINS = {
+    "nothing": lambda case: case,
+    "title": lambda case: replace(case, title="Another title"),
+    "name": lambda case: replace(case, name="another"),
+    "arms": lambda case: replace(case, arms=(*case.arms, "new"), stages=(*case.stages, "alone new")),
+    "order of arms": lambda case: replace(case, arms=case.arms[::-1]),
+    "checks": lambda case: replace(case, due=replace(case.due, checks=(*case.due.checks, "further"))),
+    "times": lambda case: replace(case, due=replace(case.due, times=(*case.due.times, "further"))),
+    "parity": lambda case: replace(case, due=replace(case.due, parity=True)),
+    "threshold": lambda case: replace(case, threshold=(case.threshold or 1.0) / 2),
+    "fewer details": lambda case: replace(case, details=()),
+    "a new detail": lambda case: replace(case, details=(*case.details, "new_metric")),
+    "stages": lambda case: replace(case, stages=(*case.stages, "seeds")),
+    "another file": lambda case: replace(case, params={**case.params, "file": "moved/b.py"}),
+}
+
+
+@pytest.mark.parametrize("field", sorted(LOSSES))
+@given(base=plans())
+def test_less_is_a_finding_by_name(field, base):
+    if (case := LOSSES[field](base.case)) is None:
+        return
+    clauses = reductions(base, case)
+    word = field.split()[-1].removesuffix("s") if field != "step_time" else field
+    assert any(word in clause for clause in clauses), clauses
+    head = replace(base, case=case)
+    judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
+    failing = [one for one in judgement.findings if one.rule is Rule.CASE_REDUCED]
+    assert [one.severity for one in failing] == [Severity.FAIL] * len(clauses)
+    assert judgement.exit_code == 1
+
+
+@pytest.mark.parametrize("field", sorted(GAINS))
+@given(base=plans())
+def test_more_is_no_finding(field, base):
+    assert reductions(base, GAINS[field](base.case)) == ()
+
+
+def test_a_plan_is_compared_across_versions_only_in_one_run():
+    base = result(metric(sampled(1.0)), due=Due(checks=("compiled",)))
+    head = replace(base, case=replace(base.case, due=Due()))
+    older = replace(results(base), tool_version="0")
+    for mode, found in ((BaselineMode.PAIRED, True), (BaselineMode.ARTIFACT, False)):
+        rules = {one.rule for one in judged(results(head), older, mode=mode).judgement.findings}
+        assert (Rule.CASE_REDUCED in rules) is found
+
+
+def case_of(name, suite="functions", **params):
+    made = result(id=f"{suite}/{name}").case
+    return replace(made, suite=suite, name=name, params={"file": "b.py", "function": name, **params})
+
+
+@pytest.mark.parametrize(
+    ("added", "renamed"),
+    [
+        ([case_of("zwei", shape=[32])], "zwei"),
+        ([case_of("other", shape=[8]), case_of("zwei", shape=[32])], "zwei"),
+        ([case_of("drei", shape=[32]), case_of("twofold", shape=[32])], "twofold"),
+        ([case_of("two_", shape=[64])], "two_"),
+        ([case_of("unlike_it", shape=[64])], None),
+        ([case_of("two_", suite="command", shape=[32])], None),
+        ([], None),
+    ],
+)
+def test_a_rename_is_recognised(added, renamed):
+    found = successor(case_of("two", shape=[32]), added)
+    assert (found.name if found else None) == renamed
+
+
+def test_a_removed_case_offers_its_new_name():
+    one, two, three = (
+        replace(result(metric(sampled(1.0)), id=f"functions/{name}"), case=case_of(name, shape=[32]))
+        for name in ("one", "two", "zwei")
+    )
+    gone = replace(two, status=Status.SKIPPED, metrics=())
+    judgement = judged(results(one, three), results(one, gone), mode=BaselineMode.PAIRED).judgement
+    failing = [one.message for one in judgement.findings if one.severity is Severity.FAIL]
+    assert failing == ["`two` is gone: base has it, and head does not; is it now `zwei`?"]
+    assert "is it now `zwei`?" in judgement.headline
+
+
+def test_all_benchmarks_are_new():
+    judgement = judged(results(result(metric(sampled(1.0)))), results(), mode=BaselineMode.PAIRED).judgement
+    assert (judgement.verdict, judgement.exit_code, judgement.met) == (RunVerdict.UNDECIDED, 1, False)
+    assert judgement.headline == "Nothing to compare with yet: base has none of 1 benchmark (s/a)."
+
+
+def test_new_benchmarks_are_one_note():
+    fine, *new = (result(metric(sampled(1.0)), id=f"s/{name}") for name in "abc")
+    judgement = judged(results(fine, *new), results(fine), mode=BaselineMode.PAIRED).judgement
+    assert [(one.severity, one.message) for one in judgement.findings] == [
+        (Severity.NOTE, "2 new benchmarks: nothing to compare with yet (s/b, s/c)")
+    ]
+    assert (judgement.verdict, judgement.exit_code) == (RunVerdict.PASSED, 0)
+    assert "2 new benchmarks: nothing to compare with yet" in judgement.headline
+
+
+@pytest.mark.parametrize("mode", [BaselineMode.PAIRED, BaselineMode.ARTIFACT])
+@pytest.mark.parametrize("status", [one for one in Status if one is not Status.OK])
+def test_base_that_crashed_fails_a_paired_run(status, mode):
+    fine, slow = (result(metric(sampled(1.0)), id=f"s/{name}") for name in "ab")
+    judgement = judged(results(fine, slow), results(fine, result(id="s/b", status=status)), mode=mode).judgement
+    crashed = mode is BaselineMode.PAIRED and status in {Status.CRASHED, Status.TIMEOUT}
+    assert judgement.exit_code == int(crashed)
+    assert judgement.verdict is (RunVerdict.FAILED if crashed else RunVerdict.UNDECIDED)
+    (finding,) = (one for one in judgement.findings if one.severity is not Severity.NOTE)
+    assert "it broke" in finding.message
