@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "page_assets": {"report"},
     "noise_floor": {*BOTTOM, "judge", "suites"},
     "planning": {*BOTTOM, "suites"},
+    "base_plan": {*BOTTOM, "planning", "plugins", "suites"},
     "plugins": {*BOTTOM, "engine", "suites"},
     "merging": {*BOTTOM, "engine", "judge"},
     "fleet": {*BOTTOM, "cage", "judge", "merging", "planning", "resuming", "pipeline", "special_functions"},

@@ -11,6 +11,7 @@ from ci_bench.judge.sequential import Rule
 from ci_bench.planning import MOST_CASES, plan, require_room
 from ci_bench.records.config import Config, SuiteEntry
 from ci_bench.records.results import Case
+from ci_bench.suites.base import Stage, StageKind
 
 
 class Installed:
@@ -24,6 +25,9 @@ class Installed:
     def plan(self, options):
         plain = {"id": "own/it[n=1]", "suite": "own", "name": "it", "params": {"n": 1}, "arms": ("one",), "reference": "one"}
         return (Case(**plain | self.odd),)
+
+    def stages(self, case):
+        return (Stage(kind=StageKind.TIME, arms=case.arms),)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What becomes of a run, whatever happens to it and its pull request: the table of docs/github.md, played row by row."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,13 @@ from fake_github import Fault
 from fake_github_events import BASE, HEAD, RUN, payload, pull_request, workflow_run
 from fake_github_events import merge_group as merge_group_event
 from fake_github_state import FORK_ID, sha_of
-from judge_builders import check, metric, peak, result, sampled
+from judge_builders import metric, peak, result, sampled
 
 from ci_bench.commands.trusted.publishing import announce, publish
 from ci_bench.errors import ExitCode
 from ci_bench.judge.calibration import fingerprint
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries
-from ci_bench.records.results import Outcome
+from ci_bench.records.results import Check, Outcome
 
 DOCS = Path(__file__).parents[2] / "docs" / "github.md"
 GROUP, MERGE, RELEASE = f"gh-readonly-queue/main/pr-7-{BASE}", sha_of("merge"), sha_of("release 0")
@@ -422,7 +421,7 @@ def test_a_baseline_that_the_jobs_own_flags_turn_off_is_a_finding(play, tmp_path
     (folder / "results.json").write_text(
         written(
             bound(
-                result(peak(1, 1), id="s/a", checks=(replace(check(Outcome.PASS), arm="eager"),)),
+                result(peak(1, 1), id="s/a", checks=(Check(name="finite", arm="eager", outcome=Outcome.PASS, detail=""),)),
                 config=CONFIG.replace("suites:", "baseline: none\nsuites:"),
             ),
             tmp_path,

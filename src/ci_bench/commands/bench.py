@@ -64,10 +64,9 @@ class Bench:
     ) -> Mapping["SideName", "Results"]:
         """Measure all sides; with `noise`, the judge says after each launch which cases need more.
 
-        What `noise`, or `calibrations`, holds of this machine is read once a worker has seen it: what is broken is told then.
-        `known` is what an earlier run measured: its largest batches are head's, and where there is a budget, it says which cases
-        tell the most. `kept` are the tensors that it saved, by case: head's are held against them. With `resume`, an interrupted
-        run in the output folder is resumed. `seal` is on what base and the engine consist of: where it is broken, all cases fail.
+        What `noise`, or `calibrations`, holds of this machine is read once a worker has seen it. `known` is what an earlier run
+        measured: its largest batches are head's, and with a budget it says which cases tell the most. `kept` are the tensors that
+        it saved, by case. `seal` is on what base and the engine consist of: where it is broken, all cases fail.
         """
         from ci_bench import pipeline, planning
         from ci_bench.doctor import require_engine

@@ -524,7 +524,8 @@ class _Jobs:
 
     def _over_case_budget(self, case: Case) -> bool:
         budget_s = self.engine.options.case_budget_s
-        return budget_s is not None and sum(map(partial(_duration_s, case), self.runs)) > budget_s
+        rows = [row for run in self.runs if (row := run.ledger.rows.get(case.id))]
+        return budget_s is not None and sum(row.duration_s or 0.0 for row in rows) > budget_s
 
     def _record(self, *, at_once: bool = False) -> None:
         """Write what there is, where that costs little beside what was measured since it was written last.
@@ -541,12 +542,6 @@ class _Jobs:
                 with run.spending(Phase.WRITE):
                     self.record(run.side.name, run.environment or UNSEEN, run.ledger)
         self.writing = Pace(ended=time.monotonic(), took_s=time.monotonic() - begun)
-
-
-def _duration_s(case: Case, run: SideRun) -> float:
-    """How long a case took on a side so far (s)."""
-    row = run.ledger.rows.get(case.id)
-    return (row.duration_s if row else None) or 0.0
 
 
 def _jobs(stage: Stage, sides: int) -> int:

@@ -29,7 +29,7 @@ from ci_bench.engine.process.users import give
 from ci_bench.engine.timing.compilation import cache_environment
 from ci_bench.engine.timing.phases import whole
 from ci_bench.engine.trees.sides import Side
-from ci_bench.engine.turns import Checking, NoWatch, Opener, Round, Turns, Watch
+from ci_bench.engine.turns import Checking, NoWatch, Opener, Round, Turns, Watch, spoilt_by_capture, why_not_together
 from ci_bench.engine.witness import Accounts, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
@@ -38,7 +38,6 @@ from ci_bench.records.outputs import KeptClaim
 from ci_bench.records.results import (
     GRAPHED,
     LARGEST_BATCH,
-    SHORT_OF_MEMORY,
     SIZE_FACTS,
     Block,
     Case,
@@ -268,9 +267,6 @@ UNSEEN = Environment(identity={}, condition={})
 
 SIDE_BY_SIDE = "side_by_side"
 _SEQUENTIAL = "so they were timed one after the other: a small difference may be the machine"
-NO_ROOM, NOT_SHARED = "base and head do not fit into memory together", "the GPU takes one process at a time (compute mode)"
-DEVICE_IS_TAKEN = "busy or unavailable"
-"""What CUDA says to a second process where the compute mode allows one (cudaErrorDevicesUnavailable)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -399,12 +395,12 @@ class Stages:
         event = self._begin(job, runs)
         job = replace(job, graphs=job.case.id not in self._spoilt)
         rounds = [self._play(job, runs, launchers, event)]
-        if job.graphs and (spoilt := _spoilt_by_capture(rounds[0])):
+        if job.graphs and (spoilt := spoilt_by_capture(rounds[0])):
             logger.info("%s: once more in fresh workers, without CUDA graphs: %s", job.case.id, spoilt)
             self._spoilt[job.case.id], job = spoilt, replace(job, graphs=False)
             rounds = [self._play(job, runs, launchers, event)]
         checks = self._without_graphs(job)
-        if len(runs) > 1 and (reason := _why_not_together(rounds[0])):
+        if len(runs) > 1 and (reason := why_not_together(rounds[0])):
             detail = f"{reason}, {_SEQUENTIAL}"
             checks += (Check(name=SIDE_BY_SIDE, arm=job.case.reference, outcome=Outcome.UNKNOWN, detail=detail),)
             rounds = []
@@ -480,7 +476,7 @@ class Stages:
         arms = "+".join(job.stage.arms)
         turns = Turns(
             arms=len(job.stage.arms),
-            places={run.side.name: _places(run, job) for run in runs},
+            places={run.side.name: tuple(map(job.stage.arms.index, run.arms_of(job.case, job.stage))) for run in runs},
             launch=job.launch,
             options=self.options,
             coin=random.Random(f"{self.seed}/{job.launch}/{job.case.id}"),  # noqa: S311 - the order of turns is no secret
@@ -537,33 +533,6 @@ class Stages:
             self.observe(replace(event, progress=answer.progress))
 
 
-def _places(run: SideRun, job: Job) -> tuple[int, ...]:
-    """The places of a side's own arms among those of a stage."""
-    own = run.arms_of(job.case, job.stage)
-    return tuple(place for place, arm in enumerate(job.stage.arms) if arm in own)
-
-
 def device_of(runs: Sequence[SideRun]) -> str:
     """What the sides compute on, as the first of them told."""
     return str((runs[0].environment or UNSEEN).identity.get("device"))
-
-
-def _why_not_together(played: Round) -> str:
-    """What keeps the sides from being there together; empty where nothing does.
-
-    Memory ran out on a side, or was so short that its allocator had to free some while samples were taken; or the device takes
-    no second process.
-    """
-    answers = [answer for ended in played.ended.values() for answer in ended.answers]
-    ran_out = any(answer.fault is not None and answer.fault.kind == Status.OUT_OF_MEMORY for answer in answers)
-    checks = (check for answer in answers if answer.evidence is not None for check in answer.evidence.checks)
-    if ran_out or any(check.name == SHORT_OF_MEMORY for check in checks):
-        return NO_ROOM
-    refused = any(answer.fault is not None and DEVICE_IS_TAKEN in answer.fault.message for answer in answers)
-    return NOT_SHARED if refused else ""
-
-
-def _spoilt_by_capture(played: Round) -> str:
-    """What the first worker that a failed capture has spoilt said of it; empty where there is none."""
-    faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
-    return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

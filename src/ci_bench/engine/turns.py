@@ -25,7 +25,7 @@ from ci_bench.engine.process.protocol import MOST_FLUSHES, Order, OrderKind
 from ci_bench.engine.process.resident import Ended, Worker
 from ci_bench.engine.witness import Sighting
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Block, Fact, Metric, Phase, SideName
+from ci_bench.records.results import SHORT_OF_MEMORY, Block, Fact, Metric, Phase, SideName, Status
 
 Opener = Callable[[], AbstractContextManager[Worker]]
 
@@ -46,6 +46,11 @@ SAMPLING_TO_GETTING_READY = 2.0
 """How long the samples of a launch may take for each second of opening and warming up. A verdict takes the fewest seconds with
 as many blocks as the root of (seconds of a launch / of a block), times the noise of a block over that of a launch (Cochran 1977,
 Sampling Techniques, 10.6): some 20 where a launch costs as much as 20 blocks, and a block scatters five times as much."""
+
+
+NO_ROOM, NOT_SHARED = "base and head do not fit into memory together", "the GPU takes one process at a time (compute mode)"
+DEVICE_IS_TAKEN = "busy or unavailable"
+"""What CUDA says to a second process where the compute mode allows one (cudaErrorDevicesUnavailable)."""
 
 
 class Watch(Protocol):
@@ -476,3 +481,24 @@ class Turns:
         due = [seat for seat, block in self._refereed.items() if block == number]
         own = [[place for place, seat in enumerate(groups) if seat == wanted] for wanted in due]
         return {self.secret.choice(places) for places in own if places}
+
+
+def why_not_together(played: Round) -> str:
+    """What keeps the sides from being there together; empty where nothing does.
+
+    Memory ran out on a side, or was so short that its allocator had to free some while samples were taken; or the device takes
+    no second process.
+    """
+    answers = [answer for ended in played.ended.values() for answer in ended.answers]
+    ran_out = any(answer.fault is not None and answer.fault.kind == Status.OUT_OF_MEMORY for answer in answers)
+    checks = (check for answer in answers if answer.evidence is not None for check in answer.evidence.checks)
+    if ran_out or any(check.name == SHORT_OF_MEMORY for check in checks):
+        return NO_ROOM
+    refused = any(answer.fault is not None and DEVICE_IS_TAKEN in answer.fault.message for answer in answers)
+    return NOT_SHARED if refused else ""
+
+
+def spoilt_by_capture(played: Round) -> str:
+    """What the first worker that a failed capture has spoilt said of it; empty where there is none."""
+    faults = (answer.fault for ended in played.ended.values() for answer in ended.answers)
+    return next((fault.message for fault in faults if fault is not None and fault.spoilt), "")

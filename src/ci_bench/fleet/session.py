@@ -136,7 +136,7 @@ class Session:
             yield "it measured another configuration"
         for side, name in zip(pair.sides, (SideName.HEAD, SideName.BASE), strict=True):
             own = self.planned[name]
-            leased = {case: own[case] for case in order.lease.cases if case in own or self.base_rows is None}
+            leased = {case: own.get(case) for case in order.lease.cases if case in own or self.base_rows is None}
             if {row.case.id: row.case for row in side.cases} != leased:
                 yield "it brought other cases than were leased"
             if any({launch.launch for metric in row.metrics for launch in metric.launches} - {0} for row in side.cases):

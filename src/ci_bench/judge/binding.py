@@ -82,7 +82,7 @@ def differences(head: Results, base: Results | None, expected: Expected) -> tupl
     return tuple(found)
 
 
-def scope(head: Results, base: Results | None, expected: Expected) -> Scope:
+def scope(head: Results, expected: Expected, base: Results | None = None) -> Scope:
     """What was measured of what was asked for, in words: what the policy has a rule for. `base` is what head is compared with."""
     return Scope(narrowed=narrowings(head, expected), undeclared=undeclared(base, expected))
 
@@ -115,9 +115,8 @@ def undeclared(base: Results | None, expected: Expected) -> tuple[str, ...]:
     if base is not None and (expected.base is None or base.source.own_plan):
         return ()
     return tuple(
-        f"cases of `{one.owner}` are planned by the measured tree, and base's own plan is not there, so that a missing one goes "
-        f"unnoticed; measure with this version of ci-bench and `baseline: paired`, or declare them in the base branch's "
-        f"configuration, as `{one.field}`: {HOW}"
+        f"cases of `{one.owner}` are planned by the measured tree alone, so that a missing one goes unnoticed; declare them in "
+        f"the base branch's configuration, as `{one.field}`: {HOW}"
         for one in expected.foreign
         if one.cases is None
     )

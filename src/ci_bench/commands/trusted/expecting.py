@@ -130,14 +130,14 @@ class Expecting:
             tool_version=__version__,
         )
 
-    def scope(self, head: "Results", base: "Results | None", expected: "Expected") -> "Scope":
+    def scope(self, head: "Results", expected: "Expected", base: "Results | None" = None) -> "Scope":
         """What was measured of what was asked for, and what this job's own flags narrow or move.
 
         The workflow that reports on another run is the default branch's; a pull request's own job can set any flag.
         """
         from ci_bench.judge import binding
 
-        found, settings, config = binding.scope(head, base, expected), self.publishing.settings, self.config
+        found, settings, config = binding.scope(head, expected, base), self.publishing.settings, self.config
         said = {"base": config.base, "baseline_branch": self.publishing.base_branch}
         given = {name: getattr(settings, name) for name in said} if settings.baseline == "artifact" else {}
         moved = {name: value for name, value in given.items() if value not in {None, said[name]}}

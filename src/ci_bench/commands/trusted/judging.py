@@ -135,7 +135,7 @@ def _judge(
         baseline,
         policy=expecting.policy,
         rule=pipeline.rule_of(config.run),
-        scope=expecting.scope(head, baseline.results, expected),
+        scope=expecting.scope(head, expected, baseline.results),
     )
     if calibration is not None and not judged(folder=None).judgement.met:
         calibration = None  # it comes from where the measured code ran: it may decide sooner, and excuse nothing
