@@ -280,7 +280,7 @@ def test_a_wrong_second_call_allows_nothing_and_is_kept(tree) -> None:
     (computed,) = kept
     first, second = computed.outputs["output"], computed.outputs["output of the second call"]
     noise = max((run["output"] - first).abs().max() for run in computed.runs)
-    assert noise < 1e-5 < 1e-4 < (second - first).abs().max()
+    assert 10 * noise < 1e-4 < (second - first).abs().max()
 
 
 @pytest.mark.parametrize("mine", ["x * calls.__iadd__([1]).__len__()", "x.add_(1) * 2", "x * torch.rand(n)"])
