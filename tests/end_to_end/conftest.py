@@ -71,4 +71,6 @@ def repository(tmp_path: Path, configure: Callable[..., Path], monkeypatch: pyte
     git(folder, "commit", "-m", "start")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("CI_BENCH_NOISE", str(tmp_path / "noise"))
+    for name in ("CI", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
     return folder

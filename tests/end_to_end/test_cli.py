@@ -69,7 +69,7 @@ def test_help_starts_in_a_blink_and_without_torch() -> None:
 
 def test_the_plan_is_listed_without_measuring(ci_bench, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, _ = ci_bench("list")
+    code, out, _ = ci_bench("list", "--config", "quickstart")
     assert code == 0
     assert "training_loss/reviews[backend=inductor,precision=fp32]" in out
     assert list(tmp_path.iterdir()) == []
@@ -77,7 +77,7 @@ def test_the_plan_is_listed_without_measuring(ci_bench, tmp_path, monkeypatch) -
 
 def test_a_filter_that_fits_no_case_says_so(ci_bench, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = ci_bench("list", "--filter", "nonsense")
+    code, _, err = ci_bench("list", "--config", "quickstart", "--filter", "nonsense")
     assert (code, "no case id contains this" in err) == (2, True)
 
 
@@ -253,10 +253,13 @@ def test_running_alone_writes_results_that_validate(ci_bench, plugin, configure,
     assert (results.run.state, len(results.cases[0].metrics[0].launches)) == (RunState.COMPLETE, 1)
 
 
-def test_a_budget_that_is_spent_is_not_a_pass(ci_bench, plugin, configure, tmp_path) -> None:
+def test_a_spent_budget_is_neither_pass_nor_failure(ci_bench, plugin, configure, tmp_path) -> None:
     configure({"name": "one"}, {"name": "two"}, launches=1)
-    code, _, _ = ci_bench("gate", "--output", tmp_path / "out", "--budget", "0.000001")
-    assert code == ExitCode.MEASURING_FAILED
+    code, said, _ = ci_bench("gate", "--output", tmp_path / "out", "--budget", "0.000001")
+    assert (code, "Not decided: " in said) == (ExitCode.OK, True), said
+    configure({"name": "one"}, {"name": "two"}, launches=1, severities={"baseline_missing": "warn", "undecided": "fail"})
+    code, said, _ = ci_bench("gate", "--output", tmp_path / "out", "--budget", "0.000001")
+    assert (code, "not measured within the budget" in said) == (ExitCode.POLICY_NOT_MET, True), said
     rows = documents.read_results(tmp_path / "out" / "results.json").cases
     assert [(row.status, "raise run.budget_s" in row.failure.reason) for row in rows] == [(Status.NOT_RUN, True)] * 2
 

@@ -56,10 +56,11 @@ def test_a_side_whose_set_up_fails_is_the_gates_to_report(configured, tmp_path, 
     code, _, said = ci_bench("setup", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
     assert code == ExitCode.OK
     assert "head cannot be measured: set-up command 3 of 3 (`test ! -e broken`) ended with exit code 1" in said
-    code, _, _ = ci_bench("gate", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
+    code, said, _ = ci_bench("gate", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
     assert code == ExitCode.MEASURING_FAILED, "no case of head could be measured"
+    assert "Failed: head could not be set up: set-up command 3 of 3 (`test ! -e broken`) ended with exit code 1" in said
     base, head = (documents.read_results(tmp_path / "out" / name).cases[0] for name in ("base/results.json", "results.json"))
-    assert (base.status, head.status, head.failure.stage) == (Status.OK, Status.FAILED, "setup")
+    assert (base.status, head.status, head.failure.stage) == (Status.NOT_RUN, Status.FAILED, "setup")
 
 
 def test_set_up_that_fails_on_both_sides_is_not_prepared(configured, tmp_path, ci_bench) -> None:

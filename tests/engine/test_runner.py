@@ -113,17 +113,26 @@ def test_workers_that_a_failed_capture_spoilt_are_replaced_and_no_arm_has_graphs
     assert len(notes.read_text().split()) == 1, "a second launch does not try again"
 
 
-def test_a_side_that_was_never_set_up_has_a_row_for_every_case_and_the_other_is_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("failed", [BASE, HEAD])
+def test_beside_a_failed_set_up_nothing_is_measured(tmp_path: Path, failed: SideName) -> None:
     plan = fake_plan({"name": "one"}, {"name": "two"})
     ledger = Ledger.open([case for _, case in plan], reproduce={case.id: "again" for _, case in plan})
     run = FakeRun(tmp_path)
-    sides = (Side(name=BASE, environ=run.environ, failure="`make` ended with exit code 2"), Side(name=HEAD, environ=run.environ))
-    measured = run.measure_sides(plan, ledger, sides)
-    base, head = (measured[name][1].rows.values() for name in (BASE, HEAD))
-    assert {(row.status, row.failure.stage, row.failure.reason) for row in base} == {
-        (Status.FAILED, "setup", "`make` ended with exit code 2")
+    why = "`make` ended with exit code 2: needs cmake"
+    broken = {failed: f"{why}\nthe log\nneeds cmake"}
+    measured = run.measure_sides(
+        plan, ledger, [Side(name=name, environ=run.environ, failure=broken.get(name)) for name in (BASE, HEAD)]
+    )
+    told = {
+        name: {(row.status, row.failure.stage, row.failure.reason, row.failure.log_tail) for row in ledger.rows.values()}
+        for name, (_, ledger) in measured.items()
     }
-    assert {row.status for row in head} == {Status.OK}
+    other = HEAD if failed is BASE else BASE
+    log = "the log\nneeds cmake"
+    assert told[failed] == {(Status.FAILED, "setup", why, log)}
+    assert told[other] == {(Status.NOT_RUN, "setup", f"{failed} could not be set up: {why}", log)}
+    assert run.events == [], "no process was started"
+    assert len(run.recorded) == 2, "both documents are written"
 
 
 def test_adaptive_sampling_takes_the_cases_that_the_judge_calls_open_and_no_others(tmp_path: Path) -> None:

@@ -28,11 +28,14 @@ from ci_bench.errors import WrongDevice
 from ci_bench.records.config import Explain, RunOptions, Sampling
 from ci_bench.records.open_cases import OpenCase, SeriesName, open_metrics
 from ci_bench.records.results import (
+    SETUP,
+    WITHIN_BUDGET,
     Case,
     CaseResult,
     Check,
     Environment,
     Event,
+    Failure,
     Outcome,
     Phase,
     SideName,
@@ -53,8 +56,6 @@ ToExplain = Callable[[Measured], Mapping[str, Sequence[str]]]
 """The judge's answer to: of which cases, by id, should the steps of which arms be explained, the most important first?"""
 Inspect = Callable[[bool], tuple[str, ...]]
 """What was changed of what no side may change: after a launch what is soon inspected, in the end (true) all of it."""
-WITHIN_BUDGET = "within_budget"
-"""The check that all of a case was measured; it exists only where the budget did not suffice for that."""
 REACH = "reach"
 """The stage that cases fail in where something was changed out of a side's reach."""
 
@@ -227,11 +228,16 @@ class _Jobs:
         return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
 
     def _end_failed_sides(self) -> None:
-        """A side that could not be set up has a row that says so for every case."""
-        for run in self.runs:
-            if run.side.failure is not None:
-                for _, case in self.plan:
-                    run.fail(case, Status.FAILED, "setup", (), run.side.failure)
+        """A side that could not be set up has a row that says so for every case; the other one has nothing to compare with."""
+        failed = [run for run in self.runs if run.side.failure is not None]
+        for run in self.runs if failed else ():
+            reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
+            status, ended = Status.FAILED, Failure(stage=SETUP, arms=(), reason=reason, log_tail=log)
+            if run.side.failure is None:
+                status, ended = Status.NOT_RUN, replace(ended, reason=f"{failed[0].side.name} could not be set up: {reason}")
+            for _, case in self.plan:
+                if run.ledger.is_open(case):
+                    run.ledger = run.ledger.with_failure(case, status, ended)
 
     def _is_broken(self, *, everything: bool) -> bool:
         """Whether something was changed that no side may change; every case of all sides fails by its name then.
@@ -388,8 +394,13 @@ class _Jobs:
                 self._do(launchers, suite, case, stage)
             return
         detail = f"the budget of {self.budget.limit_s:g} s was spent before its peaks of memory were measured; raise run.budget_s"
+        if stages and case.id not in self.cut:
+            self._note_budget(self._open_runs(launchers, case), case, detail)
+
+    @staticmethod
+    def _note_budget(runs: Sequence[SideRun], case: Case, detail: str) -> None:
         check = Check(name=WITHIN_BUDGET, arm=case.reference, outcome=Outcome.UNKNOWN, detail=detail)
-        for run in self._open_runs(launchers, case) if stages and case.id not in self.cut else ():
+        for run in runs:
             run.ledger = run.ledger.with_evidence(case, Evidence(checks=(check,)), duration_s=0.0)
 
     def _measure_case(self, launchers: Mapping[SideName, Launcher], suite: Suite, case: Case, stages: Sequence[Stage]) -> None:
@@ -402,6 +413,7 @@ class _Jobs:
             if not reason or self._is_idle(launchers, case, stage):
                 reason = self._do(launchers, suite, case, stage)
             if reason:
+                self._note_budget(self._open_runs(launchers, case), case, reason)
                 for run in self._open_runs(launchers, case):
                     run.fail(case, Status.NOT_RUN, stage.kind, stage.arms, reason)
                 self.cut.add(case.id)
@@ -535,8 +547,9 @@ class _Jobs:
         begun = time.monotonic()
         if not at_once and not self.writing.is_due(begun):
             return
+        unready = any(run.side.failure is not None for run in self.runs)
         for run in self.runs:
-            if run.environment is not None or run.side.failure is not None:
+            if run.environment is not None or unready:
                 if self.measuring_since is not None:
                     run.ledger = replace(run.ledger, measured_s=self.earlier_s + time.monotonic() - self.measuring_since)
                 with run.spending(Phase.WRITE):

@@ -4,7 +4,7 @@ Owns when nothing can be compared, which rule judges times, and what makes a cas
 `pairing`, the verdict of one metric from `metrics`, the policy's from `headline`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -37,7 +37,19 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import Policy
-from ci_bench.records.results import SURROUNDINGS, Case, CaseResult, Check, Environment, Outcome, Results, Role
+from ci_bench.records.outputs import OutputsFinding, Sameness
+from ci_bench.records.results import (
+    SETUP,
+    SURROUNDINGS,
+    Case,
+    CaseResult,
+    Check,
+    Environment,
+    Outcome,
+    Results,
+    Role,
+    Status,
+)
 
 NOT_RECORDED = "not recorded"
 
@@ -63,7 +75,8 @@ def compare(
     Raises:
         BadInput: `now` is no moment of time.
     """
-    mismatches = find_mismatches(base.environment, head.environment) if base else ()
+    unready = tuple(_unready(base, head))
+    mismatches = find_mismatches(base.environment, head.environment) if base and not unready else ()
     paired = mode is BaselineMode.PAIRED
     if base and paired:
         base, head = in_turns(base, head)
@@ -88,6 +101,7 @@ def compare(
         cases=cases,
         shifts=judged.shifts,
         scope=scope,
+        unready=unready,
     )
     return Comparison(
         tool_version=tool_version,
@@ -101,6 +115,20 @@ def compare(
         pairing=judged.pairing and replace(judged.pairing, lost=len(head.losses)),
         judgement=judge(compared, policy),
     )
+
+
+def _unready(base: Results | None, head: Results) -> Iterator[str]:
+    """Each side that could not be made ready, and why; of both for one reason, once."""
+    reasons = {}
+    for name, side in (("base", base), ("head", head)):
+        failures = [row.failure for row in side.cases if row.status is Status.FAILED] if side else []
+        known = [failure.reason for failure in failures if failure is not None and failure.stage == SETUP]
+        if side and side.cases and len(known) == len(side.cases):
+            reasons[name] = known[0]
+    if len(reasons) > 1 and len({*reasons.values()}) == 1:
+        yield f"neither base nor head could be set up: {reasons['base']}"
+        return
+    yield from (f"{name} could not be set up: {reason}" for name, reason in reasons.items())
 
 
 def find_mismatches(base: Environment, head: Environment) -> tuple[Mismatch, ...]:
@@ -163,6 +191,8 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
     gaps = missing_metrics(match, lambda metric: matching.policy.of_metric(suite=head.case.suite, metric=metric))
     pairs = (*found, *gaps)
     verdict, reason = case_verdict(match.base, head, pairs, match.new_reason)
+    learning, outputs = learning_of(usable, head), None if matching.barrier else outputs_of(match.base, head)
+    sure = partial(_is_sure, head)
     return CaseComparison(
         id=head.case.id,
         suite=head.case.suite,
@@ -175,9 +205,9 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         pairs=pairs,
         speedups=speedups,
         checks=(*(_counted(check, match.base, head) for check in head.checks), *missing_checks(usable, head)),
-        parity=(*_parity(head), *missing_parity(usable, head)),
-        learning=learning_of(usable, head),
-        outputs=None if matching.barrier else outputs_of(match.base, head),
+        parity=(*filter(sure, _parity(head)), *missing_parity(usable, head)),
+        learning=learning if learning and sure(learning) else None,
+        outputs=outputs if outputs and sure(outputs) else None,
         base_faults=_own_faults(usable, head) if usable else (),
         reduced=reductions(match.base, head.case) if match.base and matching.same_rules else (),
         facts=head.facts,
@@ -187,6 +217,19 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         title=head.case.title,
         causes=causes(usable, head, pairs),
     )
+
+
+_BEFORE_SURE = ("prepare", "size", "verify", "seeds", "rounding")
+"""The stages after which a training or an output that differs is known to differ: more of rounding may be measured in them."""
+
+
+def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
+    """Whether a finding stands: of a case that the budget cut short, what holds, and what is broken once all was verified."""
+    if not head.out_of_budget:
+        return True
+    verified = head.failure is not None and head.failure.stage not in _BEFORE_SURE
+    broken = finding.verdict is Sameness.CHANGED if isinstance(finding, OutputsFinding) else finding.verdict.broken
+    return finding.verdict.holds or (verified and broken)
 
 
 def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:
@@ -259,7 +302,7 @@ def _own_faults(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     """What is wrong with the baseline's own run: its figures may be those of another computation."""
     counting = (check for check in base.checks if not check.informative and not _is_of_both(check, head))
     failed = (check for check in counting if check.outcome is Outcome.FAIL)
-    apart = (found for found in _parity(base) if not found.verdict.holds)
+    apart = (found for found in _parity(base) if not found.verdict.holds and not base.out_of_budget)
     return (
         *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),
         *(f"{found.arm}: loss parity {found.verdict.value.replace('_', ' ')}: {found.detail}" for found in apart),

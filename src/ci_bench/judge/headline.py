@@ -8,7 +8,7 @@ that it can be judged again from the document, under another policy.
 from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
-from ci_bench.judge.policy import Compared, find, is_first, measured, nothing_compared
+from ci_bench.judge.policy import Compared, find, is_first, measured, nothing_compared, out_of_budget
 from ci_bench.judge.undecided import few, is_open, short, undecided
 from ci_bench.judge.wording import change, change_size, count_of
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
@@ -40,6 +40,7 @@ _OF_A_CASE = {
     Rule.CASE_REDUCED: "owes less than in base",
     Rule.METRIC_REMOVED: "a metric of the baseline is missing",
     Rule.METRIC_MISSING: "a metric is missing",
+    Rule.UNDECIDED: "not measured within the budget",
     Rule.INCONCLUSIVE: "inconclusive",
     Rule.BASELINE_FAILED: "the baseline failed",
     Rule.BASELINE_CRASHED: "base crashed or timed out, and head did not",
@@ -69,6 +70,8 @@ UNANSWERED = frozenset(
 
 def headline(compared: Compared, findings: tuple[Finding, ...], *, verdict: RunVerdict, nothing_measured: bool) -> str:
     """What happened, in one sentence: what failed and by how much, what is open, or what was found to be in order."""
+    if compared.unready:
+        return f"Failed: {'; '.join(compared.unready)}."
     if nothing_measured:
         planned = sum(case.head_status is not None for case in compared.cases)
         return f"Failed: none of {count_of(planned, 'planned case')} could be measured."
@@ -94,9 +97,15 @@ def _undecided(compared: Compared, unanswered: list[Finding]) -> Iterator[str]:
     of_metrics = {Rule.POSSIBLE, Rule.UNDECIDED, Rule.INCONCLUSIVE}
     if possible := [finding for finding in unanswered if finding.rule is Rule.POSSIBLE]:
         yield _possible(possible, compared.cases)
-    yield from _wrong(compared, [finding for finding in unanswered if finding.rule not in of_metrics], fails=False)
-    if any(finding.rule in of_metrics for finding in unanswered):
+    others = [finding for finding in unanswered if finding.rule not in of_metrics or _is_of_budget(finding)]
+    yield from _wrong(compared, others, fails=False)
+    if any(finding.rule in of_metrics and not _is_of_budget(finding) for finding in unanswered):
         yield undecided(compared.cases, compared.mode)
+
+
+def _is_of_budget(finding: Finding) -> bool:
+    """Whether a case is undecided since the budget was spent; what is open of metrics is said of a suite."""
+    return finding.rule is Rule.UNDECIDED and finding.case is not None
 
 
 def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Iterator[str]:
@@ -238,9 +247,12 @@ def _is_early(compared: Compared) -> bool:
 
 
 def _nothing_measured(cases: tuple[CaseComparison, ...]) -> bool:
-    """Whether measuring was tried and gave nothing: no policy can allow that. A run of skipped cases only was not tried."""
+    """Whether measuring was tried and gave nothing: no policy can allow that. A run of skipped cases only was not tried.
+
+    Nor were cases that no budget was left for.
+    """
     planned = [case for case in cases if case.head_status is not None]
-    tried = any(case.head_status is not Status.SKIPPED for case in planned)
+    tried = any(case.head_status is not Status.SKIPPED and not out_of_budget(case) for case in planned)
     return tried and not any(measured(case) for case in planned)
 
 

@@ -386,7 +386,7 @@ class Matching:
         return [(result, self._lost(result)) for result in base if result.case.id not in planned]
 
     def _match(self, base: CaseResult | None, head: CaseResult) -> tuple[Match, tuple[Line, ...]]:
-        usable = base if base and base.status is Status.OK else None
+        usable = base if base and (base.status is Status.OK or base.out_of_budget) else None
         new_reason = self._new_reason(base)
         ground = self._ground(usable, head, new_reason)
         before, after = keyed(usable.metrics if usable else ()), keyed(head.metrics)

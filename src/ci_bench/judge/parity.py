@@ -255,9 +255,14 @@ SHOWN = 3
 NO_BASE = "base's tensors were not at hand when head was measured"
 
 
+def _has_evidence(row: CaseResult) -> bool:
+    """Whether what a case gathered counts: it ended well, or the budget was spent after it."""
+    return row.status is Status.OK or row.out_of_budget
+
+
 def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
     """Head's reference arm beside base's; `None` where neither case is compared, or the suite keeps nothing of it."""
-    if base is None or {base.status, head.status} != {Status.OK} or base.case.params != head.case.params:
+    if base is None or not (_has_evidence(base) and _has_evidence(head)) or base.case.params != head.case.params:
         return None
     theirs, ours = base.outputs, head.outputs
     if theirs is None and ours is None:
@@ -405,7 +410,7 @@ def _references(base: CaseResult, head: CaseResult) -> tuple[ParityEvidence, Tra
 
 def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | None:
     """Head's reference training beside base's; `None` where one of the two was not trained."""
-    if base is None or {base.status, head.status} != {Status.OK}:
+    if base is None or not (_has_evidence(base) and _has_evidence(head)):
         return None
     references = _references(base, head)
     if references is None:

@@ -29,7 +29,7 @@ from ci_bench.records.comparison import (
 from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
 from ci_bench.records.metrics import COMPILATION, ENGINE, PEAKS, REPLACED, STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, Sameness
-from ci_bench.records.results import Outcome, RunState, Status, Unit
+from ci_bench.records.results import WITHIN_BUDGET, Outcome, RunState, Status, Unit
 from ci_bench.records.units import TIMES
 
 
@@ -171,7 +171,10 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head."""
+    """A comparison that has not been judged yet; the fields are those of `Comparison`, and the `scope` of head.
+
+    `unready` says of each side that could not be made ready why: nothing was measured then.
+    """
 
     mode: BaselineMode
     head: Side
@@ -181,6 +184,7 @@ class Compared:
     cases: tuple[CaseComparison, ...]
     shifts: tuple[CommonShift, ...] = ()
     scope: Scope = Scope()
+    unready: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,7 +228,16 @@ def measured(case: CaseComparison) -> bool:
     return any(pair.head for pair in case.pairs) or any(finding.steps for finding in case.parity)
 
 
+def out_of_budget(case: CaseComparison) -> bool:
+    """Whether the budget was spent before all of the case's first launch was measured: no fault of the code, and no answer."""
+    return case.head_status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in case.checks)
+
+
 def _observations(compared: Compared, policy: Policy) -> Iterator[Observation]:
+    if compared.unready:
+        for message in compared.unready:
+            yield Observation(rule=Rule.CASE_FAILED, message=message)
+        return
     yield from _of_run(compared)
     yield from _of_undecided(compared)
     for case in compared.cases:
@@ -268,6 +281,8 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
         yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
     if compared.base is None and compared.mode is not BaselineMode.NONE:
         yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
+    elif any(map(out_of_budget, compared.cases)):
+        return
     elif _ended_well(compared.cases) and (message := nothing_compared(compared)) and not _is_barred(compared.cases):
         yield Observation(rule=Rule.BASELINE_MISSING, message=message)
 
@@ -386,13 +401,15 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
     for check in case.checks:
-        if check.informative:
+        if check.informative or (check.name == WITHIN_BUDGET and out_of_budget(case)):
             continue
         rule_of_check = _CHECK_RULES.get(check.outcome)
         if rule_of_check is Rule.CHECK_FAILED:
             rule_of_check = _OWN_RULES.get(check.name, Rule.CHECK_FAILED)
         elif rule_of_check is Rule.CHECK_UNKNOWN and check.name in _OF_THE_MACHINE:
             rule_of_check = Rule.DISTURBED
+        elif rule_of_check is Rule.CHECK_UNKNOWN and check.name == WITHIN_BUDGET:
+            rule_of_check = Rule.UNDECIDED
         if rule_of_check:
             message = f"{check.name} ({check.arm}): {check.detail}"
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
@@ -407,6 +424,8 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
         yield Rule.CASE_REMOVED, case.reason
     elif case.head_status is Status.SKIPPED and case.base_status is Status.OK:
         yield Rule.CASE_REMOVED, f"measured in the baseline, and {case.reason}"
+    elif out_of_budget(case):
+        yield Rule.UNDECIDED, case.reason
     elif case.head_status is not Status.OK:
         also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
         yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also

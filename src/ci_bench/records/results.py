@@ -161,6 +161,10 @@ SIZE_FACTS = (LARGEST_BATCH, "largest_batch_bytes", "largest_batch_limit_bytes",
 """All that is told of it: besides, what those rows take, what was allowed, and what ended the search."""
 GRAPHED = "graphed"
 """The check that a step was replayed from a CUDA graph, where that was asked for."""
+WITHIN_BUDGET = "within_budget"
+"""The check that all of a case was measured; it exists only where the budget did not suffice for that."""
+SETUP = "setup"
+"""The stage that every case fails in on a side that could not be made ready."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -384,6 +388,11 @@ class CaseResult:
     spent: tuple[Spent, ...] = ()
     origins: tuple[Origin, ...] = ()
     profiles: tuple[Profile, ...] = ()
+
+    @property
+    def out_of_budget(self) -> bool:
+        """Whether the budget was spent before all of the case's first launch was measured."""
+        return self.status is Status.NOT_RUN and any(check.name == WITHIN_BUDGET for check in self.checks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

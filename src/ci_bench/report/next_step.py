@@ -15,6 +15,10 @@ MEASURE_BASE = "Measure the base branch with the same configuration, and give it
 IN_TURNS = "Measure base and head in turns (baseline: paired): two moments of one machine differ."
 SAME_PLACE = "Measure base and head in the same place, then compare again."
 NEXT_TIME = "Nothing to do: once base has these benchmarks, the next gate compares them."
+SET_UP = "Correct setup.commands, or what they build; the whole output is in setup/ of the output folder."
+MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
+_NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
+"""By the first finding's rule, and whether it is of the run as a whole."""
 _AGAIN = "Measure the worst case again"
 _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""
@@ -68,6 +72,8 @@ def _in_the_way(comparison: Comparison, loud: Sequence[Finding]) -> str:
         return MEASURE_BASE if comparison.base is None else NEXT_TIME
     if comparison.mismatches:
         return SAME_PLACE
+    if loud and (text := _NOT_MEASURED.get((loud[0].rule, loud[0].case is None))):
+        return text
     if loud and loud[0].rule in {Rule.POSSIBLE, Rule.UNDECIDED} and comparison.mode is not BaselineMode.PAIRED:
         return IN_TURNS
     return ""

@@ -160,8 +160,26 @@ def test_a_name_that_git_does_not_know_is_said_so(tmp_path: Path, given: str) ->
 def test_the_first_commit_has_nothing_before_it(tmp_path: Path) -> None:
     repository = new_repository(tmp_path / "r")
     repository.commit({"a": "a"})
+    rule = "HEAD itself, which is the first commit: nothing came before it"
+    assert choose(repository.top) == Base(commit=repository.head, branch="main", rule=rule)
     with pytest.raises(NoBase, match="is the first commit: there is nothing before it"):
-        choose(repository.top)
+        choose(repository.top, CI="true")
+
+
+@pytest.mark.parametrize("where", [{"CI": "true"}, {"GITHUB_ACTIONS": "true"}, {"CI": "1"}])
+def test_in_ci_changes_do_not_move_the_base(tmp_path: Path, where: dict[str, str]) -> None:
+    """Nobody made them there: a filter or an earlier step did, and the commit is what was pushed."""
+    repository, start, _ = topic_repository(tmp_path / "r")
+    git(repository.top, "checkout", "--quiet", "main")
+    chosen = choose(repository.top, is_dirty=True, **where)
+    assert chosen == Base(commit=start, branch="main", rule="the first parent of HEAD, which is on main")
+
+
+@pytest.mark.parametrize("value", ["", "0", "false", "False"])
+def test_a_variable_that_denies_ci_counts(tmp_path: Path, value: str) -> None:
+    repository, _, _ = topic_repository(tmp_path / "r")
+    git(repository.top, "checkout", "--quiet", "main")
+    assert choose(repository.top, is_dirty=True, CI=value).commit == repository.head
 
 
 def test_without_a_default_branch_the_base_has_to_be_named(tmp_path: Path) -> None:

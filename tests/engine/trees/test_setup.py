@@ -16,7 +16,7 @@ from repositories import Repository, environ, git, has_ended, left_alone, prepar
 from ci_bench.config import load_config
 from ci_bench.engine.trees import setup as module
 from ci_bench.engine.trees.git import Git
-from ci_bench.engine.trees.setup import Preparing, cache_key
+from ci_bench.engine.trees.setup import Preparing, cache_key, reason_of
 from ci_bench.errors import BadConfig, CannotWrite
 from ci_bench.records.config import LOCK_FILES, Setup
 from ci_bench.records.documents import Kind, schema
@@ -119,6 +119,39 @@ def test_what_would_divert_an_install_is_taken_away(tmp_path: Path, name: str) -
 
 # Failures
 
+PIP = """Obtaining file:///src/lib
+  Checking if build backend supports build_editable: started
+  error: subprocess-exited-with-error
+
+  × Preparing editable metadata (pyproject.toml) did not run successfully.
+  │ exit code: 1
+  ╰─> [3 lines of output]
+      running egg_info
+      Traceback (most recent call last):
+      needs cmake
+      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+ERROR: Failed to build 'file:///src/lib' when preparing editable metadata
+"""
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        (PIP, "needs cmake"),
+        ("cc -c a.c\na.c:3:1: error: unknown type name 'flaot'\nmake: *** [Makefile:2: a.o] Error 1", None),
+        ("a.c:3:1: fatal error: cuda.h: No such file or directory\nmake[1]: *** [all] Error 2\nmake: *** [x] Error 2", None),
+        ("ERROR: No matching distribution found for torchh\n[notice] A new release of pip is available", None),
+        ("one\ntwo\nbash: line 1: nvcc: command not found", "bash: line 1: nvcc: command not found"),
+        ("waiting", "waiting"),
+        ("", ""),
+    ],
+)
+def test_the_reason_is_the_line_that_complains(tail: str, reason: str | None) -> None:
+    wanted = reason if reason is not None else next(line for line in tail.splitlines() if "ERROR" in line or "error" in line)
+    assert reason_of(tail) == wanted
+
 
 def failing(tmp_path: Path, command: str, **fields: object) -> str:
     """Why head cannot be measured, where a command is right on base and does `command` on head."""
@@ -135,17 +168,14 @@ def test_a_command_that_fails_is_the_failure_of_its_side_alone(tmp_path: Path) -
     failure = failing(tmp_path, "echo out; printf '\\033[31mbad\\033[0m' >&2; exit 7")
     assert not (tmp_path / "third-on-head").exists()
     assert failure.startswith("set-up command 2 of 3 (`[ $CI_BENCH_SIDE = base ] || { ")
-    assert failure.endswith(") ended with exit code 7; its output is in head-2.log: out\nbad")
+    assert failure.endswith(") ended with exit code 7: bad (log: head-2.log)\nout\nbad")
 
 
 def test_a_command_that_hangs_is_the_failure_of_its_side_alone(tmp_path: Path) -> None:
     started = time.monotonic()
     failure = failing(tmp_path, f"sleep 600 & echo $! >{tmp_path}/child; echo waiting; wait", timeout_s=2)
     assert time.monotonic() - started < 30
-    assert (
-        "was ended, as set-up of this side took longer than setup.timeout_s (2 s); its output is in head-2.log: waiting"
-        in failure
-    )
+    assert "was ended, as set-up of this side took longer than setup.timeout_s (2 s): waiting (log: head-2.log)" in failure
     assert has_ended(int((tmp_path / "child").read_text()))
 
 
@@ -157,7 +187,7 @@ def test_the_limit_is_for_all_commands_of_a_side(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_killed_says_by_what(tmp_path: Path) -> None:
-    assert "was ended by SIGSEGV; its output is in head-2.log: (it said nothing)" in failing(tmp_path, "kill -SEGV $$")
+    assert "was ended by SIGSEGV: it printed nothing (log: head-2.log)" in failing(tmp_path, "kill -SEGV $$")
 
 
 def test_a_command_that_floods_leaves_a_failure_of_a_size_that_can_be_shown(tmp_path: Path) -> None:
@@ -212,7 +242,7 @@ def test_a_download_that_is_not_allowed_says_how_to_allow_it(tmp_path: Path, net
 
 def test_pip_finds_no_index_where_the_network_is_not_allowed(tmp_path: Path) -> None:
     failure = failing(tmp_path, "pip install --quiet a-package-that-nobody-has-made-yet")
-    assert "ended with exit code 1 (set-up has no network here" in failure
+    assert "has-made-yet (set-up has no network here" in failure
 
 
 @pytest.mark.parametrize("network", [False, True])

@@ -534,3 +534,59 @@ def test_leftovers_of_a_killed_run_are_in_its_own_folder_alone(tmp_path: Path) -
         shutil.move(tmp_path / "kept", tmp_path / "s" / "paired")
         with prepared(repository.top, tmp_path / "s") as pair:
             assert [run_python(side, MARK) for side in pair.sides] == ["start", "topic"]
+
+
+CRLF = b"some text\r\n"
+
+
+def phantom_repository(folder: Path) -> Repository:
+    """A checkout whose notes.txt git calls modified, since it came before its attribute; mark.py became `second` last."""
+    upstream = new_repository(folder / "up")
+    upstream.commit({"mark.py": "MARK = 'first'\n"})
+    (upstream.top / "notes.txt").write_bytes(CRLF)
+    upstream.commit({})
+    upstream.write({".gitattributes": "*.txt text eol=lf\n", "mark.py": "MARK = 'second'\n"})
+    git(upstream.top, "add", ".gitattributes", "mark.py")
+    git(upstream.top, "commit", "--quiet", "--message=attributes")
+    git(upstream.top, "clone", "--quiet", f"file://{upstream.top}", str(folder / "clone"))
+    return Repository(folder / "clone")
+
+
+@pytest.mark.parametrize("where", [{}, {"CI": "true"}])
+def test_files_as_committed_are_not_modified(tmp_path: Path, where: dict[str, str]) -> None:
+    repository = phantom_repository(tmp_path)
+    assert "notes.txt" in git(repository.top, "status", "--short"), "git calls it so"
+    with prepared(repository.top, tmp_path / "s", environ=environ(**where)) as pair:
+        assert pair.base.source.chosen_by == "the first parent of HEAD, which is on origin/main"
+        assert pair.head.source.dirty is False
+        assert [run_python(side, MARK) for side in pair.sides] == ["first", "second"]
+
+
+def test_a_change_beside_a_phantom_counts(tmp_path: Path) -> None:
+    repository = phantom_repository(tmp_path)
+    repository.write({"mark.py": "MARK = 'mine'\n"})
+    with prepared(repository.top, tmp_path / "s") as pair:
+        assert "the uncommitted changes are what is measured" in pair.base.source.chosen_by
+        assert [run_python(side, MARK) for side in pair.sides] == ["second", "mine"]
+    (repository.top / "notes.txt").write_bytes(CRLF * 2)
+    git(repository.top, "checkout", "--quiet", "mark.py")
+    with prepared(repository.top, tmp_path / "t") as pair:
+        assert pair.head.source.dirty is True
+
+
+@pytest.mark.parametrize("how", ["content", "mode", "removed"])
+def test_what_a_job_changed_is_named(tmp_path: Path, how: str) -> None:
+    repository, _, _ = topic_repository(tmp_path / "r")
+    git(repository.top, "checkout", "--quiet", "main")
+    file = repository.top / "mark.py"
+    if how == "content":
+        file.write_text(file.read_text() + "# 1.2.dev3\n")
+    elif how == "mode":
+        file.chmod(0o755)
+    else:
+        file.unlink()
+    with prepared(repository.top, tmp_path / "s", environ=environ(CI="true")) as pair:
+        rule = "the first parent of HEAD, which is on main; modified in this checkout: mark.py"
+        assert pair.base.source.chosen_by == rule
+        assert pair.base.source.commit == git(repository.top, "rev-parse", "HEAD^")
+        assert pair.head.source.dirty is True

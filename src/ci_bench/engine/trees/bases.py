@@ -43,7 +43,8 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
 
     `given` is any name of a commit that git knows, or ``A...B`` for the merge base of the two. Without it, in this order:
 
-    1. head is part of the target branch already: the commit itself where there are uncommitted changes, else its first parent;
+    1. head is part of the target branch already: its first parent; by hand the commit itself where there are uncommitted
+       changes (in CI nobody made them, and the commit is what was pushed), and for the first commit of all;
     2. head is a merge commit, as GitHub makes one of each pull request: its first parent, which is what it was merged into;
        unless it merged the target branch into something else;
     3. the merge base of head and the target branch.
@@ -56,10 +57,12 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
     target = find_target(git, environ)
     name = target.name if target else None
     if target and _is_ancestor(git, head, target.ref):
-        if is_dirty:
+        if is_dirty and not in_ci(environ):
             return Base(
                 commit=head, branch=name, rule=f"HEAD, which is on {target.shown}: the uncommitted changes are what is measured"
             )
+        if not _parents(git, head) and not in_ci(environ):
+            return Base(commit=head, branch=name, rule="HEAD itself, which is the first commit: nothing came before it")
         return _first_parent(git, head, name, f"the first parent of HEAD, which is on {target.shown}")
     if len(_parents(git, head)) > 1 and not _merges_target(git, head, target):
         branch = environ.get("GITHUB_BASE_REF") or None
@@ -76,6 +79,11 @@ def choose_base(git: Git, head: str, *, given: str | None, is_dirty: bool, envir
     if common is None:
         raise NoBase(f"HEAD and {target.shown} have no commit in common here; {NAME_IT}")
     return Base(commit=common, branch=name, rule=f"the merge base of HEAD and {target.shown}")
+
+
+def in_ci(environ: Mapping[str, str]) -> bool:
+    """Whether this is a job of a CI service, by the variables that GitHub and most others set."""
+    return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "GITHUB_ACTIONS"))
 
 
 def find_target(git: Git, environ: Mapping[str, str]) -> Target | None:

@@ -57,6 +57,8 @@ def _pointer(file: Path) -> bytes:
 
 
 MOST_UNTRACKED_BYTES = 1 << 30
+MOST_AT_ONCE = 500
+"""Paths of one call of git."""
 AUTHOR = {
     "GIT_AUTHOR_NAME": "ci-bench",
     "GIT_AUTHOR_EMAIL": "ci-bench@localhost",
@@ -215,7 +217,27 @@ def _tree_of_what_lies_here(checkout: Checkout, store: Store, files: Sequence[st
     tree = git.run("write-tree", "--missing-ok", timeout_s=LONG_S, more=aside).strip()
     with (store.folder / "objects" / "info" / "alternates").open("a") as alternates:
         alternates.write(f"{objects}\n")
-    return tree
+    phantoms = _phantoms(checkout, store, tree)
+    for mode, blob, path in phantoms:
+        git.run("update-index", "--cacheinfo", f"{mode},{blob},{path}", more=aside)
+    return git.run("write-tree", "--missing-ok", timeout_s=LONG_S, more=aside).strip() if phantoms else tree
+
+
+def _phantoms(checkout: Checkout, store: Store, tree: str) -> list[tuple[str, str, str]]:
+    """The files that git calls modified though they lie here byte for byte as HEAD has them: mode, blob and path of each.
+
+    They were committed before `.gitattributes` or a setting wanted them otherwise (CRLF, say), so each fresh clone has them.
+    https://git-scm.com/docs/gitattributes#_end_of_line_conversion
+    """
+    told = store.git.run("diff-tree", "-r", "-z", "--diff-filter=M", checkout.head, tree, timeout_s=LONG_S).split("\0")
+    changes = [(about.removeprefix(":").split(), path) for about, path in zip(told[::2], told[1::2], strict=False)]
+    files = [(before, blob, path) for (before, after, blob, *_), path in changes if before == after and before.startswith("100")]
+    found = []
+    for start in range(0, len(files), MOST_AT_ONCE):
+        part = files[start : start + MOST_AT_ONCE]
+        lying = checkout.git.run("hash-object", "--no-filters", "--", *(path for *_, path in part), timeout_s=LONG_S).split()
+        found += [file for file, blob in zip(part, lying, strict=True) if file[1] == blob]
+    return found
 
 
 def _is_inside(path: Path, top: Path) -> bool:

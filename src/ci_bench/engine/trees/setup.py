@@ -51,6 +51,15 @@ NO_NETWORK = re.compile(
     r"could not resolve|no index|offline|--no-index",
     re.IGNORECASE,
 )
+MOST_REASON = 300
+END_OF_OUTPUT = "[end of output]"
+COMPLAINS = re.compile(
+    r"\b(?:\w*error|fatal|fail(?:ed|ure)|cannot|can't|could not|no such|not found|denied|needs?|require[sd]?|missing|undefined|"
+    r"unknown|unsupported|invalid|aborted)\b",
+    re.IGNORECASE,
+)
+MAKES_OWN = re.compile(r"g?make(\[\d+\])?: |ninja: build stopped|note: |hint: |\[notice\]|WARNING: ", re.IGNORECASE)
+"""Lines that say that a step failed, or something else, and never why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +238,22 @@ def _command_environment(tree: Tree, git: Git, shop: Workshop, environ: Mapping[
     return {name: value for name, value in visible.items() if not PROXIES.fullmatch(name)} | OFFLINE
 
 
+def reason_of(tail: str) -> str:
+    """The line of a command's last output that says why it failed: the end of what pip quotes, else the last complaint.
+
+    pip puts a build's own output before ``[end of output]`` and explains itself after it; make and shells name the target last.
+    """
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    quoted = next((number for number in reversed(range(len(lines))) if lines[number] == END_OF_OUTPUT), None)
+    if quoted:
+        return lines[quoted - 1]
+    told = [line for line in lines if not MAKES_OWN.match(line)] or lines
+    complaints = [line for line in told if COMPLAINS.search(line)]
+    return [*told, *complaints][-1] if lines else ""
+
+
 def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path) -> str:
+    """The command, how it ended and why, in one line; then the end of its output."""
     line = " ".join(command.split())
     shown = line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
     which = f"set-up command {number} of {len(setup.commands)} (`{shown}`)"
@@ -242,7 +266,9 @@ def _failure(number: int, command: str, ended: Finished, setup: Setup, log: Path
     hint = ""
     if not setup.network and NO_NETWORK.search(ended.tail):
         hint = " (set-up has no network here; `setup.network: true` gives it, see docs/paired.md)"
-    return f"{which} {how}{hint}; its output is in {log.name}: {ended.tail or '(it said nothing)'}"
+    reason = reason_of(ended.tail)
+    shown = reason if len(reason) <= MOST_REASON else f"{reason[:MOST_REASON]}…"
+    return f"{which} {how}: {shown or 'it printed nothing'}{hint} (log: {log.name})\n{ended.tail}".rstrip()
 
 
 def _installed(sites: Sequence[Path]) -> set[str]:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci_bench.engine.trees.bases import NAME_IT, SHORT, Base, choose_base
+from ci_bench.engine.trees.bases import NAME_IT, SHORT, Base, choose_base, in_ci
 from ci_bench.engine.trees.checkout import Checkout, Store, borrow, make_store, open_checkout, snapshot
 from ci_bench.engine.trees.git import LONG_S, Git
 from ci_bench.errors import GitFailed, NoBase
@@ -216,6 +216,7 @@ def _kept_clone(level: Level, path: str) -> Path | None:
 
 STORE = "repository"
 """The folder of the repository that both trees are worktrees of, beside them."""
+SHOWN_FILES = 5
 MOST_CHARACTERS = 600
 """Of the words that say how the base was chosen, which repeat what the user gave."""
 
@@ -355,7 +356,16 @@ class _Maker:
 
 def _find_base(checkout: Checkout, store: Store, head: str, wanted: Wanted) -> Base:
     """Choose the base and see to it that it is here. New files alone, as a job may leave them lying about, change no base."""
-    is_dirty = bool(store.git.run("diff-tree", "-r", "--name-only", "--diff-filter=a", checkout.head, head))
+    told = store.git.run("diff-tree", "-r", "-z", "--name-only", "--diff-filter=a", checkout.head, head)
+    changed = [name for name in told.split("\0") if name]
+    base = _base_here(checkout, store, wanted, is_dirty=bool(changed))
+    if not changed or not in_ci(wanted.environ):
+        return base
+    more = f" and {len(changed) - SHOWN_FILES} more" if len(changed) > SHOWN_FILES else ""
+    return replace(base, rule=f"{base.rule}; modified in this checkout: {', '.join(changed[:SHOWN_FILES])}{more}")
+
+
+def _base_here(checkout: Checkout, store: Store, wanted: Wanted, *, is_dirty: bool) -> Base:
     network = wanted.setup.network
     try:
         base = choose_base(checkout.git, checkout.head, given=wanted.base, is_dirty=is_dirty, environ=wanted.environ)
