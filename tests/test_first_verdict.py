@@ -74,9 +74,10 @@ def steps(*, gate=1, install=0, output="✘ Failed: functions/smooth: step time 
         (steps(output="broke: no such file"), "no such file"),
         (steps(install=1), "pip install x: exit code 1"),
         (steps()[:1], "asks for no verdict"),
+        ([*steps(), *steps(gate=2, output="ci-bench: HEAD is the first commit")[1:]], "exit code 2"),
     ],
-    ids=["passed", "failed otherwise", "not installed", "no gate"],
+    ids=["passed", "failed otherwise", "not installed", "no gate", "not passed when taken back"],
 )
 def test_what_does_not_come_as_the_page_says_is_told(happened, said):
-    assert first_verdict.complaint(steps()) is None
+    assert first_verdict.complaint([*steps(), *steps(gate=0, output="✔ Passed")[1:]]) is None
     assert said in first_verdict.complaint(happened)

@@ -183,18 +183,34 @@ def test_the_base_branchs_looser_policy_counts(fake, job, flags, tmp_path):
     assert publish(flags()) == ExitCode.OK
 
 
-def test_a_base_branch_without_a_configuration_is_judged_by_the_built_in_policy(fake, job, flags, tmp_path):
-    job("workflow_run", FORKS)
-    fake.state.add_pull(7, HEAD, fork=True)
+@pytest.mark.parametrize("event", ["workflow_run", "pull_request"])
+def test_the_first_configuration_waits(fake, job, flags, tmp_path, event):
+    """Head's own would let head say what is red, and the embedded one measures what nobody asked for."""
+    job(event, FORKS if event == "workflow_run" else pull_request())
+    fake.state.add_pull(7, HEAD, fork=event == "workflow_run")
     del fake.state.files["main", "ci-bench.yml"]
-    cases = [case for _, case in planning.plan(load_config(None), ())]
-    rows = {
-        size: [replace(result(peak(size, arm=case.reference)), case=case) for case in cases] for size in (GIGABYTE, 2 * GIGABYTE)
-    }
-    head, base = bound(*rows[2 * GIGABYTE], config=None), bound(*rows[GIGABYTE], config=None, commit=BASE)
-    leave(fake, {"results.json": written(head, tmp_path), "base/results.json": written(base, tmp_path)})
-    assert publish(flags()) == ExitCode.POLICY_NOT_MET
-    assert "judged by the built-in policy" in comment(fake)
+    fake.state.files[HEAD, "ci-bench.yml"] = LOOSE.encode()
+    leave(fake, both(tmp_path, head=2 * GIGABYTE))
+    assert publish(flags()) == ExitCode.OK
+    assert check(fake)["conclusion"] == "neutral"
+    assert "Nothing to compare with yet: main has no ci-bench.yml." in comment(fake)
+    assert "built-in" not in comment(fake)
+
+
+@pytest.mark.parametrize("base", ["ci-bench.yaml", ".github/ci-bench.yml", None])
+def test_a_path_that_nobody_has_fails(fake, job, flags, tmp_path, base):
+    job("pull_request", pull_request())
+    fake.state.add_pull(7, HEAD)
+    fake.state.files.clear()
+    if base is not None:
+        fake.state.files["main", base] = CONFIG.encode()
+    leave(fake, both(tmp_path))
+    assert publish(flags()) == ExitCode.BAD_INPUT
+    assert check(fake)["conclusion"] == "failure"
+    assert "ci-bench.yml: neither main nor this commit has such a file" in comment(fake)
+    assert (f"did you mean '{base}'?" in comment(fake)) is (base is not None)
+    with pytest.raises(BadConfig, match="neither main nor this commit"):
+        fetch_config(flags())
 
 
 def test_suites_of_plugins_that_are_not_here_hold_nothing_up(fake, job, flags, tmp_path):
@@ -714,13 +730,18 @@ def test_the_configuration_to_measure_by_is_the_base_branchs(fake, job, flags, t
     assert "configuration: ci-bench.yml of main" in capsys.readouterr().err
 
 
-def test_without_one_it_is_the_built_in_and_never_the_pull_requests(fake, job, flags, tmp_path, capsys):
+def test_without_one_nothing_is_fetched(fake, job, flags, tmp_path, capsys):
     job("pull_request", pull_request())
     fake.state.add_pull(7, HEAD)
     del fake.state.files["main", "ci-bench.yml"]
+    fake.state.files[HEAD, "ci-bench.yml"] = CONFIG.encode()
+    kept = tmp_path / "out" / "ci-bench.yml"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("of an earlier job")
     assert fetch_config(flags()) == ExitCode.OK
-    assert load_config(tmp_path / "out" / "ci-bench.yml") == load_config(None)
-    assert "there is no ci-bench.yml of main: the built-in configuration is used" in capsys.readouterr().err
+    assert not kept.exists()
+    assert "nothing is measured: main has no ci-bench.yml" in capsys.readouterr().err
+    assert outputs(tmp_path)["configured"] == "false"
 
 
 def test_a_configuration_that_breaks_its_schema_is_refused_before_measuring(fake, job, flags):

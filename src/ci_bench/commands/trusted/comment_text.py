@@ -20,6 +20,11 @@ _NOTE = 2_000
 """What is kept free of it for the marker, the titles of machines and the notes."""
 
 
+WAITS = (
+    "Nothing was measured: a pull request is measured and judged by the base branch's configuration, and this one adds it. "
+    "Once it is merged, the next pull request is compared. `ci-bench gate --baseline paired` tries it before, by hand."
+)
+"""What the first pull request is told, which adds the configuration."""
 SHARED = "_Another open pull request has the same head, and does not pass: the check on the commit is for both._"
 """What a pull request that passes is told where the check does not."""
 
@@ -35,6 +40,8 @@ def title(judged: Judged) -> str:
     """One line: the headline of the only machine, or how many of them failed."""
     from ci_bench.report.text import clean
 
+    if judged.waits:
+        return clean(f"Nothing to compare with yet: {judged.waits}.", cap=250)
     if len(judged.machines) == 1:
         return clean(_headline(judged.machines[0]), cap=250)
     failed = [machine for machine in judged.machines if machine.failed]
@@ -65,6 +72,7 @@ def comment(judged: Judged, *, marker: str | None = None) -> str:
     ordered = sorted(judged.machines, key=lambda machine: (not machine.failed, machine.exit_code == 0))
     parts = [marker] if marker else []
     parts += [f"### {_icon(judged)} {_plain(title(judged))}"] if len(judged.machines) != 1 else []
+    parts += [WAITS] if judged.waits else []
     for machine in ordered:
         parts += [f"---\n\n**{code(machine.name)}**"] if len(judged.machines) != 1 else []
         parts.append(_machine(machine, budget))
@@ -76,7 +84,7 @@ def report(judged: Judged, *, closed: Sequence[str] = ()) -> str:
     from ci_bench.report.markdown import render_report
     from ci_bench.report.text import code
 
-    parts = []
+    parts = [f"## {_plain(title(judged))}", WAITS] if judged.waits else []
     for machine in judged.machines:
         parts += [f"## {code(machine.name)}"] if len(judged.machines) != 1 else []
         parts.append(render_report(machine.comparison) if machine.comparison else _fault(machine))
@@ -88,7 +96,7 @@ def changed(judged: Judged) -> bool:
     """Whether there is something to tell: a failure, a warning, or a figure that moved."""
     from ci_bench.records.config import Severity
 
-    return any(
+    return bool(judged.waits) or any(
         machine.comparison is None
         or not machine.comparison.judgement.met
         or any(finding.severity is not Severity.NOTE for finding in machine.comparison.judgement.findings)

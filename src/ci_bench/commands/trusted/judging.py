@@ -58,14 +58,20 @@ class JudgedMachine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """All machines of a run, and `notes` in Markdown on how they were judged."""
+    """All machines of a run, and `notes` in Markdown on how they were judged.
+
+    `waits` says why nothing could be measured or judged yet, through nobody's fault; there are no machines then.
+    """
 
     machines: tuple[JudgedMachine, ...]
     notes: tuple[str, ...] = ()
+    waits: str = ""
 
     @property
     def exit_code(self) -> int:
         """The gravest machine's, a verdict before trouble with GitHub; a run without any machine has not been measured."""
+        if self.waits:
+            return 0
         codes = [machine.exit_code for machine in self.machines]
         verdicts = [code for code in codes if code != ExitCode.GITHUB]
         return max(verdicts, default=0) or max(codes, default=int(ExitCode.MEASURING_FAILED))
@@ -75,6 +81,8 @@ class Judged:
         """The worst of any machine: one that could not be judged fails."""
         from ci_bench.records.comparison import RunVerdict
 
+        if self.waits:
+            return RunVerdict.UNDECIDED
         found = {machine.comparison.judgement.verdict for machine in self.machines if machine.comparison is not None}
         if not self.machines or any(machine.failed for machine in self.machines):
             return RunVerdict.FAILED
@@ -84,7 +92,7 @@ class Judged:
     @property
     def speaks(self) -> bool:
         """Whether any machine's results are of what was asked for, or are missing: not all of them are somebody else's."""
-        return any(not isinstance(machine.fault, OtherResults) for machine in self.machines)
+        return bool(self.waits) or any(not isinstance(machine.fault, OtherResults) for machine in self.machines)
 
     @property
     def compared(self) -> bool:

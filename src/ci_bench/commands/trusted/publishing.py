@@ -17,7 +17,7 @@ from ci_bench.commands.output import say, tell
 from ci_bench.commands.trusted import comment_text
 from ci_bench.commands.trusted.judging import Judged, JudgedMachine, judge_machine
 from ci_bench.commands.trusted.machine_results import RESULTS
-from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed
+from ci_bench.errors import CiBenchError, ExitCode, GitHubFailed, NoConfiguration
 from ci_bench.settings import Publishing
 
 if TYPE_CHECKING:
@@ -148,8 +148,14 @@ def fetch_config(settings: Publishing) -> int:
         if isinstance(pull, NoPullRequest) and context.base_branch is None and not pull.answered:
             raise GitHubFailed(pull.reason)
         publishing = PublishContext(client=client, context=context, pull=pull, settings=settings)
-        said = keep_config(publishing, settings.output / "ci-bench.yml")
+        try:
+            said = keep_config(publishing, settings.output / "ci-bench.yml")
+        except NoConfiguration as error:
+            tell(_defused(f"nothing is measured: {error}, so there is nothing to compare with yet"))
+            _append_outputs(settings, {"configured": "false"})
+            return int(ExitCode.OK)
     tell(_defused(f"configuration: {said}"))
+    _append_outputs(settings, {"configured": "true"})
     return int(ExitCode.OK)
 
 
@@ -199,6 +205,8 @@ def _judge(publishing: "PublishContext") -> Judged:
     try:
         config, notes = sources.base_config(publishing)
         machines, look = sources.find_machines(publishing, config), sources.baseline_finder(publishing)
+    except NoConfiguration as error:
+        return Judged(machines=(), waits=str(error))
     except CiBenchError as error:
         return Judged(machines=(JudgedMachine(name="run", fault=error),))
     alone = len(machines) == 1

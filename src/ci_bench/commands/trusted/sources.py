@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ci_bench.commands.inputs import read_baseline
 from ci_bench.commands.trusted.machine_results import DOCUMENTS, RESULTS, MeasuredMachine, complaint_about, unpack, write_bytes
-from ci_bench.errors import BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed
+from ci_bench.errors import BadConfig, BadDocument, BadInput, GitHubFailed, GitHubMissing, MeasuringFailed, NoConfiguration
 from ci_bench.github.archive import Contents, UnsafeArchive
 from ci_bench.github.artifacts import Artifact, download, of_run
 from ci_bench.github.baseline import FARTHEST, Absence, FoundBaseline, NoBaseline, Wanted, find_baseline
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ci_bench.pipeline import Baseline
     from ci_bench.records.config import Config
 
+_LIKELY = ("ci-bench.yml", "ci-bench.yaml", ".ci-bench.yml", ".ci-bench.yaml", "cibench.yml", ".github/ci-bench.yml")
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -133,7 +134,7 @@ def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
     """The configuration to judge by, and what a reader should know about it, in Markdown.
 
     A file that is named is taken as the base branch's. Otherwise it is fetched from there, and a pull request that changes it is
-    told that its own is not used. Raises `GitHubFailed` and `BadConfig`.
+    told that its own is not used. Raises `GitHubFailed`, `BadConfig`, and `NoConfiguration` where only head has one.
     """
     from ci_bench.report.text import code
 
@@ -141,37 +142,49 @@ def base_config(publishing: PublishContext) -> "tuple[Config, tuple[str, ...]]":
     if settings.config is not None:
         return _read_config(settings.config), ()
     shown, where = code(settings.config_path), "the default branch" if branch is None else code(branch)
-    ours = _file(publishing, branch)
+    ours = _of_base(publishing)
     theirs = _file(publishing, publishing.context.head.sha)
     differs = f"_Judged by {shown} of {where}: this branch's own is different, and not used._"
     notes = (differs,) if theirs not in {None, ours} else ()
-    if ours is None:
-        return _read_config(None), (*notes, f"_There is no {shown} on {where}: judged by the built-in policy._")
     path = publishing.output / "base-branch" / "ci-bench.yml"
     write_bytes(path, ours)
     return _read_config(path), notes
 
 
 def keep_config(publishing: PublishContext, path: Path) -> str:
-    """Leave the base branch's configuration at `path`, the built-in one where there is none; in words, whose it is.
+    """Leave the base branch's configuration at `path`; in words, whose it is.
 
-    Raises `GitHubFailed`, and `BadConfig` where it would not do: rather before measuring than after.
+    Raises `GitHubFailed`, `NoConfiguration` where only head has one, and `BadConfig` where it would not do: rather before
+    measuring than after.
     """
-    from importlib.resources import files
-
-    settings, branch = publishing.settings, publishing.base_branch
-    where = f"{settings.config_path} of {branch or 'the default branch'}"
-    found = _file(publishing, branch)
-    built_in = files("ci_bench").joinpath("default.yml")
-    write_bytes(path, built_in.read_bytes() if found is None else found)
+    path.unlink(missing_ok=True)
+    write_bytes(path, _of_base(publishing))
     _read_config(path)
-    return f"there is no {where}: the built-in configuration is used" if found is None else where
+    return f"{publishing.settings.config_path} of {publishing.base_branch or 'the default branch'}"
 
 
-def _file(publishing: PublishContext, ref: str | None) -> bytes | None:
-    """The configuration at a branch or commit; `None` where there is none."""
+def _of_base(publishing: PublishContext) -> bytes:
+    """The base branch's configuration. Nothing else is measured or judged by: neither head's own, nor one that ci-bench has.
+
+    Raises:
+        NoConfiguration: head adds the file, so that there is nothing to compare with yet.
+        BadConfig: head lacks it, too, so that the path is wrong.
+    """
+    branch, path = publishing.base_branch, publishing.settings.config_path
+    if (found := _file(publishing, branch)) is not None:
+        return found
+    where = "the default branch" if branch is None else branch
+    if _file(publishing, publishing.context.head.sha) is not None:
+        raise NoConfiguration(f"{where} has no {path}")
+    others = [name for name in _LIKELY if name != path and _file(publishing, branch, name) is not None]
+    meant = f"; did you mean {others[0]!r}?" if others else "; correct config_path, or add the file"
+    raise BadConfig(f"{path}: neither {where} nor this commit has such a file{meant}")
+
+
+def _file(publishing: PublishContext, ref: str | None, path: str | None = None) -> bytes | None:
+    """The configuration, or the file at `path`, at a branch or commit; `None` where there is none."""
     try:
-        return publishing.client.raw(f"contents/{quote(publishing.settings.config_path)}", {"ref": ref} if ref else None)
+        return publishing.client.raw(f"contents/{quote(path or publishing.settings.config_path)}", {"ref": ref} if ref else None)
     except GitHubMissing:
         return None
 
