@@ -199,11 +199,11 @@ class _Jobs:
 
     def run(self) -> None:
         """Launch after launch, as long as cases are open and the budget lasts."""
-        self._end_failed_sides()
+        unready = self._end_failed_sides()
         before = max((count for run in self.runs for count in run.ledger.launches.values()), default=0)
         with ExitStack() as held:
             try:
-                wanted = self._next(before)
+                wanted = () if unready else self._next(before)
                 if wanted:
                     held.enter_context(self.engine.hold())
                     self.budget.since, self.measuring_since = self.engine.clock(), time.monotonic()
@@ -227,8 +227,8 @@ class _Jobs:
         """Machine and ledger of each side."""
         return {run.side.name: (run.environment or UNSEEN, run.ledger) for run in self.runs}
 
-    def _end_failed_sides(self) -> None:
-        """A side that could not be set up has a row that says so for every case; the other one has nothing to compare with."""
+    def _end_failed_sides(self) -> bool:
+        """Whether a side could not be set up: its rows say so for every case, and the other one has nothing to compare with."""
         failed = [run for run in self.runs if run.side.failure is not None]
         for run in self.runs if failed else ():
             reason, _, log = (run.side.failure or failed[0].side.failure or "").partition("\n")
@@ -238,6 +238,7 @@ class _Jobs:
             for _, case in self.plan:
                 if run.ledger.is_open(case):
                     run.ledger = run.ledger.with_failure(case, status, ended)
+        return bool(failed)
 
     def _is_broken(self, *, everything: bool) -> bool:
         """Whether something was changed that no side may change; every case of all sides fails by its name then.
