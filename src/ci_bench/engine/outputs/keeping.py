@@ -18,6 +18,7 @@ FILE = "outputs.safetensors"
 MAX_BYTES = 1 << 30
 """Of one side of one case. Above it the runs that show rounding are left out, then everything but the digests."""
 MAX_TENSORS = 20_000
+MAX_NAME = 500
 NAMES, RUNS, JOLTS, EPSILON, TRUTH = "names", "runs", "jolts", "epsilon", "truth"
 """Fields of the file's metadata: names as JSON, how many runs there are, one rounding, whether there is an fp64 truth."""
 SAME = "same"
@@ -145,11 +146,11 @@ class Claimer:
 
         from ci_bench.suites.digests import plain
 
-        tensors = {name: plain(value) for name, value in computed.outputs.items()}
-        parts = [tensors, *computed.runs, *computed.jolts, computed.truth or {}]
+        parts = [computed.outputs, *computed.runs, *computed.jolts, computed.truth or {}]
         size = sum(_size(value) for part in parts for value in part.values())
-        if size > self.left:
+        if size > self.left or any(len(name) > MAX_NAME for name in computed.outputs):
             return None
+        tensors = {name: plain(value) for name, value in computed.outputs.items()}
         keeper = Keeper(folder=self.folder, keeping=Keeping.EVERYTHING)
         content = keeper.content(computed, tensors)
         if isinstance(content, str):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
 from ci_bench.suites.arms import CompiledArm, Experiment
-from ci_bench.suites.base import Computed, Context, Evidence, Unsupported, no_mark
+from ci_bench.suites.base import Claim, Computed, Context, Evidence, Unsupported, no_mark
 from ci_bench.suites.coverage import coverage_of
 from ci_bench.suites.digests import digest, digests
 from ci_bench.suites.draws import without_dropout
@@ -142,6 +142,7 @@ def _batched(outputs: object, rows: int) -> dict[str, Tensor]:
     return {name: leaf for name, leaf in found.items() if leaf.dim() and leaf.shape[0] == rows}
 
 
+ACCURACY = "accuracy"
 PROFILED_STEPS = 5
 """Of which the share of time is the median; their operators are the same."""
 
@@ -158,7 +159,7 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     unsteady = judge.eager_repeats()
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
-    found = [_of_candidate(arm, settled, build, witness, judge) for arm in arms]
+    found = [_of_candidate(arm, settled, build, witness, judge, claim=context.claim) for arm in arms]
     packages = tuple(
         PACKAGE_SIZE.of(arm, Launch(launch=context.launch, values=(float(one.package.size_bytes),)), lane=Lane.COUNTERS)
         for arm, one in zip(arms, found, strict=True)
@@ -220,7 +221,7 @@ def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[Witnes
 
 def _skipped(reason: str, arms: Sequence[str]) -> tuple[Check, ...]:
     detail = f"{Word.PASS_DUE_TO_SKIP}: {reason}"
-    return tuple(Check(name="accuracy", arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms)
+    return tuple(Check(name=ACCURACY, arm=arm, outcome=Outcome.UNKNOWN, detail=detail) for arm in arms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,11 +235,11 @@ class _OfCandidate:
     package: Package | None
 
 
-def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge) -> _OfCandidate:
+def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge, *, claim: Claim) -> _OfCandidate:
     options = settled.options
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, counts = _compiled(build, options.candidates[arm])
-    answer, last = judge.candidate(witness.candidate(ready, judge.reference.starts))
+    answer, last = judge.candidate(witness.candidate(ready, judge.reference.starts), partial(claim, ACCURACY, arm))
     if answer.outcome is Outcome.FAIL and judge.reference.generators:
         answer = judged_over_seeds(witness, judge, partial(_fresh, options.candidates[arm]), answer)
     checks = [
@@ -324,7 +325,7 @@ def _check(arm: str, answer: Answer, expected: str | None) -> Check:
             if answer.word is Word.PASS
             else f" (its table expects {expected})"
         )
-    return Check(name="accuracy", arm=arm, outcome=outcome, detail=(answer.detail + note)[:2000])
+    return Check(name=ACCURACY, arm=arm, outcome=outcome, detail=(answer.detail + note)[:2000])
 
 
 def _runner_check(judge: Judge, last: Snapshot, settled: Settled, arm: str) -> Check:
