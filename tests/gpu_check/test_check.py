@@ -17,6 +17,9 @@ from ci_bench.records.results import Outcome
 SERVED = """\
 import json, os, sys, time
 good, faults = json.load(open({file!r}))
+if "start" in faults:
+    time.sleep(60) if faults["start"] == "hang" else sys.exit("no module named torch")
+print(json.dumps({{"ready": True}}), flush=True)
 for line in sys.stdin:
     name = line.split()[0]
     fault = faults.get(name)
@@ -93,6 +96,19 @@ def test_the_whole_engines_section_goes_wrong_alone(tmp_path):
 def test_sections_run_alone(tmp_path):
     wanted = tuple(section for section in SECTIONS if section.name in {"peaks", "fence"})
     assert list(outcomes(checked(tmp_path, wanted=wanted))) == ["fence", "peaks"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("hang", "torch was not imported within 0.5 s: a cold or slow disk?"), ("die", "torch could not be imported: no module")],
+)
+def test_a_start_that_fails_is_told_from_a_section_that_hangs(tmp_path, fault, words):
+    begun = []
+    rows = checked(
+        tmp_path, {"start": fault}, wanted=SECTIONS[:1], start_s=0.5 if fault == "hang" else 20.0, starting=begun.append
+    )
+    assert words in rows[0].found.found
+    assert begun
 
 
 def test_what_serves_is_ended(tmp_path):

@@ -23,7 +23,9 @@ def served(monkeypatch, capfd):
         monkeypatch.setattr(probes.torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(limits) + "\n"))
         serve.main("cuda:1")
-        return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        ready, *answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert ready == {"ready": True}
+        return answers
 
     return run
 

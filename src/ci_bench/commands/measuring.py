@@ -413,6 +413,7 @@ def gpu_check(settings: Checking) -> int:
         lock_s=RunOptions().lock_timeout_s,
         measure_unchanged=partial(_measure_unchanged, settings),
         observe=lambda section: tell(f"{section.name}: {section.asks} (up to {section.limit_s:g} s)"),
+        starting=lambda limit_s: tell(f"importing torch, from a cold disk that takes a minute (up to {limit_s:g} s)"),
     )
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     rows = tuple(checking.rows(wanted))

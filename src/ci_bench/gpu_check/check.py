@@ -47,6 +47,8 @@ class Row:
 class Check:
     """One go over the sections that are wanted, on one device. `observe` is told of each before it begins.
 
+    `starting` is told before torch is imported, with the seconds that may take.
+
     `start_s` is how long the process that has torch may take to start, `grace_s` how much longer than its own limit a section's
     word is waited for.
     """
@@ -56,6 +58,7 @@ class Check:
     lock_s: float
     measure_unchanged: Callable[[], Figures]
     observe: Callable[[Section], None]
+    starting: Callable[[float], None] | None = None
     serve: Sequence[str] = SERVE
     start_s: float = START_S
     grace_s: float = GRACE_S
@@ -111,28 +114,42 @@ class _Probing:
         self._words.close()
 
     def ask(self, section: Section) -> Mapping[str, Any]:
-        """What was answered for a section."""
-        patience_s = section.limit_s + self._check.grace_s
-        if self._serving is None:
-            patience_s += self._check.start_s
-            self._serving = subprocess.Popen(
-                [*self._check.serve, self._check.device],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._words,
-                env={UNTOUCHED: "1", **worker_environment(self._check.environ)},
-                start_new_session=True,
-            )
+        """Return the answer for a section. If torch has to be imported first, that has a limit of its own, and is said."""
+        if self._serving is None and (error := self._start()):
+            return {"error": error}
+        assert self._serving is not None  # noqa: S101 - it was started
         assert self._serving.stdin is not None  # noqa: S101 - it is a pipe
         assert self._serving.stdout is not None  # noqa: S101
         with suppress(BrokenPipeError):
             self._serving.stdin.write(f"{section.name} {section.limit_s}\n".encode())
             self._serving.stdin.flush()
-        answer = _line_within(self._serving.stdout, patience_s)
+        answer = _line_within(self._serving.stdout, section.limit_s + self._check.grace_s)
         if answer is None:
             last = self._end()
             return {"error": f"no word came of it{': ' if last else ''}{last}"}
         return answer
+
+    def _start(self) -> str:
+        """Start the process that has torch; return why it cannot be used, empty if it can."""
+        if self._check.starting is not None:
+            self._check.starting(self._check.start_s)
+        self._serving = subprocess.Popen(
+            [*self._check.serve, self._check.device],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env={UNTOUCHED: "1", **worker_environment(self._check.environ)},
+            start_new_session=True,
+        )
+        assert self._serving.stdout is not None  # noqa: S101 - it is a pipe
+        begun = time.monotonic()
+        if _line_within(self._serving.stdout, self._check.start_s) is not None:
+            return ""
+        waited_s, last = time.monotonic() - begun, self._end()
+        words = "torch could not be imported"
+        if waited_s >= self._check.start_s:
+            words = f"torch was not imported within {self._check.start_s:g} s: a cold or slow disk? Run it again"
+        return f"{words}{': ' if last else ''}{last}"
 
     def _end(self) -> str:
         """End it, if it is there; its last words."""

@@ -30,6 +30,7 @@ MOST_SIZE = 8192
 PAUSE_S, RAMP_S, SETTLED = 3.0, 2.0, 0.02
 TURNS, STEPS = 10, 10
 LOOK_S = 0.005
+FLUSHED_CALLS = 200
 LONGEST_S = 1.0
 """What events that tell no two spans apart are said to resolve: none of those tried is as long."""
 
@@ -60,6 +61,14 @@ def _taken_s(clock: CudaClock, call: Callable[[], object], *, calls: int = 20) -
     clock.take(program, calls=3)
     taken = [clock.take(program, calls=calls) for _ in range(5)]
     return statistics.median(one.device_s if one.device_s is not None else one.wall_s for one in taken)
+
+
+def _device_s(clock: CudaClock, call: Callable[[], object], *, calls: int) -> float | None:
+    """Seconds of a call by the device's clock, the median of five samples; `None` if events do not resolve so many calls."""
+    program: Any = _Program(call)
+    clock.take(program, calls=3)
+    known = [one.device_s for one in (clock.take(program, calls=calls) for _ in range(5)) if one.device_s is not None]
+    return statistics.median(known) if known else None
 
 
 def _product(device: str) -> Callable[[], object]:
@@ -202,12 +211,16 @@ def _take_turns_as_ordered(device: str, orders: int, answers: int) -> None:
 
 
 def flush(device: str) -> Figures:
-    """A call that reads what fits into the cache, with and without the cache overwritten before it."""
+    """Time a call that reads what fits into the cache, with and without the cache overwritten before it.
+
+    By the device's clock only: a call of some microseconds takes longer to launch than to run. Each cold call has events of its
+    own, so it takes `FLUSHED_CALLS` of them to be resolved.
+    """
     l2_bytes = flush_bytes(torch.cuda, device) // 2
     held = torch.ones(l2_bytes // 8, device=device)
     overwrite = make_flush(torch.cuda, device, allocate=lambda size: torch.empty(size, dtype=torch.uint8, device=device))
     hot, cold = CudaClock(torch.cuda, device), CudaClock(torch.cuda, device, flush=overwrite)
-    hot_s, cold_s = (_taken_s(clock, lambda: held.mul_(1.0)) for clock in (hot, cold))
+    hot_s, cold_s = (_device_s(clock, lambda: held.mul_(1.0), calls=FLUSHED_CALLS) for clock in (hot, cold))
     return {"l2_bytes": l2_bytes, "hot_s": hot_s, "cold_s": cold_s, "flushes": cold.flushes()}
 
 

@@ -111,6 +111,9 @@ def _hand_over(figures: Figures) -> Found:
 
 
 def _flush(figures: Figures) -> Found:
+    if figures["hot_s"] is None or figures["cold_s"] is None:
+        found = "a call with a cold cache is too short for events on this card"
+        return Found(outcome=Outcome.UNKNOWN, found=found, means="nothing is known of run.flush_l2 here")
     hot_s, cold_s, flushes = (_number(figures, name) for name in ("hot_s", "cold_s", "flushes"))
     found = f"with the L2 cache overwritten before it a call takes {cold_s / hot_s:.3g} times as long as without"
     if cold_s < COLDER * hot_s:

@@ -19,13 +19,18 @@ MAX_BYTES, MAX_WORDS = 1 << 20, 4000
 
 
 def main(device: str) -> None:
-    """Probe what is asked for, until nothing is."""
+    """Say that torch is imported, then probe what is asked for, until nothing is."""
+    _print({"ready": True})
     for line in sys.stdin:
         name, limit_s = line.split()
         begun = time.monotonic()
         answer = _in_a_fork(name, device, float(limit_s))
-        sys.stdout.write(json.dumps({"name": name, "seconds": round(time.monotonic() - begun, 3), **answer}) + "\n")
-        sys.stdout.flush()
+        _print({"name": name, "seconds": round(time.monotonic() - begun, 3), **answer})
+
+
+def _print(answer: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def _in_a_fork(name: str, device: str, limit_s: float) -> dict[str, object]:

@@ -151,6 +151,20 @@ def a_hot_step_that_the_host_cannot_queue_in_time_is_told_of(module: ModuleType)
     assert clock.checks(quick, arm="eager") == ()
 
 
+def samples_of_another_length_dilute_no_share(module: ModuleType) -> None:
+    """Calls by themselves, and samples that look for the number of calls, say nothing of samples."""
+    cuda = FakeCuda()
+    clock = cuda_clock_of(module, cuda)
+    program = Steps(cuda, (0.001, 0))
+    for calls in (1, 2, 4, 1, 1, 1, 1, 1):
+        clock.take(program, calls=calls)
+    for host_s in (0.002, *[0.0] * 7):
+        program.host_s = host_s
+        clock.take(program, calls=8)
+    (check,) = clock.checks(program, arm="eager")
+    assert "waited for the host in 12% of the calls" in check.detail
+
+
 def the_flush_lasts_until_the_host_has_queued_the_call(module: ModuleType) -> None:
     cuda = FakeCuda()
     clock = cuda_clock_of(module, cuda, flush=True)
@@ -224,6 +238,7 @@ PROPERTIES = [
     parts_are_cold_too,
     a_gpu_that_waits_for_the_host_is_told_of,
     a_hot_step_that_the_host_cannot_queue_in_time_is_told_of,
+    samples_of_another_length_dilute_no_share,
     the_flush_lasts_until_the_host_has_queued_the_call,
     settled_flushes_are_as_many_before_every_call,
     a_sample_is_a_thousand_times_as_long_as_its_fence,

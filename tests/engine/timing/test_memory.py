@@ -279,6 +279,24 @@ def test_a_graphs_pool_is_in_the_peak_whatever_the_allocator_calls_free(monkeypa
     assert (found["peak_allocated"], found["peak_reserved"]) == (1200 + 600, 1200 + 700)
 
 
+@pytest.mark.engine
+def test_outputs_in_a_graphs_pool_count_once(monkeypatch):
+    """During the step they are allocated, at its end they are free memory of the pool."""
+    allocator = FakeAllocator(graph_pool=700, allocated_in_pool=0)
+    monkeypatch.setattr(allocator, "step", lambda need: setattr(allocator, "peak", allocator.allocated + 600))
+    allocator.max_memory_reserved = lambda _device: allocator.allocated + 700
+    assert peaks_on(allocator, monkeypatch)["peak_allocated"] == 1000 + 700
+
+
+@pytest.mark.engine
+def test_another_gpus_pool_does_not_count(monkeypatch):
+    allocator = FakeAllocator(graph_pool=700)
+    pools = allocator.memory_snapshot
+    allocator.memory_snapshot = lambda: [{**pool, "device": 1} for pool in pools()]
+    allocator.max_memory_reserved = lambda _device: 9999
+    assert peaks_on(allocator, monkeypatch)["peak_allocated"] == 1200
+
+
 FAULTS = """
 import ctypes, resource, sys
 from ci_bench.engine.timing import held, memory

@@ -21,6 +21,7 @@ from ci_bench.engine.process import noted
 from ci_bench.engine.process.foreign import foreign_of
 from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Done, Fault, Task, decode_task, encode
 from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervise
+from ci_bench.engine.timing.compile_workers import limit_workers
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
 from ci_bench.engine.timing.fence import select_device
 from ci_bench.engine.timing.isolated import measure_alone
@@ -123,6 +124,8 @@ def _follow(task: Task, seat: Seat) -> Answer:
         launch=task.launch,
         ranks=_ranks(seat),
     )
+    if device != "cpu":
+        limit_workers()
     known = _note(task)
     memory = memory_of(device) if task.stage.kind is StageKind.ALONE else None
     workload = import_module(str(task.worker)).open_workload(task.case, context)
@@ -174,6 +177,8 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
     )
     if device == "cpu" and stage.kind in TIMED:
         keep_heap()
+    if device != "cpu":
+        limit_workers()
     known, foreign = _note(task), foreign_of(Path.cwd())
     if stage.kind not in UNWATCHED:
         foreign.watch()

@@ -17,6 +17,7 @@ import contextlib
 import math
 import statistics
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -157,6 +158,21 @@ class _Subject:
     queued: int = 0
     overtaken: int = 0
     flushes: int = 1
+    late: dict[int, int] = field(default_factory=dict)
+    """Samples in which the GPU waited for the host, by their number of calls."""
+    taken: Counter[int] = field(default_factory=Counter)
+    """Samples by their number of calls, of those with several."""
+
+    def waited(self) -> float:
+        """Return the share of calls, or of samples, in which the GPU waited for the host.
+
+        Of hot samples those count whose number of calls is the most frequent: others looked for that number, and a call by
+        itself has nothing before it.
+        """
+        if self.taken:
+            calls, count = self.taken.most_common(1)[0]
+            return self.late.get(calls, 0) / count
+        return self.overtaken / self.queued if self.queued else 0.0
 
 
 class _Marks:
@@ -254,8 +270,7 @@ class CudaClock:
             short = ", ".join(sorted(subject.unresolved))
             detail = f"too short for the events' resolution of 0.5 µs, and left out: {short}; give the step more to do"
             found.append(_doubt(arm, detail))
-        if subject.overtaken > MAX_OVERTAKEN * subject.queued:
-            share = subject.overtaken / subject.queued
+        if (share := subject.waited()) > MAX_OVERTAKEN:
             detail = f"the GPU waited for the host in {share:.0%} of the calls: device times hold that too; try run.cuda_graph"
             found.append(_doubt(arm, detail))
         return tuple(found)
@@ -313,12 +328,13 @@ class CudaClock:
             step(marks)
         else:
             step(no_mark)
-        late = calls > 1 and bool(self._last.query())
+        late = bool(self._last.query())
         self._end.record(stream)
         self._synchronize()
         wall_s = (now() - begun) / calls
-        subject.overtaken += late
-        subject.queued += 1
+        if calls > 1:
+            subject.taken[calls] += 1
+            subject.late[calls] = subject.late.get(calls, 0) + late
         device_s = _seconds(self._start, self._end)
         spans_s: tuple[float, ...] = ()
         if subject.parts:

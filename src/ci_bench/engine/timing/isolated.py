@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 
 from ci_bench.engine.timing.compilation import CompileCounter, CompileCounts
+from ci_bench.engine.timing.compile_workers import end_workers, start_workers
 from ci_bench.engine.timing.fence import close, synchronizer, time_calls, torch_is_loaded
 from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, watch
 from ci_bench.engine.timing.phases import Stopwatch
@@ -77,7 +78,7 @@ def _take_peaks(
     with stopwatch.phase(Phase.BUILD, arm):
         program = workload.open(arm)
     step = _step(program)
-    _warm_up(step, arm, synchronize, stopwatch)
+    _warm_up(step, arm, program.compiler, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
         if context.ranks is None:
             found = watch(
@@ -112,7 +113,7 @@ def _settle(workload: Workload, arm: str, context: Context, stopwatch: Stopwatch
     with stopwatch.phase(Phase.BUILD, arm):
         program = workload.open(arm)
     step = _step(program)
-    first_call_s = _warm_up(step, arm, synchronize, stopwatch)
+    first_call_s = _warm_up(step, arm, program.compiler, synchronize, stopwatch)
     with stopwatch.phase(Phase.SAMPLES, arm):
         steady = [time_calls(step, calls=1, synchronize=synchronize) for _ in range(STEADY_CALLS)]
     context.progress(arm, 1, 1)
@@ -123,14 +124,19 @@ def _step(program: Program) -> Callable[[], None]:
     return lambda: program.step(no_mark)
 
 
-def _warm_up(step: Callable[[], None], arm: str, synchronize: Callable[[], None], stopwatch: Stopwatch) -> float:
-    """Two calls; the seconds of the first."""
+def _warm_up(
+    step: Callable[[], None], arm: str, compiler: Compiler, synchronize: Callable[[], None], stopwatch: Stopwatch
+) -> float:
+    """Call the step twice; return the seconds of the first. Inductor's processes are there before it, and gone afterwards."""
+    with stopwatch.phase(Phase.BUILD, arm):
+        start_workers(compiler)
     with stopwatch.phase(Phase.COMPILE, arm):
         first_call_s = time_calls(step, calls=1, synchronize=synchronize)
     with stopwatch.phase(Phase.WARM_UP, arm):
         gc.collect()
         step()
         synchronize()
+        end_workers()
     return first_call_s
 
 

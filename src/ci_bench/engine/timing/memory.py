@@ -174,15 +174,19 @@ class DeviceMemory:
         """Note the step's peaks.
 
         A CUDA graph computes in a pool of its own, which the allocator takes for free as soon as the capture is over: what of
-        such pools does not count as allocated is added, since nobody else can have it.
+        such pools does not count as allocated is added, since nobody else can have it. Outputs in a pool that the step freed
+        again would count twice then; no step needs more than is reserved.
         """
+        reserved = float(self._cuda.max_memory_reserved(self._device))
         allocated = float(self._cuda.max_memory_allocated(self._device)) + self._kept_by_graphs()
-        self._allocated = max(self._allocated, allocated)
-        self._reserved = max(self._reserved, float(self._cuda.max_memory_reserved(self._device)))
+        self._allocated = max(self._allocated, min(allocated, reserved))
+        self._reserved = max(self._reserved, reserved)
 
     def _kept_by_graphs(self) -> float:
+        index = int(self._device.partition(":")[2] or 0)
         segments = self._cuda.memory_snapshot()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        private = (one for one in segments if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL)
+        here = (one for one in segments if one.get("device", index) == index)
+        private = (one for one in here if tuple(one.get("segment_pool_id", COMMON_POOL)) != COMMON_POOL)
         return float(sum(one["total_size"] - one["allocated_size"] for one in private))
 
     def peaks(self) -> dict[str, float]:

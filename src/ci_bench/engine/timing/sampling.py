@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ci_bench.engine.process.noted import Noted, current
 from ci_bench.engine.process.protocol import OBEYED, TOUCH_FROM_CALLS, Abandoned, Answer, Channel, Done, OrderKind
 from ci_bench.engine.timing.clock import Clock, HostClock, Taken, device_series, part_series
+from ci_bench.engine.timing.compile_workers import end_workers, start_workers
 from ci_bench.engine.timing.cores import Cores
 from ci_bench.engine.timing.fence import (
     WINDOW_SAMPLES,
@@ -100,6 +101,7 @@ class ResidentArms:
             for _ in range(self.options.rotate):
                 with self.stopwatch.phase(Phase.BUILD, name):
                     copies.append(program := workload.open(name))
+                    start_workers(program.compiler)
                 if self.options.referee and _can_be_refereed(program):
                     with self.stopwatch.phase(Phase.CHECKS, name):
                         cast("Refereed", program).remember()
@@ -115,6 +117,7 @@ class ResidentArms:
         for arm in self.arms:
             with self.stopwatch.phase(Phase.COMPILE, arm.name):
                 self.clock.prepare(arm.program)
+        end_workers()
         return tuple(self._find_calls(arm) for arm in self.arms)
 
     def _find_calls(self, arm: ResidentArm) -> int:
