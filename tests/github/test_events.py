@@ -337,6 +337,14 @@ def test_a_merge_that_github_forgot_is_undecided(play, newest):
     assert "✅ Passed" not in text
 
 
+def test_a_merge_of_another_head_is_refused(play):
+    play.pull()["merge_commit_sha"] = None
+    play.state.commits[MERGE] = [play.state.history[2], sha_of("another head")]
+    play.state.parents |= {HEAD: OLDER, sha_of("another head"): OLDER}
+    play.measured(commit=MERGE, base_commit=play.state.history[2])
+    assert play.report() == ExitCode.BAD_INPUT
+
+
 def test_a_forgotten_merge_that_is_worse_is_red(play):
     play.pull()["merge_commit_sha"] = None
     play.state.commits[MERGE] = [play.state.history[2], HEAD]
