@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ci_bench.errors import GitHubUnreachable
+from ci_bench.errors import GitHubOdd, GitHubUnreachable
 from ci_bench.github.archive import Contents, UnsafeArchive, read_members
 from ci_bench.github.client import Client
 from ci_bench.github.http import TooLarge
@@ -63,13 +63,17 @@ def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
 
 
 def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
-    """The artifacts of one run whose name matches `pattern` (``ci-bench-*``), of each name the newest that has not expired."""
+    """The artifacts of one run whose name matches `pattern` (``ci-bench-*``) and that have not expired, by name, the newest first.
+
+    Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` where there are more than are read.
+    """
     listing = client.pages(f"actions/runs/{run_id}/artifacts", key="artifacts", most=MOST_PAGES)
-    newest: dict[str, Artifact] = {}
-    for one in sorted((Artifact.of(record) for record in Record.each(listing.items)), key=lambda one: (one.created_at, one.id)):
-        if fnmatchcase(one.name, pattern) and not one.expired:
-            newest[one.name] = one
-    return tuple(newest[name] for name in sorted(newest))
+    if not listing.complete:
+        raise GitHubOdd(f"run {run_id} has more artifacts than are read; ours cannot be told to be missing")
+    found = [Artifact.of(record) for record in Record.each(listing.items)]
+    kept = [one for one in found if fnmatchcase(one.name, pattern) and not one.expired]
+    newest_first = sorted(kept, key=lambda one: (one.created_at, one.id), reverse=True)
+    return tuple(sorted(newest_first, key=lambda one: one.name))
 
 
 def download(client: Client, artifact: Artifact, wanted: Contents) -> Mapping[str, bytes]:

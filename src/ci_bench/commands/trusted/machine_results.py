@@ -28,6 +28,14 @@ class MeasuredMachine:
     fault: CiBenchError | None = None
     declared: str | None = None
 
+    def attempt(self) -> int | None:
+        """The attempt of the run that its results say they are of; `None` where there are none to be read."""
+        try:
+            workflow = read_results_of(self.folder / RESULTS).run.workflow
+        except CiBenchError:
+            return None
+        return None if workflow is None else workflow.attempt
+
     def base_commit(self) -> str | None:
         """The commit that its own base side says it is of; `None` where there is none to be read."""
         try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ci_bench.records.config import Config
 
 _LIKELY = ("ci-bench.yml", "ci-bench.yaml", ".ci-bench.yml", ".ci-bench.yaml", "cibench.yml", ".github/ci-bench.yml")
+_MOST_OF_ONE_NAME = 5
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -65,7 +66,9 @@ def find_machines(publishing: PublishContext, config: "Config") -> list[Measured
     if settings.folders:
         return _folders(publishing, config)
     pattern, names = settings.artifact, _machines(publishing, config)
-    found = {artifact.name: artifact for artifact in of_run(publishing.client, run, pattern)}
+    found: dict[str, list[Artifact]] = {}
+    for artifact in of_run(publishing.client, run, pattern):
+        found.setdefault(artifact.name, []).append(artifact)
     wanted = {pattern.replace("*", name): name or None for name in names or ("",)}
     strange = sorted({*found} - {*wanted})
     if strange:
@@ -74,7 +77,10 @@ def find_machines(publishing: PublishContext, config: "Config") -> list[Measured
             "(`machines:`), or let the pattern leave them out"
         )
     machines = [
-        replace(_download(publishing, found[name]), declared=declared) for name, declared in wanted.items() if name in found
+        replace(machine, declared=declared)
+        for name, declared in wanted.items()
+        if name in found
+        for machine in _of_one_name(publishing, found[name])
     ]
     for name in [name for name in wanted if name not in found]:
         reason = f"run {run} has left no artifact {name}, which is expected; look at the log of the job that measures"
@@ -117,9 +123,28 @@ def _folders(publishing: PublishContext, config: "Config") -> list[MeasuredMachi
     return machines
 
 
-def _download(publishing: PublishContext, artifact: Artifact) -> MeasuredMachine:
-    """The documents of one artifact, in a folder of its own."""
-    name = artifact.name if _FOLDER.fullmatch(artifact.name) else f"artifact-{artifact.id}"
+def _of_one_name(publishing: PublishContext, artifacts: "list[Artifact]") -> list[MeasuredMachine]:
+    """What artifacts of one name hold. Those of earlier attempts are left out; of two jobs of this attempt both are judged."""
+    machines = [
+        replace(_download(publishing, artifact, number), name=f"{artifact.name} ({number})" if number > 1 else artifact.name)
+        for number, artifact in enumerate(artifacts[:_MOST_OF_ONE_NAME], start=1)
+    ]
+    left_out = len(artifacts) - len(machines)
+    if left_out:
+        reason = f"the run has left {len(artifacts)} artifacts of one name ({artifacts[0].name}): give each job one of its own"
+        machines.append(MeasuredMachine(name="too many", folder=publishing.output, fault=BadDocument(reason)))
+    newest = [machine for machine in machines if not _is_of_earlier_attempt(machine, publishing.context.run.attempt)]
+    return newest or machines[:1]
+
+
+def _is_of_earlier_attempt(machine: MeasuredMachine, attempt: int) -> bool:
+    said = machine.attempt()
+    return said is not None and said < attempt
+
+
+def _download(publishing: PublishContext, artifact: Artifact, number: int) -> MeasuredMachine:
+    """The documents of one artifact, in a folder of its own; `number` counts those of its name."""
+    name = artifact.name if number == 1 and _FOLDER.fullmatch(artifact.name) else f"artifact-{artifact.id}"
     folder = publishing.output / "machines" / name
     try:
         unpack(download(publishing.client, artifact, Contents(members=DOCUMENTS)), folder)
