@@ -467,6 +467,47 @@ def test_what_is_asked_for_by_hand_is_told_and_fails_nothing(play, tmp_path):
     assert publish(play.flags(**given)) == ExitCode.BAD_INPUT, "a check could be somebody's"
 
 
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2)], ids=["the newer is fine", "the older is fine"])
+def test_two_jobs_with_one_artifact_name_both_count(play, sizes):
+    play.pull()
+    for size in sizes:
+        play.measured(head=size * GIGABYTE)
+    assert play.report() == ExitCode.POLICY_NOT_MET
+    assert "Failed on 1 of 2 machines" in play.state.texts_of(7)[0]
+
+
+def test_an_artifact_of_an_earlier_attempt_is_left_out(play):
+    play.pull()
+    play.measured(head=2 * GIGABYTE, attempt=1)
+    play.measured(attempt=2)
+    assert play.report(workflow_run(attempt=2)) == ExitCode.OK
+    assert [one["conclusion"] for one in play.state.checks.values()] == ["success"]
+
+
+def test_an_earlier_attempt_does_not_stand_in(play):
+    """What the newest attempt left has expired."""
+    play.pull()
+    play.measured(attempt=1)
+    play.measured(attempt=2)
+    play.state.artifacts[max(play.state.artifacts)]["expired"] = True
+    assert play.report(workflow_run(attempt=2)) == ExitCode.BAD_INPUT
+
+
+def test_many_artifacts_of_one_name_are_a_fault(play):
+    play.pull()
+    for _ in range(7):
+        play.measured()
+    assert play.report() == ExitCode.BAD_INPUT
+    assert "7 artifacts of one name" in play.state.texts_of(7)[0]
+
+
+def test_a_broken_artifact_beside_a_fine_one_counts(play):
+    play.pull()
+    leave(play.fake, b"no zip at all")
+    play.measured()
+    assert play.report() == ExitCode.BAD_INPUT
+
+
 WAITING = {
     "waits for approval": {"status": "completed", "conclusion": "action_required"},
     "waits for an environment": {"status": "waiting", "conclusion": None},

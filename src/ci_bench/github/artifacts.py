@@ -63,7 +63,7 @@ def named(client: Client, name: str) -> tuple[tuple[Artifact, ...], bool]:
 
 
 def of_run(client: Client, run_id: int, pattern: str) -> tuple[Artifact, ...]:
-    """The artifacts of one run whose name matches `pattern` (``ci-bench-*``) and that have not expired, by name, the newest first.
+    """The artifacts of one run that match `pattern` (``ci-bench-*``) and have not expired, by name, the newest first.
 
     Several of one name are of several attempts, or of several jobs. Raises `GitHubOdd` where there are more than are read.
     """
