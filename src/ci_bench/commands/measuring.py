@@ -22,7 +22,7 @@ from ci_bench.commands.inputs import (
     workflow_run,
 )
 from ci_bench.commands.output import console, say, show, tell, tell_attachments, tell_files
-from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed
+from ci_bench.commands.preparing import open_sides, plan_base_of, planning_sealed, with_policy_of_base
 from ci_bench.errors import BadInput, ExitCode
 from ci_bench.settings import Checking, Examining, Fastrnns, Measuring, Settings
 
@@ -107,6 +107,7 @@ def gate(settings: Measuring) -> int:
         bench = replace(bench, reproduce=command_again("gate", settings, base=opened.base))
         if against.paired:
             bench = replace(bench, base_plan=plan_base_of(bench, settings, opened.sides))
+            bench = replace(bench, config=with_policy_of_base(bench.config, settings, opened.sides))
         if settings.fleet is not None:
             from ci_bench.commands.fleet import measure_on_fleet
 
@@ -119,7 +120,7 @@ def gate(settings: Measuring) -> int:
     comparison = pipeline.judge(
         head,
         opened.baseline or pipeline.paired_with(results[SideName.BASE]),
-        policy=config.policy,
+        policy=bench.config.policy,
         folder=settings.output,
         calibration=_keep_calibration(noise, head, settings.output) if noise else None,
         rule=pipeline.rule_of(config.run) if against.paired else None,

@@ -7,6 +7,7 @@ needs a token, and neither hands one on.
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,25 @@ def open_sides(config: "Config", settings: Measuring, cases: "Sequence[Case]") -
         with paired_sides(place, base=base, setup=config.setup) as pair:
             _tell(pair)
             yield pair
+
+
+def with_policy_of_base(config: "Config", settings: Measuring, sides: "Sequence[Side]") -> "Config":
+    """The configuration with base's policy, where base's tree has one: head does not say what fails it, by hand neither.
+
+    A file outside of the checkout is for both sides, and so is what nodes get that make the sides themselves.
+    """
+    from ci_bench.engine.trees.bases import SHORT
+    from ci_bench.records.results import SideName
+
+    (base,) = (side for side in sides if side.name is SideName.BASE)
+    if base.folder is None or base.failure is not None:
+        return config
+    policy = base_config(settings, config, base.folder).policy
+    if policy == config.policy:
+        return config
+    commit = (base.source.commit or "")[:SHORT]
+    tell(f"base's policy is used (commit {commit}): this tree's is different, and counts once it is on the base branch")
+    return replace(config, policy=policy)
 
 
 def plan_base_of(bench: "Bench", settings: Measuring, sides: "Sequence[Side]") -> "BasePlan | None":

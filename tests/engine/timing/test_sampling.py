@@ -153,7 +153,17 @@ def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path
     monkeypatch.setattr(sampling, "warm_up", lambda *_, **__: ((3.0, 2.0, 1.0), False))
     evidence, _ = serve(workload, ("a",), all_turns(1, 1), tmp_path)
     assert evidence.checks[0].outcome is Outcome.UNKNOWN
-    assert "not steady after 3 warm-up samples (6 s)" in evidence.checks[0].detail
+    assert "not steady after 6 s of warm-up (3 samples; load " in evidence.checks[0].detail
+
+
+@pytest.mark.parametrize(("calls", "lasted", "helps"), [(1_000_000, "6", False), (2_000_000, "12", True)])
+def test_short_calls_are_not_told_to_warm_up_longer(calls, lasted, helps) -> None:
+    """Forty samples of a second were enough: what ended the warm-up was their number, and the machine is what is not steady."""
+    arm = sampling.ResidentArm(name="a", program=None, first_call_s=1.0, calls=calls, warmup=(1e-6, 2e-6, 3e-6))
+    detail = sampling._steadiness(arm, limit_s=10.0).detail
+    assert detail.startswith(f"not steady after {lasted} s of warm-up (3 samples of {calls:,} calls each; load ")
+    assert ("raise run.warmup_s" in detail) is helps
+    assert detail.endswith("stop other work on this machine")
 
 
 @pytest.mark.parametrize(("first_s", "steady_s", "values"), [(1.5, 0.5, [1.0]), (0.5, 0.5, []), (0.4, 0.5, [])])

@@ -4,6 +4,7 @@ Who has the next turn is decided in `turns`, in the parent; a turn is one sample
 Every sample begins from a seed of its own, set outside the clock, so that arms and sides draw the same random numbers.
 """
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,8 @@ SAMPLES_A_BLOCK = 2
 """Of each arm: there and back (`turns.plan_block`)."""
 TIMING_SEED = 40_487
 """The same for all arms and sides: what a sample draws hangs on its place in its block alone."""
+MOST_OF_IT = 0.9
+"""Of the limit of a warm-up: one that lasted so long was ended by it, a shorter one had its samples."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -237,7 +240,8 @@ class ResidentArms:
         ranks, facts = self._of_ranks(launch)
         checks: list[Check] = []
         for arm in self.arms:
-            checks += (_steadiness(arm), *self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
+            checks.append(_steadiness(arm, self.options.warmup_s))
+            checks += (*self.clock.checks(arm.program, arm=arm.name), *arm.program.finish())
         checks += self._refereed()
         checks += self._short_of_memory()
         checks += [] if self.untouched is None else self.untouched.checks(self.arms[0].name)
@@ -374,13 +378,16 @@ def _can_be_refereed(program: Program) -> bool:
     return hasattr(getattr(program, "own", program), "refresh")
 
 
-def _steadiness(arm: ResidentArm) -> Check:
+def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
     """A warm-up that never became steady leaves the timing in doubt; the arms still saw the same ramp."""
     calls = len(arm.warmup)
     if arm.steady:
         return Check(name="steady", arm=arm.name, outcome=Outcome.PASS, detail=f"steady after {calls} warm-up samples")
-    spent = f"not steady after {calls} warm-up samples ({sum(arm.warmup):.2g} s)"
-    detail = f"{spent}; raise run.warmup_s or stop other work on this machine"
+    lasted_s = sum(arm.warmup) * arm.calls
+    each = "" if arm.calls == 1 else f" of {arm.calls:,} calls each"
+    way_out = "raise run.warmup_s or stop" if lasted_s >= MOST_OF_IT * limit_s else "stop"
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    detail = f"not steady after {lasted_s:.2g} s of warm-up ({calls} samples{each}; {load}); {way_out} other work on this machine"
     return Check(name="steady", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail)
 
 
