@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_builders import judged, metric, result, results, sampled
+from judge_builders import computed, judged, metric, result, results, sampled
 
 from ci_bench.judge.owed import reductions, successor
 from ci_bench.records.comparison import BaselineMode, RunVerdict
@@ -160,3 +160,26 @@ def test_base_that_crashed_fails_a_paired_run(status, mode):
     assert judgement.verdict is (RunVerdict.FAILED if crashed else RunVerdict.UNDECIDED)
     (finding,) = (one for one in judgement.findings if one.severity is not Severity.NOTE)
     assert "it broke" in finding.message
+
+
+def test_other_code_without_outputs_is_undecided():
+    row = result(metric(sampled(1.0)))
+    base, head = (replace(row, case=replace(row.case, body=body)) for body in ("aa", "bb"))
+    judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
+    assert [(one.rule, one.severity) for one in judgement.findings] == [(Rule.OUTPUTS_UNKNOWN, Severity.WARN)]
+    assert (judgement.verdict, judgement.exit_code) == (RunVerdict.UNDECIDED, 0)
+    same = {"outputs": computed("same")}
+    for before, after in ((replace(base, **same), replace(head, **same)), (base, base), (base, row), (row, head)):
+        assert judged(results(after), results(before), mode=BaselineMode.PAIRED).judgement.findings == ()
+
+
+@pytest.mark.parametrize(("suite", "code"), [("functions", 4), ("torchbench", 0)])
+def test_other_inputs_of_a_function_are_incomparable(suite, code):
+    row = result(metric(sampled(1.0)), id=f"{suite}/a")
+    base, head = (
+        replace(row, case=replace(row.case, suite=suite), outputs=replace(computed("x"), inputs=inputs))
+        for inputs in ("aa" * 32, "bb" * 32)
+    )
+    judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
+    assert judgement.exit_code == code
+    assert "inputs differ" in " ".join(one.message for one in judgement.findings)

@@ -191,7 +191,8 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
     gaps = missing_metrics(match, lambda metric: matching.policy.of_metric(suite=head.case.suite, metric=metric))
     pairs = (*found, *gaps)
     verdict, reason = case_verdict(match.base, head, pairs, match.new_reason)
-    learning, outputs = learning_of(usable, head), None if matching.barrier else outputs_of(match.base, head)
+    learning = learning_of(usable, head)
+    outputs = None if matching.barrier else (outputs_of(match.base, head) or _of_other_code(match.base, head))
     sure = partial(_is_sure, head)
     return CaseComparison(
         id=head.case.id,
@@ -230,6 +231,14 @@ def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
     verified = head.failure is not None and head.failure.stage not in _BEFORE_SURE
     broken = finding.verdict is Sameness.CHANGED if isinstance(finding, OutputsFinding) else finding.verdict.broken
     return finding.verdict.holds or (verified and broken)
+
+
+def _of_other_code(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
+    """That nothing says whether two benchmarks of other code do the same work; `None` where the code is the same, or unknown."""
+    if base is None or not head.case.body or base.case.body in {"", head.case.body}:
+        return None
+    detail = "the benchmark's own code differs from base's, and it returns nothing to compare: it may do other work"
+    return OutputsFinding(arm=head.case.reference, verdict=Sameness.UNKNOWN, detail=detail, tensors=0)
 
 
 def _launch_s(head: CaseResult, base: CaseResult | None) -> float | None:

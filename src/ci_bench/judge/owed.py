@@ -28,6 +28,15 @@ def changed_parameters(base: Case, head: Case) -> list[str]:
     return sorted(name for name in names if base.params.get(name) != head.params.get(name))
 
 
+def have_other_inputs(base: CaseResult, head: CaseResult) -> bool:
+    """Whether head's benchmark draws other inputs than base's, in a suite where a case's seed alone says which.
+
+    Elsewhere inputs may follow from weights that were drawn before, which a change may well mean to change.
+    """
+    ours, theirs = head.outputs, base.outputs
+    return head.case.suite in PLACES and ours is not None and theirs is not None and ours.inputs != theirs.inputs
+
+
 def reductions(base: CaseResult, head: Case) -> tuple[str, ...]:
     """What head's plan of a case owes less than base's own plan, one clause for each; empty where nothing is lost.
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ci_bench.judge import wording
-from ci_bench.judge.owed import changed_parameters
+from ci_bench.judge.owed import changed_parameters, have_other_inputs
 from ci_bench.judge.ratios import Known, Series, describe
 from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
@@ -425,5 +425,7 @@ def _other_options(base: CaseResult, head: CaseResult) -> str | None:
     """Two cases of one id that were given other options, or found another batch to fit, are not the same measurement."""
     if differing := changed_parameters(base.case, head.case):
         return f"the case's options differ: {', '.join(differing)}"
+    if have_other_inputs(base, head):
+        return "head's inputs differ from base's, under the same id: give the benchmark another name"
     rows = [side.facts.get(LARGEST_BATCH) for side in (base, head)]
     return None if rows[0] == rows[1] else f"the largest batch was of {rows[0]} rows in the baseline, and is of {rows[1]} now"

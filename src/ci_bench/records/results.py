@@ -85,6 +85,7 @@ class Case:
     call it; empty where that is its id. `threshold` is the smallest relative change of its times that counts, where that is less
     than the policy's: a case is planned by code under test, which may ask for more and not for less. `stages` are the worker
     stages that it was planned with, filled in by `planning`: a kind, and its arms where these are not all (``alone eager``).
+    `body` is a digest of the benchmark's own code, empty where that is not known.
     """
 
     id: str
@@ -98,6 +99,7 @@ class Case:
     title: str = ""
     threshold: float | None = None
     stages: tuple[str, ...] = ()
+    body: str = ""
 
 
 @compact("values")

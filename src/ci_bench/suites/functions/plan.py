@@ -17,6 +17,7 @@ from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import Case, Due
 from ci_bench.suites.base import Stage, StageKind
 from ci_bench.suites.functions import literal
+from ci_bench.suites.functions.bodies import digest_of
 from ci_bench.suites.functions.collecting.recognising import RECOGNISED, recognise
 from ci_bench.suites.functions.grids import Declaration, Point, as_json, points
 
@@ -50,11 +51,17 @@ class Functions:
         read = [_read(self.folder, file) for file in files]
         plain = [one for one in read if one is not None]
         if len(plain) == len(read):
-            return cases_of([one for declared in plain for one in declared], options)
+            return self._with_bodies(cases_of([one for declared in plain for one in declared], options))
         if self.plan_by_import is None:
             dynamic = files[read.index(None)]
             raise BadConfig(f"{dynamic}: has to be imported to be planned, which only commands that measure or list do")
-        return self.plan_by_import(options)
+        return self._with_bodies(self.plan_by_import(options))
+
+    def _with_bodies(self, cases: tuple[Case, ...]) -> tuple[Case, ...]:
+        """The cases with digests of their code, as the files' text has it."""
+        found = {(str(case.params["file"]), str(case.params["function"])) for case in cases}
+        bodies = {(file, function): digest_of(source_of(self.folder, file), function) for file, function in found}
+        return tuple(replace(case, body=bodies[case.params["file"], case.params["function"]]) for case in cases)
 
     def reads(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The files themselves."""
