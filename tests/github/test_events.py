@@ -1,6 +1,7 @@
 """What becomes of a run, whatever happens to it and its pull request: the table of docs/github.md, played row by row."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ci_bench.commands.trusted.publishing import announce, publish
 from ci_bench.errors import ExitCode
 from ci_bench.judge.calibration import fingerprint
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries
-from ci_bench.records.results import Check, Outcome
+from ci_bench.records.results import Check, Outcome, Status
 
 DOCS = Path(__file__).parents[2] / "docs" / "github.md"
 GROUP, MERGE, RELEASE = f"gh-readonly-queue/main/pr-7-{BASE}", sha_of("merge"), sha_of("release 0")
@@ -163,9 +164,44 @@ def invented_machine(play):
     return play.report(artifact="ci-bench-*", machines=("h200",))
 
 
+FUNCTIONS = "schema_version: 1\nsuites:\n  functions:\n    - {path: bench}\n"
+
+
+def functions(play, head, base, *, own_plan=True):
+    """Benchmarks of the tree, which nobody declares: those of each side's own plan."""
+    play.branch("main", FUNCTIONS)
+    play.pull()
+    members = {}
+    for name, rows, commit in (("results.json", head, HEAD), ("base/results.json", base, BASE)):
+        made = bound(*rows, commit=commit, config=FUNCTIONS)
+        members[name] = written(replace(made, source=replace(made.source, own_plan=own_plan)), play.folder)
+    leave(play.fake, members)
+    return play.report()
+
+
+def benchmark(name, **fields):
+    return result(*([] if "status" in fields else [peak(GIGABYTE, GIGABYTE)]), id=f"functions/{name}", **fields)
+
+
+def all_new(play):
+    return functions(play, [benchmark("a")], [])
+
+
+def base_crashed(play):
+    rows = [benchmark("a"), benchmark("b")]
+    return functions(play, rows, [rows[0], benchmark("b", status=Status.CRASHED)])
+
+
+def benchmark_gone(play):
+    return functions(play, [benchmark("a")], [benchmark("a"), benchmark("b", status=Status.SKIPPED)])
+
+
 PLAYS = {
     "the commit was measured against its base, and is no worse": fine,
     "nothing failed, and something that gates could not be decided": undecided,
+    "all of its benchmarks are new: there is nothing to compare with yet": all_new,
+    "base crashed or timed out in a case that ended well on head": base_crashed,
+    "a benchmark that base has is gone": benchmark_gone,
     "it is worse": worse,
     "two pull requests of one head into two branches, one of which fails by its own rules": two_bases,
     "the same, measured against the base of one of them": two_bases_one_measured,
@@ -201,6 +237,30 @@ def table():
 @pytest.fixture
 def play(fake, job, flags, tmp_path):
     return Play(fake, job, flags, tmp_path)
+
+
+@pytest.mark.parametrize(("own_plan", "conclusion"), [(True, "success"), (False, "neutral")])
+def test_what_only_head_planned_is_undecided(play, own_plan, conclusion):
+    functions(play, [benchmark("a")], [benchmark("a")], own_plan=own_plan)
+    (check,) = play.state.checks.values()
+    assert check["conclusion"] == conclusion
+
+
+def test_a_gone_benchmark_is_named(play):
+    benchmark_gone(play)
+    (check,) = play.state.checks.values()
+    assert "`b` is gone: base has it, and head does not" in check["output"]["title"]
+
+
+def test_a_declared_time_that_is_a_detail_passes_nothing(play):
+    """Both documents say that all times of the plugin's case are details, so that nothing that gates is compared."""
+    play.pull()
+    slow, quick = (result(metric(sampled(value)), id="s/a", details=("step_time",)) for value in (10.0, 1.0))
+    sides = {"results.json": (slow, HEAD), "base/results.json": (quick, BASE)}
+    leave(play.fake, {name: written(bound(row, commit=commit), play.folder) for name, (row, commit) in sides.items()})
+    play.report()
+    (check,) = play.state.checks.values()
+    assert check["conclusion"] == "failure"
 
 
 def test_the_page_and_the_plays_are_of_the_same_events():

@@ -177,7 +177,7 @@ def test_other_code_without_outputs_is_undecided():
 def test_other_inputs_of_a_function_are_incomparable(suite, code):
     row = result(metric(sampled(1.0)), id=f"{suite}/a")
     base, head = (
-        replace(row, case=replace(row.case, suite=suite), outputs=replace(computed("x"), inputs=inputs))
+        replace(row, case=replace(row.case, suite=suite), outputs=replace(computed(inputs), inputs=inputs))
         for inputs in ("aa" * 32, "bb" * 32)
     )
     judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
