@@ -58,7 +58,8 @@ def test_a_side_whose_set_up_fails_is_the_gates_to_report(configured, tmp_path, 
     assert "head cannot be measured: set-up command 3 of 3 (`test ! -e broken`) ended with exit code 1" in said
     code, said, _ = ci_bench("gate", "--prepared", tmp_path / "sides", "--output", tmp_path / "out")
     assert code == ExitCode.MEASURING_FAILED, "no case of head could be measured"
-    assert "Failed: head could not be set up: set-up command 3 of 3 (`test ! -e broken`) ended with exit code 1" in said
+    told = "Failed: head could not be set up: set-up command 3 of 3 (`test ! -e broken`) ended with exit code 1"
+    assert told in " ".join(said.split())
     base, head = (documents.read_results(tmp_path / "out" / name).cases[0] for name in ("base/results.json", "results.json"))
     assert (base.status, head.status, head.failure.stage) == (Status.NOT_RUN, Status.FAILED, "setup")
 
