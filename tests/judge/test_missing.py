@@ -327,3 +327,13 @@ def test_a_baseline_from_before_a_metric_was_replaced_is_said_once_and_fails_not
 )
 def test_what_is_gone_without_having_been_replaced_still_fails(head, base, mode):
     assert Rule.METRIC_REMOVED in replaced(head, base, mode)[2]
+
+
+@pytest.mark.parametrize(("refereed", "lacking"), [(Outcome.PASS, 0), (Outcome.UNKNOWN, 1), (None, 1)])
+def test_a_second_arm_replaces_the_lone_check(refereed, lacking):
+    fresh = Check(name="fresh", arm="eager", outcome=Outcome.PASS, detail="")
+    found = () if refereed is None else (replace(fresh, name="refereed", outcome=refereed, informative=True),)
+    base = result(TIMES[0], arms=("eager",), checks=(fresh,))
+    missing = [rule for rule, _ in failures(result(*TIMES, arms=ARMS, checks=found), base)]
+    assert missing == [Rule.CHECK_FAILED] * lacking
+    assert [rule for rule, _ in failures(result(TIMES[0], arms=("eager",), checks=found), base)] == [Rule.CHECK_FAILED]

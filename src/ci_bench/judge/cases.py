@@ -125,6 +125,10 @@ AFTER_A_CHANGE = frozenset({SURROUNDINGS, UNTOUCHED})
 """Checks that no good run has."""
 
 
+OF_A_LONE_ARM, OF_ARMS = "fresh", "refereed"
+"""A lone arm is checked by itself. Next to others it is refereed instead, so that adding an arm takes nothing away."""
+
+
 def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ...]:
     """A failed check for every one that is owed and has no answer: what nobody looked at must not pass.
 
@@ -138,6 +142,9 @@ def missing_checks(base: CaseResult | None, head: CaseResult) -> tuple[Check, ..
     owed = {(check.name, check.arm): "the baseline's run has one" for check in answers}
     owed |= {(name, arm): "every candidate arm owes one" for name in _due(base, head).checks for arm in _candidates(head)}
     answered = {(check.name, check.arm) for check in head.checks}
+    if base is not None and len(base.case.arms) == 1 < len(head.case.arms):
+        refereed = [one.arm for one in head.checks if one.name == OF_ARMS and one.outcome is not Outcome.UNKNOWN]
+        answered |= {(OF_A_LONE_ARM, arm) for arm in refereed}
     return tuple(
         Check(name=name, arm=arm, outcome=Outcome.FAIL, detail=f"there is no answer, and {why}")
         for (name, arm), why in owed.items()
