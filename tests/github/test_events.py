@@ -568,6 +568,38 @@ def test_a_broken_artifact_beside_a_fine_one_counts(play):
     assert play.report() == ExitCode.BAD_INPUT
 
 
+def pushed(play, branch, event="push"):
+    """Report a push of the head to a branch, which passes by the branch's own rules."""
+    play.state.branches[branch] = HEAD
+    play.state.files[branch, "ci-bench.yml"] = CONFIG.encode()
+    play.state.parents[HEAD] = BASE
+    play.state.add_run(HEAD, id=RUN, event=event, head_branch=branch)
+    play.measured()
+    code = play.report(workflow_run(event=event, fork=False, branch=branch))
+    return code, [(one["name"], one["conclusion"]) for one in play.state.checks.values()]
+
+
+@pytest.mark.parametrize("event", ["push", "workflow_dispatch", "schedule"])
+def test_a_branch_by_its_own_rules_is_never_green(play, event):
+    """A pull request can have that commit as its head, and requires another name."""
+    assert pushed(play, "feature", event) == (0, [(f"ci-bench ({event})", "neutral")])
+
+
+def test_a_push_to_the_default_branch_is_green(play):
+    play.state.history.insert(0, HEAD)
+    default = workflow_run()["repository"]["default_branch"]
+    assert pushed(play, default) == (0, [("ci-bench", "success")])
+
+
+def test_a_push_says_nothing_for_a_pull_request(play):
+    pushed(play, "feature")
+    play.pull()
+    play.measured(head=2 * GIGABYTE)
+    assert play.report() == ExitCode.POLICY_NOT_MET
+    said = {one["name"]: one["conclusion"] for one in play.state.checks.values()}
+    assert said == {"ci-bench (push)": "neutral", "ci-bench": "failure"}
+
+
 WAITING = {
     "waits for approval": {"status": "completed", "conclusion": "action_required"},
     "waits for an environment": {"status": "waiting", "conclusion": None},

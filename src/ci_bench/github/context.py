@@ -74,6 +74,20 @@ class Context:
         """Whether what was measured is a pull request's."""
         return self.event.startswith("pull_request")
 
+    @property
+    def has_own_rules(self) -> bool:
+        """Whether it is a branch that chooses its own rules: one that is neither the default branch nor a merge group.
+
+        Whoever can push a branch can change its configuration.
+        """
+        if self.is_for_pull_request or self.event == "merge_group":
+            return False
+        return self.head.branch != self.default_branch
+
+    def check_name(self, name: str) -> str:
+        """The name of its check. What a branch says by its own rules is not what a pull request requires."""
+        return f"{name} ({self.event})" if self.has_own_rules else name
+
 
 def server_of(environ: Mapping[str, str]) -> Server:
     """Where to ask and as whom. Raises `NotOnGitHub`."""

@@ -29,6 +29,10 @@ SHARED = "_Another open pull request has the same head, and does not pass: the c
 """What a pull request that passes is told where the check does not."""
 
 
+OWN_RULES = "_Judged by this branch's own configuration, so that the check is neutral at best, and stands for no pull request._"
+"""What is said of a branch that is not the default branch."""
+
+
 def not_judged(reason: str) -> str:
     """Why there is no verdict, as the text of a check."""
     from ci_bench.report.text import fence

@@ -93,7 +93,7 @@ def announce(settings: Publishing) -> int:
 
     context = load_context(settings.environ)
     check = Check(
-        name=settings.check_name,
+        name=context.check_name(settings.check_name),
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
@@ -219,6 +219,8 @@ def _judge(publishing: "PublishContext") -> Judged:
         )
         for machine in machines
     ]
+    if publishing.context.has_own_rules:
+        notes = (*notes, comment_text.OWN_RULES)
     if publishing.context.conclusion not in {None, "success"}:
         notes = (*notes, f"_The run that measured ended as {publishing.context.conclusion}._")
     return Judged(machines=tuple(judged), notes=notes)
@@ -236,7 +238,7 @@ def _halt(client: "Client", context: "Context", settings: Publishing, halt: "Hal
     if not halt.told:
         return int(halt.exit_code)
     check = Check(
-        name=settings.check_name,
+        name=context.check_name(settings.check_name),
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
@@ -304,9 +306,9 @@ def _check(context: "Context", settings: Publishing, judged: Judged) -> "Check":
     from ci_bench.records.comparison import RunVerdict
 
     decided = judged.compared and judged.verdict is RunVerdict.PASSED
-    met = Conclusion.SUCCESS if decided else Conclusion.NEUTRAL
+    met = Conclusion.SUCCESS if decided and not context.has_own_rules else Conclusion.NEUTRAL
     return Check(
-        name=settings.check_name,
+        name=context.check_name(settings.check_name),
         key=settings.key,
         run=context.run,
         head_sha=context.head.sha,
