@@ -254,3 +254,14 @@ def test_what_a_broken_removal_left_is_no_package(monkeypatch, tmp_path):
     assert doctor._version("ghost") is None
     (tmp_path / "ghost.py").write_text("")
     assert doctor._version("ghost") == "1.0"
+
+
+def test_a_driver_that_is_unloaded_between_processes_is_advised_against(monkeypatch):
+    card = Card(uuid="GPU-1", name="NVIDIA H200", keep_loaded="nvidia-smi --persistence-mode=1")
+    monkeypatch.setattr(doctor.vendors, "look", lambda: (Cards(vendor=Nvidia(), cards=(card,)),))
+    identity = {"device": "cuda", "gpu": "NVIDIA H200", "driver": "580", "gpu_power_limit_w": 500.0, "gpu_ecc": False}
+    finding = doctor._gpu(identity)
+    assert finding.usable
+    assert "power limit 500 W, ECC off" in finding.found
+    assert "not in persistence mode" in finding.advice
+    assert "`nvidia-smi --persistence-mode=1`" in finding.advice

@@ -175,8 +175,27 @@ def _gpu(identity: Mapping[str, Fact]) -> Finding:
     memory, vendor = identity.get("gpu_memory_bytes"), vendors.built_for(identity)
     size = f", {int(memory) / 2**30:.0f} GiB" if memory else ""
     toolkit = f", {vendor.toolkit} {identity[vendor.torch_build]}" if vendor else ""
-    found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}"
-    return Finding(name="gpu", found=found, advice=next(_exclusive(), ""))
+    found = f"{identity.get('gpu')}{size}, driver {identity.get('driver')}{toolkit}{_gpu_settings(identity)}"
+    return Finding(name="gpu", found=found, advice="; ".join((*_exclusive(), *_loaded_each_time())))
+
+
+def _gpu_settings(identity: Mapping[str, Fact]) -> str:
+    """Describe what the driver is set to, as far as it is known."""
+    limit, ecc = identity.get("gpu_power_limit_w"), identity.get("gpu_ecc")
+    words = [f"power limit {float(limit):.0f} W"] if limit is not None else []
+    words += [f"ECC {'on' if ecc else 'off'}"] if ecc is not None else []
+    cards = [card for found in vendors.look() for card in found.cards]
+    words += ["divided"] if any(card.divided for card in cards) else []
+    return "".join(f", {word}" for word in words)
+
+
+def _loaded_each_time() -> Iterator[str]:
+    """Yield advice for each GPU whose driver is unloaded between processes."""
+    for cards in vendors.look():
+        for card in cards.cards:
+            if card.keep_loaded:
+                cost = "the driver is loaded again for each first process, which takes seconds, and clocks fall meanwhile"
+                yield f"{card.name or card.uuid} is not in persistence mode: {cost}; run `{card.keep_loaded}` as root"
 
 
 def _exclusive() -> Iterator[str]:

@@ -328,6 +328,9 @@ def test_workers_use_a_card_without_nvml(tmp_path):
     with Launcher(preload=("asks",), environ=environ, folder=tmp_path / "launch") as launcher:
         ended = launcher.run(task, timeout_s=60, on_answer=lambda _: None)
         touched = launcher.has_touched_gpu
+    with Launcher(preload=("torch",), environ={**environ, "CUDA_LAUNCH_BLOCKING": "1"}, folder=tmp_path / "blocking") as launcher:
+        refused = launcher.run(task, timeout_s=60, on_answer=lambda _: None)
 
     assert touched
     assert ended.answers[0].environment["identity"]["gpu"] == "Simulated H1", ended
+    assert "CUDA_LAUNCH_BLOCKING is set" in refused.answers[0].fault.message

@@ -236,7 +236,15 @@ def _card(nvml: Any, handle: Any) -> Card:
     parts = tuple(_parts(nvml, handle)) if divided else ()
     name = _asked(lambda: _text(nvml.nvmlDeviceGetName(handle)))
     mode = EXCLUSIVE.get(_asked(lambda: int(nvml.nvmlDeviceGetComputeMode(handle))) or 0, "")
-    return Card(uuid=_text(nvml.nvmlDeviceGetUUID(handle)), name=name or "", divided=divided, parts=parts, exclusive=mode)
+    unloaded = _asked(lambda: int(nvml.nvmlDeviceGetPersistenceMode(handle))) == 0
+    return Card(
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        name=name or "",
+        divided=divided,
+        parts=parts,
+        exclusive=mode,
+        keep_loaded="nvidia-smi --persistence-mode=1" if unloaded else "",
+    )
 
 
 def _parts(nvml: Any, handle: Any) -> Iterator[str]:

@@ -85,7 +85,8 @@ class Gpu(Protocol):
 class Card:
     """One GPU of a list. `parts` are the UUIDs of its parts where it is divided.
 
-    `exclusive` is the vendor's own word for taking one process at a time; empty where it takes several.
+    `exclusive` is the vendor's own word for taking one process at a time; empty where it takes several. `keep_loaded` is the
+    command after which the driver stays loaded without a process; empty if it does already, or if that is unknown.
     """
 
     uuid: str
@@ -93,6 +94,7 @@ class Card:
     divided: bool = False
     parts: tuple[str, ...] = ()
     exclusive: str = ""
+    keep_loaded: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,11 @@ SIDE, TRIES = 640, 12
 """Of the products by which a CPU's peak is measured: large enough for all its units, small enough for a fraction of a second."""
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 DENSE_PEAKS = (
+    (r"\bGB200\b", {"fp32": 90.0, "tf32": 1250.0, "half": 2500.0}),
+    (r"\bB200\b", {"fp32": 80.0, "tf32": 1100.0, "half": 2250.0}),
+    (r"\bGH200\b", {"fp32": 67.0, "tf32": 494.5, "half": 989.5}),
+    (r"\bMI300X\b", {"fp32": 163.4, "tf32": 653.7, "half": 1307.4}),
+    (r"\bL40\b", {"fp32": 90.5, "tf32": 90.5, "half": 181.05}),
     (r"\bH100 PCIe", {"fp32": 51.0, "tf32": 378.0, "half": 756.0}),
     (r"\bH100 NVL", {"fp32": 60.0, "tf32": 417.5, "half": 835.5}),
     (r"\bH[12]00\b", {"fp32": 67.0, "tf32": 494.5, "half": 989.5}),
@@ -49,11 +54,20 @@ https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446 (
 https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf,
 https://www.nvidia.com/en-us/data-center/products/a10-gpu/, https://www.nvidia.com/en-us/data-center/l40s/,
 https://www.nvidia.com/en-us/data-center/l4/, https://www.nvidia.com/en-us/data-center/v100/,
-https://www.nvidia.com/en-us/data-center/tesla-t4/
+https://www.nvidia.com/en-us/data-center/tesla-t4/, https://www.nvidia.com/en-us/data-center/l40/,
+https://resources.nvidia.com/en-us-blackwell-architecture (B200 at 1000 W, GB200 at 1200 W),
+https://resources.nvidia.com/en-us-grace-cpu/grace-hopper-superchip (GH200),
+https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/data-sheets/amd-instinct-mi300x-data-sheet.pdf.
+GeForce cards are left out: their clocks exceed what the sheets count with, and a step beyond a peak is called wrong.
 """
 
 
 BANDWIDTHS = (
+    (r"\bGB200\b", 8.0),
+    (r"\bB200\b", 8.0),
+    (r"\bGH200\b", 4.9),
+    (r"\bMI300X\b", 5.3),
+    (r"\bL40\b", 0.864),
     (r"\bH200\b", 4.8),
     (r"\bH100 PCIe", 2.0),
     (r"\bH100 NVL", 3.9),
@@ -245,14 +259,17 @@ def peak_of(gpu: str, precision: str) -> float | None:
 
 
 def peak_facts(device: str, precision: str) -> dict[str, Fact]:
-    """The device's peak as a fact: from the data sheet of a GPU, measured of a CPU; none where it is not known.
+    """Return the device's peak as a fact: from the data sheet of a GPU, measured of a CPU; or that it is not known.
 
     Of a GPU, with what its products of fp32 are rounded to in this process: one in TF32 has another peak.
     """
     if device == "cpu":
         return {"measured_peak_flops_per_s": measured_peak(precision)}
     peak = peak_flops_per_s(device, precision)
-    return {**effective_precision(), **({} if peak is None else {"peak_flops_per_s": peak})}
+    if peak is None:
+        unknown = f"no data sheet's peak of {torch.cuda.get_device_name(device)} in {precision} is known: no share of it is shown"
+        return {**effective_precision(), "peak_unknown": unknown}
+    return {**effective_precision(), "peak_flops_per_s": peak}
 
 
 def measured_peak(precision: str) -> float:

@@ -9,7 +9,15 @@ import pytest
 from fake_nvml import UUID, FakeNvml
 
 from ci_bench.engine.machine import probe
-from ci_bench.engine.timing.fence import CONTRACT, NoSuchDevice, select_device, synchronizer
+from ci_bench.engine.machine.probe import _switches, probe_environment
+from ci_bench.engine.timing.fence import (
+    CONTRACT,
+    BlockingLaunches,
+    NoSuchDevice,
+    refuse_blocking_launches,
+    select_device,
+    synchronizer,
+)
 from ci_bench.history.lines import HARDWARE
 from ci_bench.judge.compare import find_mismatches
 from ci_bench.records.config import RunOptions
@@ -26,10 +34,10 @@ def nvml(monkeypatch) -> FakeNvml:
 def test_nvml_tells_driver_and_condition(nvml) -> None:
     nvml.reasons = 0x4
     identity, condition = probe._gpu_facts(UUID.removeprefix("GPU-"))
-    assert identity == {"driver": "580.65.06"}
+    assert identity == {"driver": "580.65.06", "gpu_power_limit_w": 700.0, "gpu_ecc": True}
     assert condition == {
-        "gpu_temperature_c": 61, "gpu_power_w": 412.345, "gpu_power_limit_w": 700.0, "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619,
-        "gpu_held_back_by": "sw_power_cap", "gpu_ecc": True, "gpu_processes": 1,
+        "gpu_temperature_c": 61, "gpu_power_w": 412.345, "gpu_sm_mhz": 1980, "gpu_memory_mhz": 2619,
+        "gpu_held_back_by": "sw_power_cap", "gpu_processes": 1,
     }  # fmt: skip
     assert nvml.opened == 0
 
@@ -37,8 +45,9 @@ def test_nvml_tells_driver_and_condition(nvml) -> None:
 @pytest.mark.parametrize("error", [FakeNvml.NVMLError, FakeNvml.NVMLLibraryMismatchError])
 def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_is_told(nvml, error: type[Exception]) -> None:
     nvml.failing, nvml.error = {"nvmlDeviceGetEccMode", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses"}, error
-    _, condition = probe._gpu_facts(UUID)
-    assert (condition["gpu_ecc"], condition["gpu_power_w"], condition["gpu_processes"]) == (None, None, None)
+    identity, condition = probe._gpu_facts(UUID)
+    assert "gpu_ecc" not in identity
+    assert (condition["gpu_power_w"], condition["gpu_processes"]) == (None, None)
     assert condition["gpu_temperature_c"] == 61
 
 
@@ -211,3 +220,38 @@ def test_peaks_of_two_contracts_are_not_compared() -> None:
 def test_the_contract_that_is_written_down_is_the_one_that_is_timed_by() -> None:
     page = (Path(__file__).parents[3] / "docs" / "measuring.md").read_text()
     assert {*re.findall(r"contract (\d+)", page)} == {str(CONTRACT)}
+
+
+def test_variables_that_change_numbers_are_in_the_identity():
+    environ = {
+        "NVIDIA_TF32_OVERRIDE": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "TRITON_ALWAYS_COMPILE": "1",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1", "TORCHINDUCTOR_CACHE_DIR": "/base", "TRITON_CACHE_DIR": "/base", "NCCL_ALGO": "Ring",
+        "PATH": "/bin", "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+    assert _switches(environ) == {
+        "env_NCCL_ALGO": "Ring",
+        "env_NVIDIA_TF32_OVERRIDE": "1",
+        "env_PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "env_TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+        "env_TRITON_ALWAYS_COMPILE": "1",
+    }
+
+
+@pytest.mark.engine
+def test_the_environment_reaches_the_identity(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert probe_environment("cpu")["identity"]["env_NVIDIA_TF32_OVERRIDE"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("device", "value", "refused"),
+    [("cuda:0", "1", True), ("cuda:0", "0", False), ("cuda:0", "", False), ("cpu", "1", False)],
+)
+def test_blocking_launches_are_refused_on_a_gpu(device, value, refused):
+    if refused:
+        with pytest.raises(BlockingLaunches, match="unset it"):
+            refuse_blocking_launches(device, {"CUDA_LAUNCH_BLOCKING": value})
+    else:
+        refuse_blocking_launches(device, {"CUDA_LAUNCH_BLOCKING": value})
+    refuse_blocking_launches(device, {})

@@ -136,7 +136,11 @@ def test_a_bert_is_counted_as_by_hand():
         ("NVIDIA A10G", "bf16", None),
         ("NVIDIA L4", "fp16", 121.0),
         ("NVIDIA L40S", "fp32", 91.6),
-        ("NVIDIA L40", "fp32", None),
+        ("NVIDIA L40", "fp32", 90.5),
+        ("NVIDIA B200", "bf16", 2250.0),
+        ("NVIDIA GB200", "tf32", 1250.0),
+        ("NVIDIA GH200 480GB", "bf16", 989.5),
+        ("AMD Instinct MI300X", "fp16", 1307.4),
         ("Tesla T4", "fp16", 65.0),
         ("Tesla T4", "bf16", None),
         ("Tesla V100-SXM2-16GB", "tf32", None),
@@ -148,6 +152,13 @@ def test_a_bert_is_counted_as_by_hand():
 def test_the_peak_of_a_gpu_in_a_format(gpu, precision, tera):
     peak = peak_of(gpu, Precision(precision))
     assert peak == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+def test_an_unknown_peak_is_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA GeForce RTX 5090")
+    facts = peak_facts("cuda:0", "bf16")
+    assert "peak_flops_per_s" not in facts
+    assert "NVIDIA GeForce RTX 5090 in bf16" in facts["peak_unknown"]
 
 
 def test_wider_formats_are_never_faster():
@@ -198,7 +209,7 @@ def test_what_is_expanded_is_read_as_large_as_it_is():
 @pytest.mark.parametrize(("gpu", "tera"), [
     ("NVIDIA H100 80GB HBM3", 3.35), ("NVIDIA H100 PCIe", 2.0), ("NVIDIA H100 NVL", 3.9), ("NVIDIA H200", 4.8),
     ("NVIDIA A100-SXM4-80GB", 2.039), ("NVIDIA A100-PCIE-40GB", 1.555), ("NVIDIA A10", 0.6), ("NVIDIA A10G", None),
-    ("NVIDIA L4", 0.3), ("NVIDIA L40S", 0.864), ("NVIDIA L40", None), ("Tesla T4", 0.32), ("Tesla V100-SXM2-16GB", 0.9),
+    ("NVIDIA L4", 0.3), ("NVIDIA L40S", 0.864), ("NVIDIA L40", 0.864), ("NVIDIA B200", 8.0), ("NVIDIA GH200 480GB", 4.9), ("AMD Instinct MI300X", 5.3), ("Tesla T4", 0.32), ("Tesla V100-SXM2-16GB", 0.9),
     ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
 ])  # fmt: skip
 def test_the_bandwidth_of_a_gpu(gpu, tera):

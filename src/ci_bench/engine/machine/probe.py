@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +22,19 @@ from ci_bench.records.results import Fact
 
 Facts = dict[str, Fact]
 MOST_TROUBLE = 300
+SWITCHES = frozenset(
+    {
+        "CUBLAS_WORKSPACE_CONFIG",
+        "CUDA_LAUNCH_BLOCKING",
+        "CUDA_MODULE_LOADING",
+        "NVIDIA_TF32_OVERRIDE",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+    }
+)
+FAMILIES = ("NCCL_", "TORCHINDUCTOR_", "TRITON_")
+PLACES = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"})
+"""Where caches lie: each side has its own, and no number depends on it."""
 
 
 def probe_environment(device: str, options: RunOptions | None = None) -> dict[str, Facts]:
@@ -75,7 +89,14 @@ def _torch_identity() -> Facts:
         **vendors.torch_builds(torch.version),
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        **_switches(os.environ),
     }
+
+
+def _switches(environ: Mapping[str, str]) -> Facts:
+    """Return the variables that change numbers or times without a setting of torch showing it, by name."""
+    chosen = (name for name in sorted(environ) if name in SWITCHES or name.startswith(FAMILIES))
+    return {f"env_{name}": environ[name][:MOST_TROUBLE] for name in chosen if name not in PLACES}
 
 
 def _rocm(version: object) -> Facts:
@@ -138,14 +159,14 @@ def _gpu_facts(uuid: str) -> tuple[Facts, Facts]:
     condition: Facts = {
         "gpu_temperature_c": gpu.temperature_c(),
         "gpu_power_w": gpu.power_w(),
-        "gpu_power_limit_w": gpu.power_limit_w(),
         "gpu_sm_mhz": gpu.sm_mhz(),
         "gpu_memory_mhz": gpu.memory_mhz(),
         "gpu_held_back_by": None if reasons is None else spell(reasons),
-        "gpu_ecc": gpu.ecc(),
         "gpu_processes": None if pids is None else len(pids),
     }
+    settings: Facts = {"gpu_power_limit_w": gpu.power_limit_w(), "gpu_ecc": gpu.ecc()}
     identity: Facts = {"driver": gpu.driver()}
+    identity |= {name: value for name, value in settings.items() if value is not None}
     gpu.close()
     return identity, condition
 

@@ -23,7 +23,7 @@ from ci_bench.engine.process.protocol import Abandoned, Answer, Channel, Done, F
 from ci_bench.engine.process.ranks import PATIENCE, Seat, is_of_a_peer, supervise
 from ci_bench.engine.timing.compile_workers import limit_workers
 from ci_bench.engine.timing.cuda_clock import SpoiltByCapture
-from ci_bench.engine.timing.fence import select_device
+from ci_bench.engine.timing.fence import refuse_blocking_launches, select_device
 from ci_bench.engine.timing.isolated import measure_alone
 from ci_bench.engine.timing.memory import DeviceMemory, HostMemory, keep_heap, memory_of
 from ci_bench.engine.timing.phases import Stopwatch
@@ -116,7 +116,7 @@ def _follow(task: Task, seat: Seat) -> Answer:
     assert task.stage is not None, "only a stage has ranks"  # noqa: S101
     from ci_bench.engine.timing.ranked import follow, join
 
-    device = join(seat, select_device(task.device, threads=task.options.threads))
+    device = join(seat, _select(task))
     context = Context(
         device=device,
         scratch=Path(task.scratch),
@@ -125,7 +125,7 @@ def _follow(task: Task, seat: Seat) -> Answer:
         ranks=_ranks(seat),
     )
     if device != "cpu":
-        limit_workers()
+        limit_workers(os.environ)
     known = _note(task)
     memory = memory_of(device) if task.stage.kind is StageKind.ALONE else None
     workload = import_module(str(task.worker)).open_workload(task.case, context)
@@ -149,7 +149,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         return Answer(beside=compare(task.files, base=task.base_digest))
     if task.claims:
         return Answer(judged=judge(task.claims))
-    device = select_device(task.device, threads=task.options.threads)
+    device = _select(task)
     if task.case is None or task.stage is None or task.worker is None:
         return Answer(environment=probe_environment(device, task.options))
     stage, reference = task.stage, task.case.reference
@@ -175,10 +175,7 @@ def _answer(task: Task, channel: Channel, seat: Seat | None = None) -> Answer:
         largest_batch=task.largest_batch,
         provisional=stage.provisional,
     )
-    if device == "cpu" and stage.kind in TIMED:
-        keep_heap()
-    if device != "cpu":
-        limit_workers()
+    _settle_process(device, stage)
     known, foreign = _note(task), foreign_of(Path.cwd())
     if stage.kind not in UNWATCHED:
         foreign.watch()
@@ -204,6 +201,21 @@ def _note(task: Task) -> noted.Noted:
     if str(task.worker).startswith(f"{noted.PACKAGE}."):
         import_module(str(task.worker))
     return noted.current()
+
+
+def _select(task: Task) -> str:
+    """Make the task's device current, and refuse one on which times mean nothing."""
+    device = select_device(task.device, threads=task.options.threads)
+    refuse_blocking_launches(device, os.environ)
+    return device
+
+
+def _settle_process(device: str, stage: Stage) -> None:
+    """Keep the heap where steps are timed on the CPU; on a GPU, bound inductor's pool of processes."""
+    if device != "cpu":
+        limit_workers(os.environ)
+    elif stage.kind in TIMED:
+        keep_heap()
 
 
 def _gather(  # noqa: PLR0911 - one for each kind

@@ -8,7 +8,7 @@ shares the cores with the samples of both sides. A pool belongs to a thread of o
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +22,9 @@ THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 logger = logging.getLogger(__name__)
 
 
-def limit_workers() -> None:
+def limit_workers(environ: Mapping[str, str]) -> None:
     """Let this process's pool have its side's share of the cores, unless the environment says how many."""
-    if THREADS not in os.environ:
+    if THREADS not in environ:
         import torch._inductor.config
 
         config: Any = torch._inductor.config  # noqa: SLF001 - its only name

@@ -20,7 +20,7 @@ a worker then starts in milliseconds, and `auto` means the CPU.
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
@@ -37,6 +37,10 @@ the fence, the caches that a call finds, the clock, the warm-up, the garbage col
 
 class NoSuchDevice(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
     """The configured device is not on this machine."""
+
+
+class BlockingLaunches(Exception):  # noqa: N818 - it names what is wrong, and is shown to the user
+    """The host waits for each kernel, so that no step takes as long as it does for users."""
 
 
 def torch_is_loaded() -> bool:
@@ -65,6 +69,17 @@ def select_device(wanted: str, *, threads: int | None) -> str:
         raise NoSuchDevice(message)
     torch.cuda.set_device(index)
     return f"cuda:{index}"
+
+
+def refuse_blocking_launches(device: str, environ: Mapping[str, str]) -> None:
+    """Refuse to measure on a GPU whose host waits for each kernel.
+
+    Raises:
+        BlockingLaunches: CUDA_LAUNCH_BLOCKING is set.
+    """
+    if device != "cpu" and environ.get("CUDA_LAUNCH_BLOCKING", "0") not in {"", "0"}:
+        message = "CUDA_LAUNCH_BLOCKING is set, so the host waits for each kernel and times mean nothing; unset it to measure"
+        raise BlockingLaunches(message)
 
 
 def synchronizer(device: str) -> Callable[[], None]:
