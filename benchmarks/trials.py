@@ -25,7 +25,7 @@ RUN = (
 )
 POLICY = "{default_threshold: 60%}"
 """Times of a busy machine; what cheats in time takes three times as long."""
-OF_THE_MACHINE = frozenset({"disturbed", "undecided", "inconclusive", "possible", "case_new"})
+OF_THE_MACHINE = frozenset({"disturbed", "undecided", "inconclusive", "case_new"})
 """Rules that say how quiet it was, and nothing of the program."""
 AT_ONCE = 12
 GIT = {f"GIT_{who}_{what}": "trial@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}

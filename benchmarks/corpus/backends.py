@@ -72,6 +72,7 @@ def programs() -> list[Program]:
 
 
 def _program(name: str, backend: str, *, cheats: bool) -> Program:
-    files = {f"model_{name}.py": _MODEL, f"{name}.py": backend}
-    entry = f"{{name: {name}, source: own, models: ['model_{name}:Dense'], mode: inference, backend: ['{name}:own']}}"
-    return Program(name=name, suite="torchbench", entry=entry, case=f"/{name}", base=files, cheats=cheats)
+    model = "".join(word.capitalize() for word in name.split("_"))
+    files = {f"model_{name}.py": _MODEL.replace("Dense", model), f"{name}.py": backend}
+    entry = f"{{source: own, models: ['model_{name}:{model}'], mode: inference, backend: ['{name}:own']}}"
+    return Program(name=name, suite="torchbench", entry=entry, case=model, base=files, cheats=cheats)

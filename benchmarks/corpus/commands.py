@@ -8,25 +8,26 @@ from benchmarks.corpus import Program
 
 _WORK = "print(sum(i * i for i in range(1_000_000)))\n"
 _DAEMON = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        sum(i * i for i in range(6_000_000))\n    os._exit(0)\n"
+_POOL = (
+    "from concurrent.futures import ProcessPoolExecutor\ndef square(n): return sum(i * i for i in range(n))\n"
+    "if __name__ == '__main__':\n    with ProcessPoolExecutor(1) as pool: print(pool.submit(square, 1_000_000).result())\n"
+)
 _TIMED_HONEST: Mapping[str, tuple[str, str]] = {
     "same_work": (_WORK, _WORK + "# nothing else\n"),
     "waits_for_a_process": (
-        _WORK,
+        "import subprocess, sys\n" + _WORK,
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(sum(i * i for i in range(900_000)))'])\n",
     ),
-    "leaves_a_server": (_WORK, "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\n" + _WORK),
+    "leaves_a_server": (
+        "import subprocess\n" + _WORK,
+        "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\n" + _WORK,
+    ),
     "waits_for_threads": (
         _WORK,
         "import threading\nthread = threading.Thread(target=lambda: print(sum(i * i for i in range(1_000_000))))\nthread.start()\n",
     ),
     "prints_much": (_WORK, "print('x' * 100_000)\n" + _WORK),
-    "pool_of_processes": (
-        _WORK,
-        (
-            "from concurrent.futures import ProcessPoolExecutor\ndef square(n): return sum(i * i for i in range(n))\n"
-            "if __name__ == '__main__':\n    with ProcessPoolExecutor(1) as pool: print(pool.submit(square, 1_000_000).result())\n"
-        ),
-    ),
+    "pool_of_processes": (_POOL, _POOL.replace("1_000_000", "990_000")),
 }
 _TIMED_CHEATS: Mapping[str, tuple[str, str]] = {
     "daemon": (_WORK, _DAEMON),
@@ -105,7 +106,7 @@ _LOOP_CHEATS: Mapping[str, tuple[str, str]] = {
     "works_when_norm_is_read": ("grad_norm=norm,", "grad_norm=Later(norm),"),
     "twice_the_rate": ("lr=0.01", "lr=0.02"),
     "every_second_step": ("        optimizer.step()\n", "        if step % 2 == 0: optimizer.step()\n"),
-    "not_clipped": ("clip_grad_norm_(model.parameters(), 1.0)", "clip_grad_norm_(model.parameters(), 1e9)"),
+    "other_activation": ("torch.nn.Tanh()", "torch.nn.ReLU()"),
     "half_the_rows": ("torch.randn(64,", "torch.randn(32,"),
     "last_layer_frozen": ("        optimizer.step()\n", "        model[2].weight.grad.zero_()\n        optimizer.step()\n"),
     "other_decay": ("lr=0.01)", "lr=0.01, weight_decay=1.0)"),

@@ -134,7 +134,7 @@ _PAIRS: Mapping[str, tuple[str, str]] = {
     "dropped": ("return F.dropout(x, 0.5)", "return F.dropout(x, 0.5)"),
     "noise_added": ("return x + torch.randn_like(x)", "return x + torch.randn_like(x)"),
     "compiled_eagerly": ("return compiled(x, w)", "return torch.tanh(x @ w)"),
-    "traced": ("return traced(x, w)", "return torch.tanh(x @ w)"),
+    "traced": ("return graph(x, w)", "return torch.tanh(x @ w)"),
     "two_threads": (
         (
             "parts = [None, None]\n"
@@ -149,7 +149,7 @@ _PAIRS: Mapping[str, tuple[str, str]] = {
 }
 _HELPERS = {
     "compiled_eagerly": "compiled = torch.compile(lambda x, w: torch.tanh(x @ w), backend='aot_eager')",
-    "traced": "traced = torch.jit.trace(lambda x, w: torch.tanh(x @ w), (torch.ones(4, 4), torch.ones(4, 4)), check_trace=False)",
+    "traced": "graph = torch.jit.trace(lambda x, w: torch.tanh(x @ w), (torch.ones(4, 4), torch.ones(4, 4)), check_trace=False)",
 }
 _RIGHT = "y = x\n    for _ in range(6): y = torch.tanh(y @ w / 8)\n    return y"
 _CHANGED: Mapping[str, tuple[str, str]] = {
