@@ -105,7 +105,9 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.later_calls",
     "ci_bench.suites.experiments",
     "ci_bench.suites.roofline",
+    "ci_bench.suites.roundings",
     "ci_bench.suites.sharing",
+    "ci_bench.suites.tilts",
 }
 """What the workers' halves of the suites have in common."""
 

@@ -16,32 +16,31 @@ key's bias) has an error and no size, so it may have the roundings of its kind. 
 a tensor's own size would be allowed as error, it is *blind*, and a kind of which all tensors are blind leaves the answer
 unknown.
 
-The multiple is large in fp32, since eager adds up in pairs and generated code in a row: sums of a few hundred terms were up to
-12 times farther off, and still right to six digits. In narrower formats eager rounds more often than fused code. Where there is
-a jolted run, the large multiple is for the last digits alone, and beyond them twice the jolt counts: where all is smooth that
-is 32 times a rounding's, and where a ReLU's kinks are crossed, whose jumps grow in number and not in size, twice the jumps of
-many.
+The multiple is large in fp32, where eager adds in pairs and generated code in a row: sums were up to 12 times farther off, and
+right. Where there is a jolted run, the large multiple is for the last digits only, and beyond them twice the jolt counts.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.tilts import tilt
 
 Norm = Callable[[Tensor], float]
 Pair = tuple[float, float]
 """A figure in the 2-norm, and of the largest element."""
 NORMED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 """Of these torch has norms in fp64 without a copy in fp64."""
-JOLT = 16.0
+JOLT, JOLTED = 16.0, 1 << 20
 """Where a unit's sign hangs on rounding (behind a ReLU, say), a gradient jumps or doesn't, and seldom does in few runs.
 
-A run that is shaken by so many roundings crosses more of these kinks, and what is smooth moves in proportion.
+A run that is shaken by so many roundings crosses more of these kinks, and what is smooth moves in proportion. Its seed is
+`JOLTED` or more.
 """
 
 
@@ -64,6 +63,8 @@ class Measurement:
     exact: bool = True
     hidden: str = ""
     """Why nothing could be compared: the reference's own run is not finite where the truth is, say."""
+    scale: Pair = (0.0, 1.0)
+    """Of the worst group of elements (`tilts`): its error along the truth, and what is allowed; shares of the truth."""
     fault: str = ""
 
 
@@ -76,10 +77,12 @@ def measure(
     jolts: Sequence[Tensor] = (),
     start: Tensor | None = None,
     exact: bool = True,
+    epsilon: float = 0.0,
 ) -> Measurement:
     """Measure one tensor. `runs` are the reference's, the unperturbed one first; type and shape have to be its.
 
-    `jolts` are runs that are shaken by `JOLT` roundings. With a `start`, it is the change since then that is measured, and one
+    `jolts` are runs that are shaken by `JOLT` roundings. `epsilon` is one rounding of a narrow format, whose groups of elements
+    are measured as well. With a `start`, it is the change since then that is measured, and one
     rounding of the value itself is allowed on top.
     """
     reference = runs[0]
@@ -101,7 +104,10 @@ def measure(
             once[id(value)] = _wide(value) if begin is None else _wide(value) - begin
     given, true, *others = (once[id(value)] for value in (candidate, truth, *runs, *jolts))
     fixed = None if begin is None else _rounding(reference) * _wide(reference)
-    return _compared(name, given, true, others, jolts=len(jolts), fixed=fixed, real=_is_real(reference), exact=exact)
+    found = _compared(name, given, true, others, jolts=len(jolts), fixed=fixed, real=_is_real(reference), exact=exact)
+    if not found.real or found.fault or begin is not None or epsilon <= FP32_EPSILON:
+        return found
+    return replace(found, scale=tilt(given, true, others, epsilon))
 
 
 def measure_change(
@@ -249,7 +255,10 @@ FEW = 4.0
 """A norm over n elements fluctuates by a share of 1/sqrt(n): the multiple grows by 1 + sqrt(FEW / n)."""
 ZERO_BY_MATHEMATICS = 2.0**-36
 """What is smaller than this share of its kind in fp64 is the rounding of a zero."""
-BLIND = 0.5
+BLIND, BLIND_FP32 = 0.5, 2.0**-7
+"""Where errors of this share of a tensor's size would be allowed, agreement means nothing; in fp32 of a hundredth."""
+FEW_NUMBERS = 4
+"""Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are added up in a row."""
 SHOWN = 3
 
 
@@ -268,10 +277,14 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Yardstick:
-    """How much may be wrong: `tolerance` is relative to the truth's norm, `multiplier` to the measured rounding."""
+    """How much may be wrong: `tolerance` is relative to the truth's norm, `multiplier` to the measured rounding.
+
+    Few fp32 numbers may be off by the share `in_a_row`, where no run shows what long sums round.
+    """
 
     tolerance: float
     multiplier: float
+    in_a_row: float = 1.5 * 2.0**-14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -290,6 +303,9 @@ class Deviation:
     hidden: str = ""
     """Why there was nothing to compare; it is blind, too."""
     real: bool = True
+    coarse: bool = False
+    tilted: bool = False
+    """Coarse is what is blind since more would be allowed than rounding is in fp32; tilted, a group off in one direction."""
     fault: str = ""
 
     @property
@@ -307,6 +323,7 @@ def agree(
     jolts: Sequence[Mapping[str, Tensor]] = (),
     starts: Mapping[str, Tensor] | None = None,
     memory: float = 0.0,
+    sums_are_shown: bool = False,
 ) -> Agreement:
     """Whether every tensor of `seen` is the truth's, up to rounding.
 
@@ -321,9 +338,10 @@ def agree(
             of ReLUs, which a rounding crosses now and then.
         starts: of tensors that a step changes, where it began: the change is judged, not the value.
         memory: the longest memory of the optimizer that changes them (`of_optimizer`), 0 where there is none.
+        sums_are_shown: the jolts show what sums round that are added up in a row (`roundings`).
     """
-    begun = starts or {}
-    found, usual = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun), yardstick_of(epsilon)
+    begun, usual = starts or {}, replace(yardstick_of(epsilon), **({"in_a_row": 0.0} if sums_are_shown else {}))
+    found = measured(seen, truth=truth, runs=runs, jolts=jolts, starts=begun, epsilon=epsilon)
     changes = [one for one in found if one.name in begun]
     others = [one for one in found if one.name not in begun]
     return conclude([*judged(others, usual), *judged(changes, of_optimizer(usual, memory))])
@@ -340,7 +358,7 @@ def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
     The reference computes the divisor in fp64, compilers in fp32 tensors.
     """
     lost = LOST_ROUNDINGS * FP32_EPSILON / (1 - beta)
-    return Yardstick(tolerance=max(usual.tolerance, lost), multiplier=usual.multiplier)
+    return replace(usual, tolerance=max(usual.tolerance, lost))
 
 
 def agree_coarsely(seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float) -> Agreement:
@@ -373,6 +391,7 @@ def measured(
     runs: Sequence[Mapping[str, Tensor]],
     jolts: Sequence[Mapping[str, Tensor]] = (),
     starts: Mapping[str, Tensor],
+    epsilon: float = 0.0,
 ) -> list[Measurement]:
     """Measure every tensor that either side has."""
     reference = runs[0]
@@ -384,7 +403,8 @@ def measured(
         exact = truth is not None and name in truth
         true = truth[name] if truth is not None and name in truth else reference[name]
         own, jolted = ([run[name] for run in every if name in run] for every in (runs, jolts))
-        found.append(measure(name, seen[name], true, own, jolts=jolted, start=starts.get(name), exact=exact))
+        start = starts.get(name)
+        found.append(measure(name, seen[name], true, own, jolts=jolted, start=start, exact=exact, epsilon=epsilon))
     return found
 
 
@@ -418,6 +438,7 @@ def conclude(deviations: Sequence[Deviation]) -> Agreement:
 def told(deviation: Deviation) -> str:
     """One tensor in words."""
     figures = f"off by {deviation.error:.3g}, and rounding explains {deviation.allowed:.3g}"
+    figures = f"a group of its elements, in one direction, as if all were {figures}" if deviation.tilted else figures
     if not deviation.real and not deviation.allowed:
         figures = f"off by {deviation.error:.3g}, and rounding explains nothing, as these are no real numbers"
     return f"{deviation.name}: {deviation.fault or figures}"
@@ -436,6 +457,10 @@ def unverifiable(deviations: Sequence[Deviation], kinds: Iterable[str] | None = 
         if blind and (not telling or sum(one.elements for one in members) > 1):
             if all(one.hidden for one in members):
                 return f"{members[0].hidden}, of each {kind} ({len(members)}): nothing was compared"
+            if coarse := [one for one in members if one.coarse]:
+                least = min(coarse, key=lambda one: one.allowed)
+                much = f"rounding would explain {least.allowed:.3g} of {least.name}, which is too much for fp32"
+                return f"none of the {len(members)} {kind} can be verified: {much}"
             return f"none of the {len(members)} {kind} is larger than its own rounding, so zeros would agree as well"
     return ""
 
@@ -491,19 +516,29 @@ def _judged_one(one: Measurement, yardstick: Yardstick, typical: Pair, scale: Pa
     for k in range(2):
         spread = _spread(one, k, yardstick)
         spread = few * max(spread, typical[k] * one.size[k]) if lucky else spread
-        limits.append(spread + tolerance * (scale[k] if zero else one.size[k]) + one.fixed[k])
+        limit = spread + tolerance * (scale[k] if zero else one.size[k]) + one.fixed[k]
+        sums = lucky and yardstick.multiplier == MULTIPLIER_FP32 and one.elements <= FEW_NUMBERS
+        limits.append(max(limit, yardstick.in_a_row * one.size[k]) if sums else limit)
     scores = [_score(error, limit) for error, limit in zip(one.error, limits, strict=True)]
     worst = scores.index(max(scores, key=_ranked))
     blind = bool(one.hidden) or (one.size[0] > 0 and limits[0] >= BLIND * one.size[0])
+    fine = yardstick.multiplier == MULTIPLIER_FP32 and lucky and one.size[0] > 0
+    coarse = not blind and fine and (limits[0] >= BLIND_FP32 * one.size[0] or limits[1] >= BLIND * one.size[1])
+    score, error, allowed = scores[worst], one.error[worst], limits[worst]
+    if tilted := one.scale[0] > one.scale[1] and score <= 1.0:
+        error, allowed = (share * one.size[0] for share in one.scale)
+        score = error / allowed
     return Deviation(
         name=one.name,
-        score=scores[worst],
-        error=one.error[worst],
-        allowed=limits[worst],
-        blind=blind,
+        score=score,
+        error=error,
+        allowed=allowed,
+        blind=blind or coarse,
         elements=one.elements,
         hidden=one.hidden,
         real=one.real,
+        tilted=tilted,
+        coarse=coarse,
     )
 
 

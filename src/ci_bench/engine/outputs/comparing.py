@@ -173,7 +173,7 @@ def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]
     seen = ours.part("outputs", pairs.every)
     truth = theirs.part("truth") if theirs.truth else None
     jolts = [theirs.part(f"jolt{number}") for number in range(theirs.jolts)]
-    found = _of(pairs, measured(seen, truth=truth, runs=runs, jolts=jolts, starts={}))
+    found = _of(pairs, measured(seen, truth=truth, runs=runs, jolts=jolts, starts={}, epsilon=theirs.epsilon))
     updates = [one for one in found if _is_update(one.name)]
     others = [one for one in found if not _is_update(one.name)]
     of_updates = of_optimizer(yardstick_of(FP32_EPSILON), ADAMS_MEMORY)

@@ -43,7 +43,7 @@ from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Program, no_mark
 from ci_bench.suites.draws import distance, drawn_alike
 from ci_bench.suites.freshness import WEIGHTS
-from ci_bench.suites.numerics import Agreement, agree, agree_coarsely, jolt_of, shaken
+from ci_bench.suites.numerics import JOLTED, Agreement, agree, agree_coarsely, jolt_of, shaken
 
 REFEREED = "refereed"
 SHAKES = (1, 3)
@@ -234,18 +234,24 @@ class Referee:
         if self.itself:
             return max((self._coarsely(left, own.left[0]) for left in look.left), key=_badness)
         runs, jolts = [own.left[0]], list[Left]()
-        epsilon = copies(self.reference)[0].epsilon
-        found = self._worst(look, runs, jolts)
+        epsilon = self._rounding()
+        found = self._worst(look, runs, jolts, epsilon)
         for more in SHAKES:
             if found.outcome is Outcome.PASS:
                 break
             noisy = [self._shaken(look, epsilon, noise=len(runs) + index) for index in range(more)]
             runs += [one.left[0] for one in noisy if not one.raised]
             if more == SHAKES[-1] and jolt_of(epsilon):
-                jolted = self._shaken(look, jolt_of(epsilon), noise=len(runs) + more)
+                jolted = self._shaken(look, jolt_of(epsilon), noise=JOLTED + len(runs) + more)
                 jolts += [] if jolted.raised else [jolted.left[0]]
-            found = self._worst(look, runs, jolts)
+            found = self._worst(look, runs, jolts, epsilon)
         return found
+
+    def _rounding(self) -> float:
+        """The rounding that the rule goes by: of what is computed inside of a call, if the reference can say so."""
+        whole = copies(self.reference)[0]
+        inside: Callable[[], float] | None = getattr(whole, "rounding", None)
+        return whole.epsilon if inside is None else inside()
 
     def _shaken(self, look: Look, size: float, *, noise: int) -> Look:
         """The reference's call with weights that are off by `size`, a share, and inputs that are off by one rounding."""
@@ -269,11 +275,11 @@ class Referee:
             copy.resume()
         return found
 
-    def _worst(self, look: Look, runs: Sequence[Left], jolts: Sequence[Left]) -> Agreement:
+    def _worst(self, look: Look, runs: Sequence[Left], jolts: Sequence[Left], epsilon: float) -> Agreement:
         """The least agreement among a look's copies; `jolts` show the kinks that rounding may cross."""
         starts: Mapping[str, Tensor] = self.start or {}
         whole = copies(self.reference)[0]
-        rule = partial(agree, truth=None, runs=runs, jolts=jolts, epsilon=whole.epsilon, starts=starts, memory=whole.memory)
+        rule = partial(agree, truth=None, runs=runs, jolts=jolts, epsilon=epsilon, starts=starts, memory=whole.memory)
         return max(map(rule, look.left), key=_badness)
 
     def _coarsely(self, left: Left, own: Left) -> Agreement:

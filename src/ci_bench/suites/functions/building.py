@@ -7,6 +7,7 @@ from its inputs as they are when it is called is wrong then. What is `constant` 
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import GeneratorType
@@ -20,11 +21,24 @@ from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
 from ci_bench.suites.randomness import seed_everything, step_seed
+from ci_bench.suites.roundings import Roundings
 
 CALL = 1
 """The place of a call's seed, behind that of building."""
 GRADIENT = 1_000_000
 """From this number on tensors are gradients of what a call returned."""
+
+
+SHOWS = 4.0
+"""A rounding inside counts where it moves a result by this part of itself at least."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inside:
+    """The size of a call's coarsest rounding that results show, and its precision where inputs have a finer one."""
+
+    epsilon: float
+    named: str = ""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -57,19 +71,43 @@ class Built:
         for tensor in self.session.tensors:
             tensor.grad = None
 
-    def run(self) -> None:
-        """One whole call from a seed of its own."""
-        seed_everything(step_seed(self.seed, CALL))
-        with building(self.session):
+    def run(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> None:
+        """One whole call from a seed of its own, in a mode of torch's dispatcher where one is given; `draw` gives other seeds."""
+        seed_everything(step_seed(self.seed, CALL + draw))
+        with building(self.session), mode or nullcontext():
             self.drop_gradients()
             self.forward()
             if self.session.backward:
                 self.backward()
 
-    def take(self) -> dict[str, Tensor]:
-        """The same, and copies on the host of what it left: a device may have no room for many."""
-        self.run()
+    def take(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> dict[str, Tensor]:
+        """The same, and copies on the host of what it left: a device may have no room for many.
+
+        What does not run in a mode of the dispatcher runs without it.
+        """
+        try:
+            self.run(mode, draw)
+        except Exception:
+            if mode is None:
+                raise
+            self.run(draw=draw)
         return self.copies()
+
+    def rewritten(self, draw: Draw, mode: AbstractContextManager[object] | None = None) -> dict[str, Tensor]:
+        """The same once other values were written."""
+        self.write(draw)
+        return self.take(mode)
+
+    def inside(self, epsilon: float) -> Inside:
+        """The rounding of a call where it computes in a narrower type inside, and results show that; else `epsilon`."""
+        seen = Roundings(epsilon)
+        plain = self.take(seen)
+        if not seen.named:
+            return Inside(epsilon=epsilon)
+        moved = self.take(Roundings(epsilon, seed=1))
+        share = max((_off(moved.get(name), value) for name, value in plain.items()), default=0.0)
+        shows = share >= seen.coarsest / SHOWS
+        return Inside(epsilon=seen.coarsest, named=seen.named) if shows else Inside(epsilon=epsilon)
 
     def comparable(self) -> dict[str, Tensor]:
         """Copies of what the last call left, and nothing where something in it can be compared with nothing."""
@@ -174,6 +212,13 @@ def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], s
     named = getattr(benchmark.function, "__name__", arm)
     name = named if named == arm else f"{named} ({arm})"
     return Built(session=session, call=made, seed=seed, name=name, generator=generator)
+
+
+def _off(moved: Tensor | None, value: Tensor) -> float:
+    if moved is None or moved.shape != value.shape or not value.is_floating_point():
+        return 0.0
+    off = torch.linalg.vector_norm(moved.double() - value.double())
+    return float((off / torch.linalg.vector_norm(value.double())).nan_to_num(posinf=0.0))
 
 
 def _gradient(draw: Draw, place: int, output: Tensor) -> Tensor:

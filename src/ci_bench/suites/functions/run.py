@@ -22,6 +22,8 @@ from ci_bench.suites.functions.grids import points
 from ci_bench.suites.functions.importing import benchmarks
 from ci_bench.suites.functions.plan import BACKWARD, FORWARD
 from ci_bench.suites.functions.verify import Bench, epsilon_of, verify_arms, verify_followed
+from ci_bench.suites.numerics import JOLTED, jolt_of
+from ci_bench.suites.roundings import Roundings
 
 
 def open_workload(case: Case, context: Context) -> "FunctionWorkload":
@@ -98,7 +100,12 @@ class TimedCall:
         self.epsilon = epsilon_of(self._built.session.given)
         changing = any(not given.constant for given in self._built.session.given) and not isinstance(bench.benchmark, Collected)
         self.unrefereed = "" if changing else "none of its inputs is drawn by ci_bench.inputs, to have other values"
-        self.step = self._whole if bench.backward else self._forward
+        self._plain = self._whole if bench.backward else self._forward
+        self.step = self._plain
+
+    def rounding(self) -> float:
+        """The coarsest rounding inside of a call, for the rule of numbers once the clock has stopped."""
+        return self._built.inside(self.epsilon).epsilon
 
     def _forward(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
         self._built.left = None
@@ -120,8 +127,21 @@ class TimedCall:
         return {}
 
     def refresh(self, seed: int, *, moved: bool, state: Mapping[str, Tensor] | None = None, shaken: int = 0) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Write other values into the inputs, where they lie: what a call computes from are these very tensors."""
-        return self._built.write(Draw(seed=seed, noise=shaken, epsilon=self.epsilon))
+        """Write other values into the inputs, where they lie: what a call computes from are these very tensors.
+
+        Shaken runs are moved by the roundings inside of the call as well.
+        """
+        jolted = shaken >= JOLTED
+        if shaken:
+            mode, plain = Roundings(self.epsilon, seed=shaken, serial=jolted), self._plain
+
+            def noisy(mark: Mark) -> None:
+                with mode:
+                    plain(mark)
+
+            self.step = noisy
+        size = jolt_of(self.epsilon) if jolted else 0.0
+        return self._built.write(Draw(seed=seed, noise=shaken, epsilon=size or self.epsilon))
 
     def operands(self) -> list[Tensor]:
         """What the calls are given, constants included."""
@@ -137,6 +157,7 @@ class TimedCall:
 
     def resume(self) -> None:
         """Back to the prepared values."""
+        self.step = self._plain
         self._built.restore()
 
     def finish(self) -> tuple[Check, ...]:

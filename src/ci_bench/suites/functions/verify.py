@@ -20,6 +20,7 @@ from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Claim, Computed, Evidence, claim_nothing
 from ci_bench.suites.digests import digest
+from ci_bench.suites.draws import SEEDS, Draws, apart_on_average, drawn_alike, moved_by_seeds, told_apart
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed
 from ci_bench.suites.functions.declaring import Benchmark
@@ -29,6 +30,7 @@ from ci_bench.suites.functions.recording import Recorded, metrics_of
 from ci_bench.suites.later_calls import alike, off_as_much, with_later_calls
 from ci_bench.suites.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
 from ci_bench.suites.roofline import peak_facts
+from ci_bench.suites.roundings import Roundings
 
 FRESH = "fresh"
 SHAKES = 2
@@ -78,6 +80,7 @@ class Bench:
 class Expected:
     """What an arm is held against, for the values of one seed."""
 
+    arm: str
     runs: tuple[Mapping[str, Tensor], ...]
     jolts: tuple[Mapping[str, Tensor], ...]
     truth: Mapping[str, Tensor] | None
@@ -87,10 +90,12 @@ class Expected:
     """The second and the last call of the same build on the same values."""
     repeats: bool = True
     """Whether those left what the first one left, bit by bit."""
+    inside: str = ""
+    """The precision that the arm computes in where its inputs have a finer one."""
 
     def agreement(self, seen: Mapping[str, Tensor]) -> Agreement:
         """Whether these are the values, up to rounding."""
-        return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon)
+        return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon, sums_are_shown=True)
 
 
 def expect(bench: Bench, arm: str, seed: int) -> Expected:
@@ -99,36 +104,35 @@ def expect(bench: Bench, arm: str, seed: int) -> Expected:
     Rounding is that of first calls where later calls of the same inputs differ: a call that is wrong must allow nothing.
     """
     with bench.opened(arm, Draw(seed=seed)) as built:
-
-        def take(noise: int = 0, size: float = 0.0) -> Mapping[str, Tensor]:
-            built.write(Draw(seed=seed, noise=noise, epsilon=size))
-            return built.take()
-
-        plain, given = built.take(), tuple(built.session.given)
-        epsilon = epsilon_of(given)
-        sizes = [epsilon] * SHAKES + ([jolt_of(epsilon)] if jolt_of(epsilon) else [])
-        second = take()
-        others = [take(1 + index, size) for index, size in enumerate(sizes)]
-        later = (second, take())
+        inside = built.inside(own := epsilon_of(built.session.given))
+    sizes = [own] * SHAKES + ([jolt_of(own)] if jolt_of(inside.epsilon) else [])
+    draws = [Draw(seed=seed, noise=1 + index, epsilon=size) for index, size in enumerate(sizes)]
+    modes = [Roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))]
+    with bench.opened(arm, Draw(seed=seed)) as built:
+        plain, given, second = built.take(), tuple(built.session.given), built.take()
+        others = [built.rewritten(draw, mode) for draw, mode in zip(draws, modes, strict=True)]
+        later = (second, built.rewritten(Draw(seed=seed)))
     repeats = all(alike(plain, one) for one in later)
     if not repeats:
-        others = [_first(bench, arm, Draw(seed=seed, noise=1 + index, epsilon=size)) for index, size in enumerate(sizes)]
-    truth = _truth(bench, arm, seed, plain, epsilon)
+        others = [_first(bench, arm, draw, mode) for draw, mode in zip(draws, modes, strict=True)]
+    truth = None if inside.named else _truth(bench, arm, seed, plain, own)
     return Expected(
+        arm=arm,
         runs=(plain, *others[:SHAKES]),
         jolts=tuple(others[SHAKES:]),
         truth=truth,
-        epsilon=epsilon,
+        epsilon=inside.epsilon,
         given=given,
         later=later,
         repeats=repeats,
+        inside=inside.named,
     )
 
 
-def _first(bench: Bench, arm: str, draw: Draw) -> Mapping[str, Tensor]:
+def _first(bench: Bench, arm: str, draw: Draw, mode: Roundings) -> dict[str, Tensor]:
     """The first call of a fresh build."""
     with bench.opened(arm, draw) as built:
-        return built.take()
+        return built.take(mode)
 
 
 def _truth(bench: Bench, arm: str, seed: int, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
@@ -150,10 +154,7 @@ def _is_exact(value: Tensor) -> bool:
 
 
 def epsilon_of(given: Sequence[Given]) -> float:
-    """The size of one rounding in the narrowest type of the inputs.
-
-    Products in TF32 round to fewer digits than their type: the reference's own distance from fp64 shows it.
-    """
+    """The size of one rounding in the narrowest type of the inputs; `Built.inside` has that of what is computed."""
     kinds = {one.dtype for one in given if one.dtype.is_floating_point or one.dtype.is_complex}
     roundings = [torch.finfo(kind).eps / 2 for kind in kinds]
     return max(roundings, default=FP32_EPSILON)
@@ -280,6 +281,11 @@ def _verify(
         return Outcome.FAIL, _other_inputs(asked, prepared.given), records, ()
     at_once = prepared.agreement(first)
     exact = "in fp64" if prepared.truth is not None else "in its own precision, as it does not take fp64"
+    exact = f"which computes in {prepared.inside} inside" if prepared.inside else exact
+    if Outcome.FAIL in {at_once.outcome, other.agreement(second).outcome if changed else at_once.outcome}:
+        redrawn = _over_seeds(bench, arm, prepared)
+        if redrawn is not None:
+            return *redrawn, records, ()
     if at_once.outcome is not Outcome.PASS or not changed:
         agreeing = (first,) if at_once.outcome is Outcome.PASS else ()
         return at_once.outcome, f"with the reference {exact}: {at_once.detail}{_jump(at_once, prepared)}", records, agreeing
@@ -288,6 +294,56 @@ def _verify(
     if later.outcome is Outcome.PASS:
         then = f"with the reference {exact}: {at_once.detail}; {then}"
     return later.outcome, then, records, (first, second) if later.outcome is Outcome.PASS else (first,)
+
+
+OF_REFERENCE, OF_CANDIDATE = 1_000, 2_000
+"""Where the seeds of each begin."""
+
+
+def _follows_seeds(reference: Built, epsilon: float) -> bool:
+    """Whether a call of the reference leaves other results from another seed."""
+    draws = Draws(direction=reference.take(draw=OF_REFERENCE - 1))
+    draws.add(reference.take(draw=OF_REFERENCE - 2), reference.take(draw=OF_REFERENCE - 3))
+    return bool(moved_by_seeds(draws, epsilon))
+
+
+def _judged_over_seeds(reference: Built, candidate: Built, epsilon: float) -> str | None:
+    """What of the candidate other random numbers do not explain, empty where all; `None` where it drew the reference's own."""
+    direction = reference.take(draw=OF_REFERENCE - 1)
+    ours, theirs = Draws(direction=direction), Draws(direction=direction)
+    lefts: tuple[list[Mapping[str, Tensor]], list[Mapping[str, Tensor]]] = ([], [])
+    for built, draws, taken, begin in ((reference, ours, lefts[0], OF_REFERENCE), (candidate, theirs, lefts[1], OF_CANDIDATE)):
+        for place in range(0, SEEDS, 2):
+            pair = [built.take(draw=begin + place + one) for one in (0, 1)]
+            if any(_form(one) != _form(direction) for one in pair):
+                return "its results have other names or shapes"
+            draws.add(*pair)
+            taken.extend(pair)
+    moved = moved_by_seeds(ours, epsilon)
+    spread = {name: max(ours.apart[name]) for name in moved}
+    if not moved or drawn_alike(candidate.take(draw=OF_REFERENCE - 1), direction, spread):
+        return None
+    return told_apart(ours, theirs, epsilon) or apart_on_average(*lefts, tuple(ours.apart))
+
+
+def _form(left: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
+    return {name: (value.dtype, *value.shape) for name, value in left.items()}
+
+
+def _over_seeds(bench: Bench, arm: str, prepared: Expected) -> tuple[Outcome, str] | None:
+    """The answer over seeds, of an arm that disagrees with a reference that draws; `None` where seeds say nothing."""
+    if arm == prepared.arm:
+        return None
+    with bench.opened(prepared.arm, Draw(seed=bench.seed)) as own:
+        if not _follows_seeds(own, prepared.epsilon):
+            return None
+        with bench.opened(arm, Draw(seed=bench.seed)) as built:
+            wrong = _judged_over_seeds(own, built, prepared.epsilon)
+    if wrong is None:
+        return None
+    if wrong:
+        return Outcome.FAIL, f"it draws other random numbers than the reference, and these do not explain that {wrong}"
+    return Outcome.PASS, f"it draws other random numbers than the reference, and over {SEEDS} seeds cannot be told from it"
 
 
 def _how(before: Mapping[str, Tensor], after: Mapping[str, Tensor], found: Agreement) -> str:

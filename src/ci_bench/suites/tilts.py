@@ -1,0 +1,78 @@
+"""Groups of elements that are off in one direction: a wrong factor, a wrong row, a coarse formula. Imports torch.
+
+In a narrow format a rule for the norm allows as much as a rounding of every element, and a wrong factor of one per cent is no
+more than that. But roundings have either sign, and cancel along the truth; a factor does not.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+GROUP, BINS = 64, 32
+"""Elements of a group at least, and how many groups of elements of like size there are."""
+SHARED, SHARED_BY_ALL = 2.0, 1.5
+"""Roundings that all elements of a group may share (of a row's sum, of a factor), and all of a tensor."""
+SMALL = 2.0
+"""Roundings of a usual element that small elements may be off by: they may be what is left of large ones."""
+TIMES_SPREAD = 6.0
+"""How many times as far as the runs' groups usually are."""
+TINY = 1e-300
+Grouped = Callable[[Tensor], Tensor]
+
+
+def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) -> tuple[float, float]:
+    """Measure the worst group of elements that is off in one direction: the error along the truth, and what is allowed.
+
+    Rounding errors of many elements cancel along the truth, so that a wrong factor shows far below one rounding of a number.
+    Groups are the whole, each row of the first and of the last dimension, and elements of like size. A number that all of a
+    group share may be rounded as well (a scale, a row's sum): `SHARED` roundings are allowed, and what the runs show.
+    """
+    if given.numel() < GROUP or not math.isfinite(float(given.sum()) + float(true.sum())):
+        return 0.0, 1.0
+    errors = [torch.nan_to_num(other - true, nan=0.0, posinf=0.0, neginf=0.0) for other in others if other is not true]
+    worst = (0.0, 1.0)
+    for grouped, shared, floor in _groups(true):
+        along, size, pooled = _along(grouped, given - true, true, errors)
+        allowed = size * (shared * epsilon + TIMES_SPREAD * pooled[0]) + TIMES_SPREAD * pooled[1]
+        allowed = allowed + floor * epsilon * float(true.square().mean().sqrt()) * (size * size.numel()).sqrt()
+        share = torch.where(size > 0, along / allowed.clamp_min(TINY), 0.0)
+        place = int(share.argmax())
+        found = float(along[place] / size[place].clamp_min(TINY)), float(allowed[place] / size[place].clamp_min(TINY))
+        worst = max(worst, found, key=lambda pair: pair[0] / pair[1])
+    return worst
+
+
+def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
+    """Lay a tensor out in groups, each a row. With how many roundings they share, of their own size and of a usual element's.
+
+    The first dimension lists samples, which are computed each by itself. Columns may be small where others are large.
+    """
+    count = true.numel()
+    yield (lambda value: value.reshape(1, count)), SHARED_BY_ALL, 0.0
+    for dim in sorted({0, true.dim() - 1}) if true.dim() > 1 else ():
+        if count >= GROUP * true.shape[dim]:
+            yield partial(_rows, dim=dim), SHARED, SMALL if dim else 0.0
+    if count >= GROUP * BINS:
+        order = true.reshape(-1).argsort()[: count // BINS * BINS]
+        yield (lambda value: value.reshape(-1)[order].reshape(BINS, -1)), SHARED, SMALL
+
+
+def _rows(value: Tensor, *, dim: int) -> Tensor:
+    return value.movedim(dim, 0).reshape(value.shape[dim], -1)
+
+
+def _along(
+    grouped: Grouped, error: Tensor, true: Tensor, errors: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, tuple[float, Tensor]]:
+    """Of each group the error along the truth and the truth's square; the runs' usual share, and what of theirs is chance."""
+    towards = grouped(true)
+    size = towards.square().sum(1)
+    runs = [grouped(one) for one in errors]
+    shares = [(run * towards).sum(1).abs() / size.clamp_min(TINY) for run in runs]
+    chance = [(run.square().sum(1) * size / run.shape[1]).sqrt() for run in runs]
+    usual = float(torch.stack(shares).square().mean().sqrt()) if shares else 0.0
+    luck = torch.stack(chance).amax(0) if chance else torch.zeros_like(size)
+    return (grouped(error) * towards).sum(1).abs(), size, (usual, luck)
