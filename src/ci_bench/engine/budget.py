@@ -12,12 +12,37 @@ from types import MappingProxyType
 
 from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Case
-from ci_bench.suites.base import ONCE, Stage, Suite
+from ci_bench.suites.base import ONCE, Cache, Stage, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 NOTHING_ASKED: Mapping[str, OpenCase] = MappingProxyType({})
 WRITING_EVERY = 20.0
 """Results are written again once so many times as long was measured as writing them took: that is at most 5 % of a run."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ColdCompilations:
+    """The cold compilations of a run. Those after the first of each stage may take `limit_s` seconds a case.
+
+    `taken` holds the seconds that each cold stage took so far, all sides and launches together, and how often it ran.
+    """
+
+    limit_s: float
+    taken: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
+
+    def may_repeat(self, case: Case, stage: Stage) -> bool:
+        """Whether one more, as long as those before, fits into the limit; what compiles nothing cold always does."""
+        spent_s, times = self.taken.get((case.id, stage), (0.0, 0))
+        if stage.cache is not Cache.COLD or not times:
+            return True
+        repeated_s = sum(of - of / count for (name, _), (of, count) in self.taken.items() if name == case.id)
+        return repeated_s + spent_s / times <= self.limit_s
+
+    def note(self, case: Case, stage: Stage, took_s: float) -> None:
+        """Add what a stage took on all sides, if it compiles cold."""
+        if stage.cache is Cache.COLD:
+            spent_s, times = self.taken.get((case.id, stage), (0.0, 0))
+            self.taken[case.id, stage] = spent_s + took_s, times + 1
 
 
 @dataclass(kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
-from ci_bench.engine.budget import Budget, Pace, can_wait
+from ci_bench.engine.budget import Budget, ColdCompilations, Pace, can_wait
 from ci_bench.engine.explaining import Explaining, arms_to_explain
 from ci_bench.engine.ledger import Ledger
 from ci_bench.engine.machine.headroom import has_cores_for_two
@@ -41,7 +41,7 @@ from ci_bench.records.results import (
     SideName,
     Status,
 )
-from ci_bench.suites.base import ASKED, UNTIMED, Cache, Evidence, Stage, StageKind, Suite
+from ci_bench.suites.base import ASKED, UNTIMED, Evidence, Stage, StageKind, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]
 Measured = Mapping[SideName, tuple[Environment, Ledger]]
@@ -154,16 +154,11 @@ class Engine:
             folder=self.scratch / "outputs", run_options=self.options, options=self.outputs, runs=tuple(runs)
         )
         budget = Budget(limit_s=self.options.budget_s, clock=self.clock, usual_s=self.usual_s)
+        cold = ColdCompilations(limit_s=self.options.compile_budget_s)
         jobs = _Jobs(
-            engine=self,
-            plan=plan,
-            runs=tuple(runs),
-            servers=servers,
-            stages=stages,
-            beside=beside,
-            record=record,
-            budget=budget,
-        )
+            engine=self, plan=plan, runs=tuple(runs), servers=servers, stages=stages, beside=beside, record=record,
+            budget=budget, cold=cold,
+        )  # fmt: skip
         jobs.run()
         return jobs.measured()
 
@@ -175,8 +170,7 @@ class _Jobs:
     `budget` begins when the device is held: waiting for it is not of this run's. `measuring_since` is that moment by the real
     clock, `None` before, and `earlier_s` for how long the run that this one resumes held it. `ahead` is how many cases of this
     launch are to come, with the one under way; `cut` are those that the budget ended before all of their stages.
-    `asked` are the open metrics of each case of this launch, where a judge was asked; `cold_s` the seconds that each cold
-    stage took so far, all sides and launches together, and how often it ran.
+    `asked` are the open metrics of each case of this launch, where a judge was asked.
     """
 
     engine: Engine
@@ -187,12 +181,12 @@ class _Jobs:
     beside: OutputsBesideBase
     record: Record
     budget: Budget
+    cold: ColdCompilations
     measuring_since: float | None = None
     earlier_s: float = 0.0
     launch: int = 0
     begun: bool = False
     asked: Mapping[str, OpenCase] | None = None
-    cold_s: dict[tuple[str, Stage], tuple[float, int]] = field(default_factory=dict)
     ahead: int = 0
     cut: set[str] = field(default_factory=set)
     writing: Pace = field(default_factory=Pace)
@@ -499,7 +493,7 @@ class _Jobs:
         After the first launch a stage takes place while something of what it brings is open, and a cold one within its budget.
         """
         due = (one for one in suite.stages(case) if one.takes_place_in(launch) and one.kind is not StageKind.PREPARE)
-        return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self._may_compile_again(case, one)))
+        return tuple(one for one in due if launch == 0 or (self._is_asked_for(case, one) and self.cold.may_repeat(case, one)))
 
     def _is_asked_for(self, case: Case, stage: Stage) -> bool:
         """Whether a metric that the stage brings is open; so is what a stage brings that nobody has seen yet."""
@@ -508,21 +502,9 @@ class _Jobs:
         brought = frozenset[SeriesName]().union(*(run.brought.get((case.id, stage), frozenset()) for run in self.runs))
         return not brought or not brought.isdisjoint(open_metrics(self.asked, case.id))
 
-    def _may_compile_again(self, case: Case, stage: Stage) -> bool:
-        """Whether one more cold compilation, as long as those before, fits into what a case may spend on repeating them."""
-        if stage.cache is not Cache.COLD:
-            return True
-        spent_s, times = self.cold_s.get((case.id, stage), (0.0, 0))
-        if not times:
-            return True
-        repeated_s = sum(of - of / count for (name, _), (of, count) in self.cold_s.items() if name == case.id)
-        return repeated_s + spent_s / times <= self.engine.options.compile_budget_s
-
     def _note(self, case: Case, stage: Stage, took_s: float) -> None:
         self.budget.took_s[case.id, stage] = max(0.0, took_s)
-        if stage.cache is Cache.COLD:
-            spent_s, times = self.cold_s.get((case.id, stage), (0.0, 0))
-            self.cold_s[case.id, stage] = spent_s + took_s, times + 1
+        self.cold.note(case, stage, took_s)
 
     def _judge_wants(self, kind: StageKind, case: Case, open_runs: Sequence[SideRun]) -> bool:
         """Whether the judge wants such a stage of a case. Seeds compare two sides, and are left out where no budget is left."""

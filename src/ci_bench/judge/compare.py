@@ -83,9 +83,8 @@ def compare(
     else:
         base, head = base and alone(base), alone(head)
     same_rules = paired or (base is not None and base.tool_version == head.tool_version)
-    matching = Matching(
-        policy=policy, paired=paired, has_base=base is not None, barrier=_barrier(mismatches), same_rules=same_rules
-    )
+    barrier = _barrier(mismatches)
+    matching = Matching(policy=policy, paired=paired, has_base=base is not None, barrier=barrier, same_rules=same_rules)
     if paired:
         known, words = describe(calibration, head.environment.identity)
         sampled = _in_turns(known, words, now or head.run.started_at, rule or Rule(), slots_of(head))
