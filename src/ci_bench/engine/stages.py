@@ -64,6 +64,9 @@ LOOK_S = 0.05
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
 """Nothing is downloaded while measuring."""
 
+AS_VERIFIED = "as_verified"
+"""The check. It is there only where it fails."""
+
 OnAnswer = Callable[[Answer], None]
 Sizes = Mapping[str, Mapping[str, Fact]]
 """The facts of the largest batch of each case that has one, by the case's id."""
@@ -89,6 +92,8 @@ class SideRun:
     attachments: Attachments | None = None
     keep: Keeping = Keeping.NOTHING
     sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
+    begun: dict[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    """What each arm began with where it was verified, by the case's id."""
     claims: dict[str, tuple[KeptClaim, ...]] = field(default_factory=dict)
     suites: Mapping[str, Suite] = field(default_factory=dict)
 
@@ -209,7 +214,7 @@ class SideRun:
             enriched = replace(
                 evidence,
                 metrics=(*evidence.metrics, *seen),
-                checks=(*evidence.checks, *checks),
+                checks=(*evidence.checks, *checks, *self._as_verified(case, stage, evidence)),
                 facts={**evidence.facts, **files, **self._kept_size(case)},
                 spent=whole(stage.kind, evidence.spent, rest=rest, seconds=ended.duration_s),
             )
@@ -223,6 +228,19 @@ class SideRun:
         failure = Failure(stage=stage.kind, arms=stage.arms, reason=reason, signal=signal_name(ended), log_tail=ended.log_tail)
         lost = Spent(stage=stage.kind, phase=rest, seconds=ended.duration_s)
         self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s, spent=(lost,))
+
+    def _as_verified(self, case: Case, stage: Stage, evidence: Evidence) -> Iterator[Check]:
+        """Fail each arm that is timed from other inputs, or leaves other outputs, than where it was verified."""
+        if stage.kind is StageKind.VERIFY:
+            self.begun[case.id] = evidence.begun
+        verified = self.begun.get(case.id, {}) if stage.kind is StageKind.TIME else {}
+        for arm, begun in evidence.begun.items():
+            known = verified.get(arm, {})
+            differing = [what for what in known if begun.get(what, known[what]) != known[what]]
+            others = [f"{what} {begun[what]} instead of {known[what]}" for what in differing]
+            if others:
+                detail = f"what is timed is not what was verified: {'; '.join(others)}; build the same in every process"
+                yield Check(name=AS_VERIFIED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
 
     def _kept_size(self, case: Case) -> Mapping[str, Fact]:
         """What no later stage may change: its worker runs benched code, which could take another batch than the other side."""

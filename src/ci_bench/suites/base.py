@@ -217,6 +217,8 @@ class Evidence:
     claims: tuple[KeptClaim, ...] = ()
     spent: tuple[Spent, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    begun: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What each arm's first call computed from and left, in words: the same where it is verified and where it is timed."""
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error

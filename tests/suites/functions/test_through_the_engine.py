@@ -189,3 +189,42 @@ def test_a_slower_head_is_red_the_same_commit_is_not_and_another_result_is_named
 
     done, _, rules = gate("other", launches=1, more=" * 1.001")
     assert (done.returncode, "outputs_changed" in rules) == (1, True), done.stdout
+
+
+SMALL_WHEN_TIMED = """
+    import sys
+
+    def timing():
+        frame = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "serve_turns":
+            frame = frame.f_back
+        return frame is not None
+
+    @ci_bench.benchmark(n=[64])
+    def exp(n):
+        (x,) = ci_bench.inputs(1, ({size}, 8))
+        return lambda: {mine}
+
+    @exp.provider("torch", reference=True)
+    def _(n):
+        (x,) = ci_bench.inputs(1, ({size}, 8))
+        return lambda: {mine}
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "mine", "said"),
+    [
+        ("n // 2 if timing() else n", "x.exp()", "inputs float32[32, 8] instead of float32[64, 8]"),
+        ("n", "x[:8].exp() if timing() else x.exp()", "outputs output float32[8, 8] instead of output float32[64, 8]"),
+        ("n", "x[x[:, 0] > 0]", ""),
+        ("n", "x[torch.rand(n) > 0.5]", ""),
+    ],
+)
+def test_what_is_timed_is_what_was_verified(tree, size, mine, said) -> None:
+    _, rows = measured(tree, SMALL_WHEN_TIMED.format(size=size, mine=mine))
+    (row,) = rows.values()
+    assert row.status is Status.OK, row.failure
+    found = {check.arm: check.detail for check in row.checks if check.name == "as_verified"}
+    assert found.keys() == ({"exp", "torch"} if said else set()), found
+    assert all(said in detail for detail in found.values()), found

@@ -7,7 +7,7 @@ Every sample begins from a seed of its own, set outside the clock, so that arms 
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,6 +79,7 @@ class ResidentArms:
     untouched: "Untouched | None" = None
     cores: Cores = field(default_factory=Cores)
     kept: Kept | None = None
+    begun: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _open_reference: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
@@ -110,6 +111,9 @@ class ResidentArms:
                         cast("Refereed", program).remember()
                 first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
+            if (begun := getattr(copies[0], "begun", None)) is not None:
+                with self.stopwatch.phase(Phase.CHECKS, name):
+                    self.begun[name] = begun()
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
             if self.untouched is not None and name == arms[0]:
@@ -250,7 +254,7 @@ class ResidentArms:
             metrics.append(MEMORY_KEPT.of(name, Launch(launch=launch, values=(kept,)), lane=Lane.COUNTERS))
         for arm in self.arms:
             close(arm.program)
-        return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts)
+        return Evidence(metrics=(*metrics, *ranks), checks=tuple(checks), facts=facts, begun=self.begun)
 
     def _of_ranks(self, launch: int) -> tuple[list[Metric], dict[str, Fact]]:
         """What is shown of the processes of arms that have several."""

@@ -6,6 +6,7 @@ Other values are written into the memory of the tensors that were given, and not
 from its inputs as they are when it is called is wrong then. What is `constant` stays as it is.
 """
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ci_bench.suites.digests import digest
 from ci_bench.suites.freshness import part_of, set_aside, write_all
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
-from ci_bench.suites.randomness import seed_everything, step_seed
+from ci_bench.suites.randomness import generator_states, moved, seed_everything, step_seed
 from ci_bench.suites.roundings import Roundings
 
 CALL = 1
@@ -80,6 +82,12 @@ class Built:
             if self.session.backward:
                 self.backward()
 
+    def drew(self) -> bool:
+        """Whether the last `run` drew from a global generator."""
+        now = generator_states()
+        seed_everything(step_seed(self.seed, CALL))
+        return bool(moved(generator_states(), now))
+
     def take(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> dict[str, Tensor]:
         """The same, and copies on the host of what it left: a device may have no room for many.
 
@@ -130,6 +138,17 @@ class Built:
         except BadBenchmark as error:
             raise BadBenchmark(f"{self.name} {error}") from error
         return found
+
+    def given_words(self) -> dict[str, str]:
+        """What calls compute from, in words: the forms of the inputs, and a digest of their values of now."""
+        forms = ", ".join(form_of(tensor) for tensor in self.session.tensors)
+        values = hashlib.sha256("".join(map(digest, self.session.tensors)).encode()).hexdigest()
+        return {"inputs": forms or "none", "values of the inputs": values[:16]}
+
+    def left_words(self) -> dict[str, str]:
+        """The forms of what the last call left."""
+        found = self.comparable()
+        return {"outputs": ", ".join(f"{name} {form_of(value)}" for name, value in found.items())} if found else {}
 
     def remember(self) -> None:
         """Keep the values of now, to go back to."""
@@ -190,6 +209,11 @@ class Built:
             )
         for place, output in enumerate(outputs):
             self.gradients.append(_gradient(self.session.draw, place, output))
+
+
+def form_of(value: Tensor) -> str:
+    """``float32[192, 192]``."""
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
 def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], session: Drawing, *, seed: int) -> Built:

@@ -96,6 +96,7 @@ class TimedCall:
         """It is built once, here. `alone` says that there is no other arm that could be asked what is right."""
         self._arm, self._bench, self._alone = arm, bench, alone
         self._built: Built = bench.build(arm, Draw(seed=bench.seed))
+        self._given = self._built.given_words()
         self.parts: tuple[Part, ...] = (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
         self.epsilon = epsilon_of(self._built.session.given)
         changing = any(not given.constant for given in self._built.session.given) and not isinstance(bench.benchmark, Collected)
@@ -117,6 +118,10 @@ class TimedCall:
         mark()
         self._built.backward()
         mark()
+
+    def begun(self) -> dict[str, str]:
+        """What the first call computed from and left, in words."""
+        return {**self._given, **self._built.left_words()}
 
     def remember(self) -> None:
         """Keep the prepared inputs."""

@@ -185,13 +185,15 @@ def verify_arms(
     plain, drawn = (_computed(bench, reference, one) for one in (prepared, behind))
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
+    begun: dict[str, Mapping[str, str]] = {}
     for place, arm in enumerate(arms):
-        outcome, detail, records[arm], taken = _verify(bench, arm, prepared, behind, seed)
+        outcome, detail, records[arm], taken = _verify(bench, arm, prepared, behind, seed, begun=begun)
         for seen, expected in zip(taken, (plain, drawn), strict=False):
             claim(AGREES, arm, seen, expected)
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
         tell(arm, place + 1, len(arms))
-    return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=_work(bench, prepared))
+    facts = _work(bench, prepared)
+    return Evidence(checks=tuple(checks), metrics=metrics_of(records, launch), facts=facts, begun=begun)
 
 
 def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
@@ -268,14 +270,21 @@ def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
 
 
 def _verify(
-    bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int
+    bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int, *, begun: dict[str, Mapping[str, str]]
 ) -> tuple[Outcome, str, tuple[Recorded, ...], tuple[Mapping[str, Tensor], ...]]:
-    """The answer, its words, what was recorded, and what agrees: on the prepared inputs, and on others."""
+    """The answer, its words, what was recorded, and what agrees: on the prepared inputs, and on others.
+
+    Notes what the arm `begun` with; the forms of outputs only where neither random numbers nor values change them.
+    """
     with bench.opened(arm, Draw(seed=bench.seed)) as built:
-        first = built.take()
+        given = built.given_words()
+        first, draws = built.take(), built.drew()
+        left = built.left_words()
         changed = built.write(Draw(seed=seed))
         second = built.take() if changed else {}
         asked = tuple(built.session.given)
+        steady = not draws and left == built.left_words()
+        begun[arm] = {**given, **(left if steady else {})}
     records = tuple(built.session.records.values())
     if asked != prepared.given:
         return Outcome.FAIL, _other_inputs(asked, prepared.given), records, ()
