@@ -5,7 +5,7 @@ may enter the results (the document's own rules, put to one row): a plugin's mis
 results stays readable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -202,3 +202,20 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
     groups = (tuple(group) for _, group in groupby(sorted(metrics, key=key), key=key))
     return tuple(replace(group[0], launches=tuple(x for metric in group for x in metric.launches)) for group in groups)
+
+
+AS_VERIFIED = "as_verified"
+"""The check. It is there only where it fails."""
+Begun = Mapping[str, Mapping[str, str]]
+"""What each arm's first call computed from and left, in words."""
+
+
+def as_verified(verified: Begun, timed: Begun) -> Iterator[Check]:
+    """Fail each arm that is timed from other inputs, or leaves other outputs, than where it was verified."""
+    for arm, begun in timed.items():
+        known = verified.get(arm, {})
+        differing = [what for what in known if begun.get(what, known[what]) != known[what]]
+        others = [f"{what} {begun[what]} instead of {known[what]}" for what in differing]
+        if others:
+            detail = f"what is timed is not what was verified: {'; '.join(others)}; build the same in every process"
+            yield Check(name=AS_VERIFIED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])

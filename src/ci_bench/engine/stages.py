@@ -9,14 +9,14 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from ci_bench.engine.attachments import Attachments
-from ci_bench.engine.ledger import Ledger, refuse_row
+from ci_bench.engine.ledger import Ledger, as_verified, refuse_row
 from ci_bench.engine.machine.energy import energy
 from ci_bench.engine.machine.headroom import Headroom, fastest_cores, shares_of_cores
 from ci_bench.engine.outputs.keeping import Keeping
@@ -63,9 +63,6 @@ LOOK_S = 0.05
 """How long one of several sides that work at once is waited for before the next."""
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
 """Nothing is downloaded while measuring."""
-
-AS_VERIFIED = "as_verified"
-"""The check. It is there only where it fails."""
 
 OnAnswer = Callable[[Answer], None]
 Sizes = Mapping[str, Mapping[str, Fact]]
@@ -229,18 +226,11 @@ class SideRun:
         lost = Spent(stage=stage.kind, phase=rest, seconds=ended.duration_s)
         self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s, spent=(lost,))
 
-    def _as_verified(self, case: Case, stage: Stage, evidence: Evidence) -> Iterator[Check]:
+    def _as_verified(self, case: Case, stage: Stage, evidence: Evidence) -> Iterable[Check]:
         """Fail each arm that is timed from other inputs, or leaves other outputs, than where it was verified."""
         if stage.kind is StageKind.VERIFY:
             self.begun[case.id] = evidence.begun
-        verified = self.begun.get(case.id, {}) if stage.kind is StageKind.TIME else {}
-        for arm, begun in evidence.begun.items():
-            known = verified.get(arm, {})
-            differing = [what for what in known if begun.get(what, known[what]) != known[what]]
-            others = [f"{what} {begun[what]} instead of {known[what]}" for what in differing]
-            if others:
-                detail = f"what is timed is not what was verified: {'; '.join(others)}; build the same in every process"
-                yield Check(name=AS_VERIFIED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])
+        return as_verified(self.begun.get(case.id, {}), evidence.begun) if stage.kind is StageKind.TIME else ()
 
     def _kept_size(self, case: Case) -> Mapping[str, Fact]:
         """What no later stage may change: its worker runs benched code, which could take another batch than the other side."""
