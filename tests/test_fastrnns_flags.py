@@ -181,7 +181,7 @@ def test_the_reproduce_line_has_the_flags_and_the_case(monkeypatch, tmp_path):
     lines = {}
 
     def measure(bench, _):
-        lines.update({case.id: bench._again(case) for _, case in bench.plan})
+        lines.update({case.id: bench.again(case) for _, case in bench.plan})
         raise BadInput("enough")
 
     monkeypatch.setattr(Bench, "measure", measure)

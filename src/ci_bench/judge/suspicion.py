@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ci_bench.judge.noise import FEW_EXCURSIONS, Floats
+from ci_bench.judge.noise import FEW_EXCURSIONS, Floats, nan_median
 from ci_bench.judge.sequential import Code, Counts, Ruling, Truths, by_chance
 from ci_bench.special_functions import stdtrit
 
@@ -129,13 +129,8 @@ def wider_scatter(base: Floats, head: Floats, gating: Truths) -> Floats:
 
 def _furthest(values: Floats) -> Truths:
     """Where each row is furthest from its median; nowhere in one without values."""
-    distance = np.where(np.isfinite(values), np.abs(values - _middle(values)), -1.0)
+    distance = np.where(np.isfinite(values), np.abs(values - nan_median(values, axis=-1)[..., None]), -1.0)
     return np.asarray((np.arange(values.shape[-1]) == distance.argmax(axis=-1)[..., None]) & (distance >= 0), dtype=np.bool_)
-
-
-def _middle(values: Floats) -> Floats:
-    there = np.isfinite(values).any(axis=-1, keepdims=True)
-    return np.asarray(np.nanmedian(np.where(there, values, 0.0), axis=-1, keepdims=True), dtype=np.float64)
 
 
 def _spread(values: Floats, kept: Truths) -> Floats:

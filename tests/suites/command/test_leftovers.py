@@ -12,7 +12,7 @@ from ci_bench.suites.command.process import Place, arguments, run
 
 BUSY = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        while True: pass\n    os._exit(0)\n"
 """Leaves a process of another session that computes."""
-SOON_DONE = BUSY.replace("while True: pass", "sum(i * i for i in range(1_500_000))")
+SOON_DONE = BUSY.replace("while True: pass", "sum(i * i for i in range(6_000_000))")
 """Its work ends by itself while it is watched."""
 IDLE = BUSY.replace("while True: pass", "import time; time.sleep(600)")
 WAITED_FOR = "import subprocess; subprocess.run(['sleep', '0.05'])"

@@ -54,7 +54,8 @@ def test_an_honest_arm_is_agreed_with(tmp_path, model, mode, precision):
 def test_a_loosened_rule_is_found_out(tmp_path, monkeypatch):
     for name in ("MULTIPLIER_FP32", "LAST_DIGITS", "ROUNDINGS", "JOLT_MULTIPLIER"):
         monkeypatch.setattr(numerics, name, 1e15)
-    monkeypatch.setattr(numerics, "BLIND", float("inf"))
+    for name in ("BLIND", "BLIND_FP32"):
+        monkeypatch.setattr(numerics, name, float("inf"))
     entry = {
         "source": "own",
         "models": ["planted_models:Plain"],
