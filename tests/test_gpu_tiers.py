@@ -98,6 +98,21 @@ def test_a_tier_ends_within_its_limits(code, limits, ended):
     assert time.monotonic() < begun + 30
 
 
+def test_a_terminated_run_ends_its_tier(tmp_path):
+    child = f"import os, pathlib, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
+    code = (
+        f"import sys, gpu_tests\ngpu_tests.command = lambda *_: [sys.executable, '-c', {child!r}]\ngpu_tests.main(['contract'])"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 30
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.terminate()
+        assert running.wait(30) == 143
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+
 @pytest.mark.engine
 @pytest.mark.slow
 def test_tiers_run_on_the_simulated_card():
