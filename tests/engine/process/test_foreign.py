@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ci_bench.engine.process.foreign import foreign_of
+
 PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -63,3 +65,9 @@ def test_heads_own_files_are_nobodys(pair, code):
 def test_base_and_a_single_tree_are_not_watched(pair):
     assert said(pair / "base" / "repo", "open('../../head/repo/lib.py').read()").strip() == "[]"
     assert said(pair, "open('base/repo/lib.py').read()").strip() == "[]"
+
+
+@pytest.mark.parametrize("tree", ["/", "/workspace"])
+def test_a_tree_below_the_root(tree):
+    """In the image the tree is ``/workspace``."""
+    assert foreign_of(Path(tree)).folder == ""

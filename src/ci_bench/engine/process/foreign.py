@@ -64,5 +64,5 @@ class Foreign:
 def foreign_of(tree: Path) -> Foreign:
     """Return what a worker in `tree` must not read: base's folder, if it lies next to head's (`engine.trees.worktrees`)."""
     side = tree.resolve().parent
-    other = side.with_name(str(SideName.BASE.value))
+    other = side.parent / str(SideName.BASE.value)  # the root's own name is empty
     return Foreign(folder=str(other)) if side.name == SideName.HEAD and other.is_dir() else Foreign()
