@@ -38,7 +38,7 @@ def test_every_arm_is_sampled_in_every_launch(tmp_path: Path) -> None:
     assert rows["two"].status is Status.OK
     assert set(metrics) == {
         ("step_time", "plain"), ("step_time", "other"), ("compile_warm", "other"),
-        *((name, arm) for name in ("peak_anonymous", "file_backed", "memory_growth") for arm in ("plain", "other")),
+        *((name, arm) for name in ("peak_anonymous", "file_backed", "memory_growth", "memory_kept") for arm in ("plain", "other")),
     }  # fmt: skip
     for arm in ("plain", "other"):
         taken = metrics["step_time", arm].launches
