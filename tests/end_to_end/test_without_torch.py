@@ -28,7 +28,7 @@ PLAIN = "import sys; from ci_bench.cli import main; sys.exit(main(sys.argv[1:]))
 COMMANDS = {
     "help": (["--help"], 0, "compare"),
     "version": (["--version"], 0, "ci-bench"),
-    "list": (["list"], 0, "training_loss/reviews"),
+    "list": (["list", "--config", "quickstart"], 0, "training_loss/reviews"),
     "validate": (["validate", RESULTS, str(EXAMPLES / "valid" / "config.yml")], 0, "a valid results document"),
     "report of results": (["report", RESULTS], 0, "ci-bench"),
     "report of a comparison": (["report", "--full", str(EXAMPLES / "valid" / "comparison.json")], 0, "ci-bench"),
@@ -63,7 +63,9 @@ def test_reading_commands_need_no_torch(tmp_path: Path, python: tuple[str, ...],
 
 @pytest.mark.skipif(not LIGHT, reason="CI_BENCH_LIGHT_PYTHON names no interpreter")
 def test_measuring_without_the_engine_says_what_to_install(tmp_path: Path) -> None:
-    told = subprocess.run([str(LIGHT), "-c", PLAIN, "gate"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    told = subprocess.run(
+        [str(LIGHT), "-c", PLAIN, "gate", "--config", "quickstart"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert (told.returncode, "pip install 'ci-bench[engine]'" in told.stderr) == (3, True)
 
 

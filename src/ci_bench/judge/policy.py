@@ -281,7 +281,7 @@ def _of_baseline(compared: Compared) -> Iterator[Observation]:
         yield Observation(rule=Rule.BASELINE_FAILED, message="the baseline's run did not come to its end")
     if compared.base is None and compared.mode is not BaselineMode.NONE:
         yield Observation(rule=Rule.BASELINE_MISSING, message=f"there is no baseline: {compared.absence}")
-    elif any(map(out_of_budget, compared.cases)):
+    elif compared.mode is BaselineMode.NONE or any(map(out_of_budget, compared.cases)):
         return
     elif _ended_well(compared.cases) and (message := nothing_compared(compared)) and not _is_barred(compared.cases):
         yield Observation(rule=Rule.BASELINE_MISSING, message=message)
