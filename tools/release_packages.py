@@ -200,7 +200,7 @@ def commands(documents: Path) -> Iterator[tuple[list[str], int, str]]:
     """What a user tries first: arguments, the exit code and a part of what is printed."""
     yield ["--version"], 0, "ci-bench "
     yield ["--help"], 0, "gate"
-    yield ["list"], 0, "training_loss/"
+    yield ["list", "--config", "quickstart"], 0, "training_loss/"
     yield ["validate", str(documents / "results.json")], 0, ""
     yield ["compare", str(documents / "results.json"), str(documents / "results.json")], 1, "Failed"
 
