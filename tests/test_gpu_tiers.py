@@ -77,9 +77,9 @@ def test_unknown_tier_and_missing_torch_are_refused(tmp_path):
 
 
 def test_the_make_target_builds_nothing():
-    done = subprocess.run(
-        ["make", "-n", "gpu-tests", "PYTHON=python3.99", "VENV=/nowhere"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    call = ["make", "--no-print-directory", "-n", "gpu-tests", "PYTHON=python3.99", "VENV=/nowhere"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(call, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["python3.99", "tools/gpu_tests.py"]]
 
 
