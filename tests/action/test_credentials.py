@@ -67,13 +67,13 @@ FILES = {
     ".netrc over lines": ("sub/.netrc", "machine github.com\n  login x\n  password secret\n"),
     ".gitmodules": (".gitmodules", f'[submodule "x"]\npath = x\nurl = https://{TOKEN}@github.com/o/x\n'),
     "pip's index": ("pip.conf", f"[global]\nindex-url = https://user:{TOKEN}@pypi.example/simple\n"),
-    "npm's token": (".npmrc", "//registry.npmjs.org/:_authToken=abcdef\n"),
+    "npm's token": (".npmrc", "//npm.example.org/:_authToken=abcdef\n"),
     "docker's login": (".docker/config.json", '{"auths": {"ghcr.io": {"auth": "eHg6eXk="}}}'),
     "Google's": ("gha-creds-0123456789abcdef.json", '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----"}'),
     "Hugging Face's": (".cache/huggingface/token", "hf_" + "abcdefghijABCDEFGHIJ0123"),
 }
 HARMLESS_FILES = {
-    "a variable's name": (".npmrc", "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n"),
+    "a variable's name": (".npmrc", "//npm.example.org/:_authToken=${NPM_TOKEN}\n"),
     "a public index": ("pip.conf", "[global]\nindex-url = https://pypi.example/simple\n"),
     "another file": ("README.md", "git clone https://user:password@example.org/x\n"),
     "an example": (".env", "HOST=localhost\n"),

@@ -256,10 +256,7 @@ FEW = 4.0
 ZERO_BY_MATHEMATICS = 2.0**-36
 """What is smaller than this share of its kind in fp64 is the rounding of a zero."""
 BLIND, BLIND_FP32 = 0.5, 2.0**-2
-"""Where errors of this share of a tensor's size would be allowed, agreement means nothing; in fp32 of a quarter.
-
-A kink of a ReLU moves the gradients of a right ResNet by 3 %, so that 17 % are allowed.
-"""
+"""Errors of this share of a tensor's size make agreement mean nothing; in fp32 a quarter, as a ReLU's kink may allow 17 %."""
 FEW_NUMBERS = 4
 """Numbers in fp32 that may be sums of 2 ** 20 terms, which round by the root of that when they are added up in a row."""
 SHOWN = 3
