@@ -10,7 +10,7 @@ from training_loss_builders import context, make_bench
 from ci_bench.records.results import Outcome
 from ci_bench.suites.training_loss import run
 from ci_bench.suites.training_loss.plan import SUITE
-from ci_bench.suites.training_loss.run import open_workload
+from ci_bench.suites.training_loss.run import Epoch, open_workload
 
 pytestmark = pytest.mark.engine
 
@@ -28,6 +28,21 @@ def refereed(bench, **options):
 def test_a_right_backend_agrees(bench):
     check = refereed(bench, calls=2)
     assert check.outcome is Outcome.PASS, check
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_altered_rows_ignore_the_overwritten_batch(bench, seed):
+    """Arms stand at different batches of the epoch when a look overwrites one of them."""
+    options = replace(bench.options, batch_size=32)
+    left = []
+    for steps in (1, 2):
+        epoch = Epoch(options, bench.rows)
+        for _ in range(steps):
+            epoch.following()
+        epoch.refresh(seed, moved=False, shaken=0, epsilon=0.0)
+        epoch.alter(seed + 100, shaken=0, epsilon=0.0, whole=True)()
+        left.append(epoch.following())
+    assert all(torch.equal(values, left[1][name]) for name, values in left[0].items())
 
 
 @pytest.mark.parametrize("fault", ["skipped optimizer", "skipped in every other step", "loss of before", "half of the batch"])

@@ -169,12 +169,14 @@ class Epoch:
         self._batches, self.current = cycle(self._full), self._full
 
     def _drawn(self, generator: torch.Generator) -> Batch:
-        """A batch in new memory of rows from anywhere in the epoch."""
+        """A batch in new memory of rows from anywhere in the epoch, as the epoch has them even while a batch is overwritten."""
         batch: Batch = copied(self.batch)
+        target, original = self._overwritten or (None, None)
+        sources = [original if full is target else full for full in self._full]
         places = torch.randint(len(self._full), (len(batch["labels"]),), generator=generator)
         rows = torch.randint(len(batch["labels"]), (len(batch["labels"]),), generator=generator)
         for index, (place, row) in enumerate(zip(places.tolist(), rows.tolist(), strict=True)):
-            for name, values in self._full[place].items():
+            for name, values in sources[place].items():
                 batch[name][index] = values[row]
         return batch
 
