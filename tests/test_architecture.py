@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -139,8 +140,18 @@ def part(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+@cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
+def imports(source: str) -> tuple[tuple[str, bool], ...]:
     """Every module imported, and whether that happens where the module is loaded (not in a function, not for types only)."""
+    return tuple(_imports(parsed(source)))
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, bool]]:
     lazy = {
         id(inner)
         for node in ast.walk(tree)
@@ -159,7 +170,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, bool]]:
 
 
 def libraries_of_vendors() -> set[str]:
-    tops = {name.partition(".")[0] for module in OF_VENDORS for name, _ in imports(ast.parse(MODULES[module].read_text()))}
+    tops = {name.partition(".")[0] for module in OF_VENDORS for name, _ in imports(MODULES[module].read_text())}
     return tops - {*sys.stdlib_module_names, "ci_bench"}
 
 
@@ -194,7 +205,7 @@ def astray(module: str, source: str) -> list[str]:
     """Imports that the layout forbids."""
     own = part(module)
     found = []
-    for name, on_load in imports(ast.parse(source)):
+    for name, on_load in imports(source):
         top, where = name.partition(".")[0], part(name)
         if top == "ci_bench":
             inside = where == own or where in {"", "__version__"}
@@ -215,8 +226,8 @@ def tied_to_a_vendor(module: str, source: str) -> list[str]:
     """A GPU vendor's library, names or words outside the module of that vendor."""
     if module in OF_VENDORS:
         return []
-    tree = ast.parse(source)
-    found = [f"{module} imports {name}" for name, _ in imports(tree) if name.partition(".")[0] in LIBRARIES_OF_VENDORS]
+    tree = parsed(source)
+    found = [f"{module} imports {name}" for name, _ in imports(source) if name.partition(".")[0] in LIBRARIES_OF_VENDORS]
     known = {word for node in ast.walk(tree) for word in words(node)}
     return found or [f"{module} knows {word}" for word in sorted(known)]
 
@@ -233,21 +244,24 @@ def words(node: ast.AST) -> Iterator[str]:
 
 def impure(module: str, source: str) -> list[str]:
     """Input and output in a part that has none."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     if part(module) not in PURE:
         return []
-    found = [f"{module} imports {name}" for name, _ in imports(tree) if name.partition(".")[0] in EFFECTS]
+    found = [f"{module} imports {name}" for name, _ in imports(source) if name.partition(".")[0] in EFFECTS]
     calls = (called(node) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return found + [f"{module} calls {name}" for name in calls if name in EFFECT_CALLS]
 
 
 def unsettled(module: str, source: str) -> list[str]:
     """What reads flags or the environment behind the edge, where both have become settings."""
-    tree = ast.parse(source)
-    parses = ["argparse"] if any(name == "argparse" for name, _ in imports(tree)) else []
+    tree = parsed(source)
+    parses = ["argparse"] if any(name == "argparse" for name, _ in imports(source)) else []
     reads = (
         ["os.environ"]
-        if any(isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ" for node in ast.walk(tree))
+        if any(
+            isinstance(node, ast.Attribute) and node.attr == "environ" and ast.unparse(node) == "os.environ"
+            for node in ast.walk(tree)
+        )
         else []
     )
     allowed = {
@@ -259,7 +273,7 @@ def unsettled(module: str, source: str) -> list[str]:
 
 def printing(module: str, source: str) -> list[str]:
     """Calls of `print`; those of a console that was handed in are none."""
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    calls = (node for node in ast.walk(parsed(source)) if isinstance(node, ast.Call))
     prints = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
     return [f"{module} prints in line {node.lineno}" for node in prints if module != "ci_bench.report.terminal"]
 
@@ -268,7 +282,7 @@ def oversized(module: str, source: str) -> list[str]:
     """Files and functions beyond the limits."""
     lines = len(source.splitlines())
     found = [f"{module} has {lines} lines"] if lines > MOST_FILE_LINES else []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             found += [f"{module}.{node.name} has {length} lines"] if length > MOST_FUNCTION_LINES else []
@@ -279,7 +293,7 @@ def imported(sources: dict[str, str]) -> dict[str, set[str]]:
     """The modules of ours that each module imports, lazily and for types as well."""
     found = {}
     for module, source in sources.items():
-        names = {name for name, _ in imports(ast.parse(source))}
+        names = {name for name, _ in imports(source)}
         found[module] = {name if name in sources else name.rpartition(".")[0] for name in names} & sources.keys() - {module}
     return found
 
@@ -302,7 +316,7 @@ def fragments(sources: dict[str, str]) -> list[str]:
 
 def undocumented(module: str, source: str) -> list[str]:
     """A module without a docstring."""
-    return [] if ast.get_docstring(ast.parse(source)) else [f"{module} has no docstring"]
+    return [] if ast.get_docstring(parsed(source)) else [f"{module} has no docstring"]
 
 
 @pytest.mark.parametrize("rule", [astray, tied_to_a_vendor, impure, unsettled, printing, oversized, undocumented])
@@ -484,7 +498,7 @@ def test_errors_are_defined_in_one_module() -> None:
     defined = {
         f"{module}.{node.name}": {base.id for base in node.bases if isinstance(base, ast.Name)}
         for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path.read_text()))
         if isinstance(node, ast.ClassDef)
     }
     known = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, CiBenchError)}
@@ -504,7 +518,7 @@ LATER = {"requests"} if "ci_bench.github" not in MODULES else set()
 
 
 def third_party() -> set[str]:
-    tops = {name.partition(".")[0] for path in MODULES.values() for name, _ in imports(ast.parse(path.read_text()))}
+    tops = {name.partition(".")[0] for path in MODULES.values() for name, _ in imports(path.read_text())}
     return {
         DISTRIBUTIONS.get(top, top) for top in tops - {"ci_bench"} - COMES_WITH - ON_REQUEST if top not in sys.stdlib_module_names
     }

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from extent import entries, nightly
@@ -13,6 +14,7 @@ choose_tests = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(choose_tests)
 
 
+@cache
 def functions(file):
     """The names of the test functions of a file, those of a class as pytest has them."""
     tree = ast.parse((ROOT / file).read_text())
