@@ -123,6 +123,22 @@ def test_both_launches_may_have_strayed_but_not_so_far_as_no_machine_does(d, wor
     assert (found is word) if word else (found is not Suspicion.SUSPECTED)
 
 
+@pytest.mark.parametrize(
+    ("d", "gating", "word"),
+    [
+        ([4.2, 2.6, 3.9, 1.8, 4.4], 1, Suspicion.SUSPECTED),
+        ([4.2, 2.6, 3.9, 1.8, 4.4], 9, Suspicion.SUSPECTED),
+        ([4.2, 0.1, 3.9, 2.1, 4.4], 1, Suspicion.SUSPECTED),
+        ([4.2, 0.1, 3.9, 0.2, 4.4], 1, Suspicion.POSSIBLE),
+        ([0.9, 0.3, 1.0, 0.4, 1.1], 20, Suspicion.POSSIBLE),
+        ([4.2, -0.5, 3.9, 1.4, -1.1], 1, Suspicion.NONE),
+    ],
+)
+def test_large_changes_that_scatter_widely(d, gating, word):
+    """On a machine without a history: five launches that are 6 to 80 times as long are no noise, however they scatter."""
+    assert words([d, *([[math.nan] * 5] * (gating - 1))])[0] is word
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     d=st.lists(st.floats(-2, 2), min_size=1, max_size=4),
@@ -136,8 +152,13 @@ def test_unchanged_code_is_hardly_ever_suspected_after_one_launch():
     """Launches as heavy-tailed as the prior, and no worse: 2,000 runs of ten metrics."""
     rng = np.random.default_rng(3)
     prior = PRIORS[Source.RUNS]
-    d = prior.spread * rng.standard_t(prior.freedom, size=(2000, 10))
-    red = sum(any(word is Suspicion.SUSPECTED for word in words(run[:, None])) for run in d)
+    d = np.full((2000, 10, 16), np.nan)
+    d[..., 0] = prior.spread * rng.standard_t(prior.freedom, size=(2000, 10))
+    nothing, every = np.full(d.shape, np.nan), np.ones((2000, 10), dtype=bool)
+    unknown = Learned(spread=nothing[..., 0], freedom=np.zeros((2000, 10)), within=nothing[..., 0])
+    cases = Undecided(d=d, within=nothing, tau=np.full((2000, 10), TAU), source=np.full((2000, 10), Source.RUNS), gating=every)
+    found = suspicions(cases, sequential.replay(d, nothing, unknown, Rule(gating=10)))
+    red = int((found == Suspicion.SUSPECTED).any(axis=-1).sum())
     assert red <= 12, "5 are expected; more than 12 have a chance of a thousandth"
 
 

@@ -28,6 +28,11 @@ POSSIBLE_ERRORS = 2.0
 RECURRENCE = 0.99
 """The level at which a suspicion must hold without the launches that may have strayed."""
 
+DISTANT_LAUNCHES, DISTANT_ALPHA = 3, 0.025
+"""Launches that have to be far off by themselves, and the chance that noise of any size moves a mean so
+far, over all gating metrics.
+"""
+
 
 SCATTER_LEAST, SCATTER_TIMES = 0.1, 4.0
 """Head's launches scatter widely from a standard deviation of so much of the time on, and so many times base's."""
@@ -95,13 +100,18 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     strayed, is trusted no more than the prior is. Suspected: ``m > max(tau, t(1 - ALPHA / N, nu) s / sqrt(r))`` over N gating
     cases, and of two or more launches the others still say so without as many as may have strayed by chance, as in `sequential`,
     or each of them is beyond what the prior explains.
+
+    Where no history says how noisy a case is, a few launches of a large change that scatter widely leave hardly any degrees of
+    freedom: five that are 20 to 90 times as long do not pass that limit. Such a change is suspected if all launches but one, and
+    three at least, are each beyond what the prior explains, and ``m > t(1 - DISTANT_ALPHA / N, nu) s / sqrt(r)``.
     """
     evidence = _evidence(cases, ruling)
     _, mean, error, freedom = evidence
     asked = cases.gating & (ruling.code == Code.OPEN) & (mean > cases.tau)
     chance = ALPHA / np.maximum(cases.gating.sum(axis=-1, keepdims=True), 1)
     limit = quantile(1 - chance, freedom) * error
-    suspected = asked & (mean > limit) & _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
+    recurs = _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
+    suspected = asked & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
     possible = asked & (mean > POSSIBLE_ERRORS * error)
     return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
 
@@ -200,6 +210,19 @@ def _recurs(cases: Undecided, share: Floats, evidence: tuple[Counts, Floats, Flo
     kept = np.arange(cases.d.shape[-1]) < others[..., None]
     rest = np.sum(ordered, axis=-1, where=kept) / np.maximum(others, 1)
     wider = error * np.sqrt(np.maximum(count, 1) / np.maximum(others, 1))
-    spread, prior_freedom = _prior(cases)
-    is_far = ordered[..., 0] > quantile(1 - chance, prior_freedom) * spread
+    is_far = ordered[..., 0] > _far(cases, chance)
     return np.asarray((count == 1) | is_far | (rest > quantile(RECURRENCE, freedom) * wider), dtype=np.bool_)
+
+
+def _far(cases: Undecided, chance: Floats) -> Floats:
+    """How far one launch of unchanged code may be off, by the prior."""
+    spread, freedom = _prior(cases)
+    return quantile(1 - chance, freedom) * spread
+
+
+def _are_distant(cases: Undecided, evidence: tuple[Counts, Floats, Floats, Floats], chance: Floats) -> Truths:
+    """Whether all launches but one are each farther off than any strays, and their mean is certainly a change."""
+    count, mean, error, freedom = evidence
+    far = np.sum(np.isfinite(cases.d) & (cases.d > _far(cases, chance)[..., None]), axis=-1)
+    certain = mean > quantile(1 - chance * (DISTANT_ALPHA / ALPHA), freedom) * error
+    return np.asarray((far >= np.maximum(count - 1, DISTANT_LAUNCHES)) & certain, dtype=np.bool_)
