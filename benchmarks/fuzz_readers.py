@@ -172,7 +172,7 @@ def user_benchmark(content: bytes) -> bool:
 def training(content: bytes) -> bool:
     """What a training wrote of its steps. Ranks that come out of it have the same steps."""
     try:
-        ranks = training_log.read(decode(content), {})
+        ranks = training_log.read(decode(content), {}).ranks
     except Unreadable as error:
         return refused(error)
     if len({len(steps) for steps in ranks}) != 1:

@@ -1,33 +1,43 @@
-"""What a training said of its steps: JSON lines, transformers' trainer state, or lines of a log with names and numbers.
+"""What a training said of its steps: JSON lines, transformers' trainer state, tables, or lines of a log with names and numbers.
 
-Owns which numbers of a record are its step, loss, gradient norm and time, and that each rank has each step once. Read are losses
-as they were written: a log of four decimals keeps four, and the judge allows for that. What is not a step (evaluations, banners,
-progress) is left out: a record is a step if it has a loss.
-
-Lines of a log are a name, as a rule a colon or an equals sign, and a number, several on a line: so write nanoGPT
-(``iter 0: loss 4.2312, time 31.20ms``), torchtitan (``step:  1  loss:  8.1234  grad_norm:  1.20``), Megatron-LM
-(``iteration 1/ 9 | elapsed time per iteration (ms): 31.2 | lm loss: 1.03E+01``), and what transformers prints.
+Owns which numbers of a record are its step, loss, gradient norm and time, that each rank has each step once, and which
+records are no training step: evaluations, averages, redrawn bars. Those are counted, and evaluations kept as a series of their
+own. Losses are read as they were written: a log of four decimals keeps four, and the judge allows for that.
 """
 
-import json
-import math
-import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
+from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
+from ci_bench.formats.training_lines import AVERAGE, EVALUATION, Line, in_milliseconds
+from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
+from ci_bench.formats.training_tables import (
+    HISTORY,
+    Row,
+    document_of,
+    is_columns,
+    is_table,
+    names_of,
+    rows_of_columns,
+    rows_of_document,
+    rows_of_table,
+)
+from ci_bench.records.spelling import meant
 
-FORMATS = ("auto", "jsonl", "trainer_state", "log")
+FORMATS = ("auto", "jsonl", "trainer_state", "log", "csv", "columns", "json")
 MOST_STEPS = 100_000
 MOST_RANKS = 1024
-LONGEST_LINE = 100_000
-MILLISECONDS = 1e-3
-HISTORY = "log_history"
+MOST_TIME = 1e12
+SHOWN = 10
+PLACEHOLDERS = (-1.0, 0.0)
+"""Losses that a rank writes which has none, as pipelines do."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "step": ("step", "iter", "iteration", "global_step"),
+    "step": ("step", "steps", "iter", "iteration", "global_step"),
     "loss": ("loss", "lm loss", "train/loss"),
     "grad_norm": ("grad_norm", "grad norm", "gnorm", "train/grad_norm"),
     "time": ("step_time", "step_time_s", "step_time_ms", "elapsed time per iteration (ms)", "dt"),
@@ -38,20 +48,26 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """What records call things, where nobody says it: the first name that a record has."""
 
-_NUMBER = r"[-+]?(?:nan|inf(?:inity)?|\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?)"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+OTHER_LOSSES = ("train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss")
+"""Names of losses where no record has one by the names above."""
+EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
+_MODES = ("mode", "split", "phase", "stage", "subset")
+_OF_EVALUATION = ("val", "eval", "test", "dev")
+_WHOLE_RUN = "train_runtime"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """One step as one process wrote it, at `line` (from 0).
 
-    `time_s` is what it took, `cpu_s` what the process's threads computed meanwhile, `clock_s` when it ended.
+    `epoch` is there where steps restart with each. `time_s` is what it took, `cpu_s` what the process's threads computed
+    meanwhile, `clock_s` when it ended.
     """
 
     step: int | None
     rank: int
     loss: float
+    epoch: int | None = None
     grad_norm: float | None = None
     time_s: float | None = None
     cpu_s: float | None = None
@@ -59,8 +75,43 @@ class Record:
     tokens: float | None = None
     line: int = 0
 
+    @property
+    def label(self) -> str:
+        """The step as the log has it; empty where it has none."""
+        if self.step is None:
+            return ""
+        return str(self.step) if self.epoch is None else f"epoch {self.epoch}, iteration {self.step}"
 
-def read(text: str, names: Mapping[str, str], form: str = "auto") -> tuple[tuple[Record, ...], ...]:
+
+Ranks = tuple[tuple[Record, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Log:
+    """What was read: the steps of each rank, `numbers` of the ranks, evaluations, and what was left out, with how often."""
+
+    ranks: Ranks
+    numbers: tuple[int, ...] = (0,)
+    evaluations: tuple[float, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def remarks(self) -> str:
+        """What is no training step, in one clause; empty where nothing was left out."""
+        return ", ".join(f"{count:,} {what}" for what, count in self.left_out.items())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    """Records of training steps in their order, and what else there was."""
+
+    records: list[Record]
+    evaluations: list[float]
+    left_out: Counter[str]
+    derived: bool = False
+
+
+def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     """The steps of each rank, in their order; all ranks have the same ones.
 
     `names` says what records call their step, loss, grad_norm, time, clock, tokens or rank, where it is not one of `NAMES`.
@@ -72,11 +123,48 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> tuple[tuple
         raise Unreadable(f"format: {form!r} is none of {', '.join(FORMATS)}")
     form = _form(text) if form == "auto" else form
     asked = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
-    found = list(_of_log(text, asked) if form == "log" else of_objects(_objects(text, form), asked))
-    if not found:
-        raise Unreadable(f"no record of it has a loss, by the name of {' or '.join(map(repr, asked['loss']))}")
-    must_say(names, found)
-    return by_rank(found)
+    rows = None if form == "log" else list(_rows(text, form))
+    found = _found(text, rows, asked)
+    if not found.records and "loss" not in names:
+        found = _found(text, rows, asked | {"loss": OTHER_LOSSES})
+    if not found.records:
+        raise Unreadable(_no_loss(asked["loss"], text, rows, found))
+    must_say(names, found.records)
+    return _log(found)
+
+
+def _log(found: _Found) -> Log:
+    records, left_out = found.records, found.left_out
+    if found.derived and not _in_steps(records):
+        records = [replace(record, step=None, epoch=None) for record in records]
+    numbered = any(record.step is not None for record in records)
+    if numbered and (without := sum(record.step is None for record in records)):
+        left_out["losses without a step"] += without
+    ranks, placeholders = _without_placeholders(by_rank(records))
+    for rank, value in placeholders.items():
+        left_out[f"steps of rank {rank}, which writes the placeholder {value:g}"] += len(ranks[0])
+    numbers = tuple(steps[0].rank for steps in ranks)
+    return Log(ranks=ranks, numbers=numbers, evaluations=tuple(found.evaluations), left_out=dict(left_out))
+
+
+def _in_steps(records: Sequence[Record]) -> bool:
+    """Whether steps that a counter shows can be told apart: one for each record of a rank, by its epoch or in order."""
+    try:
+        by_rank(records)
+    except Unreadable:
+        return False
+    return True
+
+
+def _without_placeholders(ranks: Ranks) -> tuple[Ranks, dict[int, float]]:
+    """The ranks that have a loss: beside them, those that write -1 or 0 in every step are left out."""
+    empty = {steps[0].rank: steps[0].loss for steps in ranks if len(steps) > 1 and {step.loss for step in steps} in _ALL_SAME}
+    if not empty or len(empty) == len(ranks):
+        return ranks, {}
+    return tuple(steps for steps in ranks if steps[0].rank not in empty), empty
+
+
+_ALL_SAME = tuple({value} for value in PLACEHOLDERS)
 
 
 def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
@@ -86,26 +174,95 @@ def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
         Unreadable: no record has it.
     """
     fields = {"step": "step", "grad_norm": "grad_norm", "time": "time_s", "clock": "clock_s", "tokens": "tokens"}
-    for what, field in fields.items():
-        if what in names and all(getattr(record, field) is None for record in records):
+    for what, attribute in fields.items():
+        if what in names and all(getattr(record, attribute) is None for record in records):
             raise Unreadable(f"{what}: no record with a loss has {names[what]!r}")
 
 
+def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _Found) -> str:
+    """Why there is no step, with the names that there are."""
+    if found.left_out:
+        return f"it has no training step, only {', '.join(f'{count:,} {what}' for what, count in found.left_out.items())}"
+    asked = {what: (name,) for what, name in zip(NAMES, NAMES, strict=True)}
+    names = names_of(rows) if rows is not None else [*training_lines.read_lines(text, asked, NAMES).names]
+    reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
+    if not names:
+        return f"{reason}; there are no names with numbers in it"
+    near = next((hint for name in tried if (hint := meant(name, sorted(names)))), "")
+    shown = sorted(names, key=lambda name: ("loss" not in name.lower(), names.index(name)))
+    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    listed = ", ".join(repr(name[:100]) for name in shown[:SHOWN]) + more
+    return f"{reason}{near}; name it with `losses.loss`: there is {listed}"
+
+
 def _form(text: str) -> str:
-    start = text.lstrip()
-    if not start.startswith("{"):
-        return "log"
-    first = _object(start.partition("\n")[0])
-    if isinstance(first, dict):
-        return "trainer_state" if HISTORY in first else "jsonl"
-    return "trainer_state" if isinstance(_object(start), dict) else "log"
+    start = text.lstrip("\ufeff \t\r\n")
+    if not start.startswith(("{", "[")):
+        return "csv" if is_table(start) else "columns" if is_columns(start) else "log"
+    first = document_of(start.partition("\n")[0])
+    if isinstance(first, dict) and HISTORY not in first and (start.count("\n") > 1 or rows_of_document(first) is None):
+        return "jsonl"
+    whole = document_of(start)
+    if isinstance(whole, dict):
+        return "trainer_state" if HISTORY in whole or rows_of_document(whole) is None else "json"
+    return "json" if isinstance(whole, list) else "log"
 
 
-def _object(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def _rows(text: str, form: str) -> Iterator[Row]:
+    if form == "csv":
+        yield from rows_of_table(text)
+    elif form == "columns":
+        yield from rows_of_columns(text)
+    elif form in {"trainer_state", "json"}:
+        whole = document_of(text)
+        if form == "trainer_state" and not (isinstance(whole, dict) and isinstance(whole.get(HISTORY), list)):
+            raise Unreadable(f"it is no JSON object with a list {HISTORY!r}, nor with values by step")
+        rows = rows_of_document(whole)
+        if rows is None:
+            raise Unreadable('it is no JSON of step to value, as {"loss": {"1": 4.2, "2": 4.1}}')
+        yield from rows
+    else:
+        for number, line in enumerate(text.split("\n")):
+            if line.strip():
+                values = document_of(line)
+                if not isinstance(values, dict):
+                    raise Unreadable(f"line {number + 1} is no JSON object")
+                yield number, values
+
+
+def _found(text: str, rows: Sequence[Row] | None, asked: Mapping[str, Sequence[str]]) -> _Found:
+    return _of_lines(text, asked) if rows is None else _of_rows(rows, asked)
+
+
+def _of_rows(rows: Iterable[Row], asked: Mapping[str, Sequence[str]]) -> _Found:
+    found = _Found(records=[], evaluations=[], left_out=Counter())
+    for line, values in rows:
+        part = _part_of(values)
+        evaluated = _value(values, [name for name in EVALUATED if name not in asked["loss"]])
+        record = _record(lambda what, values=values: _value(values, asked[what]), line)  # type: ignore[misc]
+        if record is not None and not part:
+            epoch = values.get("epoch")
+            found.records.append(replace(record, epoch=epoch if isinstance(epoch, int) else _integer(epoch)))
+        if part == AVERAGE:
+            found.left_out["averages"] += 1
+        elif part or evaluated:
+            value = record.loss if part and record is not None else evaluated[0] if evaluated else None
+            if value is not None:
+                found.left_out["evaluations"] += 1
+                found.evaluations.append(value)
+    return found
+
+
+def _integer(value: Any) -> int | None:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= SHOWN else None
+
+
+def _part_of(values: Mapping[str, Any]) -> str:
+    """Whether a row says that it is an evaluation, or the average of a run."""
+    if _WHOLE_RUN in values:
+        return AVERAGE
+    modes = (values.get(name) for name in _MODES)
+    return EVALUATION if any(isinstance(mode, str) and mode.lower().startswith(_OF_EVALUATION) for mode in modes) else ""
 
 
 def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str, Sequence[str]]) -> Iterator[Record]:
@@ -116,22 +273,6 @@ def of_objects(rows: Iterable[tuple[int, Mapping[str, Any]]], asked: Mapping[str
             yield record
 
 
-def _objects(text: str, form: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    if form == "trainer_state":
-        whole = _object(text)
-        history = whole.get(HISTORY) if isinstance(whole, dict) else None
-        if not isinstance(history, list):
-            raise Unreadable(f"it is no JSON object with a list {HISTORY!r}")
-        yield from ((number, values) for number, values in enumerate(history) if isinstance(values, dict))
-        return
-    for number, line in enumerate(text.split("\n")):
-        if line.strip():
-            values = _object(line)
-            if not isinstance(values, dict):
-                raise Unreadable(f"line {number + 1} is no JSON object")
-            yield number, values
-
-
 def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool] | None:
     """The first named number, and whether it is in milliseconds, which its name says; numbers may be texts, as some log them."""
     for name in names:
@@ -139,41 +280,56 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
         if value is None or isinstance(value, bool):
             continue
         try:
-            return float(value), _in_milliseconds(name)
-        except (TypeError, ValueError, OverflowError):
-            raise Unreadable(f"{name}: {str(value)[:50]!r} is no number") from None
+            return parse_spelled(value) if isinstance(value, str) else float(value), in_milliseconds(name)
+        except (TypeError, ValueError, OverflowError) as error:
+            why = str(error) if isinstance(error, NotANumber) else f"{str(value)[:50]!r} is no number"
+            raise Unreadable(f"{name}: {why}") from None
     return None
 
 
-def _of_log(text: str, asked: Mapping[str, Sequence[str]]) -> Iterator[Record]:
-    for number, raw in enumerate(text.split("\n")):
-        line = _COLOUR.sub("", raw[:LONGEST_LINE])
-        record = _record(lambda what, line=line: _logged(line, what, asked[what]), number)  # type: ignore[misc]
-        if record is not None:
-            yield record
+def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _Found:
+    """The steps of a log; where every line with a loss looks like one of an evaluation, the looks say nothing."""
+    lines = training_lines.read_lines(text, asked, NAMES).lines
+    if not any("loss" in line.values and not line.part for line in lines):
+        lines = [replace(line, part="") if "loss" in line.values else line for line in lines]
+    named = any("step" in line.values for line in lines)
+    found = _Found(records=[], evaluations=[], left_out=Counter(), derived=not named)
+    for line, after in zip_longest(lines, lines[1:]):
+        if after is not None and _draws_again(line, after):
+            found.left_out["redrawn bars"] += 1
+        elif line.part == AVERAGE:
+            found.left_out["averages"] += 1
+        elif line.part:
+            found.left_out["evaluations"] += 1
+            found.evaluations.append(line.values["loss"][0] if "loss" in line.values else line.evaluated or 0.0)
+        elif not named and line.bar and line.position == 0:
+            found.left_out["bars before the first step"] += 1
+        else:
+            found.records.append(_of_line(line, named=named))
+            if line.evaluated is not None:
+                found.left_out["evaluations"] += 1
+                found.evaluations.append(line.evaluated)
+    return found
 
 
-def _logged(line: str, what: str, names: Sequence[str]) -> tuple[float, bool] | None:
-    for name in names:
-        found = _named(name).search(line)
-        if found:
-            return float(found[1].replace(",", "")), bool(found[2]) or _in_milliseconds(name)
-    if what == "time" and names is NAMES["time"]:
-        found = _named("time").search(line)
-        if found and found[2]:  # "time 31.20ms": without a unit it may be the time of day
-            return float(found[1].replace(",", "")), True
-    return None
+def _draws_again(line: Line, after: Line) -> bool:
+    """Whether the next record is the same step of a bar, drawn again."""
+    where = line.bar and after.bar and after.line == line.line + 1 and line.position is not None
+    return where and (line.position, line.epoch, line.rank) == (after.position, after.epoch, after.rank)
 
 
-@cache
-def _named(name: str) -> re.Pattern[str]:
-    """A name that no word stands before (``val loss`` is no loss), and its number, with ``ms`` behind it or not."""
-    before, between, after = r"(?:^|[^A-Za-z_/\s\"'])\s*[\"']?", r"[\s:=\"']{1,40}", r"(?:(ms)|s|%)?(?![A-Za-z0-9_])"
-    return re.compile(f"{before}{re.escape(name)}{between}({_NUMBER}){after}", re.IGNORECASE)
-
-
-def _in_milliseconds(name: str) -> bool:
-    return name.endswith(("_ms", "(ms)"))
+def _of_line(line: Line, *, named: bool) -> Record:
+    values = dict(line.values)
+    if not named and line.position is not None:
+        values["step"] = (float(line.position), False)
+    if line.rank is not None:
+        values.setdefault("rank", (float(line.rank), False))
+    try:
+        record = _record(values.get, line.line)
+    except Unreadable as error:
+        raise Unreadable(f"line {line.number}: {error}") from None
+    assert record is not None, "a line of a step has a loss"  # noqa: S101 - our own bug if not
+    return replace(record, epoch=line.epoch)
 
 
 def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Record | None:
@@ -196,19 +352,19 @@ def _record(value: Callable[[str], tuple[float, bool] | None], line: int) -> Rec
 
 
 def _whole(value: float, what: str, most: int) -> int:
-    if not (0 <= value <= most and value == int(value)):
+    if not is_whole(value, most):
         raise Unreadable(f"{what}: {value:g} is no whole number from 0 to {most}")
     return int(value)
 
 
 def _positive(value: float, what: str) -> float:
-    if not (math.isfinite(value) and 0 <= value <= 1e12):  # noqa: PLR2004 - any time of this age, in ms
+    if not 0 <= value <= MOST_TIME:  # any time of this age, in ms
         raise Unreadable(f"{what}: {value:g} is no time or amount")
     return value
 
 
-def by_rank(records: Sequence[Record]) -> tuple[tuple[Record, ...], ...]:
-    """The steps of each rank, in their order.
+def by_rank(records: Sequence[Record]) -> Ranks:
+    """The steps of each rank that wrote any, in their order.
 
     Raises:
         Unreadable: a step is there twice, or ranks have different steps.
@@ -220,17 +376,47 @@ def by_rank(records: Sequence[Record]) -> tuple[tuple[Record, ...], ...]:
     for record in records:
         if record.step is not None or not numbered:
             ranks.setdefault(record.rank, []).append(record)
-    whole = [_in_order(rank, ranks.get(rank, [])) for rank in range(max(ranks) + 1)]
-    first = [record.step for record in whole[0]]
-    for rank, steps in enumerate(whole):
-        if [record.step for record in steps] != first:
-            raise Unreadable(f"rank {rank} wrote {len(steps)} steps that are not the {len(first)} of rank 0")
-    return tuple(whole)
+    whole = {rank: _in_order(rank, ranks[rank]) for rank in sorted(ranks)}
+    lead = next(iter(whole))
+    first = [record.label for record in whole[lead]]
+    for rank, steps in whole.items():
+        if [record.label for record in steps] != first:
+            raise Unreadable(f"rank {rank} wrote {len(steps)} steps that are not the {len(first)} of rank {lead}")
+    return tuple(whole.values())
 
 
 def _in_order(rank: int, records: Sequence[Record]) -> tuple[Record, ...]:
     steps = [record.step for record in records if record.step is not None]
-    twice = next((step for before, step in zip(sorted(steps), sorted(steps)[1:], strict=False) if before == step), None)
-    if twice is not None:
-        raise Unreadable(f"step {twice} of rank {rank} is there twice")
-    return tuple(sorted(records, key=lambda record: record.step or 0)) if steps else tuple(records)
+    if not steps:
+        return tuple(replace(record, epoch=None) for record in records)
+    if len(set(steps)) == len(steps):
+        return tuple(sorted((replace(record, epoch=None) for record in records), key=lambda record: record.step or 0))
+    epochs = _by_epoch(records)
+    if epochs is not None:
+        return epochs
+    seen: dict[int, int] = {}
+    for record in records:
+        if record.step in seen:
+            where = f"records {seen[record.step] + 1:,} and {record.line + 1:,}"
+            raise Unreadable(
+                f"step {record.step} of rank {rank} is there twice ({where}); have one process log, or name its `rank` and `step`"
+            )
+        seen[record.step or 0] = record.line
+    raise AssertionError("some step is there twice")
+
+
+def _by_epoch(records: Sequence[Record]) -> tuple[Record, ...] | None:
+    """Records whose steps restart with each epoch: as the log counts epochs, else as often as steps begin again."""
+    keys = [(record.epoch, record.step) for record in records]
+    if all(record.epoch is not None for record in records) and len(set(keys)) == len(keys):
+        return tuple(sorted(records, key=lambda record: (record.epoch or 0, record.step or 0)))
+    epoch, before, first, found = 1, -1, records[0].step or 0, []
+    for record in records:
+        step = record.step or 0
+        if step <= before:
+            if step == before or step > first:
+                return None
+            epoch += 1
+        before = step
+        found.append(replace(record, epoch=epoch))
+    return tuple(found)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ci_bench.judge.parity_envelope import LEAST_STEPS, LIMIT, envelope_of, scaled, unscaled, usable, why_unknown
+from ci_bench.judge.parity_logs import log_finding
 from ci_bench.judge.parity_over_seeds import accuracy_parity, starts_finding, statistical_finding
 from ci_bench.judge.parity_resumed import first_apart
 from ci_bench.judge.parity_runs import (
@@ -25,6 +26,7 @@ from ci_bench.judge.parity_runs import (
     seed_rule,
     series,
     signals_of,
+    step_name,
     stopped,
 )
 from ci_bench.judge.wording import count_of, percent
@@ -52,6 +54,12 @@ def numeric_finding(evidence: ParityEvidence, run: Trace, masks: Masks) -> Parit
     floor ``4 * 2^-23``; the score is ``max over t < 50 of |L_t - L_t^ref| / E_t``, and parity ends at ten envelopes. Losses that
     are bf16 numbers may be two of them apart.
     """
+    if evidence.own_program:
+        return log_finding(evidence, run, masks, _by_steps)
+    return _by_steps(evidence, run, masks)
+
+
+def _by_steps(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFinding:
     twins = match(evidence, run)
     if not isinstance(twins, Twins):
         return stopped(twins, run, masks=masks, tier=Tier.NUMERIC)
@@ -95,7 +103,7 @@ def _with_ranks(found: ParityFinding, evidence: ParityEvidence, twins: Twins) ->
     count = len(twins.candidate.ranks.loss) if twins.candidate.ranks else 0
     who = f"all {count} ranks" if len(ranks) == count else f"rank {', '.join(map(str, ranks))} of {count}"
     signal = first[0].signal.replace("grad_norm", "gradient norm")
-    told = f"{who} first, by the {signal} at step {step}"
+    told = f"{who} first, by the {signal} at {step_name(twins.candidate, step)}"
     if not found.verdict.holds:
         return replace(found, detail=f"{found.detail}; {told}")
     detail = f"{told}: up to {max(score.worst for score in first):.3g} times the width of its rounding envelope (limit {LIMIT:g})"
@@ -173,6 +181,7 @@ def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) 
         loss_score=worst.get("loss"),
         grad_norm_score=worst.get("grad_norm"),
         first_step=broken.first_step if broken else None,
+        step=step_name(twins.candidate, _step(broken)) if broken and twins.candidate.steps else "",
         signal=broken.signal if broken else None,
         apart_first=first,
         apart_last=last,
@@ -200,7 +209,8 @@ def _ruling(twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps
     if broken:
         apart = max(s.worst for s in scores)
         signal = broken.signal.replace("grad_norm", "gradient norm")
-        detail = f"{signal} leaves the rounding envelope at step {broken.first_step}: {_joined_by_comma(size, apart)}"
+        where = step_name(twins.candidate, _step(broken))
+        detail = f"{signal} leaves the rounding envelope at {where}: {_joined_by_comma(size, apart)}"
         return Parity.DIFFERENT_MATH, f"{detail} (limit {LIMIT:g})"
     if twins.short:
         return Parity.INSUFFICIENT_DATA, f"no difference in the {steps} steps that both runs have"

@@ -22,7 +22,7 @@ _ULPS, _NEIGHBOURS = 4.0, 2.0
 _LEAST_NORMAL = 2.0**-126
 ROUNDED = "rounding"
 """What the start of a run in another rounding begins with."""
-_MOST_DECIMALS = 6
+_MOST_DECIMALS, _DISTINCT = 6, 5
 _DOUBLE = 2.0**-50
 """A number of decimals as text and back is equal to itself but for fp64's rounding."""
 
@@ -50,7 +50,7 @@ def envelope(
         floor = np.maximum(floor, _NEIGHBOURS * ulp(reference, loss_bits) / (LIMIT - 1))
     if as_written:
         own = unscaled(reference, signal)
-        digit = _last_digit(own) / (LIMIT - 1)
+        digit = _last_digits(own) / (LIMIT - 1)
         floor = np.maximum(floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL))
     widest = np.zeros(reference.shape)
     for trace in perturbed:
@@ -60,15 +60,27 @@ def envelope(
     return bound
 
 
-def _last_digit(values: Floats) -> float:
-    """The last decimal of numbers that were written with at most six, as logs do; 0 where they have more.
+def _last_digits(values: Floats) -> Floats:
+    """The last digit of each number that was written with at most six decimals or significant digits, as logs do; else 0.
 
     Two runs that differ by next to nothing may be rounded to neighbours: one such digit apart is within the limit, two are not.
+    Numbers of so many significant digits have fewer decimals where they are larger: ``10.6`` and ``9.74``.
     """
-    for decimals in range(2, _MOST_DECIMALS + 1):
-        if np.allclose(values, np.round(values, decimals), rtol=_DOUBLE, atol=0):
-            return float(10.0**-decimals)
-    return 0.0
+    finite = values[np.isfinite(values)]
+    sizes = np.floor(np.log10(np.maximum(np.abs(values), _LEAST_NORMAL)))
+    by_decimals = by_digits = 0.0
+    few = len(np.unique(finite)) < _DISTINCT  # a norm that is clipped to 1 at every step shows no digits
+    for decimals in range(2 if few else 0, _MOST_DECIMALS + 1):
+        if np.allclose(finite, np.round(finite, decimals), rtol=_DOUBLE, atol=0):
+            by_decimals = float(10.0**-decimals)
+            break
+    scales = 10.0 ** np.floor(np.log10(np.maximum(np.abs(finite), _LEAST_NORMAL)))
+    for digits in range(3 if few else 1, _MOST_DECIMALS + 1):
+        if np.allclose(finite / scales, np.round(finite / scales, digits - 1), rtol=_DOUBLE, atol=0):
+            by_digits = float(10.0 ** (1 - digits))
+            break
+    last: Floats = np.maximum(by_decimals, by_digits * 10.0**sizes if by_digits else np.zeros(values.shape))
+    return last
 
 
 def ulp(values: Floats, bits: int = MANTISSA_BITS) -> Floats:
@@ -87,8 +99,8 @@ def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
     """Perturbed runs of the reference's arm, seed and data that did start elsewhere and stayed finite long enough.
 
     There is none where weights were perturbed by more than any precision rounds, or by nothing. Of a program that was run again,
-    or in another rounding, a run that repeats full numbers bit by bit says nothing of rounding, and one whose first loss is
-    further off than any rounding is of another seed.
+    a run that repeats full numbers bit by bit says nothing of rounding, and one whose first loss is further off than any
+    rounding is of another seed. One that repeats them in another rounding has an envelope of nothing but the floor.
     """
     if evidence.epsilon > LARGEST_EPSILON or (evidence.epsilon == 0 and not evidence.own_program):
         return ()
@@ -98,7 +110,12 @@ def usable(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
         return enough
     if any(_first_apart(trace, reference) > LARGEST_EPSILON for trace in enough):
         return ()
-    return tuple(trace for trace in enough if _tells_of_rounding(trace, reference))
+    return tuple(trace for trace in enough if trace.start.startswith(ROUNDED) or _tells_of_rounding(trace, reference))
+
+
+def only_repeats(perturbed: tuple[Trace, ...], reference: Trace) -> bool:
+    """Whether all perturbed runs of a program repeat full numbers bit by bit: then rounding may do more than they show."""
+    return not any(_tells_of_rounding(trace, reference) for trace in perturbed)
 
 
 def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
@@ -109,7 +126,7 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
     if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm):
         return True
     losses = series(reference, "loss", finite_steps(reference))
-    return trace.start.startswith(ROUNDED) and _last_digit(losses) > LIMIT * _ULPS * float(ulp(losses).max())
+    return trace.start.startswith(ROUNDED) and bool(np.any(_last_digits(losses) > LIMIT * _ULPS * ulp(losses)))
 
 
 def _perturbed(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:

@@ -114,6 +114,12 @@ def series(trace: Trace, signal: str, steps: int) -> Floats:
     return np.asarray([math.nan if value is None else value for value in values[:steps]], dtype=np.float64)
 
 
+def step_name(trace: Trace, position: int) -> str:
+    """``step 340``, as the log of a run names the step at a position; ``epoch 2, iteration 70`` where steps restart."""
+    name = trace.steps[position] if position < len(trace.steps) else str(position)
+    return f"step {name}" if name.isdecimal() else name
+
+
 def stopped(stop: Stopped, run: Trace, *, masks: Masks | None, tier: Tier | None) -> ParityFinding:
     """The finding of runs that cannot be compared."""
     return ParityFinding(

@@ -255,6 +255,7 @@ class ParityFinding:
 
     Scores are how many envelopes apart the signals came at most (numeric tier; `limit` is where parity ends). `apart_first` and
     `apart_last` are by how much, as a share of the reference's, `signal` is off at `first_step` and at the last step that counts.
+    `step` is what a log calls the step at position `first_step`, and `recorded` how many steps the longer log has.
     `difference` is the mean relative loss difference with its interval (statistical tier; `limit` is the margin). Of head beside
     base, from other start weights, the statistical tier has `first_step` as well.
     """
@@ -269,6 +270,8 @@ class ParityFinding:
     loss_score: float | None = None
     grad_norm_score: float | None = None
     first_step: int | None = None
+    step: str = ""
+    recorded: int | None = None
     signal: str | None = None
     apart_first: float | None = None
     apart_last: float | None = None

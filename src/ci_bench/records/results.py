@@ -204,9 +204,13 @@ class Masks(StrEnum):
     DIFFER = "differ"
 
 
+MISSING = "missing"
+"""Of a value that was not recorded at a step."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NonFinite:
-    """A step whose value is not a number; the series holds `None` there. `value` is nan, inf or -inf."""
+    """A step whose value is not a number; the series holds `None` there. `value` is nan, inf, -inf, or `MISSING`."""
 
     signal: str
     step: int
@@ -244,6 +248,8 @@ class Trace:
     `index` tells runs of the same role apart. `start` and `data` are digests of the initial weights and of the first batches
     seen. `accuracy` is a share in 0..1, `None` where evaluation is off. `disagreements` counts evaluation rows that the trained
     weights get right (only in an eager forward pass, only in the arm's own). `ranks` is what each of several processes saw.
+    Of a log, `steps` are its own numbers of the steps (positions where it has none), `evaluations` the losses of evaluations in
+    their order, and `reading` says which ranks were read and what was left out.
     """
 
     arm: str
@@ -259,6 +265,9 @@ class Trace:
     disagreements: tuple[int, int] | None = None
     ranks: RankSeries | None = None
     resumed: Resumed | None = None
+    steps: tuple[str, ...] = ()
+    evaluations: tuple[float | None, ...] = ()
+    reading: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

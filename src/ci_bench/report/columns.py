@@ -290,7 +290,7 @@ ARMS: Columns[OfSpeedup] = (
 
 
 def _first_step(item: OfParity) -> str:
-    return UNKNOWN if item[1].first_step is None else count(item[1].first_step)
+    return words.first_step(item[1]).removeprefix("step ") or UNKNOWN
 
 
 def _accuracy(item: OfParity) -> str:

@@ -27,6 +27,7 @@ from ci_bench.report.time_spent import TimeSpent
 from ci_bench.report.words import (
     Mood,
     distance,
+    extent,
     parity,
     parity_mood,
     trainings,
@@ -147,8 +148,10 @@ def _print_parity(comparison: Comparison, console: Console) -> None:
         _print_title("Loss parity", console)
     for case, finding in found[:_SHOWN_CASES]:
         apart = "" if distance(finding) == UNKNOWN else f"; {distance(finding)}"
-        text = f"{parity(finding)} over {finding.steps:,} steps{apart} ({clean(finding.arm)} of {clean(short[case.id], cap=160)})"
+        text = f"{parity(finding)} over {extent(finding)}{apart} ({clean(finding.arm)} of {clean(short[case.id], cap=160)})"
         console.print(_item(parity_mood(finding), text))
+        if finding.recorded is not None:  # a log: what was read of it, and what a change would have scored
+            console.print(Padding(Text(clean(finding.detail, cap=600)), (0, 0, 0, 4), expand=False))
     _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
 
 

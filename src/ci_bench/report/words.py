@@ -4,6 +4,7 @@ Owns the wording and what counts as worse. Numbers and our own words only: nothi
 """
 
 import math
+import re
 from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
@@ -40,6 +41,7 @@ _MOODS = {
 }
 WORST_FIRST = tuple(_MOODS)
 _TENTH, _LEAST_Q = 0.1, 0.01
+_STEP = re.compile(r"step \d{1,16}|epoch \d{1,9}, iteration \d{1,16}")
 
 
 def mood(verdict: Verdict) -> Mood:
@@ -165,7 +167,22 @@ def parity(finding: ParityFinding) -> str:
     word = "not finite" if finding.verdict is Parity.NON_FINITE else finding.verdict.replace("_", " ")
     if finding.from_another_start:
         return f"{word} from another start"
-    return word if finding.first_step is None or finding.verdict.holds else f"{word} from step {finding.first_step:,}"
+    if finding.first_step is None or finding.verdict.holds:
+        return word
+    return f"{word} from {first_step(finding)}"
+
+
+def first_step(finding: ParityFinding) -> str:
+    """The step that is different first, as a log names it: ``step 340``; empty where there is none."""
+    if _STEP.fullmatch(finding.step):
+        return finding.step
+    return "" if finding.first_step is None else f"step {finding.first_step:,}"
+
+
+def extent(finding: ParityFinding) -> str:
+    """How many steps were compared: ``50 steps``, or ``50 of 866 steps``."""
+    of = f" of {finding.recorded:,}" if finding.recorded is not None and finding.recorded > finding.steps else ""
+    return f"{finding.steps:,}{of} steps"
 
 
 def trainings(case: CaseComparison) -> tuple[ParityFinding, ...]:

@@ -199,7 +199,7 @@ def test_a_step_is_the_slowest_ranks(tmp_path) -> None:
 
 def test_of_ranks_that_wait_for_each_other_the_one_that_works_longer_is_told() -> None:
     """Both take as long by the clock, since one computes longer; where a rank does not say so, nothing is told."""
-    ranks = read(records(seconds=(1.05, 1.05), ranks=2, computed=(0.9, 0.95)), {})
+    ranks = read(records(seconds=(1.05, 1.05), ranks=2, computed=(0.9, 0.95)), {}).ranks
     facts = training.facts(ranks, training.step_times(ranks))
     assert [facts[f"rank_{rank}_{what}_s"] for what in ("step", "cpu") for rank in (0, 1)] == [1.05, 1.05, 0.9, 0.95]
     silent = (ranks[0], tuple(replace(record, cpu_s=None) for record in ranks[1]))

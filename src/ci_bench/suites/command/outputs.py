@@ -84,14 +84,14 @@ def read_output(output: Output, form: str) -> Reading:
     return whole if len(readings) == 1 else _unique(whole)
 
 
-def read_losses(output: Output, losses: Losses) -> tuple[tuple[training_log.Record, ...], ...]:
+def read_losses(output: Output, losses: Losses) -> training_log.Log:
     """What the run wrote of its steps, by rank. Several files of text are read as one, in the order of their names.
 
     Raises:
         BadOutput: it is missing, or cannot be read.
     """
     try:
-        files = output.files()
+        files = _files_of_losses(output, losses)
         try:
             return _steps(files, losses)
         except (Unreadable, OSError) as error:
@@ -101,7 +101,21 @@ def read_losses(output: Output, losses: Losses) -> tuple[tuple[training_log.Reco
         raise
 
 
-def _steps(files: Sequence[Path], losses: Losses) -> tuple[tuple[training_log.Record, ...], ...]:
+def _files_of_losses(output: Output, losses: Losses) -> list[Path]:
+    """The files that the run wrote; where there is none, say whether standard output has what is missing."""
+    try:
+        return output.files()
+    except BadOutput as error:
+        if output.named is not None or not output.place.stdout.is_file():
+            raise
+        with suppress(Unreadable, OSError):
+            found = training_log.read(catalogue.decode(_bytes(output.place.stdout)), losses.names)
+            steps = len(found.ranks[0])
+            raise BadOutput(f"{error}: standard output has {steps:,} steps with a loss, so add `output: {STDOUT}`") from error
+        raise
+
+
+def _steps(files: Sequence[Path], losses: Losses) -> training_log.Log:
     content = _bytes(files[0])
     form = training_events.form_of(content) if losses.format == catalogue.AUTO else losses.format
     if form not in training_events.FORMATS:
@@ -109,7 +123,7 @@ def _steps(files: Sequence[Path], losses: Losses) -> tuple[tuple[training_log.Re
         return training_log.read(text, losses.names, losses.format)
     once = {file.resolve(): file for file in reversed(files)}  # wandb/latest-run is a link to a run beside it
     read = [training_events.File(folder=str(file.parent), name=file.name, content=_bytes(file)) for file in once.values()]
-    return training_events.read(read, losses.names, form)
+    return training_log.Log(ranks=training_events.read(read, losses.names, form))
 
 
 def _read(file: Path, form: str, output: Output) -> Reading:

@@ -93,8 +93,8 @@ def run(
 ) -> Ended:
     """Run a program to its end. Standard input is empty.
 
-    `stamps` is filled with when each line of standard output came, in seconds of the monotonic clock. What the program leaves
-    running is watched for `watch_s` at most, to see whether it works, and ended.
+    `stamps` is filled with when each newline or carriage return of standard output came, in seconds of the monotonic clock.
+    What the program leaves running is watched for `watch_s` at most, to see whether it works, and ended.
 
     Raises:
         CommandLate: it takes longer than `timeout_s`.
@@ -254,7 +254,7 @@ class _Guard(threading.Thread):
 
 
 class _Stamper(threading.Thread):
-    """Copies standard output to its file, and notes when each line ended."""
+    """Copies standard output to its file, and notes when each line or redraw of a bar ended."""
 
     def __init__(self, process: subprocess.Popen[bytes], file: Path, stamps: list[float]) -> None:
         super().__init__(daemon=True)
@@ -269,7 +269,7 @@ class _Stamper(threading.Thread):
                 now = time.monotonic()
                 copy.write(chunk)
                 copy.flush()
-                self._stamps.extend([now] * chunk.count(b"\n"))
+                self._stamps.extend([now] * (chunk.count(b"\n") + chunk.count(b"\r")))
 
     def finish(self) -> None:
         """All that could write has ended, or cannot be ended, which is told elsewhere."""

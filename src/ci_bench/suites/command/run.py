@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ci_bench.formats.training_log import Log
 from ci_bench.records.metrics import PEAK_RSS, STEP_TIME
 from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
 from ci_bench.suites.base import Compiler, Context, Evidence, Mark, Part, Program
@@ -65,8 +66,8 @@ class CommandWorkload:
         traces = []
         for done, (arm, kind, environ) in enumerate(runs, 1):
             more = {**environ, training.ROUNDING_VARIABLE: str(kind.index)} if kind.index else environ
-            ranks, *_ = self._train(arm, losses, more)
-            traces.append(training.trace_of(ranks, arm, kind))
+            log, *_ = self._train(arm, losses, more)
+            traces.append(training.trace_of(log, arm, kind))
             self._context.progress(arm, done, len(runs))
         return Evidence(parity=training.evidence(traces, candidates=candidates))
 
@@ -157,7 +158,8 @@ class CommandWorkload:
         traces, facts = [], {}
         launch = self._context.launch
         for arm in self._in_fair_order(arms):
-            ranks, stamps, seconds = self._train(arm, losses, {})
+            log, stamps, seconds = self._train(arm, losses, {})
+            ranks = log.ranks
             times = training.step_times(ranks, stamps)
             if times:
                 metrics += training.timing(ranks, times, arm, launch=launch, warmup_steps=losses.warmup_steps)
@@ -167,11 +169,11 @@ class CommandWorkload:
             if arm == self._options.reference:
                 facts = dict(training.facts(ranks, times))
                 again = training.Kind(role=Role.PERTURBED, start=f"again_{launch}", index=FIRST_REPEAT + launch)
-                traces = [training.trace_of(ranks, arm, again)]
+                traces = [training.trace_of(log, arm, again)]
         kept = training.evidence(traces, candidates=()) if launch < training.MOST_REPEATS else None
         return Evidence(metrics=tuple(metrics), checks=tuple(self._leftovers()), parity=kept, facts=facts)
 
-    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[training.Ranks, Sequence[float], float]:
+    def _train(self, arm: str, losses: Losses, environ: Mapping[str, str]) -> tuple[Log, Sequence[float], float]:
         """The steps of each rank; when each line came, where standard output is read; seconds of the whole run."""
         options, own = self._options, self._own_file(arm)
         place = self._place(arm)

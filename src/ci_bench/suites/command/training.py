@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ci_bench.formats.training_log import Record
+from ci_bench.formats.training_log import Log, Record
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.results import (
+    MISSING,
     ArmMasks,
     Fact,
     Lane,
@@ -31,9 +32,8 @@ from ci_bench.suites.command.selecting import BadOutput
 ROUNDING_VARIABLE = "CI_BENCH_ROUNDING"
 """Which of the environments a run is in, from 1: for programs that want to shake their own numbers by a rounding."""
 MOST_SAMPLES = 1000
-MOST_STEPS = 1000
-"""Steps of which losses are kept; the judge looks at the first 50."""
 MOST_REPEATS = 8
+MOST_READING = 1000
 MOST_NAMED = 16
 """Ranks with facts of their own."""
 AS_IT_IS, OWN_DATA = "as_it_is", "own"
@@ -65,13 +65,16 @@ def evidence(traces: Sequence[Trace], *, candidates: Sequence[str]) -> ParityEvi
     )
 
 
-def trace_of(ranks: Ranks, arm: str, kind: Kind) -> Trace:
-    """Loss and gradient norm of each step: the mean of all ranks', with each rank's own where there are several."""
-    losses = [[record.loss for record in steps[:MOST_STEPS]] for steps in ranks]
-    norms = [[record.grad_norm for record in steps[:MOST_STEPS]] for steps in ranks]
-    has_norms = all(norm is not None for norm in norms[0])
+def trace_of(log: Log, arm: str, kind: Kind) -> Trace:
+    """Loss and gradient norm of each step: the mean of all ranks', with each rank's own where there are several.
+
+    A norm is that of the first rank; steps without one are holes that say so.
+    """
+    ranks = log.ranks
+    losses = [[record.loss for record in steps] for steps in ranks]
+    norms = [[record.grad_norm for record in steps] for steps in ranks]
     loss = [statistics.fmean(step) for step in zip(*losses, strict=True)]
-    norm = [value for value in norms[0] if value is not None] if has_norms else []
+    norm = norms[0] if any(value is not None for value in norms[0]) else []
     return Trace(
         arm=arm,
         role=kind.role,
@@ -83,7 +86,16 @@ def trace_of(ranks: Ranks, arm: str, kind: Kind) -> Trace:
         index=kind.index,
         non_finite=(*_holes("loss", loss), *_holes("grad_norm", norm)),
         ranks=_series(losses, norms) if len(ranks) > 1 else None,
+        steps=tuple(record.label for record in ranks[0]) if ranks[0][0].label else (),
+        evaluations=tuple(map(_finite, log.evaluations)),
+        reading=_reading(log),
     )
+
+
+def _reading(log: Log) -> str:
+    """Which ranks were read, and what was left out, in words."""
+    ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
+    return f"{ranks}; no steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
 
 
 def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]) -> RankSeries:
@@ -92,12 +104,16 @@ def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | 
     return RankSeries(own_rows=True, loss=tuple(tuple(map(_finite, rank)) for rank in losses), grad_norm=own)
 
 
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and abs(value) < float("inf") else None
 
 
-def _holes(signal: str, values: Sequence[float]) -> list[NonFinite]:
-    return [NonFinite(signal=signal, step=step, value=str(value)) for step, value in enumerate(values) if _finite(value) is None]
+def _holes(signal: str, values: Sequence[float | None]) -> list[NonFinite]:
+    return [
+        NonFinite(signal=signal, step=step, value=MISSING if value is None else str(value))
+        for step, value in enumerate(values)
+        if _finite(value) is None
+    ]
 
 
 def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float, ...], ...]:
@@ -111,7 +127,8 @@ def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float,
         return tuple(tuple(record.time_s or 0.0 for record in steps) for steps in ranks)
     if all(record.clock_s is not None for record in records):
         return tuple(_differences([record.clock_s or 0.0 for record in steps]) for steps in ranks)
-    if stamps and max(record.line for record in records) < len(stamps):
+    lines = [record.line for record in ranks[0]]
+    if stamps and max(record.line for record in records) < len(stamps) and len(set(lines)) == len(lines):
         return tuple(_differences([stamps[record.line] for record in steps]) for steps in ranks)
     return ()
 
