@@ -5,7 +5,7 @@ samples, so that rows differ by the plant alone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from benchmarks.anchors import ANCHORS, Anchor
 from benchmarks.noise_models import Floats, Generator, Singles, Suite, draw_launches
 from ci_bench.judge import noise, sequential
 from ci_bench.judge.sequential import Code, Rule, fixed
+from ci_bench.judge.suspicion import Source, Suspicion, Undecided, suspicions
 
 SAMPLES = 20
 """Per arm and launch: ten ABBA blocks."""
@@ -29,13 +30,17 @@ _PER_CENT = 100.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The answers for a suite [runs, cases]; `covered` and `unchanged` are `None` for rules that give no such answer."""
+    """The answers for a suite [runs, cases]; all but `regressed` and `launches` are `None` for rules without such answers.
+
+    `alarm` [runs] is whether anything of a run is regressed or suspected.
+    """
 
     regressed: NDArray[np.bool_]
     improved: NDArray[np.bool_] | None
     unchanged: NDArray[np.bool_] | None
     covered: NDArray[np.bool_] | None
     launches: NDArray[np.intp]
+    alarm: NDArray[np.bool_] | None = None
 
 
 Judge = Callable[[Floats], Outcome]
@@ -67,8 +72,7 @@ def learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
     """What `history` launches of A/A teach of a suite."""
     base, head = draw_launches(rng, suite, history, SAMPLES, day=PER_RUN)
     d, within = figures_of(base, head)
-    learned = noise.learn(d, within, np.ones(history))
-    return replace(learned, bound=noise.run_share(d, learned.spread, np.arange(history) // PER_RUN))
+    return noise.with_runs(noise.learn(d, within, np.ones(history)), d, np.arange(history) // PER_RUN)
 
 
 def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
@@ -78,14 +82,31 @@ def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
 
 
 def _judge(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, plant: Floats) -> Outcome:
-    ruling = sequential.replay(d + plant[..., None], within, learned, rule)
+    d = d + plant[..., None]
+    ruling = sequential.replay(d, within, learned, rule)
+    regressed = ruling.code == Code.REGRESSED
     return Outcome(
-        regressed=ruling.code == Code.REGRESSED,
+        regressed=regressed,
+        alarm=(regressed | _suspected(d, within, learned, rule, ruling)).any(axis=-1),
         improved=ruling.code == Code.IMPROVED,
         unchanged=ruling.code == Code.UNCHANGED,
         covered=(ruling.low <= plant) & (plant <= ruling.high),
         launches=ruling.launches,
     )
+
+
+def _suspected(d: Floats, within: Floats, learned: noise.Learned, rule: Rule, ruling: sequential.Ruling) -> NDArray[np.bool_]:
+    """What is suspected of the cases that stayed open, from the launches that were judged."""
+    judged = np.cumsum(np.isfinite(d), axis=-1) <= ruling.launches[..., None]
+    cases = Undecided(
+        d=np.where(judged, d, np.nan),
+        within=np.where(judged, within, np.nan),
+        tau=np.broadcast_to(np.asarray(rule.tau, dtype=np.float64), ruling.code.shape),
+        source=np.full(ruling.code.shape, Source.TURNS),
+        gating=np.ones(ruling.code.shape, dtype=np.bool_),
+        excursions=learned.excursions,
+    )
+    return np.asarray(suspicions(cases, ruling) == Suspicion.SUSPECTED, dtype=np.bool_)
 
 
 def peer(anchor: Anchor) -> Contender:

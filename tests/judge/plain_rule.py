@@ -26,7 +26,7 @@ def replay(d, within, learned, rule):
     cases = [SimpleNamespace(code=INCONCLUSIVE, active=True, stop=0, told=None, row=row) for row in range(len(d))]
     for case in cases:
         case.known = math.isfinite(learned.spread[case.row]) and learned.freedom[case.row] >= 4
-        case.bound = float(np.ravel(learned.bound)[0])
+        case.bound = float(np.broadcast_to(learned.bound, len(d))[case.row])
         case.tau, case.margin = (float(np.broadcast_to(one, len(d))[case.row]) for one in (rule.tau, rule.margin))
     for number, look in enumerate(rule.looks):
         before = (0, *rule.looks)[number]
@@ -47,7 +47,9 @@ def replay(d, within, learned, rule):
         for case in going:
             case.strayed = strayed
             usual = (usual_spread(within[case.row][:look]), sequential.COLD_FREEDOM) if case in early else (0.0, 0.0)
-            case.told = weighed(case, learned, factor, priors.get(id(case)), usual)
+            case.told = weighed(
+                case, usually(case, learned, factor), priors.get(id(case)), usual, worth(case, cases, learned, factor)
+            )
             case.inflation = factor
             decide(case, rule, number, rule.gating or len(d), early=case in early)
     return [answer(case, rule, rule.gating or len(d)) for case in cases]
@@ -63,7 +65,7 @@ def figures_of(case, row):
     case.values = [float(value) for value in row if math.isfinite(value)]
     case.count = len(case.values)
     case.mean = sum(case.values) / case.count if case.values else math.nan
-    case.squares = sum((value - case.mean) ** 2 for value in case.values) / (1 - case.bound)
+    case.squares = sum((value - case.mean) ** 2 for value in case.values)
 
 
 def strayed_today(cases, learned, factor):
@@ -92,21 +94,44 @@ def shared_prior(cold):
     return float(spread), float(freedom)
 
 
-def weighed(case, learned, factor, prior, usual):
+def usually(case, learned, factor):
+    """The variance within a run that the history says, a tenth of the whole at least; NaN without a history."""
+    whole = float(learned.spread[case.row]) ** 2
+    return max(whole - case.bound**2, 0.1 * whole) * factor**2 if case.known else math.nan
+
+
+def contradicts(case, learned, factor):
+    return case.squares > 9 * usually(case, learned, factor) * max(case.count - 1, 1)
+
+
+def worth(case, cases, learned, factor):
+    """Degrees of freedom that a history counts for a change, and that it counts more for no change."""
+    if not case.known:
+        return 0.0, 0.0
+    if contradicts(case, learned, factor):
+        return min(1.0, float(learned.freedom[case.row])), 0.0
+    judged = sum(other.known and other.count > 1 for other in cases)
+    others = max(sum(contradicts(other, learned, factor) for other in cases) - 1 - judged // 100, 0)
+    own = min(float(learned.freedom[case.row]), max(6.0 - 2.0 * others, 1.0))
+    return own, min(float(learned.freedom[case.row]), 12.0) - own
+
+
+def weighed(case, history, prior, usual, worth):
     """Mean, spread of one launch, degrees of freedom, launches; `usual` is one more spread with degrees of freedom."""
-    spread, freedom = math.nan, math.nan
+    variance, freedom = math.nan, math.nan
     if case.known:
-        spread, freedom = float(learned.spread[case.row]) * factor, float(learned.freedom[case.row])
+        variance, freedom = history, worth[0]
     elif prior:
-        spread, freedom = prior
+        variance, freedom = prior[0] ** 2, prior[1]
     total = freedom + usual[1] + max(case.count - 1, 0)
-    energy = (0.0 if freedom == 0 else freedom * spread**2) + usual[1] * usual[0] ** 2 + case.squares
-    pooled = max(math.sqrt(energy / total), 1e-5) if total > 0 else math.nan
-    return SimpleNamespace(mean=case.mean, spread=pooled, freedom=total, count=case.count)
+    energy = (0.0 if freedom == 0 else freedom * variance) + usual[1] * usual[0] ** 2 + case.squares
+    within = max(energy / total, 1e-10) if total > 0 else math.nan
+    pooled, share = math.sqrt(within + case.bound**2), case.bound**2 / (within + case.bound**2)
+    return SimpleNamespace(mean=case.mean, spread=pooled, share=share, freedom=total, more=worth[1], count=case.count)
 
 
 def error(case, launches):
-    return case.told.spread * math.sqrt((1 - case.bound) / launches + case.bound)
+    return case.told.spread * math.sqrt((1 - case.told.share) / launches + case.told.share)
 
 
 def beta_of_a_look(rule):
@@ -117,7 +142,7 @@ def beta_of_a_look(rule):
 def decide(case, rule, number, gating, *, early):
     told, look = case.told, rule.looks[number]
     size, own = abs(told.mean), error(case, told.count)
-    lenient = quantile(1 - beta_of_a_look(rule), told.freedom)
+    lenient = quantile(1 - beta_of_a_look(rule), told.freedom + told.more)
     chance = rule.alpha * rule.alpha_shares[number] / gating
     suspicious = size > quantile(1 - chance, told.freedom) * own and size > case.tau
     if suspicious:
@@ -173,7 +198,8 @@ def needed(case, reach, chance):
     """The least number of launches, 2 or more, whose `resolvable` is no more than the margin and that can't all have strayed."""
     if not math.isfinite(reach):
         return math.nan
-    if reach * math.sqrt(case.bound) >= case.margin:
+    share = case.told.share
+    if reach * math.sqrt(share) >= case.margin:
         return math.inf
     least = next(n for n in range(2, 10**6) if (case.strayed / 2) ** n <= chance)
-    return next(n for n in range(least, 10**6) if reach * math.sqrt((1 - case.bound) / n + case.bound) <= case.margin)
+    return next(n for n in range(least, 10**6) if reach * math.sqrt((1 - share) / n + share) <= case.margin)

@@ -38,7 +38,7 @@ class TestFalseDiscovery:
 
     def test_p_values_are_two_sided_students(self):
         ruling = sequential.replay(np.array([[0.01]]), np.array([[0.01]]), learned([0.005]), Rule())
-        assert aggregates.p_values(ruling) == pytest.approx([2 * student.sf(2.0, 20)])
+        assert aggregates.p_values(ruling) == pytest.approx([2 * student.sf(2.0, 6)])
 
 
 class TestGeometricMean:

@@ -14,7 +14,7 @@ from paired_builders import NOW, calibrated, simulate
 from ci_bench.errors import BadInput
 from ci_bench.judge import calibration as calibrating
 from ci_bench.judge.calibration import MOST_LAUNCHES, collect, describe, fingerprint, instant, learned, merge, noise_floors
-from ci_bench.judge.noise import run_share
+from ci_bench.judge.noise import with_runs
 from ci_bench.judge.sequential import Rule, resolvable
 from ci_bench.records.calibration import Calibration, PastRun, PastSeries, calibration_faults
 from ci_bench.records.documents import Kind, to_json, validate
@@ -248,8 +248,8 @@ class TestLearning:
         )
         got = learned(known, names, now=day(1).at)
 
-        assert got.bound == pytest.approx(run_share(np.array(rows), got.spread, runs))
-        assert got.bound > 0.5
+        assert got.bound == pytest.approx(with_runs(got, np.array(rows), runs).bound)
+        assert (got.bound > 0.005).all()
 
     def test_runs_are_told_apart_by_small_numbers(self):
         """However many runs a document names, what is computed of them stays small."""
@@ -286,7 +286,7 @@ class TestTelling:
     def test_in_words(self):
         (floor,) = noise_floors(document(past([0.004, -0.004] * 10), runs=[day(1)]), now=NOW)
 
-        assert floor.text == "launch-to-launch sd 0.4 %; resolvable 1 % at 3 launches"
+        assert floor.text == "launch-to-launch sd 0.4 %; resolvable 1.1 % at 3 launches"
         assert floor.past == 20
 
     def test_more_launches_tell_more(self):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci_bench.judge import noise, sequential
+from ci_bench.judge import noise, sequential, strays
 from ci_bench.judge.noise import Learned
 from ci_bench.judge.sequential import Code, Rule
 
@@ -14,7 +14,7 @@ NAN = math.nan
 
 
 def today(d, spread):
-    return sequential.today(np.asarray(d, dtype=float), np.asarray(spread, dtype=float)).item()
+    return strays.today(np.asarray(d, dtype=float), np.asarray(spread, dtype=float)).item()
 
 
 class TestToday:
@@ -38,7 +38,7 @@ class TestToday:
 
     def test_runs_are_counted_apart(self):
         d = np.array([[[0.0, 0.3]], [[0.0, 0.0]]])
-        assert sequential.today(d, np.full((2, 1), 0.01)) == pytest.approx(np.array([[1.1 / 52], [0.1 / 52]]))
+        assert strays.today(d, np.full((2, 1), 0.01)) == pytest.approx(np.array([[1.1 / 52], [0.1 / 52]]))
 
 
 def more_than(most, count, share):
@@ -51,26 +51,26 @@ class TestByChance:
     @pytest.mark.parametrize("chance", [2e-6, 8e-5, 0.01])
     def test_is_the_least_number_that_is_rarely_exceeded(self, share, chance):
         count = np.arange(1, 17)
-        found = sequential.by_chance(count, np.full(16, share), chance)
+        found = strays.by_chance(count, np.full(16, share), chance)
         for launches, most in zip(count.tolist(), found.tolist(), strict=True):
             assert 1 <= most <= launches
             assert more_than(most, launches, share) <= chance
             assert most == 1 or more_than(most - 1, launches, share) > chance
 
     def test_where_launches_rarely_stray_it_is_one(self):
-        assert sequential.by_chance(np.array([2, 3, 4]), np.full(3, 0.002), 2e-6 * np.array([1, 2, 4])).tolist() == [1, 1, 1]
+        assert strays.by_chance(np.array([2, 3, 4]), np.full(3, 0.002), 2e-6 * np.array([1, 2, 4])).tolist() == [1, 1, 1]
 
     @pytest.mark.parametrize("share", [0.002, 0.02, 0.1, 0.5])
     @pytest.mark.parametrize("chance", [2e-6, 8e-5, 0.01])
     def test_fewer_launches_than_the_least_may_all_have_strayed(self, share, chance):
-        least = int(sequential.least_launches(np.array([share]), chance)[0])
-        found = sequential.by_chance(np.array([least - 1, least]), np.full(2, share), chance)
+        least = int(strays.least_launches(np.array([share]), chance)[0])
+        found = strays.by_chance(np.array([least - 1, least]), np.full(2, share), chance)
         assert found[0] == least - 1
         assert found[1] < least
 
     def test_without_any_chance_all_may_always_have_strayed(self):
-        assert sequential.by_chance(np.array([2, 16]), np.full(2, 0.002), 0.0).tolist() == [2, 16]
-        assert np.isinf(sequential.least_launches(np.array([0.002]), 0.0)).all()
+        assert strays.by_chance(np.array([2, 16]), np.full(2, 0.002), 0.0).tolist() == [2, 16]
+        assert np.isinf(strays.least_launches(np.array([0.002]), 0.0)).all()
 
 
 CASES, PAST = 10, 20
@@ -134,7 +134,7 @@ class TestPlantedMode:
         quiet = Learned(spread=np.array([0.001]), freedom=np.array([20.0]), within=np.array([NAN]), excursions=0.1)
         rule = Rule(gating=50)
         got = sequential.replay(d, np.full(d.shape, NAN), quiet, rule)
-        assert got.needed == sequential.least_launches(np.array([0.1]), rule.alpha * 0.4 / 50)
+        assert got.needed == strays.least_launches(np.array([0.1]), rule.alpha * 0.4 / 50)
 
 
 RUNS, EACH = 300, 50
@@ -163,6 +163,8 @@ class TestManyRuns:
 
     def test_they_were_not_before(self, drawn, monkeypatch):
         d, learned = drawn
+        monkeypatch.setattr(sequential, "MOST_HISTORY", 20.0)
+        monkeypatch.setattr(sequential, "CONFLICT", math.inf)
         codes = self.codes(d, blind(monkeypatch, learned), OLD)
         assert np.mean((codes == Code.REGRESSED).any(axis=-1)) > 0.03
         assert np.mean((codes == Code.IMPROVED).any(axis=-1)) > 0.03

@@ -157,48 +157,55 @@ class TestExcursionShare:
         assert noise.nothing_learned(3).excursions == 0.002
 
 
-class TestRunShare:
+class TestWhatLaunchesOfARunShare:
     RUNS = np.repeat(np.arange(50), 2)
 
-    def draw(self, share):
+    def draw(self, sizes, shared):
+        """Launches of cases with own noise of `sizes`, and an offset of each run of `shared` per case."""
         rng = np.random.default_rng(8)
-        own, common = rng.standard_normal((20, 100)), rng.standard_normal((20, 50)).repeat(2, axis=1)
-        return 0.01 * (np.sqrt(1 - share) * own + np.sqrt(share) * common)
+        own, common = rng.standard_normal((len(sizes), 100)), rng.standard_normal((len(sizes), 50)).repeat(2, axis=1)
+        return np.asarray(sizes)[:, None] * own + np.asarray(shared)[:, None] * common
+
+    def bound(self, past, runs=RUNS):
+        learned = noise.learn(past, np.full(past.shape, np.nan), np.ones(past.shape[-1]))
+        return noise.with_runs(learned, past, runs).bound
 
     def test_by_hand(self):
         past = np.array([[0.01, 0.02, -0.01, -0.01]] * 4)
-        got = noise.run_share(past, np.full(4, 0.01), np.array([0, 0, 1, 1]))
-        assert got == pytest.approx([4 * (2 + 1) / (8 + 100)])
+        learned = noise.Learned(spread=np.full(4, 0.01), freedom=np.full(4, 4.0), within=np.full(4, np.nan))
+        covariance = (2 + 1) / 2 * 1e-4
+        got = noise.with_runs(learned, past, np.array([0, 0, 1, 1]))
+        assert got.bound == pytest.approx([math.sqrt(covariance * 8 / (8 + 100))] * 4)
 
-    @pytest.mark.parametrize("share", [0.3, 0.6])
-    def test_finds_what_launches_of_a_run_share(self, share):
-        past = self.draw(share)
-        shrunk = share * 1000 / (1000 + 100)
-        assert noise.run_share(past, np.full(20, 0.01), self.RUNS) == pytest.approx([shrunk], abs=0.08)
+    def test_has_one_size_however_noisy_a_case_is(self):
+        sizes = np.repeat([0.001, 0.005, 0.02], 20)
+        got = self.bound(self.draw(sizes, np.full(60, 0.005)))
+        assert got[:40] == pytest.approx(0.005, rel=0.2)
+        assert got[40:] == pytest.approx(0.005, abs=0.004)
+
+    def test_that_grows_with_the_noise_is_found_where_the_noise_is(self):
+        got = self.bound(self.draw(np.repeat([0.001, 0.01], 30), np.repeat([0.001, 0.01], 30)))
+        assert got[:10] == pytest.approx(0.001, rel=0.25)
+        assert got[-10:] == pytest.approx(0.01, rel=0.25)
 
     def test_is_next_to_nothing_for_independent_launches(self):
-        assert 0.0 <= noise.run_share(self.draw(0.0), np.full(20, 0.01), self.RUNS).item() < 0.05
-        opposite = np.array([[0.01, -0.01, 0.02, -0.03]])
-        assert noise.run_share(opposite, np.array([0.01]), np.array([0, 0, 1, 1])) == [0.0]
+        assert (self.bound(self.draw(np.full(20, 0.01), np.zeros(20))) < 0.003).all()
+
+    def test_a_case_without_a_history_gets_what_most_have(self):
+        past = self.draw(np.full(20, 0.001), np.full(20, 0.005))
+        past[3] = np.nan
+        assert self.bound(past)[3] == pytest.approx(0.005, rel=0.2)
 
     def test_each_case_may_have_its_own_runs(self):
-        past = self.draw(0.5)
-        labels = np.broadcast_to(self.RUNS, past.shape)
-        same = noise.run_share(past, np.full(20, 0.01), labels)
-        assert same == pytest.approx(noise.run_share(past, np.full(20, 0.01), self.RUNS))
-        holes = np.where(np.arange(100) % 7 == 0, np.nan, past)
-        by_hand = [
-            z[i] * z[i + 1] for z in np.clip(holes / 0.01, -3, 3) for i in range(0, 100, 2) if np.isfinite(z[i] * z[i + 1])
-        ]
-        assert noise.run_share(holes, np.full(20, 0.01), labels) == pytest.approx([sum(by_hand) / (len(by_hand) + 100)])
+        past = self.draw(np.full(20, 0.01), np.full(20, 0.01))
+        assert self.bound(past, np.broadcast_to(self.RUNS, past.shape)).tolist() == self.bound(past).tolist()
 
     def test_runs_of_several_simulations_at_once(self):
-        both = np.stack([self.draw(0.5), self.draw(0.0)])
-        got = noise.run_share(both, np.full((2, 20), 0.01), self.RUNS)
-        assert got == pytest.approx(np.array([noise.run_share(one, np.full(20, 0.01), self.RUNS) for one in both]))
+        both = np.stack([self.draw(np.full(20, 0.01), np.full(20, size)) for size in (0.01, 0.0)])
+        assert self.bound(both) == pytest.approx(np.stack([self.bound(one) for one in both]))
 
-    def test_one_launch_a_run_cannot_tell(self):
-        assert noise.run_share(self.draw(0.6), np.full(20, 0.01), np.arange(100)) == [0.0]
+    def test_one_launch_a_run_shows_none(self):
+        assert not self.bound(self.draw(np.full(20, 0.01), np.full(20, 0.01)), np.arange(100)).any()
 
 
 class TestModeration:
@@ -278,10 +285,10 @@ def test_the_median_is_numpys(values):
 
 class TestLearned:
     def test_only_some_of_the_cases(self):
-        learned = noise.Learned(spread=np.arange(3.0), freedom=np.arange(3.0), within=np.arange(3.0), bound=0.2)
+        learned = noise.Learned(spread=np.arange(3.0), freedom=np.arange(3.0), within=np.arange(3.0), bound=np.arange(3.0))
         assert learned.only(np.array([True, False, True])).spread.tolist() == [0.0, 2.0]
         assert learned.only(np.array([2, 0])).freedom.tolist() == [2.0, 0.0]
-        assert learned.only(np.array([1])).bound == 0.2
+        assert learned.only(np.array([1])).bound == [1.0]
 
     def test_nothing(self):
         nothing = noise.nothing_learned(2)

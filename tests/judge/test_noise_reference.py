@@ -81,15 +81,18 @@ def test_the_guard_is_the_plain_formula(cases, launches, level, scale):
 
 
 def test_few_pairs_of_launches_are_believed_little_and_no_pair_shows_nothing():
-    spread = np.array([0.01])
-    assert noise.run_share(np.array([[0.02, 0.025]]), spread, np.array([0, 0])) == pytest.approx([2.0 * 2.5 / 101])
-    assert noise.run_share(np.array([[-0.01, 0.02]]), spread, np.array([0, 0])).tolist() == [0.0], "no share is below zero"
-    assert noise.run_share(np.array([[0.02, 0.025]]), spread, np.array([0, 1])).tolist() == [0.0]
+    learned = noise.Learned(spread=np.array([0.01]), freedom=np.array([9.0]), within=np.array([np.nan]))
+
+    def bound(past, runs):
+        return noise.with_runs(learned, np.array(past), np.array(runs)).bound
+
+    assert bound([[0.02, 0.025]], [0, 0]) == pytest.approx([math.sqrt(0.02 * 0.025 / 101)])
+    assert bound([[-0.01, 0.02]], [0, 0]).tolist() == [0.0], "no variance is below zero"
+    assert bound([[0.02, 0.025]], [0, 1]).tolist() == [0.0]
     for side in (1, -1):
-        far = side * np.array([[0.05, 0.06]])
-        assert noise.run_share(far, spread, np.array([0, 0])) == pytest.approx([9.0 / 101]), "cut at three on either side"
-    assert noise.run_share(np.empty((2, 0)), np.array([0.01, 0.01]), np.empty(0, dtype=int)).tolist() == [0.0]
-    assert noise.run_share(np.empty((3, 2, 0)), np.full((3, 2), 0.01), np.empty(0, dtype=int)).tolist() == [[0.0]] * 3
+        far = [[side * 0.05, side * 0.06]]
+        assert bound(far, [0, 0]) == pytest.approx([math.sqrt(0.03**2 / 101)]), "cut at three on either side"
+    assert bound(np.empty((1, 0)), np.empty(0, dtype=int)) == 0.0
 
 
 def test_medians_of_rows_with_holes_and_without():

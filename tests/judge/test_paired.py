@@ -343,7 +343,7 @@ class TestWhatIsSeenOverAll:
         both = _of_contrasts(known, np.array([0, 1]), np.array([1, 0]))
 
         assert both.spread == pytest.approx([0.05, 0.05])
-        assert (both.freedom.tolist(), both.bound) == ([4.0, 4.0], 0.1)
+        assert (both.freedom.tolist(), both.bound.tolist()) == ([4.0, 4.0], pytest.approx([0.1 * 2**0.5] * 2))
 
     def test_what_slows_both_arms_alike_changes_no_speedup(self, calibration):
         comparison = paired(*simulate(32, launches=8, slower={(3, STEP, None): 1.06}), calibration=calibration)

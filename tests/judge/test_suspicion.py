@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ci_bench.judge import sequential, wording
+from ci_bench.judge import sequential, strays, wording
 from ci_bench.judge.noise import FEW_EXCURSIONS, Learned, nothing_learned
 from ci_bench.judge.pairing import undecided
 from ci_bench.judge.sequential import Rule
@@ -201,7 +201,7 @@ def test_many_cases_at_once_are_each_what_a_plain_loop_says(source, count, excur
     )
     found = suspicions(cases, ruling)
     share = np.fmax(excursions, ruling.excursions)
-    strayed = sequential.by_chance(np.full(400, count), share, np.full(400, ALPHA / 400))
+    strayed = strays.by_chance(np.full(400, count), share, np.full(400, ALPHA / 400))
     is_open = ruling.code == sequential.Code.OPEN
     wanted = [
         plainly(

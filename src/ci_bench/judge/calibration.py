@@ -227,7 +227,7 @@ def learned(calibration: Calibration | None, names: Sequence[Name], *, now: date
         itself = noise.learn(np.where(gates[runs], np.nan, past), within, weights)
         least = np.where(itself.freedom >= noise.LEAST_HISTORY, itself.spread, 0.0)
         answer = replace(answer, spread=np.maximum(answer.spread, least))
-    return replace(answer, bound=noise.run_share(past, answer.spread, _ranks(runs)))
+    return noise.with_runs(answer, past, _ranks(runs))
 
 
 def _ranks(runs: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -38,6 +38,15 @@ FEW_EXCURSIONS = 0.002
 _EXCURSION_LAUNCHES = 250.0
 """The launches that `FEW_EXCURSIONS` weighs as much as: half an excursion in so many."""
 
+MOST_BOUND = 0.9
+"""The largest share of the variance that a case's launches showed which is believed to be bound to a run."""
+
+_LIKE = 12
+"""As many cases at least are pooled to find what launches of a run have in common."""
+
+_CUT = 3.0
+"""Ratios are cut at so many spreads where products of them are taken."""
+
 _SHARE_PAIRS = 100.0
 """As many pairs of launches as are taken to have shown that a run's launches have nothing in common."""
 
@@ -46,10 +55,11 @@ _SHARE_PAIRS = 100.0
 class Learned:
     """What past A/A launches say of each case, all [..., cases].
 
-    `spread` is the sd of the log-ratio of one launch (NaN if never measured), `freedom` the effective number of launches it
-    rests on, and `within` the usual spread inside a launch (NaN if unknown). `bound` is the share of the variance that all
-    launches of one run have in common, so that more launches don't average it away. `excursions` is the share of launches that
-    strayed far beyond what is usual for their case. Both are one figure, or [..., 1].
+    `spread` is the sd of the log-ratio of one launch (NaN if never measured), `freedom` the
+    effective number of launches it rests on, and `within` the usual spread inside a launch (NaN if
+    unknown). `bound` is the sd of what all launches of one run have in common, so that more
+    launches don't average it away: one figure, or one for each case. `excursions` is the share of
+    launches that strayed far beyond what is usual for their case: one figure, or [..., 1].
     """
 
     spread: Floats
@@ -59,8 +69,9 @@ class Learned:
     excursions: Floats | float = FEW_EXCURSIONS
 
     def only(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "Learned":
-        """What is known of some of the cases; `bound` and `excursions` are those of all."""
-        return replace(self, spread=self.spread[which], freedom=self.freedom[which], within=self.within[which])
+        """What is known of some of the cases; `excursions` is that of all."""
+        bound = np.broadcast_to(self.bound, self.spread.shape)[which]
+        return replace(self, spread=self.spread[which], freedom=self.freedom[which], within=self.within[which], bound=bound)
 
 
 def nothing_learned(cases: int) -> Learned:
@@ -145,31 +156,53 @@ def excursion_share(past: Floats, weights: Floats) -> Floats:
     return np.asarray(share, dtype=np.float64)[..., None]
 
 
-def run_share(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Floats:
-    """The share of the variance that launches of one run have in common, for `Learned.bound`: [..., 1], at least 0.
+def with_runs(learned: Learned, past: Floats, run: NDArray[np.intp]) -> Learned:
+    """`learned` with what launches of one run have in common, from A/A launches [..., cases, launches] of each `run`.
 
-    ``rho = sum of h_i h_j / s0^2 / (pairs + 100)`` over all cases and pairs of launches [..., cases, launches] with the same
-    `run`, a small number for each launch ([launches], or one for each launch of each case): the intraclass correlation for a
-    mean known to be zero, ratios cut at 3 s0, as if a hundred pairs more had shown none. A share that is overlooked costs late
-    looks their bound on false alarms, one that is believed by mistake costs them power; few pairs are believed little.
+    `run` is a small number for each launch ([launches], or one for each launch of each case). An
+    offset that is bound to a build has the size it has, however noisy a case is. So each case's
+    covariance of launches of one run, the mean of ``h_i h_j`` over its pairs, is pooled by the
+    median over cases that are about as noisy (`_LIKE`), and shrunk as if a hundred pairs more had
+    shown none: few pairs are believed little.
     """
     if not past.size:
-        return np.zeros((*past.shape[:-2], 1))
-    z = np.clip(past / spread[..., None], -3.0, 3.0)
-    there = np.isfinite(z)
-    label = np.broadcast_to(run, z.shape).reshape(-1, z.shape[-1])
+        return learned
+    return replace(learned, bound=np.sqrt(_common_variance(past, learned.spread, run)))
+
+
+def _common_variance(past: Floats, spread: Floats, run: NDArray[np.intp]) -> Floats:
+    """The variance that launches of one run have in common, of each case: [..., cases], at least 0."""
+    cut = np.clip(past, -_CUT * spread[..., None], _CUT * spread[..., None])
+    there = np.isfinite(cut)
+    label = np.broadcast_to(run, cut.shape).reshape(-1, cut.shape[-1])
     rows, runs = len(label), int(label.max(initial=0)) + 1
     place = (np.arange(rows)[:, None] * runs + label).ravel()
 
     def by_run(values: Floats | NDArray[np.bool_]) -> Floats:
         totals = np.bincount(place, weights=values.ravel(), minlength=rows * runs)
-        return np.asarray(totals, dtype=np.float64).reshape(*z.shape[:-1], runs)
+        return np.asarray(totals, dtype=np.float64).reshape(*cut.shape[:-1], runs)
 
-    kept = np.where(there, z, 0.0)
+    kept = np.where(there, cut, 0.0)
     count = by_run(there)
-    pairs = np.sum(count * (count - 1), axis=(-2, -1)) / 2
-    total = np.sum(by_run(kept) ** 2 - by_run(kept**2), axis=(-2, -1)) / 2
-    return np.asarray(np.maximum(total / (pairs + _SHARE_PAIRS), 0.0), dtype=np.float64)[..., None]
+    pairs = np.sum(count * (count - 1), axis=-1) / 2
+    total = np.sum(by_run(kept) ** 2 - by_run(kept**2), axis=-1) / 2
+    pooled = _among_like(np.divide(total, pairs, out=np.full(pairs.shape, np.nan), where=pairs > 0), spread)
+    every = pairs.sum(axis=-1, keepdims=True)
+    return np.asarray(np.maximum(np.nan_to_num(pooled), 0.0) * every / (every + _SHARE_PAIRS), dtype=np.float64)
+
+
+def _among_like(figures: Floats, spread: Floats) -> Floats:
+    """The median of each figure over the cases that are about as noisy: half of all, `_LIKE` at least and twice that at most."""
+    cases = figures.shape[-1]
+    order = np.argsort(np.where(np.isfinite(figures), spread, np.inf), axis=-1, kind="stable")
+    width = min(cases, max(_LIKE, min(cases // 2, 2 * _LIKE)))
+    ranked = np.take_along_axis(figures, order, axis=-1)
+    medians = nan_median(np.lib.stride_tricks.sliding_window_view(ranked, width, axis=-1), axis=-1)
+    nearest = np.clip(np.arange(cases) - width // 2, 0, medians.shape[-1] - 1)
+    answer = np.empty_like(figures)
+    np.put_along_axis(answer, order, medians[..., nearest], axis=-1)
+    middle = nan_median(figures, axis=-1)[..., None]
+    return np.where(np.isfinite(spread) & np.isfinite(answer), answer, middle)
 
 
 def forgetting(age_days: Floats, half_life_days: float = 30.0) -> Floats:

@@ -460,7 +460,7 @@ def _of_contrasts(learned: Learned, arms: Counts, references: Counts) -> Learned
         spread=np.hypot(both[0].spread, both[1].spread),
         freedom=np.minimum(both[0].freedom, both[1].freedom),
         within=np.full(len(arms), np.nan),
-        bound=learned.bound,
+        bound=np.hypot(both[0].bound, both[1].bound),
         excursions=np.minimum(2 * np.asarray(learned.excursions), 1.0),
     )
 

@@ -1,10 +1,9 @@
 """Which cases got slower, decided launch by launch: a history-pooled t test at planned looks.
 
-Owns the rule's parameters, its decision and its answers, and how many launches may have strayed: a launch may meet a slower mode
-on one side (an autotuner that chose badly, say), and two or three such launches agree with each other as well as those of a true
-change do; only how often launches stray in the history (`Learned.excursions`) tells them apart. Ratios, spreads and what was
-learned come from `noise`. Pure: `replay` sees all launches run so far and gives the same answer whenever it is asked, live after
-each round or later from the document.
+Owns the rule's parameters, its decision and its answers. How many launches may have strayed comes
+from `strays`; ratios, spreads and what was learned come from `noise`. Pure: `replay` sees all
+launches run so far and gives the same answer whenever it is asked, live after each round or later
+from the document.
 
 Arrays are [..., cases, launches]; NaN stands for a launch that wasn't run. Ratios are natural logarithms of head over base, in
 seconds: above zero head is slower.
@@ -20,17 +19,17 @@ from numpy.typing import NDArray
 
 from ci_bench.judge.devices import Layout, Slots, between, layout, least_without_one
 from ci_bench.judge.noise import (
-    FAR,
-    FEW_EXCURSIONS,
     LEAST_HISTORY,
     LEAST_SPREAD,
+    MOST_BOUND,
     Floats,
     Learned,
     inflation,
     moderated,
     nan_median,
 )
-from ci_bench.special_functions import bdtrc, ndtri, stdtrit
+from ci_bench.judge.strays import by_chance, least_launches, today
+from ci_bench.special_functions import ndtri, stdtrit
 
 Codes = NDArray[np.int8]
 Counts = NDArray[np.intp]
@@ -168,52 +167,15 @@ class Ruling:
     calibrated: Truths
 
 
-TODAY_LAUNCHES = 50.0
-"""As many launches of today without a surprise weigh as much as `FEW_EXCURSIONS` does: the history may be of calmer days."""
-
-
-def today(d: Floats, spread: Floats) -> Floats:
-    """The share of today's launches that stray, [..., 1], from [..., cases, launches] and the spread of each case.
-
-    Of cases with two launches or more, those beyond `FAR` spreads of the median of their case, at most half of them. A true
-    change moves all launches of a case alike, so that it is not seen here. Cases whose spread is not known don't count.
-    """
-    count = np.isfinite(d).sum(axis=-1)
-    judged = (count > 1) & np.isfinite(spread)
-    launches = d[judged]
-    away = np.abs(launches - nan_median(launches, axis=-1)[:, None])
-    far = np.sum(away > FAR * spread[judged][:, None], axis=-1)
-    strayed, taken = np.zeros(count.shape), np.where(judged, count, 0)
-    strayed[judged] = np.minimum(far, count[judged] // 2)
-    expected = FEW_EXCURSIONS * TODAY_LAUNCHES
-    return np.asarray((strayed.sum(axis=-1) + expected) / (taken.sum(axis=-1) + TODAY_LAUNCHES), dtype=np.float64)[..., None]
-
-
-def by_chance(count: Counts, share: Floats, chance: Floats | float) -> Counts:
-    """How many of `count` launches may have strayed to one side, all [cases].
-
-    The least k >= 1 with ``P(Bin(count, share / 2) > k) <= chance``, at most `count`. Base strays as often as head
-    does, hence half of the share for each side.
-    """
-    most = np.minimum(count, 1)
-    while (more := (most < count) & (bdtrc(most, count, share / 2) > chance)).any():
-        most = most + more
-    return np.asarray(most, dtype=np.intp)
-
-
-def least_launches(share: Floats, chance: float) -> Floats:
-    """The launches below which all may have strayed to one side: the least r >= 2 with ``(share / 2)^r <= chance``.
-
-    Infinite where no chance is left.
-    """
-    if chance <= 0:
-        return np.full(share.shape, np.inf)
-    return np.asarray(np.maximum(np.ceil(np.log(chance) / np.log(share / 2)), 2.0), dtype=np.float64)
-
-
 _MOST_FREEDOM = 2000.0
+MOST_HISTORY = 6.0
+"""Degrees of freedom that a history is worth at most, however long: a few cases may be three times as noisy today, and only their
+own launches can say so (docs/adr/0087)."""
+CONFLICT = 3.0
+"""Launches of a case that scatter so many times as widely as its history says contradict it."""
+HISTORY_OF_UNCHANGED = 12.0
+"""And where a case is called unchanged: that errs by metric, and not once in a run of many."""
 _GRAIN = 8.0
-_MOST_BOUND = 0.9
 _LEAST_EXCURSIONS = 1e-6
 _LARGEST = 20.0
 """A log-ratio beyond this (a factor of 5e8) is a fault of the document."""
@@ -244,7 +206,7 @@ class _Evidence:
     add to the variance of the mean, relative to that of a launch (0 with one device), `excursions` the share of launches that
     stray, the larger of what was learned and what today shows. `early` are cases of which too little is known to call them
     changed. `left` is what the mean is, in its own direction, without the device that shows most of it, and `others` how many
-    launches that leaves; NaN with one device.
+    launches that leaves; NaN with one device. `more` is by how much more a history is believed where a case is called unchanged.
     """
 
     mean: Floats
@@ -257,6 +219,7 @@ class _Evidence:
     early: Truths
     left: Floats
     others: Floats
+    more: Floats
 
     def error(self, launches: Counts | Floats | int) -> Floats:
         """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound + apart)``."""
@@ -275,19 +238,23 @@ class _Evidence:
 def replay(d: Floats, within: Floats, learned: Learned, rule: Rule, *, slots: Slots | None = None) -> Ruling:
     """Decides each case at the first look at which it can be, from launches [..., cases, launches] run so far.
 
-    Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from `noise.inflation`):
-    ``s^2 = (nu0 s0^2 phi^2 + S / (1 - b)) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``, ``se = s sqrt((1 - b) / r + b)``, where b
-    is the share that launches of one run have in common (mostly 0).
-    Suspicious: ``|m| > max(tau, t(a, nu) se)`` at the level ``a = 1 - alpha share / N``. Regressed (or improved): suspicious, and
-    the other launches still say so without the most extreme, ``m' > t(recurrence, nu) se'``, and without the k most extreme,
-    ``m' > t(confirmation, nu) se'``. k is how many of r launches may have strayed to one side by chance: the least k >= 1 with
-    ``P(Bin(r, pi / 2) > k) <= 1 - a``, and pi the share that strays (the larger of `Learned.excursions` and `today`).
-    Unchanged: not suspicious and ``|m| + t(1 - beta / looks, nu) se < margin``. Else open. The history counts as nu0 more
-    observations of the spread (Smyth 2004, https://doi.org/10.2202/1544-6115.1027); the shares of alpha are Bonferroni over
-    looks and cases, valid under any dependence between them. Where launches were taken on several devices (`slots`, a small
-    number for each launch), the variance of the mean is larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`), and what is
-    called changed must show without any single device, at the level `confirmation`. Ask when a look is complete, or when
-    nothing more will run; a case without a usable launch stays open, and so does one whose spread nobody knows.
+    Steps (`m` mean and `S` squared deviations of the r launches so far, `phi` from
+    `noise.inflation`): ``v = (nu0 (s0^2 - b^2) phi^2 + S) / (nu0 + r - 1)``, ``nu = nu0 + r - 1``,
+    ``se^2 = v / r + b^2``, where b is the sd of what launches of one run have in common (mostly 0).
+    Suspicious: ``|m| > max(tau, t(a, nu) se)`` at the level ``a = 1 - alpha share / N``. Regressed
+    (or improved): suspicious, and the other launches still say so without the most extreme, ``m' >
+    t(recurrence, nu) se'``, and without the k most extreme, ``m' > t(confirmation, nu) se'``. k is
+    how many of r launches may have strayed to one side by chance: the least k >= 1 with ``P(Bin(r,
+    pi / 2) > k) <= 1 - a``, and pi the share that strays (the larger of `Learned.excursions` and
+    `today`). Unchanged: not suspicious and ``|m| + t(1 - beta / looks, nu) se < margin``. Else
+    open. The history counts as nu0 more observations of the spread (Smyth 2004,
+    https://doi.org/10.2202/1544-6115.1027), `MOST_HISTORY` at most; the shares of alpha are
+    Bonferroni over looks and cases, valid under any dependence between them. Where launches were
+    taken on several devices (`slots`, a small number for each launch), the variance of the mean is
+    larger by ``k s^2 sum n_j^2 / r^2`` (`devices.between`), and what is called changed must show
+    without any single device, at the level `confirmation`. Ask when a look is complete, or when
+    nothing more will run; a case without a usable launch stays open, and so does one whose spread
+    nobody knows.
     """
     usable, within, learned = _plausible(d), _plausible(within), _floored(learned)
     state = _start(usable.shape[:-1])
@@ -320,9 +287,12 @@ def resolvable(learned: Learned, launches: int, rule: Rule) -> Floats:
 
     With the largest share of alpha that any look has.
     """
-    freedom = np.where(_known(learned), learned.freedom + launches - 1, np.nan)
+    learned = _floored(learned)
+    freedom = np.where(_known(learned), np.minimum(learned.freedom, MOST_HISTORY) + launches - 1, np.nan)
     reach = _reach(freedom, rule, rule.gating or freedom.shape[-1]) * learned.spread
-    shrinking = np.asarray(np.sqrt((1 - learned.bound) / launches + learned.bound), dtype=np.float64)
+    share = (learned.bound / learned.spread) ** 2
+    share = np.minimum(share, MOST_BOUND)
+    shrinking = np.asarray(np.sqrt((1 - share) / launches + share), dtype=np.float64)
     return np.asarray(np.maximum(reach * shrinking, rule.tau), dtype=np.float64)
 
 
@@ -337,12 +307,12 @@ def _plausible(values: Floats) -> Floats:
 
 
 def _floored(learned: Learned) -> Learned:
-    """No spread below what a clock resolves, and no history that outweighs everything."""
+    """No spread below what a clock resolves, and no history that outweighs today's launches."""
     return Learned(
         spread=np.maximum(_plausible(learned.spread), LEAST_SPREAD),
         freedom=np.minimum(learned.freedom, _MOST_FREEDOM),
         within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
-        bound=np.clip(learned.bound, 0.0, _MOST_BOUND),
+        bound=np.maximum(_plausible(np.asarray(learned.bound, dtype=np.float64)), 0.0),
         excursions=np.clip(learned.excursions, _LEAST_EXCURSIONS, 1.0),
     )
 
@@ -386,11 +356,12 @@ def _weigh(
     To call one of these unchanged early, `usual` is taken for what its launches differ by as well.
     """
     count, mean, squares = _moments(d)
-    bound = np.broadcast_to(learned.bound, count.shape)
-    squares = squares / (1 - bound)
+    common = np.broadcast_to(np.asarray(learned.bound, dtype=np.float64) ** 2, count.shape)
     known = _known(learned)
-    freedom = np.where(known, learned.freedom, np.nan)
-    energy = np.where(known, freedom * (learned.spread * factor) ** 2, np.nan)
+    usually = np.maximum(learned.spread**2 - common, (1 - MOST_BOUND) * learned.spread**2) * factor**2
+    limit, conflict = _worth(squares, count, np.where(known, usually, np.nan))
+    freedom = np.where(known, np.minimum(learned.freedom, limit), np.nan)
+    energy = np.where(known, freedom * usually, np.nan)
     cold, early = ~known & (count >= rule.cold_launches), ~known & (count >= rule.cold_unchanged) & (count < rule.cold_launches)
     for which, worth in ((cold, 0.0), (early, COLD_FREEDOM)):
         if which.any():
@@ -400,7 +371,8 @@ def _weigh(
             energy = np.where(which, shared[..., None] + worth * usual**2, energy)
     total = freedom + np.maximum(count - 1, 0)
     energy = energy + squares
-    pooled = np.maximum(np.sqrt(energy / total), LEAST_SPREAD)
+    within_run = np.maximum(energy / total, LEAST_SPREAD**2)
+    pooled, bound = np.sqrt(within_run + common), common / (within_run + common)
     strayed = np.maximum(learned.excursions, today(d, learned.spread * factor))
     strayed = np.broadcast_to(strayed, count.shape)
     apart, (left, others) = np.zeros(count.shape), (np.full(count.shape, np.nan), np.zeros(count.shape))
@@ -417,8 +389,23 @@ def _weigh(
         early=early,
         left=left,
         others=others,
+        more=np.where(known & ~conflict, np.minimum(learned.freedom, HISTORY_OF_UNCHANGED) - freedom, 0.0),
     )
     return every.only(going)
+
+
+def _worth(squares: Floats, count: Counts, usually: Floats) -> tuple[Floats, Truths]:
+    """How many degrees of freedom the history of each case is worth today, and which cases contradict it.
+
+    `squares` are the squared deviations of `count` launches, `usually` the variance that the
+    history says (NaN without one). A case contradicts it whose launches scatter more than
+    `CONFLICT` times as widely; unchanged code does so in one case of 300. Where several do, more
+    than that, the histories of the others are believed less as well: they may be next.
+    """
+    conflict = squares > CONFLICT**2 * usually * np.maximum(count - 1, 1)
+    judged = np.sum((count > 1) & np.isfinite(usually), axis=-1, keepdims=True)
+    several = np.maximum(np.sum(conflict, axis=-1, keepdims=True) - 1 - judged // 100, 0)
+    return np.where(conflict, 1.0, np.maximum(MOST_HISTORY - 2.0 * several, 1.0)), np.asarray(conflict, dtype=np.bool_)
 
 
 def _moments(d: Floats) -> tuple[Counts, Floats, Floats]:
@@ -449,7 +436,7 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
     size, error = np.abs(evidence.mean), evidence.error(evidence.count)
     chance = rule.alpha * rule.alpha_shares[number] / gating
     strict = _quantile(1 - chance, evidence.freedom)
-    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom)
+    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom + evidence.more)
     suspicious = (size > strict * error) & (size > rule.tau)
     changed = suspicious & ~evidence.early
     changed[changed] = _recurs(d[changed], evidence.only(changed), rule, chance)
@@ -464,7 +451,7 @@ def _worthwhile(evidence: _Evidence, rule: Rule, look: int) -> Truths:
     error = evidence.error(evidence.count)
     distance = rule.suspect if look < rule.regular else rule.suspect_late
     suspect = np.abs(evidence.mean) > distance * error
-    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom)
+    lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom + evidence.more)
     reachable = (look < rule.regular) & (lenient * evidence.error(rule.regular) < rule.margin)
     return np.asarray(suspect | reachable | ~np.isfinite(error), dtype=np.bool_)
 

@@ -12,7 +12,8 @@ from enum import IntEnum
 import numpy as np
 
 from ci_bench.judge.noise import FEW_EXCURSIONS, Floats, nan_median
-from ci_bench.judge.sequential import Code, Counts, Ruling, Truths, by_chance
+from ci_bench.judge.sequential import Code, Counts, Ruling, Truths
+from ci_bench.judge.strays import by_chance
 from ci_bench.special_functions import stdtrit
 
 ALPHA = 0.0025
