@@ -95,7 +95,7 @@ def trace_of(log: Log, arm: str, kind: Kind) -> Trace:
 def _reading(log: Log) -> str:
     """Which ranks were read, and what was left out, in words."""
     ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
-    return f"{ranks}; no steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
+    return f"{ranks}; not training steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
 
 
 def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]) -> RankSeries:
