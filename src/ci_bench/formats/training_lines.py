@@ -20,6 +20,8 @@ from ci_bench.formats.training_numbers import NUMBER, Commas, NotANumber, parse,
 LONGEST_LINE = 100_000
 MOST_NAMED_LINES = 2000
 EVALUATION, AVERAGE = "evaluation", "average"
+EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
+"""Names of the losses of evaluations."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BREAK = re.compile(r"[\r\n]")
@@ -32,6 +34,7 @@ _EVALUATED = re.compile(
     rf"(?<![A-Za-z])(?:(?:eval|val|valid|validation|test)[ _/\-]loss|lm loss value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
     re.IGNORECASE,
 )
+_ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch[\s:=#\[\"']{0,20}(\d{1,9})(?![\d.]*\.\d)", re.IGNORECASE)
 _OF = re.compile(r"(?:^|[\s\[|(:,])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?=[\s\]|):,\[]|$)")
 _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
@@ -105,8 +108,10 @@ def _line(piece: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str,
     """The record of a line, without its place; nothing for a line without a loss."""
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
-    evaluated = _EVALUATED.search(piece) if "loss" in piece.lower() else None
+    evaluated = _EVALUATED.search(piece) if "loss" in piece.lower() and asked["loss"][0] not in EVALUATED else None
     loss = _find(piece, "loss", asked["loss"], defaults, commas)
+    if loss is None and evaluated is None and "loss" in piece.lower() and _EVALUATION.search(piece):
+        evaluated = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
     if loss is None and evaluated is None:
         return None
     values: Values = {} if loss is None else {"loss": loss[0]}

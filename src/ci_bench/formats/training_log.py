@@ -13,7 +13,7 @@ from typing import Any
 
 from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_lines import AVERAGE, EVALUATION, Line, in_milliseconds
+from ci_bench.formats.training_lines import AVERAGE, EVALUATED, EVALUATION, Line, in_milliseconds
 from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
 from ci_bench.formats.training_tables import (
     HISTORY,
@@ -50,7 +50,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 OTHER_LOSSES = ("train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss")
 """Names of losses where no record has one by the names above."""
-EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
 _MODES = ("mode", "split", "phase", "stage", "subset")
 _OF_EVALUATION = ("val", "eval", "test", "dev")
 _WHOLE_RUN = "train_runtime"
@@ -152,7 +151,9 @@ def _log(found: _Found) -> Log:
 
 
 def _in_steps(records: Sequence[Record]) -> bool:
-    """Whether steps that a counter shows can be told apart: one for each record of a rank, by its epoch or in order."""
+    """Whether every record has a step that a counter shows, and none twice in a rank and an epoch."""
+    if any(record.step is None for record in records):
+        return False
     try:
         by_rank(records)
     except Unreadable:
@@ -186,7 +187,7 @@ def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
 def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _Found) -> str:
     """Why there is no step, with the names that there are."""
     if found.left_out:
-        return f"it has no training step, only {_counted(found.left_out)}"
+        return f"it has no training step, only {_counted(found.left_out)}; name another loss with `losses.loss`"
     names = names_of(rows) if rows is not None else training_lines.names_in(text)
     reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
     if not names:

@@ -105,8 +105,8 @@ def _match(reference: Trace, run: Trace) -> Matched:
     holes = len(common) - len(losses)
     notes = [f"{holes} steps are not finite on both sides and not compared" if holes else ""]
     if 0 < len(norms) < len(losses):
-        few = "" if len(norms) >= LEAST_STEPS else ", too few to be compared"
-        notes.append(f"{len(norms)} of {len(losses)} steps have a gradient norm{few}")
+        few = "" if len(norms) >= LEAST_STEPS else ", which is too few"
+        notes.append(f"gradient norms are compared at {len(norms)} of {len(losses)} steps{few}")
     return Matched(
         losses=losses,
         norms=_finite_on_both(norms, set(losses)),

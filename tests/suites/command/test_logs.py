@@ -102,7 +102,7 @@ def test_norms_count_although_one_is_missing() -> None:
     found = gate(base, without_norm(trainer_prints(thrice)))
     assert (str(found.verdict), found.signal) == ("different_math", "grad_norm")
     same = gate(base, base)
-    assert "119 of 120 steps have a gradient norm" in same.detail
+    assert "gradient norms are compared at 119 of 120 steps" in same.detail
     one_sided = gate(trainer_prints(run), base)
     assert str(one_sided.verdict) == "insufficient_data"
     assert "119 (candidate) and 120 (reference) steps have a gradient norm" in one_sided.detail
@@ -148,7 +148,7 @@ SCALED = {"at_0": math.inf, "at_1": math.nan}
 @pytest.mark.parametrize(
     ("base", "head", "verdict", "words"),
     [
-        (SCALED, SCALED, "bitwise", "118 of 120 steps have a gradient norm"),
+        (SCALED, SCALED, "bitwise", "gradient norms are compared at 118 of 120 steps"),
         (SCALED, {**SCALED, "at_15": math.nan}, "non_finite", "grad_norm is nan at step 15"),
         (SCALED, {**SCALED, "at_6": 9.0}, "different_math", "gradient norm leaves the rounding envelope at step 6"),
         ({**SCALED, "at_15": math.nan}, SCALED, "inconclusive", "the reference itself is not finite (grad_norm at step 15)"),
@@ -259,6 +259,26 @@ def test_mlperfs_values_are_named_by_their_keys() -> None:
     )
     log = read(text, {"step": "step_num"})
     assert [record.step for record in log.ranks[0]] == list(range(DOZEN))
+
+
+def test_a_counter_that_only_some_records_have_is_no_step() -> None:
+    text = " 10%|█ | 1/10 [00:01<00:09]{'loss': 3.0}\n{'loss': 2.9}\n 30%|███ | 3/10 [00:03<00:07]\r{'loss': 2.8}\n"
+    assert [(record.step, record.loss) for record in read(text, {}).ranks[0]] == [(None, 3.0), (None, 2.9), (None, 2.8)]
+
+
+def test_evaluations_alone_can_be_named() -> None:
+    text = "step:0/9 val_loss:10.8 train_time:0ms\nstep:125/9 val_loss:5.2 train_time:99ms\n"
+    with pytest.raises(Unreadable, match="no training step, only 2 evaluations; name another loss"):
+        read(text, {})
+    log = read(text, {"loss": "val_loss"})
+    assert [(record.step, record.loss) for record in log.ranks[0]] == [(0, 10.8), (125, 5.2)]
+    assert not log.evaluations
+
+
+def test_the_loss_of_a_test_set_is_an_evaluation() -> None:
+    text = "Train Epoch: 1 [0/640 (0%)]\tLoss: 2.3\nTrain Epoch: 1 [64/640 (10%)]\tLoss: 2.2\nTest set: Average loss: 0.05\n"
+    log = read(text, {})
+    assert ([record.label for record in log.ranks[0]], log.evaluations) == (["0", "64"], (0.05,))
 
 
 def test_a_bar_that_is_drawn_twice_is_one_step() -> None:
