@@ -102,6 +102,7 @@ SHARED_BY_WORKERS = {
     "ci_bench.suites.numerics",
     "ci_bench.suites.digests",
     "ci_bench.suites.draws",
+    "ci_bench.suites.first_calls",
     "ci_bench.suites.freshness",
     "ci_bench.suites.later_calls",
     "ci_bench.suites.experiments",

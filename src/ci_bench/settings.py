@@ -202,7 +202,6 @@ class Showing(Settings):
     """Of `report` and `show`: a document or a run's folder, and the form that it takes."""
 
     document: Path
-    logs: tuple[Path, ...] = ()
     full: bool = False
     format: str = "markdown"
     time: bool = False

@@ -12,6 +12,7 @@ from itertools import groupby
 from ci_bench.engine.timing.phases import add_up
 from ci_bench.errors import BadDocument
 from ci_bench.records import documents
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
 from ci_bench.records.results import (
@@ -206,16 +207,12 @@ def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
 AS_VERIFIED = "as_verified"
 """The check. It is there only where it fails."""
-Begun = Mapping[str, Mapping[str, str]]
-"""What each arm's first call computed from and left, in words."""
 
 
-def as_verified(verified: Begun, timed: Begun) -> Iterator[Check]:
-    """Fail each arm that is timed from other inputs, or leaves other outputs, than where it was verified."""
+def as_verified(verified: Mapping[str, FirstCall], timed: Mapping[str, FirstCall]) -> Iterator[Check]:
+    """Fail each arm whose first timed call differs from its first verified one: in inputs, weights or outputs."""
     for arm, begun in timed.items():
-        known = verified.get(arm, {})
-        differing = [what for what in known if begun.get(what, known[what]) != known[what]]
-        others = [f"{what} {begun[what]} instead of {known[what]}" for what in differing]
+        others = list(verified.get(arm, FirstCall()).differing(begun))
         if others:
             detail = f"what is timed is not what was verified: {'; '.join(others)}; build the same in every process"
             yield Check(name=AS_VERIFIED, arm=arm, outcome=Outcome.FAIL, detail=detail[:1000])

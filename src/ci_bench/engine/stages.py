@@ -33,6 +33,7 @@ from ci_bench.engine.turns import Checking, NoWatch, Opener, Round, Turns, Watch
 from ci_bench.engine.witness import Accounts, TurnTimes, Witness
 from ci_bench.errors import LauncherFailed, MeasuringFailed
 from ci_bench.records.config import RunOptions
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.outputs import KeptClaim
 from ci_bench.records.results import (
@@ -89,8 +90,8 @@ class SideRun:
     attachments: Attachments | None = None
     keep: Keeping = Keeping.NOTHING
     sizes: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
-    begun: dict[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
-    """What each arm began with where it was verified, by the case's id."""
+    begun: dict[str, Mapping[str, FirstCall]] = field(default_factory=dict)
+    """The first call of each arm where it was verified, by the case's id."""
     claims: dict[str, tuple[KeptClaim, ...]] = field(default_factory=dict)
     suites: Mapping[str, Suite] = field(default_factory=dict)
 
@@ -227,7 +228,7 @@ class SideRun:
         self.ledger = self.ledger.with_failure(case, status, failure, duration_s=ended.duration_s, spent=(lost,))
 
     def _as_verified(self, case: Case, stage: Stage, evidence: Evidence) -> Iterable[Check]:
-        """Fail each arm that is timed from other inputs, or leaves other outputs, than where it was verified."""
+        """Fail each arm whose first timed call differs from its first verified one."""
         if stage.kind is StageKind.VERIFY:
             self.begun[case.id] = evidence.begun
         return as_verified(self.begun.get(case.id, {}), evidence.begun) if stage.kind is StageKind.TIME else ()

@@ -17,13 +17,10 @@ from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import Better, Unit
-from ci_bench.special_functions import bdtr, ndtri
+from ci_bench.special_functions import bdtr
 
 LEAST_TIMES = 5
 """From fewer times of a suite nobody can tell what they have in common."""
-
-_ALPHA = 0.01
-"""The chance that any gating time of unchanged code moves beyond its share of the drift, where moments differ as `drift` says."""
 
 _SHOWN_SHIFT = 0.005
 
@@ -47,22 +44,13 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
         _by_ratio(
             line,
             ratio,
-            drift=shared_drift(drift, gating) if line.timed else 0.0,
+            drift=drift if line.timed else 0.0,
             shift=common.get(line.suite, 0.0) if shares else 0.0,
             gating=gating,
         )
         for line, ratio, shares in zip(lines, moved, sharing, strict=True)
     )
     return Judged(outcomes=outcomes, shifts=tuple(shifts.values()))
-
-
-def shared_drift(drift: float, times: int) -> float:
-    """How far one of so many gating times may move by itself, where `drift` is the limit for one: that of the furthest of them.
-
-    A limit that one of normal values passes in 1 % of runs, one of fifty passes in most: ``drift z(0.01 / times) / z(0.01)``.
-    """
-    most = float(ndtri(1 - _ALPHA / max(times, 1)) / ndtri(1 - _ALPHA))
-    return math.expm1(math.log1p(drift) * most)
 
 
 def _common_shifts(lines: Sequence[tuple[Line, ratios.Ratio]], drift: float) -> dict[str, CommonShift]:

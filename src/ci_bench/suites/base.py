@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ci_bench.errors import UnknownSuite
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.metrics import ENGINE, MetricKind
 from ci_bench.records.outputs import KeptClaim, ReferenceOutputs
 from ci_bench.records.profiles import Profile
@@ -217,8 +218,8 @@ class Evidence:
     claims: tuple[KeptClaim, ...] = ()
     spent: tuple[Spent, ...] = ()
     profiles: tuple[Profile, ...] = ()
-    begun: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What each arm's first call computed from and left, in words: the same where it is verified and where it is timed."""
+    begun: Mapping[str, FirstCall] = field(default_factory=dict)
+    """The first call of each arm, which has to be the same where it is timed."""
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error

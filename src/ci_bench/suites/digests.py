@@ -5,10 +5,16 @@ weight. Imports torch; for worker processes.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+WORD, WORDS = 8, 1 << 18
+"""Bytes of a word, and how many words a digest reads at once: 2 MiB."""
+GOLDEN, MIXER, STEP = -0x61C8864680B583EB, -0x40A7B892E31B1A47, 0x5851F42D4C957F2D
+"""Odd numbers of 64 bits: SplitMix64's, and Knuth's multiplier for MMIX."""
 
 
 def plain(value: Tensor) -> Tensor:
@@ -31,3 +37,43 @@ def digest(value: Tensor) -> str:
 def digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
     """The digest of each, by name and in their order: of ``model.named_parameters()``, say."""
     return {name: digest(value) for name, value in named}
+
+
+def checksum(value: Tensor) -> int:
+    """Return a checksum of a tensor's bytes: the sum of its 64-bit words times odd numbers, modulo 2^64.
+
+    An odd number has an inverse modulo 2^64, so that a change of one word always shows; of several, with a chance of 1 in 2^64.
+    """
+    if value.layout is not torch.strided:
+        value = value.to_dense()
+    plain = value.int_repr() if value.is_quantized else value.resolve_conj().resolve_neg()
+    flat = plain.contiguous().reshape(-1).view(torch.uint8)
+    total = torch.zeros((), dtype=torch.int64, device=flat.device)
+    weights = _odd_numbers(min(WORDS, -(-flat.numel() // WORD)), flat.device)
+    for place in range(0, flat.numel(), WORDS * WORD):
+        piece = flat[place : place + WORDS * WORD]
+        if piece.numel() % WORD or piece.storage_offset() % WORD:
+            piece = nn.functional.pad(piece, (0, -piece.numel() % WORD)).clone()
+        words = piece.view(torch.int64)
+        total = total * STEP + (words * weights[: words.numel()]).sum()
+    return int(total)
+
+
+def _odd_numbers(count: int, device: torch.device) -> Tensor:
+    """Return odd numbers spread over 64 bits (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    mixed = torch.arange(1, count + 1, dtype=torch.int64, device=device) * GOLDEN
+    mixed = (mixed ^ (mixed >> 30)) * MIXER
+    return (mixed ^ (mixed >> 27)) | 1
+
+
+def plain_parts(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """A parameter as tensors that every operation knows: itself, or the parts of a tensor that only wraps some.
+
+    A quantised weight is one of those (numbers of eight bits, scales, zero points); it has no sum and no difference.
+    """
+    if not is_traceable_wrapper_subclass(value):
+        yield name, value
+        return
+    inner, _ = value.__tensor_flatten__()
+    for part in inner:
+        yield from plain_parts(f"{name}.{part}", getattr(value, part))

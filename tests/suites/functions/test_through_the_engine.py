@@ -216,7 +216,8 @@ SMALL_WHEN_TIMED = """
     ("size", "mine", "said"),
     [
         ("n // 2 if timing() else n", "x.exp()", "inputs float32[32, 8] instead of float32[64, 8]"),
-        ("n", "x[:8].exp() if timing() else x.exp()", "outputs output float32[8, 8] instead of output float32[64, 8]"),
+        ("n", "x[:8].exp() if timing() else x.exp()", "outputs float32[8, 8] instead of float32[64, 8]"),
+        ("n", "x.abs() if timing() else x.exp()", "values of the outputs off by"),
         ("n", "x[x[:, 0] > 0]", ""),
         ("n", "x[torch.rand(n) > 0.5]", ""),
     ],

@@ -553,3 +553,46 @@ class WholeWhenCached(HalfWhenCached):
 
     def __init__(self) -> None:
         super().__init__(torch.float32)
+
+
+class Halved(Plain):
+    """Starts from other weights than `Plain`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.two.weight.mul_(0.5)
+
+
+class Shallow(Plain):
+    """`Plain`, whose first layer is left out of the pass."""
+
+    def forward(self, rows):
+        logits = self.two(self.norm(rows))
+        return {"logits": logits, "second": rows.sum(1)}
+
+
+class Wide(Plain):
+    """`Plain` on other inputs."""
+
+    def get_example_inputs(self):
+        return tuple(2 * one for one in super().get_example_inputs())
+
+
+class Unseeded(Plain):
+    """Draws its weights by a generator that nobody seeds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator()
+        generator.seed()
+        with torch.no_grad():
+            self.one.weight.copy_(torch.rand(WIDTH, WIDTH, generator=generator))
+
+
+class Dropping(Plain):
+    """`Plain` with dropout in its last layer."""
+
+    def forward(self, rows):
+        hidden = torch.nn.functional.dropout(self.norm(self.one(rows)), 0.5)
+        return {"logits": self.two(hidden), "second": hidden.sum(1)}

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from ci_bench.suites.digests import WORD, WORDS
 from ci_bench.suites.torchbench import snapshot, timed
-from ci_bench.suites.torchbench.snapshot import WORD, WORDS, digests_of
+from ci_bench.suites.torchbench.snapshot import digests_of
 
 pytestmark = pytest.mark.engine
 

@@ -9,9 +9,10 @@ from torchbench_builders import accuracy, checks_of, opened, own, verified, word
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Unsupported, no_mark
+from ci_bench.suites.digests import plain_parts
 from ci_bench.suites.torchbench import quantization
 from ci_bench.suites.torchbench.quantization import losses
-from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of, plain_parts
+from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of
 
 pytestmark = [
     pytest.mark.engine,

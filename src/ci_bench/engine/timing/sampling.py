@@ -7,8 +7,8 @@ Every sample begins from a seed of its own, set outside the clock, so that arms 
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -34,6 +34,7 @@ from ci_bench.engine.timing.kept import Kept
 from ci_bench.engine.timing.memory import keep_freed_memory
 from ci_bench.engine.timing.phases import Stopwatch
 from ci_bench.records.config import RunOptions
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.metrics import COMPILE_WARM, DEVICE_TIME, MEMORY_KEPT, STEP_TIME, MetricKind, duration
 from ci_bench.records.results import SHORT_OF_MEMORY, Check, Fact, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.base import Compiler, Context, Evidence, Program, Refereed, Workload, no_mark
@@ -79,7 +80,7 @@ class ResidentArms:
     untouched: "Untouched | None" = None
     cores: Cores = field(default_factory=Cores)
     kept: Kept | None = None
-    begun: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    begun: dict[str, FirstCall] = field(default_factory=dict)
     _open_reference: Callable[[], Program] | None = None
 
     def __post_init__(self) -> None:
@@ -109,11 +110,9 @@ class ResidentArms:
                 if self.options.referee and _can_be_refereed(program):
                     with self.stopwatch.phase(Phase.CHECKS, name):
                         cast("Refereed", program).remember()
-                first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
+                with self._reading(name, program):
+                    first_calls_s.append(time_calls(partial(program.step, no_mark), calls=1, synchronize=synchronize))
                 self.stopwatch.add(Phase.COMPILE, name, first_calls_s[-1])
-            if (begun := getattr(copies[0], "begun", None)) is not None:
-                with self.stopwatch.phase(Phase.CHECKS, name):
-                    self.begun[name] = begun()
             whole = copies[0] if len(copies) == 1 else Rotation(copies)
             self.arms.append(ResidentArm(name=name, program=whole, first_call_s=first_calls_s[0]))
             if self.untouched is not None and name == arms[0]:
@@ -126,6 +125,21 @@ class ResidentArms:
                 self.clock.prepare(arm.program)
         end_workers()
         return tuple(self._find_calls(arm) for arm in self.arms)
+
+    @contextmanager
+    def _reading(self, arm: str, program: Program) -> Iterator[None]:
+        """Read what the first call of an arm, which is made in this block, computes from and leaves; of its first copy alone."""
+        if arm in self.begun or not torch_is_loaded():
+            yield
+            return
+        from ci_bench.suites.first_calls import reader_of
+
+        with self.stopwatch.phase(Phase.CHECKS, arm):
+            read = reader_of(program)
+        yield
+        if read is not None:
+            with self.stopwatch.phase(Phase.CHECKS, arm):
+                self.begun[arm] = read()
 
     def _find_calls(self, arm: ResidentArm) -> int:
         """How many calls of an arm last as long as a sample has to."""

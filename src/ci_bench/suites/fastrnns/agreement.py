@@ -79,6 +79,14 @@ def compare(seen: Observed, expected: Expected) -> Verdict:
     return Verdict(outcome=answer.outcome, detail=f"{answer.detail}{more}")
 
 
+def as_computed(job: Job, expected: Expected) -> Computed:
+    """The same for a process that compares again."""
+    plain, *runs = expected.runs
+    return Computed(
+        arm=job.variant.name, epsilon=expected.epsilon, outputs=plain, runs=runs, jolts=expected.jolts, truth=expected.exact
+    )
+
+
 def shake(given: Given, rounding: float, *, seed: int) -> Given:
     """A start that is off by one such rounding.
 

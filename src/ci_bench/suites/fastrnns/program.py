@@ -83,6 +83,10 @@ class TimedProgram:
     def remember(self) -> None:
         """Nothing: inputs are drawn, and no step changes the weights."""
 
+    def weights(self) -> State:
+        """The weights."""
+        return dict(self._network.parameters)
+
     def state(self) -> State:
         """The weights, on the host."""
         return {f"{WEIGHTS}{name}": value.detach().to("cpu", copy=True) for name, value in self._network.parameters.items()}
@@ -122,6 +126,14 @@ class TimedProgram:
         if shaken:
             fresh = shake(fresh, self.epsilon, torch.Generator().manual_seed(shaken))
         return partial(write_all, list(zip(parts, fresh.values(), strict=True)))
+
+    def results(self) -> State:
+        """What one more round leaves: the first one kept nothing, and all rounds compute the same."""
+        self._keeps = True
+        self._round(no_mark)
+        left = {name: value.detach().clone() for name, value in self.outputs().items()}
+        self.resume()
+        return left
 
     def outputs(self) -> State:
         """Output, final states, and the gradients of the last round, which were not zeroed."""

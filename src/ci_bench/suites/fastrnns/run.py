@@ -13,16 +13,18 @@ from dataclasses import replace
 
 import torch
 
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Case, Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Context, Evidence, Program, Unsupported, no_mark
-from ci_bench.suites.fastrnns.agreement import Expected, Verdict, check_masks, compare, expect, rnn_computed
+from ci_bench.suites.fastrnns.agreement import Expected, Verdict, as_computed, check_masks, compare, expect, rnn_computed
 from ci_bench.suites.fastrnns.initial_state import Given, draw
 from ci_bench.suites.fastrnns.networks import Network, build_network, require_torchscript
 from ci_bench.suites.fastrnns.options import Executor, Fuser, Job, Options, parse_job
 from ci_bench.suites.fastrnns.program import TimedProgram
 from ci_bench.suites.fastrnns.reference import observe, reference_for
 from ci_bench.suites.fastrnns.variants import VARIANTS, Form, Task
+from ci_bench.suites.first_calls import read_call, read_start, verified
 from ci_bench.suites.fp32_precision import set_fp32_precision
 
 Setting = tuple[str, bool | int]
@@ -82,6 +84,7 @@ def apply_knobs(options: Options) -> None:
 
 
 AMPERE = 8
+AGREES = "agrees"
 ROUNDS_BEFORE = 2
 """Steps before the gradients are looked at: one that is not zeroed shows in the third round as three times itself."""
 
@@ -120,37 +123,47 @@ class RnnWorkload:
         """Outputs, states and gradients of every arm against the reference of what it computes."""
         checks = []
         facts: dict[str, Fact] = {}
+        begun: dict[str, FirstCall] = {}
         modes: dict[str, str | None] = {}
         for index, arm in enumerate(arms):
             job = self._job.of_arm(arm)
             allow_compilations(1 + index)
-            verdict, words, parameters = self._verify(job, self._given(arm), is_reference=index == 0)
+            verdict, words, parameters, begun[arm] = self._verify(job, self._given(arm), is_reference=index == 0)
             detail = f"with {words}: {verdict.detail}"
-            checks.append(Check(name="agrees", arm=arm, outcome=verdict.outcome, detail=detail))
+            checks.append(Check(name=AGREES, arm=arm, outcome=verdict.outcome, detail=detail))
             if job.variant.name == self._job.variant.name:
                 facts = {"parameters": parameters, "compared_with": words}
             modes[arm] = job.mode
             self._context.progress(arm, index + 1, len(arms))
-        return Evidence(checks=tuple(checks), facts={**facts, **without_cuda_graphs(modes, self._context.device)})
+        graphs = without_cuda_graphs(modes, self._context.device)
+        return Evidence(checks=tuple(checks), facts={**facts, **graphs}, begun=begun)
 
-    def _verify(self, job: Job, given: Given, *, is_reference: bool) -> tuple[Verdict, str, int]:
-        """The verdict, what the arm was compared with, and its parameters. What the reference arm computes is kept."""
+    def _verify(self, job: Job, given: Given, *, is_reference: bool) -> tuple[Verdict, str, int, FirstCall]:
+        """The verdict, what the arm was compared with, its parameters, its first call. The reference's results are kept.
+
+        What passes is claimed, so that a process without code of the tree compares it again.
+        """
         reference = reference_for(job)
         network = build_network(job, given)
         parameters = sum(parameter.numel() for parameter in network.parameters.values())
         network.drop(False)
         program = self._program(job, given, network)
+        start = read_start(program.operands(), program.weights().items())
         for _ in range(ROUNDS_BEFORE):
             program.step(no_mark)
         seen = observe(network, given.gradient, backward=reference.backward)
         expected = self._expected(job, given)
         verdict = compare(seen, expected)
+        runs, draws = [read_call({}, run) for run in expected.runs], job.variant.task is Task.DROPOUT
+        begun = verified(read_call(start, seen), epsilon=expected.epsilon, runs=runs, draws=draws)
+        if verdict.outcome is Outcome.PASS:
+            self._context.claim(AGREES, job.arm, seen, as_computed(job, expected))
         if is_reference:
             self._context.keep(rnn_computed(job, given, seen, expected))
         if job.variant.task is Task.DROPOUT and verdict.outcome is not Outcome.FAIL:
             masks = check_masks(job, self._context.device)
             verdict = masks if masks.outcome is not Outcome.PASS else replace(verdict, detail=f"{verdict.detail}; {masks.detail}")
-        return verdict, reference.words, parameters
+        return verdict, reference.words, parameters, begun
 
     def _expected(self, job: Job, given: Given) -> Expected:
         return expect(job, given, reference_for(job))

@@ -6,7 +6,6 @@ Other values are written into the memory of the tensors that were given, and not
 from its inputs as they are when it is called is wrong then. What is `constant` stays as it is.
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ci_bench.suites.digests import digest
 from ci_bench.suites.freshness import part_of, set_aside, write_all
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
@@ -139,17 +137,6 @@ class Built:
             raise BadBenchmark(f"{self.name} {error}") from error
         return found
 
-    def given_words(self) -> dict[str, str]:
-        """What calls compute from, in words: the forms of the inputs, and a digest of their values of now."""
-        forms = ", ".join(form_of(tensor) for tensor in self.session.tensors)
-        values = hashlib.sha256("".join(map(digest, self.session.tensors)).encode()).hexdigest()
-        return {"inputs": forms or "none", "values of the inputs": values[:16]}
-
-    def left_words(self) -> dict[str, str]:
-        """The forms of what the last call left."""
-        found = self.comparable()
-        return {"outputs": ", ".join(f"{name} {form_of(value)}" for name, value in found.items())} if found else {}
-
     def remember(self) -> None:
         """Keep the values of now, to go back to."""
         self.prepared = set_aside(self._changing())
@@ -209,11 +196,6 @@ class Built:
             )
         for place, output in enumerate(outputs):
             self.gradients.append(_gradient(self.session.draw, place, output))
-
-
-def form_of(value: Tensor) -> str:
-    """``float32[192, 192]``."""
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
 def build(benchmark: Benchmark[..., Any], arm: str, values: Mapping[str, Any], session: Drawing, *, seed: int) -> Built:

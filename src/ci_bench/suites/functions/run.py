@@ -96,7 +96,6 @@ class TimedCall:
         """It is built once, here. `alone` says that there is no other arm that could be asked what is right."""
         self._arm, self._bench, self._alone = arm, bench, alone
         self._built: Built = bench.build(arm, Draw(seed=bench.seed))
-        self._given = self._built.given_words()
         self.parts: tuple[Part, ...] = (Part(metric=FORWARD), Part(metric=BACKWARD)) if bench.backward else ()
         self.epsilon = epsilon_of(self._built.session.given)
         changing = any(not given.constant for given in self._built.session.given) and not isinstance(bench.benchmark, Collected)
@@ -118,10 +117,6 @@ class TimedCall:
         mark()
         self._built.backward()
         mark()
-
-    def begun(self) -> dict[str, str]:
-        """What the first call computed from and left, in words."""
-        return {**self._given, **self._built.left_words()}
 
     def remember(self) -> None:
         """Keep the prepared inputs."""
@@ -155,6 +150,14 @@ class TimedCall:
     def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
         """Prepare a write of a few other values of `seed`, or of all, into the inputs, where they lie."""
         return self._built.alter(Draw(seed=seed, noise=shaken, epsilon=self.epsilon), whole=whole)
+
+    def weights(self) -> dict[str, Tensor]:
+        """None: what calls compute from besides is a constant of the code."""
+        return {}
+
+    def results(self) -> dict[str, Tensor]:
+        """What the first call left; nothing where a part of it can be compared with nothing."""
+        return self._built.comparable()
 
     def outputs(self) -> dict[str, Tensor]:
         """What the last call returned, and the gradients of its inputs."""

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, Fact, Outcome
 from ci_bench.suites.arms import allow_compilations
 from ci_bench.suites.base import Claim, Computed, Evidence, claim_nothing
 from ci_bench.suites.digests import digest
 from ci_bench.suites.draws import SEEDS, Draws, apart_on_average, drawn_alike, moved_by_seeds, told_apart
+from ci_bench.suites.first_calls import read_call, read_start, verified
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed
 from ci_bench.suites.functions.declaring import Benchmark
@@ -185,7 +187,7 @@ def verify_arms(
     plain, drawn = (_computed(bench, reference, one) for one in (prepared, behind))
     checks: list[Check] = []
     records: dict[str, tuple[Recorded, ...]] = {}
-    begun: dict[str, Mapping[str, str]] = {}
+    begun: dict[str, FirstCall] = {}
     for place, arm in enumerate(arms):
         outcome, detail, records[arm], taken = _verify(bench, arm, prepared, behind, seed, begun=begun)
         for seen, expected in zip(taken, (plain, drawn), strict=False):
@@ -270,21 +272,21 @@ def _of_nothing(bench: Bench, arms: tuple[str, ...], launch: int) -> Evidence:
 
 
 def _verify(
-    bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int, *, begun: dict[str, Mapping[str, str]]
+    bench: Bench, arm: str, prepared: Expected, other: Expected, seed: int, *, begun: dict[str, FirstCall]
 ) -> tuple[Outcome, str, tuple[Recorded, ...], tuple[Mapping[str, Tensor], ...]]:
     """The answer, its words, what was recorded, and what agrees: on the prepared inputs, and on others.
 
-    Notes what the arm `begun` with; the forms of outputs only where neither random numbers nor values change them.
+    Notes the arm's first call in `begun`.
     """
     with bench.opened(arm, Draw(seed=bench.seed)) as built:
-        given = built.given_words()
+        start = read_start(built.session.tensors, ())
         first, draws = built.take(), built.drew()
-        left = built.left_words()
+        left = built.comparable()
         changed = built.write(Draw(seed=seed))
         second = built.take() if changed else {}
         asked = tuple(built.session.given)
-        steady = not draws and left == built.left_words()
-        begun[arm] = {**given, **(left if steady else {})}
+        runs = [read_call({}, run) for run in prepared.runs]
+        begun[arm] = verified(read_call(start, left), epsilon=prepared.epsilon, runs=runs, draws=draws)
     records = tuple(built.session.records.values())
     if asked != prepared.given:
         return Outcome.FAIL, _other_inputs(asked, prepared.given), records, ()

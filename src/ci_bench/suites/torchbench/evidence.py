@@ -18,13 +18,15 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
 from ci_bench.suites.arms import CompiledArm, Experiment
 from ci_bench.suites.base import Claim, Computed, Context, Evidence, Unsupported, no_mark
 from ci_bench.suites.coverage import coverage_of
-from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.digests import digest, digests, plain_parts
 from ci_bench.suites.draws import without_dropout
 from ci_bench.suites.experiments import Package
+from ci_bench.suites.first_calls import held_to, read_call, verified
 from ci_bench.suites.later_calls import with_later_calls
 from ci_bench.suites.numerics import Yardstick, yardstick_of
 from ci_bench.suites.roofline import Work, count_work, uncounted_facts, work_facts
@@ -34,12 +36,12 @@ from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options, Pre
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.quantization import quantization_loss
 from ci_bench.suites.torchbench.redrawn import build_quiet, judged_over_seeds
-from ci_bench.suites.torchbench.snapshot import Snapshot, flatten, plain_parts
+from ci_bench.suites.torchbench.snapshot import Snapshot, flatten
 from ci_bench.suites.torchbench.sources.transforms import leaves, resized
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.torchbench.tables import Settled
 from ci_bench.suites.torchbench.verdict import Answer, Judge, RunnerRule
-from ci_bench.suites.torchbench.verify import Reference, Witness, known_updates
+from ci_bench.suites.torchbench.verify import Reference, Witness, known_updates, start_of
 
 
 def eager_computed(options: Options, reference: Reference) -> Computed:
@@ -159,7 +161,8 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     unsteady = judge.eager_repeats()
     if unsteady is not None:
         return Evidence(checks=tuple(_check(arm, unsteady, settled.expected) for arm in arms))
-    found = [_of_candidate(arm, settled, build, witness, judge, claim=context.claim) for arm in arms]
+    calls = FirstCalls(options, reference)
+    found = [_of_candidate(arm, settled, build, witness, judge, claim=context.claim, calls=calls) for arm in arms]
     packages = tuple(
         PACKAGE_SIZE.of(arm, Launch(launch=context.launch, values=(float(one.package.size_bytes),)), lane=Lane.COUNTERS)
         for arm, one in zip(arms, found, strict=True)
@@ -175,7 +178,40 @@ def accuracy_evidence(settled: Settled, arms: Sequence[str], build: Build, conte
     lost = {name: value for one in found for name, value in one.lost.items()}
     score = max(one.score for one in found)
     facts = {**found[0].size, **_facts(score, reference), **_work(build, options, context.device), **lost}
-    return Evidence(metrics=(*packages, *covered), checks=checks, facts=facts)
+    return Evidence(metrics=(*packages, *covered), checks=checks, facts=facts, begun=calls.found)
+
+
+class FirstCalls:
+    """The first calls of arms, for the process that times; `found` by arm. A step through all batches leaves nothing."""
+
+    def __init__(self, options: Options, reference: Reference) -> None:
+        """Eager's own is there at once, unless what is timed as eager is not quantised, and the reference is."""
+        self._options, self._reference = options, reference
+        self._runs = [read_call({}, _left(one[0])) for one in (reference.eager, reference.again, *reference.shaken)]
+        self.found: dict[str, FirstCall] = {}
+        if not options.settings.compares_quantization:
+            self._add(REFERENCE_ARM, reference.start, reference.eager[0])
+
+    def noting(
+        self, arm: str, ready: Ready, steps: Callable[[], Iterator[tuple[int, Snapshot]]]
+    ) -> Iterator[tuple[int, Snapshot]]:
+        """The steps of a fresh candidate, once it was read what they compute from; the first of them is noted."""
+        start = start_of(ready)
+        for number, (index, snapshot) in enumerate(steps()):
+            if not number:
+                self._add(arm, start, snapshot)
+            yield index, snapshot
+
+    def _add(self, arm: str, start: Mapping[str, str], first: Snapshot) -> None:
+        left = {} if self._options.settings.dynamic else _left(first)
+        epsilon, draws = self._options.precision.epsilon, self._reference.draws
+        call = verified(read_call(start, left), epsilon=epsilon, runs=self._runs, draws=draws)
+        self.found[arm] = held_to(call, self._reference.start_again)
+
+
+def _left(one: Snapshot) -> dict[str, Tensor]:
+    loss = {} if one.loss is None else {"loss": one.loss}
+    return {**one.outputs, **loss, **{f"gradients.{name}": value for name, value in one.gradients.items()}}
 
 
 Steps = Callable[..., Iterator[tuple[int, Snapshot]]]
@@ -207,7 +243,7 @@ def shared_evidence(settled: Settled, arms: Sequence[str], build: Build, context
         scores.append(answer.score)
     size = _size_of(build(candidate=None))
     facts = {**size, **_facts(max(scores), judge.reference), **_work(build, options, context.device)}
-    return Evidence(checks=tuple(checks), facts=facts)
+    return Evidence(checks=tuple(checks), facts=facts, begun=FirstCalls(options, reference).found)
 
 
 def _witnessed(settled: Settled, build: Build, context: Context) -> tuple[Witness, Judge]:
@@ -235,11 +271,14 @@ class _OfCandidate:
     package: Package | None
 
 
-def _of_candidate(arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge, *, claim: Claim) -> _OfCandidate:
+def _of_candidate(
+    arm: str, settled: Settled, build: Build, witness: Witness, judge: Judge, *, claim: Claim, calls: FirstCalls
+) -> _OfCandidate:
     options = settled.options
     with worded(Word.FAIL_TO_RUN, Word.OOM):
         ready, counts = _compiled(build, options.candidates[arm])
-    answer, last = judge.candidate(witness.candidate(ready, judge.reference.starts), partial(claim, ACCURACY, arm))
+    steps = calls.noting(arm, ready, partial(witness.candidate, ready, judge.reference.starts))
+    answer, last = judge.candidate(steps, partial(claim, ACCURACY, arm))
     if answer.outcome is Outcome.FAIL and judge.reference.generators:
         answer = judged_over_seeds(witness, judge, partial(_fresh, options.candidates[arm]), answer)
     checks = [

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Mark, Part, Unsupported, no_mark
+from ci_bench.suites.digests import plain_parts
 from ci_bench.suites.freshness import (
     Fresh,
     State,
@@ -28,7 +29,7 @@ from ci_bench.suites.sharing import local_part
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
 from ci_bench.suites.torchbench.program import Ready, Result
-from ci_bench.suites.torchbench.snapshot import digests_of, flatten, plain_parts
+from ci_bench.suites.torchbench.snapshot import digests_of, flatten
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.status import Word, in_words
 
@@ -152,6 +153,14 @@ class ModelProgram:
             place = "outputs" if len(results) == 1 else f"outputs.{index}"
             found |= {name: leaf for name, leaf in flatten(outputs, place) if isinstance(leaf, Tensor)}
         return found | (left_by_training(self._result[0], self._ready.module) if self._training else {})
+
+    def weights(self) -> State:
+        """The parameters."""
+        return dict(self._ready.module.named_parameters())
+
+    def results(self) -> State:
+        """What the first step left; nothing where it went through all batches."""
+        return {} if self._whole else self.outputs()
 
     def resume(self) -> None:
         """Back to the prepared batches, which hold again what they held."""

@@ -17,7 +17,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import no_mark
+from ci_bench.suites.first_calls import read_start
 from ci_bench.suites.numerics import jolt_of, shaken
 from ci_bench.suites.optimizers import make_optimizer, same_in_fp64, updates_by_known_gradients
-from ci_bench.suites.randomness import seed_everything, seed_step
+from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
 from ci_bench.suites.torchbench.options import Options
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot, State, buffers_of, load_state, parameters_of, take
@@ -206,6 +207,12 @@ class Reference:
     why_inexact: str = ""
     inputs: tuple[Tensor, ...] = ()
     generators: tuple[Tensor, ...] = ()
+    start: Mapping[str, str] = field(default_factory=dict)
+    """Forms and digests of what the first step computes from."""
+    start_again: Mapping[str, str] = field(default_factory=dict)
+    """The same of another build."""
+    draws: bool = False
+    """Whether the first step drew from any global generator."""
 
 
 Build = Callable[..., Ready]
@@ -225,15 +232,16 @@ class Witness:
         with worded(Word.EAGER_1ST_RUN_FAIL, Word.EAGER_1ST_RUN_OOM):
             ready = self.build(candidate=None)
             batches = len(ready.samples)
-            inputs = tuple(
-                leaf for leaf in pytree.tree_leaves([_parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor)
-            )
-            starts, eager, generators = self._first(ready, max(self.options.settings.steps, batches))
+            inputs, start = inputs_of(ready), start_of(ready)
+            starts, eager, generators, draws = self._first(ready, max(self.options.settings.steps, batches))
             load_state(ready.module, starts[0].parameters, starts[0].buffers)
             repeated = _light(self._step(ready, 0))
             del ready
         with worded(Word.EAGER_2ND_RUN_FAIL, Word.EAGER_2ND_RUN_OOM):
-            *again, late = (_light(one) for _, one in self._whole(self.build(candidate=None), starts))
+            other = self.build(candidate=None)
+            start_again = start_of(other)
+            *again, late = (_light(one) for _, one in self._whole(other, starts))
+            del other
         epsilon, count = self.options.precision.epsilon, self.options.settings.perturbations
         shaken_runs = tuple(self._shaken(starts, epsilon, index) for index in range(count))
         jolted = (self._shaken(starts, jolt_of(epsilon), count),) if jolt_of(epsilon) else ()
@@ -251,6 +259,9 @@ class Witness:
             why_inexact=why,
             inputs=inputs,
             generators=generators,
+            start=start,
+            start_again=start_again,
+            draws=draws,
         )
 
     def candidate(self, ready: Ready, starts: tuple[Start, ...]) -> Iterator[tuple[int, Snapshot]]:
@@ -277,21 +288,25 @@ class Witness:
         loss, outputs = ready.step(ready.samples[0], no_mark)
         return take(ready.module, outputs, loss)
 
-    def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...]]:
+    def _first(self, ready: Ready, steps: int) -> tuple[tuple[Start, ...], tuple[Snapshot, ...], tuple[Tensor, ...], bool]:
         """Eager goes ahead and leaves the starts for the others. Where one step ends, the next begins.
 
-        Beside them the random generators after the first step, if it drew from them.
+        Beside them torch's generators after the first step, if it drew from them, and whether it drew from any generator.
         """
         starts: list[Start] = []
         found: list[Snapshot] = []
         generators: tuple[Tensor, ...] = ()
+        draws = False
         for index in range(steps):
             parameters = found[-1].parameters if found else parameters_of(ready.module)
             starts.append(_start_of(ready, parameters))
             after = self._step(ready, index)
             found.append(replace(after, parameters=_shared(after.parameters, parameters)))
-            generators = generators if index else drawn_since(self.options.settings.seed)
-        return tuple(starts), tuple(found), generators
+            if not index:
+                states = generator_states()
+                generators = drawn_since(self.options.settings.seed)
+                draws = bool(moved(states, generator_states()))
+        return tuple(starts), tuple(found), generators, draws
 
     def _step(self, ready: Ready, index: int) -> Snapshot:
         seed_step(self.options.settings.seed, index)
@@ -354,6 +369,16 @@ def drawn_since(seed: int) -> tuple[Tensor, ...]:
 def _generator_states() -> tuple[Tensor, ...]:
     on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     return torch.get_rng_state(), *on_gpus
+
+
+def inputs_of(ready: Ready) -> tuple[Tensor, ...]:
+    """The tensors of all batches."""
+    return tuple(leaf for leaf in pytree.tree_leaves([_parts_of(one) for one in ready.samples]) if isinstance(leaf, Tensor))
+
+
+def start_of(ready: Ready) -> dict[str, str]:
+    """Forms and digests of what a fresh model computes from."""
+    return read_start(inputs_of(ready), ready.module.named_parameters())
 
 
 def _parts_of(sample: Sample) -> tuple[Any, ...]:

@@ -93,6 +93,13 @@ def batches(rows: Rows, *, batch_size: int, seed: int, epochs: int) -> Iterator[
             yield indices, rows.batch(indices.to(rows.labels.device))
 
 
+def full_batches(rows: Rows, options: Options) -> list[Batch]:
+    """The batches of full size of the first epoch: those that are timed."""
+    size = min(options.batch_size, len(rows))
+    stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
+    return [batch for indices, batch in stream if len(indices) == size]
+
+
 def expanded(path: str) -> str:
     """A path with its ``~`` replaced by the home folder; hub ids and other paths as they are."""
     return str(Path(path).expanduser()) if path.startswith("~") else path

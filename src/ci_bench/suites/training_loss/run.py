@@ -23,7 +23,7 @@ from ci_bench.suites.optimizers import longest_memory
 from ci_bench.suites.randomness import seed_step
 from ci_bench.suites.roofline import step_facts
 from ci_bench.suites.sharing import begin_from, gathered, local_part, replicas, unsharded, whole_state
-from ci_bench.suites.training_loss.corpus import Batch, Rows, batches, load_rows, prepare_rows
+from ci_bench.suites.training_loss.corpus import Batch, Rows, full_batches, load_rows, prepare_rows
 from ci_bench.suites.training_loss.layouts import ParallelStep, is_pipeline, own_share
 from ci_bench.suites.training_loss.network import build_optimizer, model_from, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision, parse
@@ -91,8 +91,8 @@ class TrainingWorkload:
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of every arm, step by step."""
         verifier = self._verifier()
-        parity = verifier.gather(arms)
-        return Evidence(parity=parity, checks=tuple(verifier.checks), facts={**self._work(), **self._lacking()})
+        parity, facts = verifier.gather(arms), {**self._work(), **self._lacking()}
+        return Evidence(parity=parity, checks=tuple(verifier.checks), facts=facts, begun=verifier.first_calls())
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """Whole trainings of the reference arm, the one of `arms`, over seeds."""
@@ -129,9 +129,7 @@ class Epoch:
 
     def __init__(self, options: Options, rows: Rows) -> None:
         """`rows` lie on the device."""
-        size = min(options.batch_size, len(rows))
-        stream = batches(rows, batch_size=options.batch_size, seed=options.seed, epochs=1)
-        self._full = [batch for indices, batch in stream if len(indices) == size]
+        self._full = full_batches(rows, options)
         self._batches = cycle(self._full)
         self.batch, self.current = self._full[0], self._full
         self._overwritten: tuple[Batch, Batch] | None = None
@@ -250,9 +248,15 @@ class TimedTraining:
         """Prepare a write of a row drawn by `seed`, or of all, into the batch, where it lies."""
         return self._epoch.alter(seed, shaken=shaken, epsilon=self.epsilon, whole=whole)
 
+    def weights(self) -> State:
+        """The parameters."""
+        return dict(self._trainee.model.named_parameters())
+
     def outputs(self) -> State:
         """Loss, gradients and weights after the last step."""
         return left_by_training(self._loss, self._trainee.model)
+
+    results = outputs
 
     def resume(self) -> None:
         """Back to the batches of the epoch."""

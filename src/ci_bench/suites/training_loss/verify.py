@@ -19,12 +19,15 @@ import torch
 from torch import Tensor
 
 from ci_bench.accuracy import is_certain
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import ArmMasks, Check, Masks, NonFinite, Outcome, ParityEvidence, Resumed, Role, Trace
 from ci_bench.suites.base import Context
+from ci_bench.suites.first_calls import held_to, read_call, read_start, verified
+from ci_bench.suites.freshness import left_by_training
 from ci_bench.suites.randomness import generator_states, moved, seed_step
 from ci_bench.suites.sharing import own_masks
 from ci_bench.suites.training_loss.checkpoints import Shelf
-from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches
+from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches, full_batches
 from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.masks import Draws, compare_masks, take_draws
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
@@ -104,6 +107,8 @@ class Verifier:
     test: Rows | None
     checks: list[Check] = field(default_factory=list)
     """What was checked beside the trainings."""
+    first: dict[tuple[Role, str, int], FirstCall] = field(default_factory=dict)
+    """The first step of each training of the first seed in one process, by role, arm and index."""
 
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the candidates among `arms`."""
@@ -207,6 +212,15 @@ class Verifier:
             )
         ]
         return self._evidence([self._run(recipe) for recipe in recipes], [])
+
+    def first_calls(self) -> dict[str, FirstCall]:
+        """The first step of each arm in one process, as the process that times has to repeat it."""
+        arms = {arm: call for (role, arm, _), call in self.first.items() if role in {Role.REFERENCE, Role.CANDIDATE}}
+        runs = [call for (role, _, _), call in self.first.items() if role in {Role.REFERENCE, Role.PERTURBED}]
+        found = {arm: verified(call, epsilon=self.options.precision.epsilon, runs=runs) for arm, call in arms.items()}
+        for other in arms.values():
+            found = {arm: held_to(call, other.words) for arm, call in found.items()}
+        return found
 
     def _evidence(self, traces: list[Trace], masks: list[ArmMasks]) -> ParityEvidence:
         return ParityEvidence(
@@ -386,7 +400,7 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
         if recipe.role is Role.PERTURBED:
             rounded_rates(options.optimizer, trainee.optimizer, rates, step, generator)
         seed_step(recipe.mask_seed, recipe.seed, step)
-        losses.append(float(trainee.step(batch)))
+        losses.append(float(trainee.step(batch) if step else _first_step(trainee, recipe, batch, verifier)))
         norms.append(trainee.gradient_norm())
         verifier.context.progress(f"{recipe.arm} ({recipe.role})", step + 1 - trained.start, len(trained))
     return Trace(
@@ -402,6 +416,21 @@ def record_training(trainee: Trainee, recipe: Recipe, *, state: State, verifier:
         ranks=None if trainee.watched is None else trainee.watched.series(),
         resumed=Resumed(saved_by=recipe.resumes, step=trained.start) if recipe.resumes else None,
     )
+
+
+def _first_step(trainee: Trainee, recipe: Recipe, batch: Batch, verifier: Verifier) -> Tensor:
+    """Take the first step, and note what it computes from and leaves, for the process that times. Returns the loss."""
+    options = verifier.options
+    if recipe.seed != options.seed or options.layout_of(recipe.arm) is not None:
+        return trainee.step(batch)
+    fed = [] if recipe.role is Role.PERTURBED else full_batches(verifier.train, options)
+    inputs = [value for one in fed for value in one.values()]
+    start, states = read_start(inputs, trainee.model.named_parameters()), generator_states()
+    loss = trainee.step(batch)
+    draws = bool(moved(states, generator_states()))
+    left = {} if draws else left_by_training(loss, trainee.model)
+    verifier.first[recipe.role, recipe.arm, recipe.index] = read_call(start, left)
+    return loss
 
 
 def _steps(recipe: Recipe, verifier: Verifier) -> range:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ci_bench.records.results import Check, Outcome
+from ci_bench.suites.base import Computed
 from ci_bench.suites.numerics import Agreement, conclude, jolt_of, judged, measure_change, measured, of_optimizer, yardstick_of
-from ci_bench.suites.transformers.options import AGREES
+from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +57,19 @@ def compared(seen: Observation, reference: Reference, *, epsilon: float, beta: f
         own, theirs = seen.changes[name], eager[name]
         changes.append(measure_change(name, own.after, own.ideal, reference=(theirs.after, theirs.ideal), start=theirs.start))
     return conclude([*judged(found, usual), *judged(changes, of_optimizer(usual, beta))])
+
+
+def as_computed(reference: Reference, *, epsilon: float) -> Computed:
+    """What the reference computed, for a process that compares again. Changes of weights are not in it."""
+    shaken = [reference.shaken.values]
+    return Computed(
+        arm=REFERENCE_ARM,
+        epsilon=epsilon,
+        outputs=reference.eager.values,
+        runs=() if jolt_of(epsilon) else shaken,
+        jolts=shaken if jolt_of(epsilon) else (),
+        truth=reference.exact.values,
+    )
 
 
 def check_of(arm: str, agreement: Agreement) -> Check:

@@ -19,9 +19,9 @@ from ci_bench.suites.base import Mark, Part, Unsupported
 from ci_bench.suites.freshness import State, read_state, write_state
 from ci_bench.suites.transformers import FIRST_TOKEN, TOKEN
 from ci_bench.suites.transformers.agreement import Observation
-from ci_bench.suites.transformers.inputs import PADDING, Batch, arguments_of, described
+from ci_bench.suites.transformers.inputs import PADDING, Batch, arguments_of
 from ci_bench.suites.transformers.options import TIMED_AGREES, CacheKind, Loop, Options
-from ci_bench.suites.transformers.parts import Parts
+from ci_bench.suites.transformers.parts import Fed, Parts
 from ci_bench.suites.transformers.sampling import draw, gap, generator_of, noise, seed_of
 from ci_bench.suites.transformers.steps import check, nothing
 from ci_bench.suites.transformers.translate import forward_of, has_cuda_graphs
@@ -40,7 +40,7 @@ def greedy(_: int, logits: Tensor) -> Tensor:
     return logits[:, -1:].argmax(dim=-1)
 
 
-class Generation:
+class Generation(Fed):
     """A generation of `new_tokens` for a batch of prompts, again and again."""
 
     learns = False
@@ -49,25 +49,18 @@ class Generation:
 
     def __init__(self, parts: Parts, script: Script | None = None) -> None:
         """`items` are tokens. `script` makes `observe` compare logits after the same tokens."""
+        super().__init__(parts)
         options = parts.recipe.options
         self.items: int | None = options.batch_size * options.new_tokens
         self.parts: tuple[Part, ...] = (
             Part(metric=FIRST_TOKEN.name, items=options.batch_size),
             Part(metric=TOKEN.name, per=options.new_tokens - 1, items=options.batch_size),
         )
-        self.compiler = parts.compiler
-        self.model: Any = parts.model
-        self.inputs = described(parts.batches[0])
         self.script: Script = script or ()
         self.observed: Script = ()
         self._tokens: Tokens = ()
         self._calls = 0
-        self._parts = parts
         self._options = options
-        self.epsilon = options.precision.epsilon
-        self._feed = parts.feed
-        self._batch: Batch = {}
-        self._autocast = parts.autocast
         self._decode = forward_of(parts.candidate, parts.model, {"use_cache": True})
         whole = parts.candidate is not None and parts.candidate.whole
         prefill = self._decode if whole else partial(parts.model, use_cache=True)
@@ -163,7 +156,7 @@ class Generation:
         self._batch = next(self._feed.following)
         self._calls += 1
         seen: dict[str, Tensor] = {}
-        given = self.script[len(self.observed)] if self.script else None
+        given = self.script[len(self.observed) % len(self.script)] if self.script else None
         if self._generate_of is not None:
             self._tokens = self._by_generate(self._generate_of, nothing, seen=seen, given=given)
         else:
@@ -240,9 +233,6 @@ class Generation:
         run(partial(own, **last_logits_only(self.model)), own, self._batch, nothing, choose)
         return torch.stack(gaps), all(finite)
 
-    def remember(self) -> None:
-        """Nothing: prompts are drawn, and no generation changes the weights."""
-
     def state(self) -> State:
         """The weights and buffers, on the host."""
         return read_state(self.model)
@@ -253,18 +243,9 @@ class Generation:
             write_state(state, self.model)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
-    def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps take."""
-        return self._feed.operands()
-
-    @property
-    def batches(self) -> int:
-        """How many prepared batches take turns."""
-        return len(self._parts.batches)
-
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
-        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
-        return self._feed.alter(seed, shaken, whole=whole)
+    def results(self) -> State:
+        """Nothing: where two tokens are as likely, rounding chooses."""
+        return {}
 
     def outputs(self) -> State:
         """Whether each token is the model's own after those before it, up to rounding; bool [tokens, batch].
@@ -273,10 +254,6 @@ class Generation:
         """
         gaps, _ = self._scored()
         return {"outputs.likeliest": gaps <= math.sqrt(self.epsilon)}
-
-    def resume(self) -> None:
-        """Back to the prepared prompts."""
-        self._feed.resume()
 
 
 class Padding:

@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import cycle
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ci_bench.suites.base import Compiler
 from ci_bench.suites.fp32_precision import set_fp32_precision
-from ci_bench.suites.freshness import altered, copied, overwritten
+from ci_bench.suites.freshness import State, altered, copied, overwritten
 from ci_bench.suites.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.numerics import shaken
 from ci_bench.suites.sizes import DynamicShapes
-from ci_bench.suites.transformers.inputs import Batch, Inputs
+from ci_bench.suites.transformers.inputs import Batch, Inputs, described
 from ci_bench.suites.transformers.network import Recipe
 from ci_bench.suites.transformers.options import Candidate, Precision, Way
 from ci_bench.suites.transformers.translate import Forward, compiled, compiler_of, forward_of
@@ -50,7 +51,7 @@ class Feed:
         """Prepare a write of a row of another seed, or of all, into the batches of now, where they lie."""
         return altered(self.current, self._drawn(seed, noise), seed, rows=self._inputs.options.batch_size, whole=whole)
 
-    def operands(self) -> list[torch.Tensor]:
+    def operands(self) -> list[Tensor]:
         """The tensors of the batches of now."""
         return [value for batch in self.current for value in batch.values()]
 
@@ -105,7 +106,7 @@ class Parts:
         candidate = None if self.candidate is not None and self.candidate.whole else self.candidate
         return forward_of(candidate, self.model, self.fixed, dynamic=self.symbols, batches=self.batches)
 
-    def whole(self, step: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor] | None:
+    def whole(self, step: Callable[..., Tensor]) -> Callable[..., Tensor] | None:
         """A whole step as the candidate compiles it; `None` where it does not."""
         if self.candidate is None or not self.candidate.whole:
             return None
@@ -146,3 +147,42 @@ def make_parts(recipe: Recipe, arm: str) -> Parts:
         fixed=inputs.fixed(),
         mark_shapes=shape_marks(recipe.options.dynamic_shapes, batches) if marks else None,
     )
+
+
+class Fed:
+    """A program whose steps take the batches of a feed in turn."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Nothing is compiled or called yet."""
+        self.model: Any = parts.model
+        self.compiler = parts.compiler
+        self.inputs = described(parts.batches[0])
+        self.epsilon = parts.recipe.options.precision.epsilon
+        self._parts = parts
+        self._feed = parts.feed
+        self._batch: Batch = {}
+        self._autocast = parts.autocast
+
+    def remember(self) -> None:
+        """Nothing: inputs are drawn, and where a step begins is given."""
+
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps take."""
+        return self._feed.operands()
+
+    def weights(self) -> State:
+        """The parameters."""
+        return dict(self.model.named_parameters())
+
+    @property
+    def batches(self) -> int:
+        """How many prepared batches take turns."""
+        return len(self._parts.batches)
+
+    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
+        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
+        return self._feed.alter(seed, shaken, whole=whole)
+
+    def resume(self) -> None:
+        """Back to the prepared batches."""
+        self._feed.resume()

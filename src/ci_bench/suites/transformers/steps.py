@@ -22,7 +22,7 @@ from ci_bench.suites.transformers.agreement import Change, Observation
 from ci_bench.suites.transformers.inputs import Batch, described, task_of
 from ci_bench.suites.transformers.optimizers import Shadow, build_optimizer
 from ci_bench.suites.transformers.options import TIMED_AGREES, Precision
-from ci_bench.suites.transformers.parts import Parts
+from ci_bench.suites.transformers.parts import Fed, Parts
 from ci_bench.suites.transformers.translate import tensors_of
 
 PARTS = tuple(Part(metric=part.name, on_host=part is ZERO_GRAD) for part in STEP_PARTS)
@@ -40,11 +40,17 @@ class Observed(Program, Protocol):
     inputs: str
     """The shapes of a batch."""
 
+    def operands(self) -> list[Tensor]:
+        """The tensors of the batches that steps take."""
+
+    def weights(self) -> State:
+        """The parameters, themselves."""
+
     def observe(self, *, lightly: bool = False) -> Observation:
         """Take the next step, as timed, and return what came of it, on the CPU; `lightly`: of what is large, its norm alone."""
 
 
-class Inference:
+class Inference(Fed):
     """A forward pass, again and again."""
 
     learns = False
@@ -53,17 +59,10 @@ class Inference:
 
     def __init__(self, parts: Parts) -> None:
         """`items` are rows."""
+        super().__init__(parts)
         self.items: int | None = parts.recipe.options.batch_size
         self.parts: tuple[Part, ...] = ()
-        self.compiler = parts.compiler
-        self.model = parts.model
-        self.inputs = described(parts.batches[0])
-        self.epsilon = parts.recipe.options.precision.epsilon
-        self._parts = parts
-        self._feed = parts.feed
-        self._batch: Batch = {}
         self._forward = parts.forward()
-        self._autocast = parts.autocast
         self._output: Any = None
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - one part is the whole
@@ -98,9 +97,6 @@ class Inference:
         told = f"the last timed output against the model's own: {looked.detail}"
         return (*checks, check(TIMED_AGREES, arm, passed=looked.outcome is Outcome.PASS, detail=told))
 
-    def remember(self) -> None:
-        """Nothing: inputs are drawn, and no step changes the weights."""
-
     def state(self) -> State:
         """The weights and buffers, on the host."""
         return read_state(self.model)
@@ -111,19 +107,6 @@ class Inference:
             write_state(state, self.model)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
-    def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps take."""
-        return self._feed.operands()
-
-    @property
-    def batches(self) -> int:
-        """How many prepared batches take turns."""
-        return len(self._parts.batches)
-
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
-        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
-        return self._feed.alter(seed, shaken, whole=whole)
-
     def told(self) -> State:
         """What one pass of several in a step leaves."""
         return tensors_of(self._output)
@@ -132,12 +115,12 @@ class Inference:
         """The output tensors of the last pass, by place."""
         return {f"outputs.{name}": value for name, value in tensors_of(self._output).items()}
 
-    def resume(self) -> None:
-        """Back to the prepared inputs."""
-        self._feed.resume()
+    def results(self) -> State:
+        """The same."""
+        return self.outputs()
 
 
-class Training:
+class Training(Fed):
     """A training step, again and again."""
 
     learns = True
@@ -145,16 +128,9 @@ class Training:
 
     def __init__(self, parts: Parts) -> None:
         """`items` are rows. An arm compiled as a whole has no parts."""
+        super().__init__(parts)
         options = parts.recipe.options
         self.items: int | None = options.batch_size
-        self.compiler = parts.compiler
-        self.model = parts.model
-        self.inputs = described(parts.batches[0])
-        self.epsilon = options.precision.epsilon
-        self._parts = parts
-        self._feed = parts.feed
-        self._batch: Batch = {}
-        self._autocast = parts.autocast
         self._own_loss = task_of(parts.model) is not None
         scaled = options.precision is Precision.AMP_FP16 and not parts.recipe.exact
         self._scaler = torch.amp.GradScaler(parts.recipe.device.partition(":")[0], FIRST_LOSS_SCALE, enabled=scaled)
@@ -249,9 +225,6 @@ class Training:
             check("updates_weights", arm, passed=updated, detail=f"{len(moved)} tensors moved while timed{lazy}"),
         )
 
-    def remember(self) -> None:
-        """Nothing: inputs are drawn, and where a step begins is given."""
-
     def state(self) -> State:
         """Weights, buffers and what the optimizer keeps, on the host."""
         return read_state(self.model, self._optimizer)
@@ -264,19 +237,6 @@ class Training:
             self._scaler.update(FIRST_LOSS_SCALE)
         return self._feed.refresh(seed, None if moved else self._batch, shaken)
 
-    def operands(self) -> list[Tensor]:
-        """The tensors of the batches that steps take."""
-        return self._feed.operands()
-
-    @property
-    def batches(self) -> int:
-        """How many prepared batches take turns."""
-        return len(self._parts.batches)
-
-    def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
-        """Prepare a write of a row of inputs of `seed`, or of all, into the batch, where it lies."""
-        return self._feed.alter(seed, shaken, whole=whole)
-
     def told(self) -> State:
         """What one step of several leaves."""
         return {"loss": self._loss}
@@ -285,9 +245,9 @@ class Training:
         """Loss, gradients and weights after the last step."""
         return left_by_training(self._loss, self.model)
 
-    def resume(self) -> None:
-        """Back to the prepared batches."""
-        self._feed.resume()
+    def results(self) -> State:
+        """The same."""
+        return self.outputs()
 
     def _moved(self, gradients: dict[str, Tensor]) -> tuple[list[str], list[str]]:
         """The names of those that have moved, and of those that have not but should."""
@@ -356,6 +316,14 @@ class EverySize:
     def alter(self, seed: int, *, shaken: int = 0, whole: bool = False) -> Callable[[], None] | None:
         """Prepare a write of a row of inputs of `seed`, or of all, into the batch of each size, where it lies."""
         return self._program.alter(seed, shaken=shaken, whole=whole)
+
+    def weights(self) -> State:
+        """The parameters."""
+        return self._program.weights()
+
+    def results(self) -> State:
+        """Nothing: a step of several sizes is no step of one."""
+        return {}
 
     def outputs(self) -> State:
         """What came of each size; of a training also what the last one left."""

@@ -9,16 +9,19 @@ step of a training begins from the same weights, so that all of them are compara
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
+from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
 from ci_bench.suites.arms import allow_compilations, without_cuda_graphs
 from ci_bench.suites.base import Computed, Context, Evidence
 from ci_bench.suites.digests import digest, digests
+from ci_bench.suites.first_calls import held_to, read_call, read_start, verified
+from ci_bench.suites.later_calls import with_later_calls
 from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.numerics import agree_coarsely, jolt_of
 from ci_bench.suites.randomness import seed_step
@@ -26,12 +29,13 @@ from ci_bench.suites.roofline import step_facts
 from ci_bench.suites.sharing import forget_graphs, really_compiled
 from ci_bench.suites.sizes import SHARES
 from ci_bench.suites.transformers import PROCESS_VRAM
-from ci_bench.suites.transformers.agreement import Change, Observation, Reference, check_of, compared, shake_of
+from ci_bench.suites.transformers.agreement import Change, Observation, Reference, as_computed, check_of, compared, shake_of
 from ci_bench.suites.transformers.generation import Generation, Script
 from ci_bench.suites.transformers.inputs import Inputs, task_of
 from ci_bench.suites.transformers.network import Recipe, forget, parameter_counts
 from ci_bench.suites.transformers.options import AGREES, REFERENCE_ARM, ROWS_ALONE, Mode
 from ci_bench.suites.transformers.process_memory import Timeline, process_vram, sites_at_peak, told_sites
+from ci_bench.suites.transformers.ranks import SharedTraining
 from ci_bench.suites.transformers.steps import EverySize, Observed, Training, nothing
 
 logger = logging.getLogger(__name__)
@@ -48,31 +52,43 @@ class Beginning:
     """What a program begins with, looked at before its first step: digests of weights and inputs, and what its optimizer does."""
 
     recipe: Recipe
+    words: Mapping[str, str] = field(default_factory=dict)
     start: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     updates: Mapping[str, Tensor] = field(default_factory=dict)
 
     def look(self, program: Observed) -> None:
         """Take the digests of a fresh program's weights and batches; give the optimizer known gradients."""
-        recipe = self.recipe
+        recipe, self.words = self.recipe, words_of(program)
         batches = Inputs(options=recipe.options, model=program.model, dtype=recipe.dtype, device=recipe.device).batches()
         self.start = digests(program.model.named_parameters())
         self.inputs = tuple(digest(value) for batch in batches for value in batch.values())
         self.updates = program.known_updates() if isinstance(program, Training | EverySize) else {}
 
-    def computed(self, eager: Observation, exact: Observation | None, shaken: Observation) -> Computed:
-        """What the eager arm computed, the truth where there is one, and what comes of shaken weights (see `shake_of`)."""
+    def computed(self, eager: Observation, exact: Observation | None, shaken: Observation, last: Observation | None) -> Computed:
+        """What the eager arm computed, the truth where there is one, and what comes of shaken weights (see `shake_of`).
+
+        `last` is the first step once more, after all steps.
+        """
         epsilon = self.recipe.options.precision.epsilon
+        later = {} if last is None else {"last": last.values}
+        plain, off = with_later_calls(eager.values, later, [eager.values, shaken.values])
         return Computed(
             arm=REFERENCE_ARM,
             epsilon=epsilon,
-            outputs={**eager.values, **self.updates},
+            outputs={**plain, **self.updates},
             start=self.start,
             inputs=self.inputs,
-            runs=() if jolt_of(epsilon) else [shaken.values],
-            jolts=[shaken.values] if jolt_of(epsilon) else (),
+            runs=() if jolt_of(epsilon) else [off],
+            jolts=[off] if jolt_of(epsilon) else (),
             truth=None if exact is None else exact.values,
         )
+
+
+def words_of(program: Observed) -> dict[str, str]:
+    """Forms and digests of what a fresh program computes from; nothing of one that several processes share."""
+    shared = isinstance(program, SharedTraining)
+    return {} if shared else read_start(program.operands(), program.weights().items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,18 +98,25 @@ class Verifier:
     recipe: Recipe
     context: Context
     open_program: Open
+    begun: dict[str, FirstCall] = field(default_factory=dict)
+    """The first call of each arm, for the process that times."""
+    runs: list[FirstCall] = field(default_factory=list)
+    """First calls of the reference, as it is and from shaken weights."""
 
     def gather(self) -> Evidence:
         """Facts from the eager arm, and of each candidate the check `agrees`. A case of one arm has its look here, too."""
         candidates, shared = self.recipe.options.candidates, self.recipe.options.layouts
         if shared:
-            return Evidence(checks=self._compare(tuple(layout.name for layout in shared)), facts=self._facts())
+            checks = self._compare(tuple(layout.name for layout in shared))
+            return Evidence(checks=checks, facts=self._facts(), begun=self.begun)
         if not candidates:
             seen = self.look(REFERENCE_ARM)
-            return replace(seen, checks=self._keep_alone(), facts={**seen.facts, **self._facts()})
+            checks = self._keep_alone()
+            return replace(seen, checks=checks, facts={**seen.facts, **self._facts()}, begun=self.begun)
         checks = self._compare(tuple(candidate.arm for candidate in candidates))
         modes = {candidate.arm: candidate.mode for candidate in candidates}
-        return Evidence(checks=checks, facts={**self._facts(), **without_cuda_graphs(modes, self.context.device)})
+        facts = {**self._facts(), **without_cuda_graphs(modes, self.context.device)}
+        return Evidence(checks=checks, facts=facts, begun=self.begun)
 
     def look(self, arm: str) -> Evidence:
         """What one arm by itself holds on its GPU. On the CPU its resident size says it all, and that is the engine's to tell."""
@@ -137,7 +160,16 @@ class Verifier:
             self._keep(recipe, None, None)
             return tuple(_unknown(arm, error) for arm in arms)
         reference, memory = self._keep(recipe, exact, script)
-        held = tuple(check for arm in arms for check in self._held_against(reference, memory, recipe, arm, script))
+        expected = as_computed(reference, epsilon=recipe.options.precision.epsilon)
+        held = []
+        for arm in arms:
+            if recipe.options.layout_of(arm) is not None and self.context.ranks is not None:
+                self.context.ranks.order({"arm": arm})
+            seen = self._seen(recipe, arm, script)
+            answers = self._held_against(reference, memory, arm, seen)
+            if answers[0].outcome is Outcome.PASS:
+                self.context.claim(AGREES, arm, seen.values, expected)
+            held += answers
         return (*held, *self._rows_alone(reference))
 
     def _rows_alone(self, reference: Reference) -> tuple[Check, ...]:
@@ -152,17 +184,12 @@ class Verifier:
         detail = f"eager's logits of padded prompts against each prompt by itself in fp64: {looked.detail}"
         return (Check(name=ROWS_ALONE, arm=REFERENCE_ARM, outcome=looked.outcome, detail=detail),)
 
-    def _held_against(
-        self, reference: Reference, memory: float, recipe: Recipe, arm: str, script: Script | None
-    ) -> Iterator[Check]:
-        layout = recipe.options.layout_of(arm)
-        if layout is not None and self.context.ranks is not None:
-            self.context.ranks.order({"arm": arm})
-        seen = self._seen(recipe, arm, script)
+    def _held_against(self, reference: Reference, memory: float, arm: str, seen: Observation) -> list[Check]:
         check = check_of(arm, compared(seen, reference, epsilon=self.recipe.options.precision.epsilon, beta=memory))
-        yield replace(check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}")
-        if layout is not None and layout.backend is not None:
-            yield really_compiled(arm)
+        check = replace(check, detail=f"{self.steps} steps over all {self.batches} batches: {check.detail}")
+        layout = self.recipe.options.layout_of(arm)
+        compiled = layout is not None and layout.backend is not None
+        return [check, really_compiled(arm)] if compiled else [check]
 
     def observe_along(self, arm: str) -> None:
         """In a rank that is not the first: the steps of an arm that all share. What they leave is rank 0's to judge."""
@@ -172,8 +199,19 @@ class Verifier:
         if recipe.options.layout_of(arm) is not None:
             forget_graphs()
         allow_compilations(1 + recipe.options.arms.index(arm))
-        seen, _, _ = self._observe(recipe, arm, script, self.steps)
+        words: dict[str, str] = {}
+        seen, _, _ = self._observe(recipe, arm, script, self.steps, look=lambda program: words.update(words_of(program)))
+        if words:
+            self._note(arm, words, seen)
+            self.begun[arm] = held_to(self.begun[arm], self.begun[REFERENCE_ARM].words)
         return seen
+
+    def _note(self, arm: str, words: Mapping[str, str], seen: Observation) -> None:
+        """Note the first call of an arm. What it leaves is random where it is timed with dropout."""
+        options = self.recipe.options
+        compared = options.mode is not Mode.GENERATION and not options.dynamic
+        call = read_call(words, _of_first(seen) if compared else {})
+        self.begun[arm] = verified(call, epsilon=options.precision.epsilon, runs=self.runs, draws=options.dropout)
 
     @property
     def steps(self) -> int:
@@ -205,19 +243,30 @@ class Verifier:
         Returns what candidates are held against (eager itself where there is no fp64), and the optimizer's memory.
         """
         begun = Beginning(recipe=recipe)
-        eager, _, memory = self._observe(recipe, REFERENCE_ARM, script, self.steps, begun.look)
+        last: list[Observation] = []
+        eager, _, memory = self._observe(recipe, REFERENCE_ARM, script, self.steps, look=begun.look, take_last=last.append)
         shake = shake_of(self.recipe.options.precision.epsilon)
         shaken, _, _ = self._observe(replace(recipe, shake=shake), REFERENCE_ARM, script, 1)
-        self.context.keep(begun.computed(eager, exact, shaken))
+        self.context.keep(begun.computed(eager, exact, shaken, last[0] if last else None))
+        self.runs.extend(read_call({}, _of_first(one)) for one in (eager, shaken))
+        self._note(REFERENCE_ARM, begun.words, eager)
         return Reference(exact=eager if exact is None else exact, eager=eager, shaken=shaken), memory
 
     def _observe(
-        self, recipe: Recipe, arm: str, script: Script | None, steps: int, look: Callable[[Observed], None] = lambda _: None
+        self,
+        recipe: Recipe,
+        arm: str,
+        script: Script | None,
+        steps: int,
+        *,
+        look: Callable[[Observed], None] = lambda _: None,
+        take_last: Callable[[Observation], None] | None = None,
     ) -> tuple[Observation, Script | None, float]:
         """All that came of the first steps. For a generation the tokens, too: the other arms take the same.
 
         Of a training's later batches, losses and the norms of gradients: gradients of a large model fill the memory. The last
-        value is the optimizer's memory. `look` sees the program before its first step.
+        value is the optimizer's memory. `look` sees the program before its first step, and `take_last` is given the first step
+        once more, after all others.
         """
         program = self.open_program(recipe, arm, script)
         look(program)
@@ -230,6 +279,10 @@ class Verifier:
             changes |= {f"{name} (step {step})": change for name, change in one.changes.items()}
             self.context.progress(f"{arm} (fp64)" if recipe.exact else arm, step, steps)
         tokens = program.observed if isinstance(program, Generation) else None
+        if take_last is not None and (script or not isinstance(program, Generation)):
+            seed_step(recipe.options.seed, 1)
+            one = program.observe()
+            take_last(Observation(values={f"{name} (step 1)": value for name, value in one.values.items()}))
         memory = program.memory if isinstance(program, Training | EverySize) else 0.0
         del program
         forget(recipe.device)
@@ -238,6 +291,8 @@ class Verifier:
     def _facts(self) -> dict[str, Fact]:
         """The size of the model and of one eager step's work."""
         program = self.open_program(self.recipe, REFERENCE_ARM, None)
+        if (known := self.begun.get(REFERENCE_ARM)) is not None:
+            self.begun[REFERENCE_ARM] = held_to(known, words_of(program))
         model: Any = program.model
         options = self.recipe.options
         parameters, trained = parameter_counts(model)
@@ -253,6 +308,11 @@ class Verifier:
         if options.mode is Mode.TRAINING:
             facts["loss"] = "the model's own" if task_of(model) else "a fixed projection of its main output"
         return facts
+
+
+def _of_first(seen: Observation) -> dict[str, Tensor]:
+    """What the first step left."""
+    return {name: value for name, value in seen.values.items() if name.endswith("(step 1)")}
 
 
 def _unknown(arm: str, error: BaseException) -> Check:

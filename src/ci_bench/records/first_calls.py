@@ -1,0 +1,34 @@
+"""The first call of an arm, as the process that verifies and the process that times each report it, and what differs."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+VALUES = "values of the "
+"""How the subject of a digest begins, before the subject whose values it has."""
+TINY = 1e-30
+"""A norm below which a tensor counts as zero."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCall:
+    """What the first call of an arm computes from, and what it leaves."""
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Forms and digests by subject, compared as text."""
+    sketches: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Projections of all tensors of a kind (`suites.first_calls`), in order; their distance is that of the tensors."""
+    slack: float = 0.0
+    """How far a sketch may be off, as a share of its size."""
+
+    def differing(self, timed: "FirstCall") -> Iterator[str]:
+        """Describe how a timed call differs from this verified one; a subject that either lacks is not compared."""
+        others = {subject for subject, word in self.words.items() if timed.words.get(subject, word) != word}
+        for subject, word in self.words.items():
+            if subject in others and subject.removeprefix(VALUES) not in others - {subject}:
+                yield f"{subject} {timed.words[subject]} instead of {word}"
+        for kind, known in self.sketches.items():
+            seen = timed.sketches.get(kind, known)
+            share = math.dist(seen, known) / max(math.hypot(*known), TINY) if len(seen) == len(known) else math.inf
+            if not share <= self.slack and kind not in others:
+                yield f"{VALUES}{kind} off by {share:.2g} of their size, and {self.slack:.2g} is allowed"
