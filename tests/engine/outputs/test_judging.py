@@ -1,12 +1,16 @@
 """Arms are compared with their reference again, by a process without code of the tree: its answer and the worker's, the worse."""
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from ci_bench.engine.outputs.beside import _sure  # noqa: E402 - only with torch
 from ci_bench.engine.outputs.comparing import ClaimFiles, judge  # noqa: E402 - only with torch
 from ci_bench.engine.outputs.keeping import Claimer  # noqa: E402
-from ci_bench.records.results import Outcome  # noqa: E402
+from ci_bench.records.outputs import KeptClaim  # noqa: E402
+from ci_bench.records.results import Check, Outcome  # noqa: E402
 from ci_bench.suites import numerics  # noqa: E402
 from ci_bench.suites.base import Computed  # noqa: E402
 
@@ -48,9 +52,9 @@ def drawn(dtype=torch.float64):
 def test_what_agrees_passes_and_what_is_off_fails(tmp_path):
     truth = drawn()
     expected = computed(truth)
-    _, files, found = answers(tmp_path, (truth.float(), expected), (1.01 * truth.float(), expected))
-    assert [one.outcome for one in found] == [Outcome.PASS, Outcome.FAIL]
-    assert found[1].detail.startswith("compared by a process without code of the tree: ")
+    _, files, (found,) = answers(tmp_path, (truth.float(), expected), (1.01 * truth.float(), expected))
+    assert [one.outcome for one in (*judge(files[:1]), found)] == [Outcome.PASS, Outcome.FAIL]
+    assert found.detail.startswith("compared by a process without code of the tree: ")
     assert files[0].expected == files[1].expected, "what the reference computed is written once"
 
 
@@ -87,3 +91,24 @@ def test_what_is_too_large_is_named_without_files(tmp_path):
     claimer.claim("agrees", "mine", {"output": drawn()}, computed(drawn()))
     assert [(one.check, one.arm, one.seen) for one in claimer.records] == [("agrees", "mine", "")]
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("loosened", [{"epsilon": 0.5}, {"epsilon": 0.01, "runs": "far"}], ids=str)
+def test_an_allowance_of_the_size_of_the_values_is_no_pass(tmp_path, loosened):
+    """A worker may claim any rounding and any runs: agreement with zeros then means nothing."""
+    truth, plain = drawn(), drawn(torch.float32)
+    runs = [{"output": plain}, {"output": 2 * plain}] if "runs" in loosened else [{"output": plain}]
+    expected = Computed(arm="eager", epsilon=loosened["epsilon"], outputs={"output": plain}, runs=runs, truth={"output": truth})
+    _, _, (found,) = answers(tmp_path, (1.01 * plain, expected))
+    assert found.outcome is Outcome.UNKNOWN, found
+    sound = computed(truth)
+    _, _, (also,) = answers(tmp_path, (plain, expected), (plain, sound))
+    assert also.outcome is Outcome.PASS, "another step of the same check tells"
+
+
+def test_an_unknown_answer_counts_only_if_all_claims_were_kept():
+    unknown = Check(name="agrees", arm="mine", outcome=Outcome.UNKNOWN, detail="zeros would agree as well")
+    whole, cut = (KeptClaim(check="agrees", arm="mine", seen=seen) for seen in ("claim-1.safetensors", ""))
+    assert _sure((unknown,), (whole,)) == (unknown,)
+    assert _sure((unknown,), (whole, cut)) == ()
+    assert _sure((replace(unknown, outcome=Outcome.FAIL),), (whole, cut)) != ()

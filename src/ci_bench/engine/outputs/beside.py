@@ -24,7 +24,7 @@ from ci_bench.engine.stages import SideRun
 from ci_bench.engine.trees.layers import link_engine
 from ci_bench.errors import CannotWrite, LauncherFailed
 from ci_bench.records.config import RunOptions
-from ci_bench.records.outputs import BesideBase, ReferenceOutputs
+from ci_bench.records.outputs import BesideBase, KeptClaim, ReferenceOutputs
 from ci_bench.records.results import Case, Check, Outcome, Results, SideName, Status
 from ci_bench.suites.base import Evidence
 
@@ -143,7 +143,7 @@ class OutputsBesideBase:
         if claims and run.ledger.is_open(case):
             task = Task(launch=0, device="cpu", options=self.run_options, scratch=str(self.folder), claims=claims)
             answer, reason = self._ask(task)
-            judged = answer.judged if answer is not None else None
+            judged = _sure(answer.judged, kept) if answer is not None and answer.judged is not None else None
             if judged is None:
                 cannot = f"what it computed could not be compared again: {reason}"[:1000]
                 unknown = {(one.check, one.arm) for one in claims}
@@ -219,6 +219,12 @@ def _kept(run: SideRun, case: Case) -> KeptOutputs | None:
     if record is None or path.is_symlink() or not path.is_file() or not run.ledger.is_open(case):
         return None
     return KeptOutputs(record=record, path=path)
+
+
+def _sure(judged: Sequence[Check], kept: Sequence[KeptClaim]) -> tuple[Check, ...]:
+    """Without unknown answers to checks of which some claims were too large to keep: the worker saw more."""
+    partial_of = {(one.check, one.arm) for one in (*kept[MOST_CLAIMS:], *(one for one in kept if not one.seen))}
+    return tuple(one for one in judged if one.outcome is not Outcome.UNKNOWN or (one.name, one.arm) not in partial_of)
 
 
 def _is_claim(folder: Path, name: str) -> bool:

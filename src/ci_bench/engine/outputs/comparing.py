@@ -108,31 +108,45 @@ class ClaimFiles:
 
 
 def judge(claims: Sequence[ClaimFiles]) -> tuple[Check, ...]:
-    """Compare what arms computed with what the reference did, by the rule of numbers: one check for each claim.
+    """Compare what arms computed with what the reference did, by the rule of numbers: one check for each arm's check.
 
-    A claim that tells nothing by itself is left to the worker, which knows the other steps of the case.
+    All claims of a check are concluded together. If none of them allows less than a tensor's own
+    size, agreement means nothing: the check is unknown, whatever the worker answered.
     """
-    return tuple(check for check in map(_judged, claims) if check.outcome is not Outcome.UNKNOWN)
+    found: dict[tuple[str, str], list[Deviation]] = {}
+    checks = []
+    for claim in claims:
+        try:
+            found.setdefault((claim.check, claim.arm), []).extend(_deviations(claim))
+        except BadTensors as error:
+            broken = Check(name=claim.check, arm=claim.arm, outcome=Outcome.FAIL, detail=f"{AGAIN}: {error}"[:1000])
+            checks.append(broken)
+    return (*checks, *(_concluded(*named, members) for named, members in found.items() if members))
 
 
-def _judged(claim: ClaimFiles) -> Check:
-    from ci_bench.suites.numerics import agree
+def _deviations(claim: ClaimFiles) -> "list[Deviation]":
+    """The deviation of each tensor. Raises `BadTensors`."""
+    from ci_bench.suites.numerics import judged, measured, yardstick_of
 
     with ExitStack() as stack:
-        try:
-            expected = stack.enter_context(_Opened(Path(claim.expected), claim.expected_digest))
-            seen = stack.enter_context(_Opened(Path(claim.seen), claim.seen_digest))
-        except BadTensors as error:
-            return Check(name=claim.check, arm=claim.arm, outcome=Outcome.FAIL, detail=f"{AGAIN}: {error}"[:1000])
-        own = expected.part("outputs")
-        found = agree(
+        expected = stack.enter_context(_Opened(Path(claim.expected), claim.expected_digest))
+        seen = stack.enter_context(_Opened(Path(claim.seen), claim.seen_digest))
+        measurements = measured(
             seen.part("outputs"),
             truth=expected.part("truth") if expected.truth else None,
-            runs=[own, *(expected.part(f"run{number}") for number in range(expected.runs))],
+            runs=[expected.part("outputs"), *(expected.part(f"run{number}") for number in range(expected.runs))],
             jolts=[expected.part(f"jolt{number}") for number in range(expected.jolts)],
+            starts={},
             epsilon=expected.epsilon,
         )
-    return Check(name=claim.check, arm=claim.arm, outcome=found.outcome, detail=f"{AGAIN}: {found.detail}"[:5000])
+        return judged(measurements, yardstick_of(expected.epsilon))
+
+
+def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check:
+    from ci_bench.suites.numerics import conclude
+
+    found = conclude(deviations)
+    return Check(name=check, arm=arm, outcome=found.outcome, detail=f"{AGAIN}: {found.detail}"[:5000])
 
 
 def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
