@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import computed, judged, metric, result, results, sampled
 
-from ci_bench.judge.owed import reductions, successor
+from ci_bench.judge.owed import other_work, reductions, successor
 from ci_bench.records.comparison import BaselineMode, RunVerdict
-from ci_bench.records.config import Rule, Severity
-from ci_bench.records.results import Due, Status
+from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.results import Due, ParityEvidence, Role, Status, Trace
 
 ARMS = ("eager", "kernel", "jit")
 names = st.sampled_from(["accuracy", "agrees", "compiled", "finite"])
@@ -72,6 +72,7 @@ GAINS = {
 
 @pytest.mark.parametrize("field", sorted(LOSSES))
 @given(base=plans())
+@settings(deadline=None)
 def test_less_is_a_finding_by_name(field, base):
     if (case := LOSSES[field](base.case)) is None:
         return
@@ -87,6 +88,7 @@ def test_less_is_a_finding_by_name(field, base):
 
 @pytest.mark.parametrize("field", sorted(GAINS))
 @given(base=plans())
+@settings(deadline=None)
 def test_more_is_no_finding(field, base):
     assert reductions(base, GAINS[field](base.case)) == ()
 
@@ -162,18 +164,72 @@ def test_base_that_crashed_fails_a_paired_run(status, mode):
     assert "it broke" in finding.message
 
 
-def test_other_code_without_outputs_is_undecided():
+def test_other_code_without_outputs_fails():
     row = result(metric(sampled(1.0)))
     base, head = (replace(row, case=replace(row.case, body=body)) for body in ("aa", "bb"))
     judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
-    assert [(one.rule, one.severity) for one in judgement.findings] == [(Rule.OUTPUTS_UNKNOWN, Severity.WARN)]
-    assert (judgement.verdict, judgement.exit_code) == (RunVerdict.UNDECIDED, 0)
+    assert [(one.rule, one.severity) for one in judgement.findings] == [
+        (Rule.CASE_REDUCED, Severity.FAIL),
+        (Rule.OUTPUTS_UNKNOWN, Severity.WARN),
+    ]
+    assert judgement.exit_code == 1
     same = {"outputs": computed("same")}
     for before, after in ((replace(base, **same), replace(head, **same)), (base, base), (base, row), (row, head)):
         assert judged(results(after), results(before), mode=BaselineMode.PAIRED).judgement.findings == ()
 
 
-@pytest.mark.parametrize(("suite", "code"), [("functions", 4), ("torchbench", 0)])
+def trained(steps=40, data="d", start="s", seed=0, arm="eager"):
+    trace = Trace(role=Role.REFERENCE, arm=arm, seed=seed, start=start, data=data, loss=(1.0,) * steps, grad_norm=(1.0,) * steps)
+    counts = {"epsilon": 6e-8, "steps_per_epoch": 10, "evaluation_rows": 0}
+    return {"parity": ParityEvidence(precision="fp32", masks=(), traces=(trace,), **counts)}
+
+
+def computing(digest, **more):
+    return {"outputs": computed(digest, **more)}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "clauses"),
+    [
+        (computing("a"), computing("a"), ()),
+        (computing("a"), computing("b"), ()),
+        (computing("a"), computing("a", start="x"), ()),
+        (computing("a"), computing("b", names="renamed"), ()),
+        (computing("a"), computing("b", start="x"), ("its start weights differ",)),
+        (computing("a"), computing("b", inputs="x"), ("its inputs differ",)),
+        (computing("a"), computing("b", start="x", inputs="x"), ("its start weights and inputs differ",)),
+        (computing("a"), computing("b", file=None), ()),
+        (computing("a"), {}, ("nothing that it computes can be compared any longer",)),
+        ({}, computing("a"), ()),
+        (computing("a"), {"status": Status.FAILED}, ()),
+        (trained(), trained(), ()),
+        (trained(), trained(steps=50), ()),
+        (trained(), trained(start="x"), ()),
+        (trained(), trained(seed=1, data="x"), ()),
+        (trained(), trained(data="x"), ("the data of its training differ",)),
+        (trained(), trained(steps=15), ("its training ends after 15 steps, and base's after 40",)),
+        (trained() | computing("a"), trained() | computing("b", start="x"), ()),
+    ],
+    ids=str,
+)
+def test_other_work_is_named(base, head, clauses):
+    one, two = (replace(result(metric(sampled(1.0))), **side) for side in (base, head))
+    assert other_work(one, two) == clauses
+
+
+@pytest.mark.parametrize(("mode", "severities", "code"), [
+    (BaselineMode.PAIRED, {}, 1),
+    (BaselineMode.PAIRED, {Rule.CASE_REDUCED: Severity.WARN}, 0),
+    (BaselineMode.ARTIFACT, {}, 0),
+])  # fmt: skip
+def test_other_work_fails_a_paired_run_unless_accepted(mode, severities, code):
+    base, head = (result(metric(sampled(1.0)), outputs=computed(start, start=start)) for start in "ab")
+    comparison = judged(results(head), results(base), mode=mode, policy=Policy(severities=severities))
+    assert comparison.judgement.exit_code == code
+    assert comparison.judgement.verdict is (RunVerdict.FAILED if code else RunVerdict.UNDECIDED)
+
+
+@pytest.mark.parametrize(("suite", "code"), [("functions", 4), ("torchbench", 1)])
 def test_other_inputs_of_a_function_are_incomparable(suite, code):
     row = result(metric(sampled(1.0)), id=f"{suite}/a")
     base, head = (

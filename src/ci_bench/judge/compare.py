@@ -16,7 +16,7 @@ from ci_bench.judge.causes import causes
 from ci_bench.judge.devices import slots_of
 from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
-from ci_bench.judge.owed import reductions, successor
+from ci_bench.judge.owed import OTHER_WORK, other_work, reductions, successor
 from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
 from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
@@ -209,7 +209,7 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         learning=learning if learning and sure(learning) else None,
         outputs=outputs if outputs and sure(outputs) else None,
         base_faults=_own_faults(usable, head) if usable else (),
-        reduced=reductions(match.base, head.case) if match.base and matching.same_rules else (),
+        reduced=_reduced(matching, match.base, head),
         facts=head.facts,
         arms=head.case.arms,
         reference=head.case.reference,
@@ -217,6 +217,17 @@ def _case(matching: Matching, match: Match, found: tuple[Pair, ...], speedups: t
         title=head.case.title,
         causes=causes(usable, head, pairs),
     )
+
+
+def _reduced(matching: Matching, base: CaseResult | None, head: CaseResult) -> tuple[str, ...]:
+    """What head owes less than base, and in a paired run other work under the same id.
+
+    A saved baseline is of an earlier commit, whose change of work was accepted since.
+    """
+    if base is None or not matching.same_rules:
+        return ()
+    work = other_work(base, head) if matching.paired and not matching.barrier else ()
+    return (*reductions(base, head.case), *(f"{OTHER_WORK}: {clause}" for clause in work))
 
 
 _BEFORE_SURE = ("prepare", "size", "verify", "seeds", "rounding")

@@ -37,7 +37,7 @@ _OF_A_CASE = {
     Rule.CASE_FAILED: "could not be measured",
     Rule.CASE_SKIPPED: "skipped",
     Rule.CASE_NOT_RUN: "not run",
-    Rule.CASE_REDUCED: "owes less than in base",
+    Rule.CASE_REDUCED: "owes less than base, or does other work",
     Rule.METRIC_REMOVED: "a metric of the baseline is missing",
     Rule.METRIC_MISSING: "a metric is missing",
     Rule.UNDECIDED: "not measured within the budget",

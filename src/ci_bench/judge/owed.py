@@ -10,12 +10,14 @@ from difflib import SequenceMatcher
 
 from ci_bench.judge.wording import count_of
 from ci_bench.records.faults import show
-from ci_bench.records.results import Case, CaseResult
+from ci_bench.records.results import Case, CaseResult, Role, Status, Trace
 
 PLACES: Mapping[str, frozenset[str]] = {"functions": frozenset({"file"})}
 """By suite, the parameters that say where a case's code lies, and not what it does: moving a file changes no benchmark."""
 _NAMES = frozenset({"name", "function", "file"})
 """Parameters that a rename changes."""
+OTHER_WORK = "other work than base"
+"""Begins each clause about what is computed, and not about what is owed."""
 ALIKE = 0.6
 """How similar names of renamed cases have to be where their parameters differ (`difflib`'s ratio)."""
 _MOST_NAMES = 5
@@ -44,6 +46,45 @@ def reductions(base: CaseResult, head: Case) -> tuple[str, ...]:
     stricter threshold are no reductions.
     """
     return tuple(_reductions(base, base.case, head))
+
+
+def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
+    """List what head's case computes from or with that base's does not, so that no figure of the two can be compared.
+
+    One clause each: start weights, inputs, a training's data or length, outputs that are no longer
+    returned, code that returns none. A training that starts elsewhere is judged over seeds instead.
+    """
+    if base.status is not Status.OK or head.status is not Status.OK:
+        return ()
+    if base.parity is not None and head.parity is not None:
+        return tuple(_other_training(_trainings(base), _trainings(head)))
+    theirs, ours = base.outputs, head.outputs
+    if theirs is not None and ours is None:
+        return ("nothing that it computes can be compared any longer",)
+    if theirs is None or ours is None:
+        edited = base.case.body and head.case.body and base.case.body != head.case.body
+        return ("its own code differs, and it returns nothing to compare",) if edited and ours is None else ()
+    apart = {
+        "start weights": not ours.start.same_as(theirs.start),
+        "inputs": ours.inputs != theirs.inputs and head.case.suite not in PLACES,
+    }
+    named = " and ".join(words for words, differ in apart.items() if differ)
+    return (f"its {named} differ",) if named and ours.arm == theirs.arm and ours.digest != theirs.digest else ()
+
+
+def _trainings(row: CaseResult) -> Mapping[int, Trace]:
+    """The reference's trainings by seed."""
+    traces = row.parity.traces if row.parity is not None else ()
+    return {one.seed: one for one in traces if one.role is Role.REFERENCE and one.arm == row.case.reference}
+
+
+def _other_training(base: Mapping[int, Trace], head: Mapping[int, Trace]) -> Iterator[str]:
+    both = [(base[seed], head[seed]) for seed in base if seed in head]
+    if any(theirs.data != ours.data for theirs, ours in both):
+        yield "the data of its training differ"
+    short = [(len(ours.loss), len(theirs.loss)) for theirs, ours in both if len(ours.loss) < len(theirs.loss)]
+    if short:
+        yield f"its training ends after {short[0][0]} steps, and base's after {short[0][1]}"
 
 
 def _reductions(row: CaseResult, base: Case, head: Case) -> Iterator[str]:

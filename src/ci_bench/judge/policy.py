@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ci_bench.judge.owed import OTHER_WORK
 from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change_size, count_of, interval_text, place
 from ci_bench.records.comparison import (
@@ -393,7 +394,7 @@ def _of_replaced(cases: tuple[CaseComparison, ...]) -> Iterator[Observation]:
 def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     for rule, message, size in (
         *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
-        *((Rule.CASE_REDUCED, f"head owes less than base: {clause}", 0.0) for clause in case.reduced),
+        *((Rule.CASE_REDUCED, _reduction(clause), 0.0) for clause in case.reduced),
         *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
         *(found for finding in case.parity for found in _of_parity(finding)),
         *_of_learning(case.learning),
@@ -413,6 +414,12 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
         if rule_of_check:
             message = f"{check.name} ({check.arm}): {check.detail}"
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
+
+
+def _reduction(clause: str) -> str:
+    if clause.startswith(OTHER_WORK):
+        return f"head does {clause}, so times and results cannot be compared; case_reduced in base's policy can accept it"
+    return f"head owes less than base: {clause}"
 
 
 CRASHED = frozenset({Status.CRASHED, Status.TIMEOUT})
