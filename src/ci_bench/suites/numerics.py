@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.tilts import tilt
+from ci_bench.suites.tilts import rounded_one_way, tilt
 
 Norm = Callable[[Tensor], float]
 Pair = tuple[float, float]
@@ -81,9 +81,8 @@ def measure(
 ) -> Measurement:
     """Measure one tensor. `runs` are the reference's, the unperturbed one first; type and shape have to be its.
 
-    `jolts` are runs that are shaken by `JOLT` roundings. `epsilon` is one rounding of a narrow format, whose groups of elements
-    are measured as well. With a `start`, it is the change since then that is measured, and one
-    rounding of the value itself is allowed on top.
+    `jolts` are runs that are shaken by `JOLT` roundings. With `epsilon`, one rounding, groups of elements are measured as well.
+    With a `start`, it is the change since then that is measured, and one rounding of the value itself is allowed on top.
     """
     reference = runs[0]
     fault = differing_form(candidate, reference)
@@ -105,9 +104,10 @@ def measure(
     given, true, *others = (once[id(value)] for value in (candidate, truth, *runs, *jolts))
     fixed = None if begin is None else _rounding(reference) * _wide(reference)
     found = _compared(name, given, true, others, jolts=len(jolts), fixed=fixed, real=_is_real(reference), exact=exact)
-    if not found.real or found.fault or begin is not None or epsilon <= FP32_EPSILON:
+    if not found.real or found.fault or begin is not None or not epsilon:
         return found
-    return replace(found, scale=tilt(given, true, others, epsilon))
+    one_way = rounded_one_way(given, true, others[0], reference.dtype)
+    return replace(found, scale=tilt(given, true, others, epsilon), fault=one_way)
 
 
 def measure_change(

@@ -2,6 +2,9 @@
 
 In a narrow format a rule for the norm allows as much as a rounding of every element, and a wrong factor of one per cent is no
 more than that. But roundings have either sign, and cancel along the truth; a factor does not.
+
+Rounding to nearest, which IEEE 754 asks for by default, errs in either direction. Results that are always the neighbour of the
+truth on one side were cut off, whatever the size of the error.
 """
 
 import math
@@ -19,6 +22,15 @@ SMALL = 2.0
 """Roundings of a usual element that small elements may be off by: they may be what is left of large ones."""
 TIMES_SPREAD = 6.0
 """How many times as far as the runs' groups usually are."""
+ALONE = 1.0
+"""Roundings that the elements of one row may share where other rows share none."""
+OWN_SPREAD = 12.0
+"""How many times as far off as the usual row of the same result a row is that shares what others share, too."""
+SHARED_FP32 = 32.0
+"""Roundings of fp32 that all elements may share: of a factor that is itself a long sum."""
+FP32_EPSILON = 2.0**-24
+LEAST_DECISIVE, ONE_WAY = 128, 0.99
+"""Different numbers that both directions round differently, and the share of them that goes one way."""
 TINY = 1e-300
 Grouped = Callable[[Tensor], Tensor]
 
@@ -28,15 +40,20 @@ def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) 
 
     Rounding errors of many elements cancel along the truth, so that a wrong factor shows far below one rounding of a number.
     Groups are the whole, each row of the first and of the last dimension, and elements of like size. A number that all of a
-    group share may be rounded as well (a scale, a row's sum): `SHARED` roundings are allowed, and what the runs show.
+    group share may be rounded as well (a scale, a row's sum): `SHARED` roundings are allowed, and what the runs show. If the
+    usual row shares none, one that does is an outlier, and `ALONE` roundings are allowed. In fp32 only the whole is a group.
     """
-    if given.numel() < GROUP or not math.isfinite(float(given.sum()) + float(true.sum())):
+    if epsilon < FP32_EPSILON or given.numel() < GROUP or not math.isfinite(float(given.sum()) + float(true.sum())):
         return 0.0, 1.0
     errors = [torch.nan_to_num(other - true, nan=0.0, posinf=0.0, neginf=0.0) for other in others if other is not true]
     worst = (0.0, 1.0)
-    for grouped, shared, floor in _groups(true):
+    for grouped, shared, floor in _groups(true) if epsilon > FP32_EPSILON else [_whole(true, SHARED_FP32)]:
         along, size, pooled = _along(grouped, given - true, true, errors)
-        allowed = size * (shared * epsilon + TIMES_SPREAD * pooled[0]) + TIMES_SPREAD * pooled[1]
+        roundings = shared
+        if shared == SHARED and len(along) >= BINS:
+            usual = float((along / size.clamp_min(TINY)).median()) / epsilon
+            roundings = min(max(ALONE, OWN_SPREAD * usual), SHARED)
+        allowed = size * roundings * epsilon + TIMES_SPREAD * torch.maximum(size * pooled[0], pooled[1])
         allowed = allowed + floor * epsilon * float(true.square().mean().sqrt()) * (size * size.numel()).sqrt()
         share = torch.where(size > 0, along / allowed.clamp_min(TINY), 0.0)
         place = int(share.argmax())
@@ -51,13 +68,18 @@ def _groups(true: Tensor) -> Iterator[tuple[Grouped, float, float]]:
     The first dimension lists samples, which are computed each by itself. Columns may be small where others are large.
     """
     count = true.numel()
-    yield (lambda value: value.reshape(1, count)), SHARED_BY_ALL, 0.0
+    yield _whole(true, SHARED_BY_ALL)
     for dim in sorted({0, true.dim() - 1}) if true.dim() > 1 else ():
         if count >= GROUP * true.shape[dim]:
             yield partial(_rows, dim=dim), SHARED, SMALL if dim else 0.0
     if count >= GROUP * BINS:
         order = true.reshape(-1).argsort()[: count // BINS * BINS]
         yield (lambda value: value.reshape(-1)[order].reshape(BINS, -1)), SHARED, SMALL
+
+
+def _whole(true: Tensor, shared: float) -> tuple[Grouped, float, float]:
+    count = true.numel()
+    return (lambda value: value.reshape(1, count)), shared, 0.0
 
 
 def _rows(value: Tensor, *, dim: int) -> Tensor:
@@ -72,7 +94,34 @@ def _along(
     size = towards.square().sum(1)
     runs = [grouped(one) for one in errors]
     shares = [(run * towards).sum(1).abs() / size.clamp_min(TINY) for run in runs]
-    chance = [(run.square().sum(1) * size / run.shape[1]).sqrt() for run in runs]
+    chance = [(run * towards).square().sum(1).sqrt() for run in runs]
     usual = float(torch.stack(shares).square().mean().sqrt()) if shares else 0.0
     luck = torch.stack(chance).amax(0) if chance else torch.zeros_like(size)
     return (grouped(error) * towards).sum(1).abs(), size, (usual, luck)
+
+
+def rounded_one_way(given: Tensor, true: Tensor, reference: Tensor, dtype: torch.dtype) -> str:
+    """Say in which direction all numbers of a `dtype` are rounded; empty if to nearest, coarser, or as the reference's are.
+
+    All three in fp64. Only numbers count that both directions round differently, and of equal ones one.
+    """
+    if not dtype.is_floating_point or dtype is torch.float64:
+        return ""
+    nearest = true.to(dtype).double()
+    step = torch.ldexp(torch.full_like(true, torch.finfo(dtype).eps), true.frexp().exponent - 1)
+    usable = torch.isfinite(given) & torch.isfinite(nearest) & (true.abs() >= torch.finfo(dtype).tiny) & (nearest != true)
+    for words, sign in (("towards zero", true.sign()), ("down", torch.ones_like(true)), ("up", -torch.ones_like(true))):
+        decisive = usable & ((nearest - true) * sign > 0)
+        count = int(decisive.sum())
+        if count < LEAST_DECISIVE:
+            continue
+        ours, theirs = (_share_below(one, true, sign, step, decisive) for one in (given, reference))
+        if ours >= ONE_WAY > theirs and len(torch.unique(true[decisive][: 1 << 16])) >= LEAST_DECISIVE:
+            return f"always rounded {words}, not to nearest"
+    return ""
+
+
+def _share_below(value: Tensor, true: Tensor, sign: Tensor, step: Tensor, decisive: Tensor) -> float:
+    """The share of decisive numbers that are the next below the truth, in the direction of `sign`."""
+    off = (value - true) * sign
+    return float((decisive & (off < 0) & (-off < step)).sum() / decisive.sum())
