@@ -174,7 +174,7 @@ def test_a_loop_as_a_process_writes_what_the_reader_reads(tmp_path) -> None:
     file = tmp_path / "out"
     ended = run(tmp_path, "--steps", "3", "--arguments", '{"count": 4}', CI_BENCH_OUTPUT=str(file))
     assert (ended.returncode, ended.stderr) == (0, "")
-    (steps,) = read(file.read_text(), {})
+    (steps,) = read(file.read_text(), {}).ranks
     assert [(step.loss, step.grad_norm, step.tokens) for step in steps] == [(2.0, 1.0, 8), (1.0, 1.0, 8), (2 / 3, 1.0, 8)]
     assert all(0 < step.time_s < 10 for step in steps)
 
@@ -198,7 +198,7 @@ def test_a_step_that_waits_takes_longer_than_it_computes(tmp_path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     command = [sys.executable, "-m", looping.__name__, "waiting:train", "--steps", "3"]
     subprocess.run(command, cwd=tmp_path, env=os.environ | {"CI_BENCH_OUTPUT": str(tmp_path / "out")}, check=True)
-    (steps,) = read((tmp_path / "out").read_text(), {})
+    (steps,) = read((tmp_path / "out").read_text(), {}).ranks
     assert all(0.01 <= step.cpu_s <= step.time_s - 0.04 for step in steps), steps
 
 

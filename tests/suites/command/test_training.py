@@ -226,7 +226,7 @@ def test_processes_find_each_other_at_ports_that_are_nobodys(tmp_path) -> None:
 
 
 def test_where_no_step_has_a_time_the_whole_run_has(tmp_path) -> None:
-    state = json.dumps({"log_history": [{"step": step, "loss": 2.0} for step in range(12)]})
+    state = json.dumps({"log_history": [{"step": step, "loss": 3.0 - step / 8} for step in range(12)]})
     entry = {"name": "state", "command": "sleep 0.1; cp train.py state.json", "output": "state.json", "losses": {"rounding": []}}
     results, comparison = gate(tmp_path, state, base=state, entry=entry)
     (metric,) = results[HEAD].cases[0].metrics
