@@ -5,7 +5,7 @@ samples, so that rows differ by the plant alone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +62,20 @@ def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
     def enter(rng: Generator, suite: Suite) -> Judge:
         learned = learn(rng, suite, history)
         base, head = draw_launches(rng, suite, rule.looks[-1], SAMPLES)
+        if suite.setting.effects and suite.setting.effects.grid:
+            learned = _with_grid(learned, base, head)
         d, within = figures_of(base, head)
         return lambda plant: _judge(d, within, learned, rule, plant / _PER_CENT)
 
     return Contender(name=name, samples=SAMPLES, enter=enter)
+
+
+def _with_grid(learned: noise.Learned, base: Singles, head: Singles) -> noise.Learned:
+    """With the error of a coarse clock, as `judge.paired` finds it for each case."""
+    both = np.exp(np.concatenate([base, head], axis=-1).astype(np.float64) / _PER_CENT)
+    rows = both.reshape(-1, both.shape[-2] * both.shape[-1])
+    steps = np.array([noise.grid_step(row) for row in rows]).reshape(both.shape[:2])
+    return replace(learned, grid=steps)
 
 
 def learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:

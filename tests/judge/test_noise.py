@@ -294,3 +294,33 @@ class TestLearned:
         nothing = noise.nothing_learned(2)
         assert np.isnan(nothing.spread).all()
         assert nothing.freedom.tolist() == [0.0, 0.0]
+
+
+class TestGrids:
+    @pytest.mark.parametrize(
+        ("values", "step"),
+        [
+            ([0.50, 0.50, 0.51, 0.51], 0.01 / 0.50),
+            ([0.52, 0.52], 0.01 / 0.52),
+            ([0.0151] * 6, 0.0001 / 0.0151),
+            ([15.625e-3, 31.25e-3, 31.25e-3, 15.625e-3, 46.875e-3, 15.625e-3], 15.625e-3 / 31.25e-3),
+            ([0.123456, 0.123457, 0.123461, 0.123458], 0.0),
+            ([0.1234567, 0.1234567, 0.1234589, 0.1234589, 0.1234602, 0.1234602], 0.0),
+            ([1.5, 1.7, 1.1, 1.2, 1.9, 1.8, 1.3, 1.4, 1.6], 0.0),
+            ([], 0.0),
+            ([0.0, 0.0], 0.0),
+        ],
+        ids=[
+            "two digits",
+            "one value",
+            "three digits",
+            "ticks",
+            "fine",
+            "repeats off a grid",
+            "no value repeats",
+            "none",
+            "zero",
+        ],
+    )
+    def test_the_step_is_found(self, values, step):
+        assert noise.grid_step(np.array(values)) == pytest.approx(step)

@@ -476,3 +476,10 @@ def test_a_pairing_says_on_how_many_devices_it_stands(places):
     lines = lines_of_both(*in_turns(base, head), lambda *_: MetricPolicy(threshold=0.05))
     turns = turns_of(lines, learned(None, [line.key for line in lines], now=NOW), Rule(), {"s/c0": places} if places else {})
     assert judge_turns(turns, calibration="").pairing.devices == max(1, len({*places.values()}))
+
+
+@pytest.mark.parametrize(("shown", "verdicts"), [(0.51, {Verdict.INCONCLUSIVE}), (0.59, {Verdict.REGRESSED})])
+def test_a_step_of_printed_figures_is_no_change(shown, verdicts):
+    """Figures of two digits agree to the bit in all launches; 0.2 % apart, they may be printed 2 % apart."""
+    sides = [results(result(metric(tuple(Launch(launch=n, values=(value,)) for n in range(8))))) for value in (0.50, shown)]
+    assert {pair.verdict for pair in paired(*sides).cases[0].pairs} == verdicts

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from judge_builders import judged, launches, metric, result, results, sampled
 from scipy.stats import binom
 
-from ci_bench.judge.screening import LEAST_TIMES, _Limits, _looks_worse, _ratio_verdict, _what_to_do, median_interval
+from ci_bench.judge.screening import (
+    LEAST_TIMES,
+    _Limits,
+    _looks_worse,
+    _ratio_verdict,
+    _what_to_do,
+    median_interval,
+    shared_drift,
+)
 from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Rule, Severity, SuitePolicy
@@ -111,7 +119,7 @@ class TestTheCommonShift:
         assert set(verdicts(comparison)) == {Verdict.REGRESSED}
         assert compare(run(FACTORS[: few + 1]), shifted(1.4)[: few + 1]).shifts[0].metrics == LEAST_TIMES == 5
 
-    @pytest.mark.parametrize(("drift", "said"), [(0.03, False), (0.05, False), (0.06, True)])
+    @pytest.mark.parametrize(("drift", "said"), [(0.03, False), (0.05, True), (0.06, True)])
     def test_drift_is_told_where_it_is_more_than_the_threshold(self, drift, said):
         policy = Policy(drift=drift, suites={"s": SuitePolicy(thresholds={"step_time": 0.05})})
         pair = compare(run(FACTORS[:2]), run([1.5, 1.5]), policy).cases[0].pairs[0]
@@ -256,3 +264,17 @@ def test_details_take_no_share_of_what_may_be_suspected():
 
     (case,) = judged(side(grown), side(1.0), policy=Policy(drift=0.25)).cases
     assert case.pairs[0].verdict is Verdict.SUSPECTED
+
+
+@pytest.mark.parametrize(("times", "limit"), [(1, 0.10), (4, 0.1220), (50, 0.1560)])
+def test_drift_is_shared_out_over_times(times, limit):
+    assert shared_drift(0.10, times) == pytest.approx(limit, abs=5e-4)
+
+
+def test_unchanged_times_that_drift_by_themselves_fail_seldom():
+    """Fifty times that each move by 4 % (sd): under one limit for all, one in three runs had a `regressed`."""
+    rng = np.random.default_rng(3)
+    moved = np.abs(np.sort(0.04 * rng.standard_normal((2000, 50)))[:, -1])
+    alone, shared = (np.mean(moved > math.log1p(shared_drift(0.10, times))) for times in (1, 50))
+    assert alone > 0.2
+    assert shared <= 0.01

@@ -47,6 +47,12 @@ _LIKE = 12
 _CUT = 3.0
 """Ratios are cut at so many spreads where products of them are taken."""
 
+_DIGITS, _DIGITS_TELL = 3, 8
+"""Figures of so many significant digits are coarse; of few values even if each is another."""
+
+_ROUNDING, _OFF_GRID = 1e-12, 0.1
+"""How far a figure may be off its digits, and a distance off a multiple of the step."""
+
 _SHARE_PAIRS = 100.0
 """As many pairs of launches as are taken to have shown that a run's launches have nothing in common."""
 
@@ -59,25 +65,49 @@ class Learned:
     effective number of launches it rests on, and `within` the usual spread inside a launch (NaN if
     unknown). `bound` is the sd of what all launches of one run have in common, so that more
     launches don't average it away: one figure, or one for each case. `excursions` is the share of
-    launches that strayed far beyond what is usual for their case: one figure, or [..., 1].
+    launches that strayed far beyond what is usual for their case: one figure, or [..., 1]. `grid` is
+    the step of a coarse clock or of printed figures, relative to a value (`grid_step`).
     """
 
     spread: Floats
     freedom: Floats
     within: Floats
     bound: Floats | float = 0.0
+    grid: Floats | float = 0.0
     excursions: Floats | float = FEW_EXCURSIONS
 
     def only(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> "Learned":
         """What is known of some of the cases; `excursions` is that of all."""
-        bound = np.broadcast_to(self.bound, self.spread.shape)[which]
-        return replace(self, spread=self.spread[which], freedom=self.freedom[which], within=self.within[which], bound=bound)
+        bound, grid = (np.broadcast_to(figure, self.spread.shape)[which] for figure in (self.bound, self.grid))
+        rest = {name: getattr(self, name)[which] for name in ("spread", "freedom", "within")}
+        return replace(self, bound=bound, grid=grid, **rest)
 
 
 def nothing_learned(cases: int) -> Learned:
     """No history of any case."""
     unknown = np.full(cases, np.nan)
     return Learned(spread=unknown, freedom=np.zeros(cases), within=unknown)
+
+
+def grid_step(values: Floats) -> float:
+    """The step of a coarse clock or of printed figures, relative to the values' median; 0 where they lie on no such grid.
+
+    Positive values of at most `_DIGITS` significant digits have the last of them as their step. Values of which most repeat have
+    the least distance of two, if all distances are multiples of it, as ticks of a clock are.
+    """
+    distinct = np.unique(values)
+    if not distinct.size or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):
+        return 0.0
+    middle = float(distinct[(distinct.size - 1) // 2])
+    scaled = distinct / 10.0 ** np.floor(np.log10(distinct))
+    for digits in range(1, _DIGITS + 1):
+        if np.allclose(scaled, np.round(scaled, digits - 1), rtol=_ROUNDING, atol=0):
+            return float(10.0 ** (np.floor(np.log10(middle)) + 1 - digits)) / middle
+    gaps = np.diff(distinct)
+    if not gaps.size or 2 * distinct.size > values.size:
+        return 0.0
+    step = float(gaps.min())
+    return step / middle if np.all(np.abs(gaps / step - np.round(gaps / step)) < _OFF_GRID) else 0.0
 
 
 def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:

@@ -235,6 +235,9 @@ def _what_would_tell(answer: Answer) -> str:
     return f"{told}; too close to the threshold of {percent(answer.threshold)}, or its launches disagree"
 
 
+_COARSE = 1e-4
+"""A finer grid than this (0.01 %) is no matter."""
+
 LEAST_MARGIN = 0.002
 """No change below 0.2 % can be certain to be none, so a threshold of 0 does not ask for it."""
 
@@ -286,7 +289,7 @@ def turns_of(lines: Sequence[Line], learned: Learned, rule: Rule, slots: SlotsOf
     compiled = np.array([line.metric.name.startswith(COMPILATION) for line in lines], dtype=np.bool_)
     source = np.where(compiled, Source.COMPILATION, np.where(found.in_turns, Source.TURNS, Source.RUNS)).astype(np.intp)
     measured = np.isfinite(learned.spread) & (learned.freedom >= LEAST_HISTORY)
-    history = _with_prior(learned, compiled & ~measured)
+    history = _with_grid(_with_prior(learned, compiled & ~measured), lines)
     return Turns(lines=lines, figures=found, learned=history, rule=own, gating=gating, measured=measured, source=source)
 
 
@@ -298,6 +301,18 @@ def _with_prior(learned: Learned, which: Truths) -> Learned:
         spread=np.where(which, prior.spread, learned.spread),
         freedom=np.where(which, prior.freedom, learned.freedom),
     )
+
+
+def _with_grid(learned: Learned, lines: Sequence[Line]) -> Learned:
+    """With the grid of a clock or of printed figures, which bounds the error from below however many launches there are."""
+    steps = [noise.grid_step(_all_values(line)) for line in lines]
+    coarse = np.array([step if step > _COARSE else 0.0 for step in steps], dtype=np.float64)
+    return replace(learned, grid=coarse) if coarse.any() else learned
+
+
+def _all_values(line: Line) -> Floats:
+    rows = samples_of(launch for side in (line.base[0], line.head[0]) for launch in side.launches)
+    return np.frombuffer(b"".join(rows))
 
 
 def margins(thresholds: Floats) -> Floats:
@@ -461,6 +476,7 @@ def _of_contrasts(learned: Learned, arms: Counts, references: Counts) -> Learned
         freedom=np.minimum(both[0].freedom, both[1].freedom),
         within=np.full(len(arms), np.nan),
         bound=np.hypot(both[0].bound, both[1].bound),
+        grid=np.add(both[0].grid, both[1].grid),
         excursions=np.minimum(2 * np.asarray(learned.excursions), 1.0),
     )
 

@@ -17,10 +17,13 @@ from ci_bench.judge.suspicion import Source, Suspicion, suspicion_of_one
 from ci_bench.records.comparison import CommonShift, Interval, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.results import Better, Unit
-from ci_bench.special_functions import bdtr
+from ci_bench.special_functions import bdtr, ndtri
 
 LEAST_TIMES = 5
 """From fewer times of a suite nobody can tell what they have in common."""
+
+_ALPHA = 0.01
+"""The chance that a case of unchanged code moves beyond its share of the drift, where moments differ as `drift` says."""
 
 _SHOWN_SHIFT = 0.005
 
@@ -40,17 +43,28 @@ def screen(lines: Sequence[Line], known: Known, *, drift: float) -> Judged:
     shifts = _common_shifts([of for of, shares in zip(zip(lines, moved, strict=True), sharing, strict=True) if shares], drift)
     common = {suite: math.log(shift.speedup) for suite, shift in shifts.items()}
     gating = sum(not line.detail for line in lines)
+    cases = len({line.case for line in lines if line.timed and not line.detail})
     outcomes = (
         _by_ratio(
             line,
             ratio,
-            drift=drift if line.timed else 0.0,
+            drift=shared_drift(drift, cases) if line.timed else 0.0,
             shift=common.get(line.suite, 0.0) if shares else 0.0,
             gating=gating,
         )
         for line, ratio, shares in zip(lines, moved, sharing, strict=True)
     )
     return Judged(outcomes=outcomes, shifts=tuple(shifts.values()))
+
+
+def shared_drift(drift: float, cases: int) -> float:
+    """How far the furthest of so many cases may move by itself, where `drift` is the limit for one.
+
+    A limit that one of normal values passes in 1 % of runs, one of fifty passes far more often:
+    ``drift z(0.01 / cases) / z(0.01)``. The times of one case move together.
+    """
+    most = float(ndtri(1 - _ALPHA / max(cases, 1)) / ndtri(1 - _ALPHA))
+    return math.expm1(math.log1p(drift) * most)
 
 
 def _common_shifts(lines: Sequence[tuple[Line, ratios.Ratio]], drift: float) -> dict[str, CommonShift]:

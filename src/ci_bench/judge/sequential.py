@@ -207,6 +207,7 @@ class _Evidence:
     stray, the larger of what was learned and what today shows. `early` are cases of which too little is known to call them
     changed. `left` is what the mean is, in its own direction, without the device that shows most of it, and `others` how many
     launches that leaves; NaN with one device. `more` is by how much more a history is believed where a case is called unchanged.
+    `grid` is how far rounding to the grid of a clock can move a mean at most.
     """
 
     mean: Floats
@@ -220,6 +221,7 @@ class _Evidence:
     left: Floats
     others: Floats
     more: Floats
+    grid: Floats
 
     def error(self, launches: Counts | Floats | int) -> Floats:
         """The standard error of a mean of so many launches: ``s sqrt((1 - bound) / r + bound + apart)``."""
@@ -313,6 +315,7 @@ def _floored(learned: Learned) -> Learned:
         freedom=np.minimum(learned.freedom, _MOST_FREEDOM),
         within=np.maximum(_plausible(learned.within), LEAST_SPREAD),
         bound=np.maximum(_plausible(np.asarray(learned.bound, dtype=np.float64)), 0.0),
+        grid=learned.grid,
         excursions=np.clip(learned.excursions, _LEAST_EXCURSIONS, 1.0),
     )
 
@@ -389,6 +392,7 @@ def _weigh(
         early=early,
         left=left,
         others=others,
+        grid=np.broadcast_to(np.asarray(learned.grid, dtype=np.float64), count.shape),
         more=np.where(known & ~conflict, np.minimum(learned.freedom, HISTORY_OF_UNCHANGED) - freedom, 0.0),
     )
     return every.only(going)
@@ -437,10 +441,10 @@ def _decide(d: Floats, evidence: _Evidence, rule: Rule, number: int, gating: int
     chance = rule.alpha * rule.alpha_shares[number] / gating
     strict = _quantile(1 - chance, evidence.freedom)
     lenient = _quantile(1 - rule.beta_of_a_look, evidence.freedom + evidence.more)
-    suspicious = (size > strict * error) & (size > rule.tau)
+    suspicious = (size - evidence.grid > strict * error) & (size > rule.tau)
     changed = suspicious & ~evidence.early
     changed[changed] = _recurs(d[changed], evidence.only(changed), rule, chance)
-    unchanged = ~suspicious & (size + lenient * error < rule.margin)
+    unchanged = ~suspicious & (size + evidence.grid + lenient * error < rule.margin)
     return np.where(changed, np.sign(evidence.mean), np.where(unchanged, Code.UNCHANGED, Code.OPEN)).astype(np.int8)
 
 
@@ -477,7 +481,7 @@ def _without(ordered: Floats, evidence: _Evidence, dropped: Counts, level: float
     divisor = np.maximum(others, 1)
     rest = np.sum(ordered, axis=-1, where=np.arange(ordered.shape[-1]) < others[:, None]) / divisor
     limit = _quantile(level, evidence.freedom) * evidence.error(divisor)
-    return np.asarray((others > 0) & (rest > limit), dtype=np.bool_)
+    return np.asarray((others > 0) & (rest - evidence.grid > limit), dtype=np.bool_)
 
 
 def _quantile(level: float, freedom: Floats) -> Floats:
@@ -490,7 +494,7 @@ def _quantile(level: float, freedom: Floats) -> Floats:
 def _ruling(state: _State, d: Floats, learned: Learned, rule: Rule) -> Ruling:
     common = state.bound + state.apart
     shrinking = (1 - state.bound) / np.maximum(state.count, 1) + common
-    error = state.spread * np.sqrt(shrinking)
+    error = np.hypot(state.spread * np.sqrt(shrinking), learned.grid / math.sqrt(6))
     half = _quantile((1 + rule.level) / 2, state.freedom) * error
     gating = rule.gating or d.shape[-2]
     reach = _reach(state.freedom, rule, gating) * state.spread

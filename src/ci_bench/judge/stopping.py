@@ -25,6 +25,9 @@ from ci_bench.records.open_cases import OpenCase
 from ci_bench.records.results import Metric, Results, Unit
 from ci_bench.records.units import TIMES
 
+PEAKS = 5
+"""Launches that a larger peak of memory has to show in before measuring ends (docs/adr/0088)."""
+
 
 def next_look(launches_done: int, rule: Rule) -> int:
     """How many launches to have in all before it is worth asking `still_open` again; 0 where no more are needed."""
@@ -45,7 +48,7 @@ def still_open(
 
     A metric is open while it can fail the run, is undecided and worth another look, however its samples came to be: in turns,
     from a command that measures itself, one compilation a launch. A peak of memory that differs between the sides is open until a
-    second launch shows whether it repeats; a count never is.
+    second launch shows whether it repeats, and a larger one until `PEAKS` launches confirm it; a count never is.
 
     Before the first look everything is open; between two looks the answer is that of the look before. No case stays open for
     ever: after the last look all are closed, and so is one without a usable launch since the look before (it failed, or its
@@ -92,12 +95,17 @@ def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
 
 
 def _may_not_repeat(line: Line, launches_done: int) -> bool:
-    """Whether it is a peak of memory that gates, of too few launches on either side, and the sides do not repeat each other."""
-    if line.detail or line.metric.unit is not Unit.BYTES or launches_done >= LEAST_LAUNCHES:
+    """Whether it is a peak of memory that gates and may not repeat: of one launch that differ, or that `PEAKS` have to confirm.
+
+    A peak that has two values may have either by chance in all of two launches of a side.
+    """
+    if line.detail or line.metric.unit is not Unit.BYTES:
         return False
-    if min(len(side[0].launches) for side in (line.base, line.head)) >= LEAST_LAUNCHES:
-        return False
-    return by_memory(line.base[0], line.head[0], line.threshold, least=line.least).verdict is not Verdict.UNCHANGED
+    launches = max(launches_done, min(len(side[0].launches) for side in (line.base, line.head)))
+    verdict = by_memory(line.base[0], line.head[0], line.threshold, least=line.least).verdict
+    if launches < LEAST_LAUNCHES:
+        return verdict is not Verdict.UNCHANGED
+    return verdict is Verdict.REGRESSED and launches < PEAKS
 
 
 def _by_case(lines: Iterable[tuple[Line, int]]) -> Mapping[str, OpenCase]:

@@ -100,7 +100,8 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     stands for a history: ``s^2 = (nu0 s0^2 + S) / (nu0 + r - 1)``, as in `sequential.replay`; and a single launch, which may have
     strayed, is trusted no more than the prior is. Suspected: ``m > max(tau, t(1 - ALPHA / N, nu) s / sqrt(r))`` over N gating
     cases, and of two or more launches the others still say so without as many as may have strayed by chance, as in `sequential`,
-    or each of them is beyond what the prior explains.
+    or each of them is beyond what the prior explains. One compilation alone is never suspected: how
+    far two compilations of the same code differ, no prior says well enough.
 
     Where no history says how noisy a case is, a few launches of a large change that scatter widely leave hardly any degrees of
     freedom: five that are 20 to 90 times as long do not pass that limit. Such a change is suspected if all launches but one, and
@@ -112,7 +113,8 @@ def suspicions(cases: Undecided, ruling: Ruling) -> Counts:
     chance = ALPHA / np.maximum(cases.gating.sum(axis=-1, keepdims=True), 1)
     limit = quantile(1 - chance, freedom) * error
     recurs = _recurs(cases, np.fmax(cases.excursions, ruling.excursions), evidence, chance)
-    suspected = asked & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
+    repeated = (cases.source != Source.COMPILATION) | (evidence[0] > 1)
+    suspected = asked & repeated & (((mean > limit) & recurs) | (~ruling.calibrated & _are_distant(cases, evidence, chance)))
     possible = asked & (mean > POSSIBLE_ERRORS * error)
     return np.where(suspected, Suspicion.SUSPECTED, np.where(possible, Suspicion.POSSIBLE, Suspicion.NONE)).astype(np.intp)
 
@@ -163,7 +165,7 @@ def suspicion_of_one(log_ratio: float, tau: float, source: Source, *, gating: in
     prior = PRIORS[source]
     error = prior.spread * np.sqrt(2.0)
     limit = float(quantile(1 - ALPHA / max(1, gating), np.asarray(prior.freedom)) * error)
-    if log_ratio > tau + limit:
+    if log_ratio > tau + limit and source is not Source.COMPILATION:
         return Suspicion.SUSPECTED
     return Suspicion.POSSIBLE if log_ratio > tau + POSSIBLE_ERRORS * error else Suspicion.NONE
 
