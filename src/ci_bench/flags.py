@@ -192,7 +192,8 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("document", type=Path, help="comparison.json, results.json, or the folder of a run")
+    parser.add_argument("document", type=Path, help="comparison.json, results.json, the folder of a run, or a training's log")
+    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="more logs")
     parser.add_argument(
         "--time", action="store_true", help="print where the time of the run went instead, and how much of it was samples"
     )
@@ -428,7 +429,7 @@ GRAMMAR: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "lease": ("measure one lease of a fleet: one launch of some cases, both sides (a fleet starts this)", _lease),
     "fleet": ("say which slots a fleet has, whether each of them can measure, and let a gate leave them", _slots),
     "report": ("render a comparison, or one run alone: the comment, an HTML page, pictures, a badge", _report),
-    "show": ("print the verdict of a comparison, or of one run alone, for the terminal", _show),
+    "show": ("print the verdict of a comparison or of one run, or what would be read of a training's log", _show),
     "validate": ("check configurations and documents; names each fault by its path", _validate),
     "list": ("print the plan without measuring; needs no torch", _list),
     "convert": ("turn results, or another tool's file, into a format that some tool reads", _convert),

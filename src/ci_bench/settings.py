@@ -202,6 +202,7 @@ class Showing(Settings):
     """Of `report` and `show`: a document or a run's folder, and the form that it takes."""
 
     document: Path
+    logs: tuple[Path, ...] = ()
     full: bool = False
     format: str = "markdown"
     time: bool = False

@@ -93,7 +93,7 @@ def test_a_name_that_no_record_has_is_refused(what) -> None:
     ("text", "reason"),
     [
         ("", "no record of it has a loss"),
-        ("val loss 3.0\nloss scale: 1.0\nlossy 3", "no training step, only 1 evaluations"),
+        ("val loss 3.0\nloss scale: 1.0\nlossy 3", "no training step, only 1 evaluation"),
         ("loss scale: 1.0\nlossy 3", "no record of it has a loss"),
         ('{"loss": "high"}', "'high' is no number"),
         ('{"loss": {"a": 1}}', "is no number"),

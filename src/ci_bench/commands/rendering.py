@@ -20,8 +20,14 @@ ALONE = "this report is of one run alone"
 
 
 def show(settings: Showing) -> int:
-    """The verdict in the terminal, as `gate` prints it."""
+    """The verdict in the terminal, as `gate` prints it; of a training's log, what would be read."""
+    from ci_bench.commands.showing_logs import is_log, show_log
     from ci_bench.report.terminal import print_comparison
+
+    if settings.logs or is_log(settings.document):
+        for path in (settings.document, *settings.logs):
+            show_log(path)
+        return int(ExitCode.OK)
 
     comparison, head, base = _read(_document(settings.document))
     if settings.time:

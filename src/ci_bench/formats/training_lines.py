@@ -10,7 +10,7 @@ transformers prints. A carriage return ends a record as a newline does, so that 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,8 +18,10 @@ from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_numbers import NUMBER, Commas, NotANumber, parse, scale_of
 
 LONGEST_LINE = 100_000
-MOST_NAMES = 50
+MOST_NAMED_LINES = 2000
 EVALUATION, AVERAGE = "evaluation", "average"
+EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
+"""Names of the losses of evaluations."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BREAK = re.compile(r"[\r\n]")
@@ -32,6 +34,7 @@ _EVALUATED = re.compile(
     rf"(?<![A-Za-z])(?:(?:eval|val|valid|validation|test)[ _/\-]loss|lm loss value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
     re.IGNORECASE,
 )
+_ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch[\s:=#\[\"']{0,20}(\d{1,9})(?![\d.]*\.\d)", re.IGNORECASE)
 _OF = re.compile(r"(?:^|[\s\[|(:,])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?=[\s\]|):,\[]|$)")
 _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
@@ -48,9 +51,9 @@ class Line:
     training step. `position` is the step that a bar or a counter shows; `bar` says that a carriage return ended or began it.
     """
 
-    line: int
-    number: int
     values: Values
+    line: int = 0
+    number: int = 1
     part: str = ""
     epoch: int | None = None
     position: int | None = None
@@ -59,32 +62,33 @@ class Line:
     evaluated: float | None = None
 
 
-@dataclass(kw_only=True, slots=True)
-class Lines:
-    """The records of a log, the names of other numbers, and how many lines had a number that cannot be read."""
-
-    lines: list[Line] = field(default_factory=list)
-    names: dict[str, None] = field(default_factory=dict)
-
-
-def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> Lines:
+def read_lines(text: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> list[Line]:
     """The records of a log by the names `asked`; those in `defaults` are nobody's own.
 
     Raises:
         Unreadable: a loss or a gradient norm is a number of two readings. It names the line.
     """
-    commas, found, number = _commas(text, asked), Lines(), 1
+    commas, found, number = _commas(text, asked), list[Line](), 1
     start = 0
     for position, end in enumerate(_ends(text)):
         piece = _COLOUR.sub("", text[start : min(end, start + LONGEST_LINE)])
         bar = "\r" in (text[end : end + 1], text[start - 1 : start]) and text[end : end + 2] != "\r\n"
         try:
-            _add(found, piece, asked, defaults, commas, line=position, number=number, bar=bar)
+            line = _line(piece, asked, defaults, commas)
         except NotANumber as error:
             raise Unreadable(f"line {number}: {error}") from None
+        if line is not None:
+            found.append(replace(line, line=position, number=number, bar=bar))
         number += text[end : end + 1] == "\n"
         start = end + 1
     return found
+
+
+def names_in(text: str) -> list[str]:
+    """The names that numbers have in a log, as they come first."""
+    return list(
+        dict.fromkeys(match[1].strip() for line in text.split("\n")[:MOST_NAMED_LINES] for match in _NAMED.finditer(line[:2000]))
+    )
 
 
 def _ends(text: str) -> Iterator[int]:
@@ -100,45 +104,29 @@ def _commas(text: str, asked: Mapping[str, Sequence[str]]) -> Commas:
     return Commas.of([match[1] for name in names for match in _named(name).finditer(text)])
 
 
-def _add(
-    found: Lines,
-    piece: str,
-    asked: Mapping[str, Sequence[str]],
-    defaults: Mapping[str, Sequence[str]],
-    commas: Commas,
-    *,
-    line: int,
-    number: int,
-    bar: bool,
-) -> None:
-    if not piece.strip():
-        return
+def _line(piece: str, asked: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]], commas: Commas) -> Line | None:
+    """The record of a line, without its place; nothing for a line without a loss."""
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
-    evaluated = _EVALUATED.search(piece)
+    evaluated = _EVALUATED.search(piece) if "loss" in piece.lower() and asked["loss"][0] not in EVALUATED else None
     loss = _find(piece, "loss", asked["loss"], defaults, commas)
-    if len(found.names) < MOST_NAMES and (loss is None or "loss" in piece.lower()):
-        found.names |= {match[1].strip(): None for match in _NAMED.finditer(piece[:2000])}
+    if loss is None and evaluated is None and "loss" in piece.lower() and _EVALUATION.search(piece):
+        evaluated = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
     if loss is None and evaluated is None:
-        return
+        return None
     values: Values = {} if loss is None else {"loss": loss[0]}
     for what in asked:
         if what != "loss" and (value := _find(piece, what, asked[what], defaults, commas)) is not None:
             values[what] = value[0]
     before = piece[: loss[1]] if loss else piece
     epoch = _EPOCH.search(before)
-    found.lines.append(
-        Line(
-            line=line,
-            number=number,
-            values=values,
-            part=_part(before) if loss else EVALUATION,
-            epoch=int(epoch[1]) if epoch else None,
-            position=_position(piece),
-            rank=_rank(piece),
-            bar=bar,
-            evaluated=parse(evaluated[1], Commas(decimal=True)) if evaluated else None,
-        )
+    return Line(
+        values=values,
+        part=_part(before) if loss else EVALUATION,
+        epoch=int(epoch[1]) if epoch else None,
+        position=_position(piece),
+        rank=_rank(piece),
+        evaluated=parse(evaluated[1], Commas(decimal=True)) if evaluated else None,
     )
 
 
@@ -181,12 +169,15 @@ def _find(
     piece: str, what: str, names: Sequence[str], defaults: Mapping[str, Sequence[str]], commas: Commas
 ) -> tuple[tuple[float, bool], int] | None:
     """The first named number with whether it is in milliseconds, and where its name begins."""
+    lowered = piece.lower()
     for name in names:
+        if name.lower() not in lowered:  # much faster than the pattern
+            continue
         for match in _named(name).finditer(piece):
             value = _value(match, what, name, commas)
             if value is not None:
                 return value, match.start()
-    if what == "time" and names is defaults["time"]:
+    if what == "time" and names is defaults["time"] and "time" in lowered:
         timed = _named("time").search(piece)
         if timed and timed[2] == "ms":  # "time 31.20ms": without a unit it may be the time of day
             return (parse(timed[1]), True), timed.start()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
-from ci_bench.formats.training_lines import AVERAGE, EVALUATION, Line, in_milliseconds
+from ci_bench.formats.training_lines import AVERAGE, EVALUATED, EVALUATION, Line, in_milliseconds
 from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
 from ci_bench.formats.training_tables import (
     HISTORY,
@@ -50,7 +50,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 OTHER_LOSSES = ("train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step", "train/CrossEntropyLoss")
 """Names of losses where no record has one by the names above."""
-EVALUATED = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "eval/loss", "val/loss", "test/loss")
 _MODES = ("mode", "split", "phase", "stage", "subset")
 _OF_EVALUATION = ("val", "eval", "test", "dev")
 _WHOLE_RUN = "train_runtime"
@@ -98,7 +97,11 @@ class Log:
     @property
     def remarks(self) -> str:
         """What is no training step, in one clause; empty where nothing was left out."""
-        return ", ".join(f"{count:,} {what}" for what, count in self.left_out.items())
+        return _counted(self.left_out)
+
+
+def _counted(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {what.removesuffix('s') if count == 1 else what}" for what, count in left_out.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +151,9 @@ def _log(found: _Found) -> Log:
 
 
 def _in_steps(records: Sequence[Record]) -> bool:
-    """Whether steps that a counter shows can be told apart: one for each record of a rank, by its epoch or in order."""
+    """Whether every record has a step that a counter shows, and none twice in a rank and an epoch."""
+    if any(record.step is None for record in records):
+        return False
     try:
         by_rank(records)
     except Unreadable:
@@ -182,9 +187,8 @@ def must_say(names: Mapping[str, str], records: Sequence[Record]) -> None:
 def _no_loss(tried: Sequence[str], text: str, rows: Sequence[Row] | None, found: _Found) -> str:
     """Why there is no step, with the names that there are."""
     if found.left_out:
-        return f"it has no training step, only {', '.join(f'{count:,} {what}' for what, count in found.left_out.items())}"
-    asked = {what: (name,) for what, name in zip(NAMES, NAMES, strict=True)}
-    names = names_of(rows) if rows is not None else [*training_lines.read_lines(text, asked, NAMES).names]
+        return f"it has no training step, only {_counted(found.left_out)}; name another loss with `losses.loss`"
+    names = names_of(rows) if rows is not None else training_lines.names_in(text)
     reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
     if not names:
         return f"{reason}; there are no names with numbers in it"
@@ -289,7 +293,7 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
 
 def _of_lines(text: str, asked: Mapping[str, Sequence[str]]) -> _Found:
     """The steps of a log; where every line with a loss looks like one of an evaluation, the looks say nothing."""
-    lines = training_lines.read_lines(text, asked, NAMES).lines
+    lines = training_lines.read_lines(text, asked, NAMES)
     if not any("loss" in line.values and not line.part for line in lines):
         lines = [replace(line, part="") if "loss" in line.values else line for line in lines]
     named = any("step" in line.values for line in lines)

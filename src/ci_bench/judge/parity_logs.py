@@ -19,13 +19,15 @@ from ci_bench.judge.parity_envelope import (
     usable,
     why_unknown,
 )
-from ci_bench.judge.parity_runs import LARGEST, SIGNALS, first_of, insufficient, step_name, stopped
+from ci_bench.judge.parity_runs import LARGEST, SIGNALS, Floats, first_of, insufficient, step_name, stopped
 from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
 from ci_bench.records.results import MISSING, Masks, NonFinite, ParityEvidence, Role, Trace
 
 CONTROL = 0.01
 """The share by which the control's losses are higher than the reference's."""
+WINDOW = 25
+"""Steps of a window. The last window of a training takes the rest as well."""
 LATE = 3
 """The control of a late change begins with the last third."""
 _THOUSAND = 1000
@@ -63,8 +65,10 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
         stop = insufficient(_joined(detail, matched.short), len(matched.losses))
         return _closed(stopped(stop, run, masks=masks, tier=Tier.NUMERIC), reference, run)
     found = _over(evidence, reference, run, matched, lambda whole, one: judge(whole, one, masks))
+    if found.verdict.holds and (reason := _unlearned(reference)):
+        found = replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}")
     if found.verdict.holds:
-        found = _with_evaluations(found, evidence, reference, run)
+        found = _with_evaluations(found, evidence, reference, run, whole=not matched.short)
     if found.verdict.holds and (matched.short or 2 * len(matched.losses) < matched.recorded):
         few = "" if matched.short else f"{len(matched.losses)} of {matched.recorded} recorded steps are too few"
         detail = _joined(f"no difference in the {len(matched.losses)} steps that both runs have", matched.short, few)
@@ -77,8 +81,8 @@ def _over(evidence: ParityEvidence, reference: Trace, run: Trace, matched: Match
     apart = 0 < len(matched.norms) < len(matched.losses)
     cut = _cut_evidence(evidence, reference, matched.losses, norms=bool(matched.norms) and not apart)
     ours = _cut(run, matched.losses, norms=bool(matched.norms) and not apart)
-    found = _certain(ask(cut, ours), cut, ours)
-    if found.verdict.holds:
+    found = _certain(_with_windows(ask(cut, ours), cut, ours), cut, ours)
+    if found.verdict.holds and not _unlearned(reference):
         found = _with_sensitivity(found, cut, ask)
     if not apart or len(matched.norms) < LEAST_STEPS or found.verdict.broken:
         return found
@@ -101,8 +105,8 @@ def _match(reference: Trace, run: Trace) -> Matched:
     holes = len(common) - len(losses)
     notes = [f"{holes} steps are not finite on both sides and not compared" if holes else ""]
     if 0 < len(norms) < len(losses):
-        few = "" if len(norms) >= LEAST_STEPS else ", too few to be compared"
-        notes.append(f"{len(norms)} of {len(losses)} steps have a gradient norm{few}")
+        few = "" if len(norms) >= LEAST_STEPS else ", which is too few"
+        notes.append(f"gradient norms are compared at {len(norms)} of {len(losses)} steps{few}")
     return Matched(
         losses=losses,
         norms=_finite_on_both(norms, set(losses)),
@@ -221,6 +225,51 @@ def _cut(trace: Trace, labels: Sequence[str], *, norms: bool) -> Trace:
     )
 
 
+def _with_windows(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
+    """The finding of the first steps, extended by means of the loss over windows of the others.
+
+    A window's score is ``|mean(L_cand - L_ref)| / E``. E is the largest such mean of any window of any perturbed run, and at
+    least the width of the rounding envelope at the last step that was judged by itself.
+    """
+    reference, judged = evidence.traces[0], found.steps
+    perturbed = usable(evidence, reference)
+    base, head = _numbers(reference), _numbers(run)
+    if not found.verdict.holds or judged >= len(base) or not perturbed:
+        return found
+    starts = list(range(judged, max(judged + 1, len(base) - WINDOW + 1), WINDOW))
+    bounds = list(zip(starts, [*starts[1:], len(base)], strict=True))
+    width = float(envelope(base[:judged], perturbed, "loss", as_written=True)[-1])
+    for other in map(_numbers, perturbed):
+        known = min(len(other), len(base))
+        apart = [other[low:high] - base[low:high] for low, high in bounds if high <= known]
+        width = max([width, *(abs(float(np.nanmean(one))) for one in apart if np.isfinite(one).any())])
+    scores: list[float] = [abs(float(np.mean(head[low:high] - base[low:high]))) / width for low, high in bounds]
+    worst, total = max(scores), len(base)
+    if worst <= LIMIT:
+        detail = f"{found.detail}; mean losses of the {total - judged} steps after them within {worst:.2g}"
+        return replace(found, steps=total, detail=detail, loss_score=max(worst, found.loss_score or 0.0))
+    low, high = bounds[next(index for index, score in enumerate(scores) if score > LIMIT)]
+    size_there = max(abs(float(np.mean(base[low:high]))), 1 / LARGEST)
+    share = float(np.mean(head[low:high] - base[low:high])) / size_there
+    steps = f"steps {step_name(run, low).removeprefix('step ')} to {step_name(run, high - 1).removeprefix('step ')}"
+    size = f"off by {percent(share)}, {worst:.3g} times what rounding explains (limit {LIMIT:g})"
+    return replace(
+        found,
+        verdict=Parity.DIFFERENT_MATH,
+        steps=total,
+        detail=f"the mean loss of {steps} is {size}",
+        loss_score=max(worst, found.loss_score or 0.0),
+        first_step=low,
+        step=step_name(run, low) if run.steps else "",
+        signal="loss",
+        apart_first=share,
+    )
+
+
+def _numbers(trace: Trace) -> Floats:
+    return np.asarray([math.nan if loss is None else loss for loss in trace.loss], dtype=np.float64)
+
+
 def _certain(found: ParityFinding, evidence: ParityEvidence, run: Trace) -> ParityFinding:
     """The finding, unless its envelope is that of a program that repeats every bit and the difference may be rounding.
 
@@ -271,7 +320,7 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
         loss if loss is None or step < first else loss + CONTROL * abs(loss) for step, loss in enumerate(reference.loss)
     )
     control = replace(reference, role=Role.CANDIDATE, loss=raised, ranks=None)
-    found = ask(evidence, control)
+    found = _with_windows(ask(evidence, control), evidence, control)
     if found.loss_score is not None:
         return found.loss_score
     losses = np.asarray([math.nan if loss is None else loss for loss in reference.loss])
@@ -279,15 +328,27 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
     return float(np.nanmax(np.abs(higher - losses) / envelope(losses, (), "loss", as_written=True)))
 
 
-def _with_evaluations(found: ParityFinding, evidence: ParityEvidence, reference: Trace, run: Trace) -> ParityFinding:
-    """The finding, or that of the evaluation losses, which are a series of their own."""
+def _unlearned(reference: Trace) -> str:
+    """Why nothing was learned; empty where nothing says so."""
+    losses, norms = ({value for value in values if value is not None} for values in (reference.loss, reference.grad_norm))
+    if len(losses) == 1:
+        return f"the loss never moves: it is {losses.pop():.6g} at every step"
+    return "every gradient norm is exactly 0" if norms == {0.0} else ""
+
+
+def _with_evaluations(
+    found: ParityFinding, evidence: ParityEvidence, reference: Trace, run: Trace, *, whole: bool
+) -> ParityFinding:
+    """The finding, or that of the evaluation losses, which are a series of their own; of runs that are not `whole`, the first."""
     ours, theirs = run.evaluations, reference.evaluations
+    if not whole:
+        ours, theirs = (one[: min(len(ours), len(theirs))] for one in (ours, theirs))
     if ours == theirs:
         return found
     if len(ours) != len(theirs):
         detail = f"the training is equal, but there are {len(ours)} (candidate) and {len(theirs)} (reference) evaluations"
         return replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
-    runs = [trace.evaluations for trace in usable(evidence, reference) if len(trace.evaluations) == len(theirs)]
+    runs = [trace.evaluations[: len(theirs)] for trace in usable(evidence, reference) if len(trace.evaluations) >= len(theirs)]
     base, head, *others = (np.asarray([math.nan if value is None else value for value in one]) for one in (theirs, ours, *runs))
     width = np.nan_to_num(envelope(np.nan_to_num(base), (), "loss", as_written=True))
     for other in others:

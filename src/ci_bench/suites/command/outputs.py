@@ -93,7 +93,7 @@ def read_losses(output: Output, losses: Losses) -> training_log.Log:
     try:
         files = _files_of_losses(output, losses)
         try:
-            return _steps(files, losses)
+            return read_steps(files, losses)
         except (Unreadable, OSError) as error:
             raise _refused(files[0], output, losses.format, error) from error
     except BadOutput:
@@ -115,7 +115,13 @@ def _files_of_losses(output: Output, losses: Losses) -> list[Path]:
         raise
 
 
-def _steps(files: Sequence[Path], losses: Losses) -> training_log.Log:
+def read_steps(files: Sequence[Path], losses: Losses) -> training_log.Log:
+    """What files say of the steps of a training, by rank.
+
+    Raises:
+        Unreadable: they cannot be used.
+        OSError: one cannot be opened.
+    """
     content = _bytes(files[0])
     form = training_events.form_of(content) if losses.format == catalogue.AUTO else losses.format
     if form not in training_events.FORMATS:

@@ -95,7 +95,7 @@ def trace_of(log: Log, arm: str, kind: Kind) -> Trace:
 def _reading(log: Log) -> str:
     """Which ranks were read, and what was left out, in words."""
     ranks = f"rank {log.numbers[0]}" if len(log.ranks) == 1 else f"{len(log.ranks)} ranks"
-    return f"{ranks}; no steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
+    return f"{ranks}; not training steps: {log.remarks}"[:MOST_READING] if log.left_out else ranks
 
 
 def _series(losses: Sequence[Sequence[float]], norms: Sequence[Sequence[float | None]]) -> RankSeries:
@@ -127,9 +127,9 @@ def step_times(ranks: Ranks, stamps: Sequence[float] = ()) -> tuple[tuple[float,
         return tuple(tuple(record.time_s or 0.0 for record in steps) for steps in ranks)
     if all(record.clock_s is not None for record in records):
         return tuple(_differences([record.clock_s or 0.0 for record in steps]) for steps in ranks)
-    lines = [record.line for record in ranks[0]]
-    if stamps and max(record.line for record in records) < len(stamps) and len(set(lines)) == len(lines):
-        return tuple(_differences([stamps[record.line] for record in steps]) for steps in ranks)
+    if stamps and max(record.line for record in records) < len(stamps):
+        found = tuple(_differences([stamps[record.line] for record in steps]) for steps in ranks)
+        return found if all(seconds > 0 for rank in found for seconds in rank) else ()  # a pipe may hold several steps
     return ()
 
 
