@@ -56,6 +56,14 @@ _WRONG: Mapping[str, str] = {
         "    return lambda *given: tuple(one.float() for one in narrow(*(each.bfloat16() for each in given)))"
     ),
     "replays": "kept = []\n    def run(*given):\n        kept[:] = kept or [graph(*given)]\n        return kept[0]\n    return run",
+    "overwrites_its_input": (
+        "place = next(n for n, one in enumerate(inputs) if not isinstance(one, torch.nn.Parameter))\n"
+        "    def run(*given):\n        out = graph(*given)\n        given[place].mul_(2)\n        return out\n    return run"
+    ),
+    "wrong_in_a_twentieth": (
+        "import os\n    def run(*given):\n        out = graph(*given)[0].clone(); out[-1] *= os.urandom(1)[0] >= 13\n        return (out,)\n"
+        "    return run"
+    ),
     "zeroes_a_column": (
         "def run(*given):\n        out = graph(*given)[0].clone(); out[:, 3] = 0\n        return (out,)\n    return run"
     ),

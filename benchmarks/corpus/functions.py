@@ -119,6 +119,8 @@ _PAIRS: Mapping[str, tuple[str, str]] = {
     "numpy_result": ("return np.maximum(x.numpy(), w.numpy())", "return torch.maximum(x, w).numpy()"),
     "vmap": ("return torch.vmap(lambda a, b: a * b.sum())(x, w)", "return x * w.sum(1, True)"),
     "in_place": ("y = x.clone(); y.mul_(w).add_(1).relu_(); return y", "return torch.relu(x * w + 1)"),
+    "input_written_by_both": ("return x.mul_(0.5)", "return x.copy_(x * 0.5)"),
+    "mean_in_bf16": ("return x.square().mean(1).mean().bfloat16()", "return x.bfloat16().square().mean()"),
     "with_out": ("y = torch.empty_like(x); torch.mul(x, w, out=y); return y", "return x * w"),
     "complex": ("return (torch.complex(x, w) * torch.complex(w, x)).imag", "return x * x + w * w"),
     "fft": (
@@ -198,7 +200,16 @@ _WRONG: Mapping[str, tuple[str, str]] = {
         "last = []",
         _RIGHT.replace("return y", "out = y.clone()\n    if last: out[48:] = last[-1][48:]\n    last[:] = [y]\n    return out"),
     ),
+    "half_of_a_mean": ("", "return x[:48].bfloat16().square().mean()"),
     "input_overwritten": ("", _RIGHT.replace("return y", "x.copy_(y); return x")),
+    "wrong_in_a_tenth": ("import os", _RIGHT.replace("return y", "y[-1] *= os.urandom(1)[0] >= 26; return y")),
+    "wrong_in_a_twentieth": ("import os", _RIGHT.replace("return y", "y[-1] *= os.urandom(1)[0] >= 13; return y")),
+    "wrong_in_a_fiftieth": ("import os", _RIGHT.replace("return y", "y[-1] *= os.urandom(1)[0] >= 5; return y")),
+    "third_remembered_by_value": (
+        "seen = []",
+        "key = float(x[0, 0])\n    if seen != [key]:\n        for _ in range(4): torch.tanh(x @ w)\n    seen[:] = [key]\n    "
+        + _RIGHT,
+    ),
     "sampled_mean": ("", "return (" + "x[:, ::2] * 2).cumsum(1)"),
     "thrice_as_slow": (
         "",
@@ -229,7 +240,7 @@ _WRONG: Mapping[str, tuple[str, str]] = {
     "leak_by_little": ("kept = []", "kept.append(bytearray(b'x' * 50_000))\n    " + _RIGHT),
 }
 """Helpers and head's candidate, of code that deserves a finding."""
-_REFERENCES = {"sampled_mean": "return x.cumsum(1)"}
+_REFERENCES = {"sampled_mean": "return x.cumsum(1)", "half_of_a_mean": "return x.bfloat16().square().mean()"}
 
 
 def programs() -> list[Program]:

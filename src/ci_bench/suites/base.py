@@ -322,7 +322,7 @@ class Refereed(Program, Protocol):
 class Altered(Refereed, Protocol):
     """A refereed program whose inputs can be written between two calls of a row, without a pause.
 
-    `batches` says how many prepared inputs take turns from call to call; without it, one.
+    `batches` says how many prepared inputs take turns from call to call. Only with it many calls on the same inputs are compared.
     """
 
     def operands(self) -> list[Any]:

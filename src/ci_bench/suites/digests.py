@@ -1,18 +1,19 @@
 """Digests of tensors: what tells whether two sides start from the same weights and compute from the same inputs.
 
 SHA-256 over the format, and the bytes in C order. Shapes are left out: a weight that is only viewed in another shape is the same
-weight. Imports torch; for worker processes.
+weight. `checksum` is a quick one for comparisons within a process. Imports torch; for worker processes.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 WORD, WORDS = 8, 1 << 18
-"""Bytes of a word, and how many words a digest reads at once: 2 MiB."""
+"""Bytes of a word, and how many words a checksum reads at once: 2 MiB."""
 GOLDEN, MIXER, STEP = -0x61C8864680B583EB, -0x40A7B892E31B1A47, 0x5851F42D4C957F2D
 """Odd numbers of 64 bits: SplitMix64's, and Knuth's multiplier for MMIX."""
 
@@ -40,10 +41,11 @@ def digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
 
 
 def checksum(value: Tensor) -> int:
-    """Return a checksum of a tensor's bytes: the sum of its 64-bit words times odd numbers, modulo 2^64.
+    """Return a checksum of a tensor's bytes, computed where it lies: its 64-bit words times odd numbers, modulo 2^64.
 
     An odd number has an inverse modulo 2^64, so that a change of one word always shows; of several, with a chance of 1 in 2^64.
     """
+    value = value.detach()
     if value.layout is not torch.strided:
         value = value.to_dense()
     plain = value.int_repr() if value.is_quantized else value.resolve_conj().resolve_neg()
@@ -59,6 +61,7 @@ def checksum(value: Tensor) -> int:
     return int(total)
 
 
+@lru_cache(maxsize=16)
 def _odd_numbers(count: int, device: torch.device) -> Tensor:
     """Return odd numbers spread over 64 bits (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014)."""
     mixed = torch.arange(1, count + 1, dtype=torch.int64, device=device) * GOLDEN

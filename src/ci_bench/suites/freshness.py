@@ -20,6 +20,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 WEIGHTS, BUFFERS, OPTIMIZER, GRADIENTS = "weights.", "buffers.", "optimizer.", "gradients."
+HALVES: tuple[Callable[[int], slice], ...] = (
+    lambda rows: slice(rows // 2, None),
+    lambda rows: slice(rows // 2),
+    lambda _: slice(None, None, 2),
+)
+"""Halves of so many rows, to be blank where results of all rows say little about each."""
 _ALIGNMENT = 64
 """Bytes, as torch aligns what it allocates on the host."""
 _FEW = 1024

@@ -163,6 +163,16 @@ def test_an_optimizer_that_one_side_alone_could_try_is_a_remark_and_no_change(be
         assert not any(one.wrong for one in found.worst)
 
 
+@pytest.mark.parametrize("name", ["input: 0", "input of the last call: 0", "outputs of step 1: inputs.0"])
+def test_inputs_written_by_one_side_are_a_change(beside, name) -> None:
+    plain = computed()
+    writing = replace(plain, outputs={**plain.outputs, name: torch.ones(3)})
+    for base, head, said in ((plain, writing, "head writes"), (writing, plain, "base writes")):
+        worst = beside(base, head).worst[0]
+        assert (worst.name, worst.wrong, worst.fault.startswith(said)) == (name, True, True)
+    assert not any(one.wrong for one in beside(writing, writing).worst)
+
+
 def test_more_than_base_computes_is_a_remark(beside) -> None:
     base = computed()
     found = beside(base, replace(base, outputs={**base.outputs, "outputs of step 1: 2": torch.ones(3)}))

@@ -72,3 +72,29 @@ def refusing_gelu_else_wrong(graph, inputs):
 
 def _is_gelu(node):
     return "gelu" in getattr(node.target, "__name__", "")
+
+
+def half_of_the_rows(graph, inputs):
+    place = _of_rows(inputs)
+
+    def run(*arguments):
+        some = list(arguments)
+        some[place] = some[place][: len(some[place]) // 2]
+        return graph(*some)
+
+    return run
+
+
+def overwriting(graph, inputs):
+    place = _of_rows(inputs)
+
+    def run(*arguments):
+        left = graph(*arguments)
+        arguments[place].mul_(2)
+        return left
+
+    return run
+
+
+def _of_rows(inputs):
+    return next(place for place, one in enumerate(inputs) if not isinstance(one, torch.nn.Parameter))

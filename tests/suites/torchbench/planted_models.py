@@ -596,3 +596,19 @@ class Dropping(Plain):
     def forward(self, rows):
         hidden = torch.nn.functional.dropout(self.norm(self.one(rows)), 0.5)
         return {"logits": self.two(hidden), "second": hidden.sum(1)}
+
+
+class Mean(nn.Module):
+    """One number of many rows. `kind` says how it is computed: ``normed`` says nothing of any row."""
+
+    def __init__(self, kind: str = "squares") -> None:
+        super().__init__()
+        self.one, self.kind = nn.Linear(16, 16), kind
+
+    def get_example_inputs(self):
+        return (torch.randn(1024, 16, generator=torch.Generator().manual_seed(3)),)
+
+    def forward(self, rows):
+        if self.kind == "in place":
+            return self.one(rows.relu_())
+        return self.one(rows).softmax(1).sum(1).mean() if self.kind == "normed" else self.one(rows).square().mean()

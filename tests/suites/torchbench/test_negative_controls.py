@@ -260,3 +260,22 @@ def test_a_model_with_state_that_cannot_be_put_back_is_called_stateful_not_wrong
     check = accuracy(**own("Secretive", backend="eager"))
     assert (check.outcome, word(check)) == (Outcome.UNKNOWN, "eager_variation")
     assert "keeps state" in check.detail
+
+
+MEANS = {
+    "right": ("squares", "right", "bf16", Outcome.PASS, "3 of them with half of the rows blank"),
+    "right in fp32": ("squares", "right", "fp32", Outcome.PASS, ""),
+    "half of the rows": ("squares", "half_of_the_rows", "bf16", Outcome.FAIL, "outputs: off by"),
+    "a number that says nothing": ("normed", "right", "bf16", Outcome.UNKNOWN, "one number in bf16"),
+    "an input overwritten": ("squares", "overwriting", "fp32", Outcome.FAIL, "inputs.0: it writes into this input"),
+    "an input overwritten by both": ("in place", "right", "fp32", Outcome.PASS, ""),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_few_numbers_and_inputs_are_verified(name):
+    kind, backend, precision, outcome, said = MEANS[name]
+    entry = {"mode": "inference", "backend": f"planted_backends:{backend}", "precision": [precision]}
+    check = accuracy(**own("Mean", model_options={"kind": kind}, **entry))
+    assert check.outcome is outcome, check
+    assert said in check.detail

@@ -151,12 +151,13 @@ def _concluded(check: str, arm: str, deviations: "Sequence[Deviation]") -> Check
 
 def _compared(theirs: "_Opened", ours: "_Opened", base: str) -> BesideBase:
     forms, remark = _comparable(theirs.forms(), ours.forms())
+    forms, writes = _without_writes(*forms)
     pairs = paired(*forms)
     found = [*_plain(theirs, ours, pairs), *_exact(theirs, ours, pairs)]
     faults = [TensorError(name=name, error=None, allowed=None, fault="head does not compute it") for name in pairs.missing]
     certain = [one for one in found if one.name.removeprefix(EXACT) in pairs.named]
     guessed = [one for one in found if one.name.removeprefix(EXACT) in pairs.guessed]
-    worst = [] if pairs.extra else faults
+    worst = writes + ([] if pairs.extra else faults)
     worst += [_error(one) for one in sorted(certain, key=_rank)]
     unknown = ""
     if not theirs.truth and not theirs.runs and _nearly(certain, theirs.epsilon):
@@ -176,6 +177,27 @@ def _comparable(theirs: dict[str, str], ours: dict[str, str]) -> tuple[tuple[dic
     which = "base" if tried[1] else "head"
     without: list[dict[str, str]] = [{name: form for name, form in one.items() if not _is_update(name)} for one in (theirs, ours)]
     return (without[0], without[1]), f"{which}'s optimizer could not be tried on known gradients"
+
+
+def _without_writes(
+    theirs: dict[str, str], ours: dict[str, str]
+) -> tuple[tuple[dict[str, str], dict[str, str]], list[TensorError]]:
+    """The forms without inputs that one side alone writes into, and these as faults.
+
+    Inputs are there only if a call writes into them: ``input: 0``, ``outputs of step 1: inputs.0``.
+    """
+    own = [
+        {name for name in one if (name.startswith("input") or ": inputs." in name) and name not in other}
+        for one, other in ((theirs, ours), (ours, theirs))
+    ]
+    words = ("base writes into this input, and head leaves it alone", "head writes into this input, and base leaves it alone")
+    faults = [
+        TensorError(name=name[:MAX_NAME], error=None, allowed=None, fault=fault)
+        for names, fault in zip(own, words, strict=True)
+        for name in sorted(names)
+    ]
+    base, head = ({name: form for name, form in one.items() if name not in own[0] | own[1]} for one in (theirs, ours))
+    return (base, head), faults
 
 
 def _plain(theirs: "_Opened", ours: "_Opened", pairs: Pairs) -> "list[Deviation]":

@@ -3,7 +3,8 @@
 A *look* is one call (one of each copy, where inputs rotate) in a row of calls that is made as every sample is. Fresh inputs are
 there before the row. After some calls, as many as a secret number says, a few elements of the inputs are overwritten without a
 pause, one more call is made, and all that it left is copied. Its sample does not count. What computes only after a pause, only
-the first calls of a row, or only some calls, does not compute that one. Nothing is judged here.
+the first calls of a row, or only some calls, does not compute that one. What the inputs hold after the call is noted as well.
+Nothing is judged here.
 """
 
 import random
@@ -18,6 +19,7 @@ from torch import Tensor
 from ci_bench.engine.timing.clock import Clock, Taken, Write
 from ci_bench.engine.timing.fence import copies_of
 from ci_bench.suites.base import Altered, Program, Refereed
+from ci_bench.suites.digests import checksum
 from ci_bench.suites.freshness import GRADIENTS, WEIGHTS, set_aside
 from ci_bench.suites.memory_errors import is_out_of_memory
 from ci_bench.suites.randomness import generator_states, seed_everything
@@ -25,7 +27,19 @@ from ci_bench.suites.randomness import moved as moved_generators
 
 SETTLING_S = 0.001
 """Between the two looks at what one call left: whoever still writes by then is seen."""
+INPUTS = "inputs."
 ROUNDS = 7
+SEEDS, QUICKER = 15, 4
+"""The quickest of so many first calls is compared with a third call than which so many are quicker."""
+GLANCES = 5
+"""Without care, the quickest of so many are compared."""
+SIGHTINGS = 3
+"""The last of so many calls on the same values is what the first is compared with: a cache may wait for the second."""
+SEEDS_S = 2.0
+"""What all these calls may take (s); a tenth of it without care."""
+SCRAMBLE, NAP_S = 1 << 13, 0.001
+"""Numbers to sort before each of them, so that branch prediction forgets the values: it makes `sort` 2.4 times, and Python's
+`sorted` twice, as fast on 500 values that were sorted twice before. A nap (s) then gives the call a time slice of its own."""
 MAX_REASON = 200
 
 PAUSE_S, MOST_PAUSE_S = 0.01, 0.25
@@ -82,7 +96,7 @@ class Look:
 
     `draw` seeded the generators, as it does before a sample, so that they don't tell a look from one; 0: `seed` did.
     `fresh` says that the inputs had other values than before. `kinds` are the classes of tensors that are none of torch's own.
-    `unsettled` names what changed though nobody called.
+    `unsettled` names what changed though nobody called. `inputs` are checksums of each copy's inputs after the call.
     """
 
     seed: int
@@ -92,6 +106,7 @@ class Look:
     fresh: bool = True
     left: tuple[Left, ...] = ()
     kinds: frozenset[str] = frozenset()
+    inputs: tuple[tuple[int, ...], ...] = ()
     unsettled: str = ""
     wall_s: float = 0.0
     raised: str = ""
@@ -128,6 +143,9 @@ def take_look(
         seed_everything(draw or seed)
         taken = _in_a_row(clock, program, row, write) if pause_s is None else _apart(clock, program, row, write, pause_s)
         seen = [copy.outputs() for copy in every]
+        sums = sums_of(every)
+        if row.whole:
+            seen = [{**one, **_inputs_of(copy)} for one, copy in zip(seen, every, strict=True)]
         left = tuple(map(copied_aside, seen))
         return Look(
             seed=seed,
@@ -137,6 +155,7 @@ def take_look(
             fresh=all(fresh),
             left=left,
             kinds=frozenset(type(value).__name__ for one in seen for value in one.values() if not _is_own(value)),
+            inputs=sums,
             unsettled=_changed(seen, left),
             wall_s=taken.wall_s,
         )
@@ -159,6 +178,18 @@ def _write(every: Sequence[Refereed], row: Row, noise: int) -> Callable[[], None
             one()
 
     return write if wanted else None
+
+
+def sums_of(every: Sequence[Refereed]) -> tuple[tuple[int, ...], ...]:
+    """Checksums of the tensors that the next call of each copy computes from; empty where a program does not say which."""
+    try:
+        return tuple(tuple(map(checksum, cast("Altered", copy).operands())) for copy in every if hasattr(copy, "operands"))
+    except (RuntimeError, NotImplementedError):  # a tensor of a kind that has no bytes of its own
+        return ()
+
+
+def _inputs_of(copy: Refereed) -> dict[str, Tensor]:
+    return {f"{INPUTS}{place}": value for place, value in enumerate(cast("Altered", copy).operands())}
 
 
 def _in_a_row(clock: Clock, program: Program, row: Row, write: Callable[[], None] | None) -> Taken:
@@ -229,6 +260,34 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
         for copy in every:
             copy.resume()
     return min(times_s[True]) / min(times_s[False])
+
+
+def first_over_third(clock: Clock, program: Program, state: Left | None, *, secret: int, careful: bool) -> float:
+    """How many times as long the first call on fresh values takes as the third on the same ones.
+
+    The same values are written before each of these calls, so that nothing but having seen them can make the later one quicker.
+    Other work on the machine only ever adds time, so the quickest calls are compared. If `careful`, branch prediction is made to
+    forget the values, and the fifth of the third calls counts, which makes the figure smaller. 0: it would take too long.
+    """
+    every, first_s, third_s = copies(program), list[float](), list[float]()
+    begun_s, coin = time.perf_counter(), torch.Generator().manual_seed(secret)
+    seeds, limit_s = (SEEDS, SEEDS_S) if careful else (GLANCES, SEEDS_S / 10)
+    for seed in range(secret, secret + seeds):
+        times_s = []
+        for _ in range(SIGHTINGS):
+            if careful:
+                torch.sort(torch.randn(SCRAMBLE, generator=coin))
+                time.sleep(NAP_S)
+            for copy in every:
+                copy.refresh(seed, moved=False, state=state)
+            times_s.append(clock.take(program, calls=len(every)).wall_s)
+        first_s.append(times_s[0])
+        third_s.append(times_s[-1])
+        if (time.perf_counter() - begun_s) * seeds > limit_s * len(first_s):
+            break
+    for copy in every:
+        copy.resume()
+    return min(first_s) / sorted(third_s)[QUICKER if careful else 0] if len(first_s) == seeds else 0.0
 
 
 def differing(one: Left, other: Left) -> bool:

@@ -11,6 +11,9 @@ Loaded only for programs that can be refereed.
 
 The reference arm is held against a fresh build of itself that nothing was timed on: what remembers results, or computes less once
 it is warm, is the measured code's own fault then, and both sides' arms would agree with it.
+
+What many calls left on the prepared inputs (`repeats`) has to be the same from call to call wherever the reference's is. It has
+to be what the reference left, too.
 """
 
 import random
@@ -28,21 +31,25 @@ from ci_bench.engine.timing.looks import (
     MOST_PAUSE_S,
     PAUSE_S,
     ROUNDS,
+    SEEDS,
     Habits,
     Left,
     Look,
     copied_aside,
     copies,
     differing,
+    first_over_third,
     fresh_over_known,
     habits_of,
     take_look,
     words_of,
 )
+from ci_bench.engine.timing.repeats import SEED, Repeated, Repeats, chance_of_finding
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Program, no_mark
 from ci_bench.suites.draws import distance, drawn_alike
 from ci_bench.suites.freshness import WEIGHTS
+from ci_bench.suites.later_calls import off_as_much
 from ci_bench.suites.numerics import JOLTED, Agreement, agree, agree_coarsely, jolt_of, shaken
 
 REFEREED = "refereed"
@@ -56,6 +63,10 @@ SLOWER_WHEN_FRESH = 2.0
 """A call on fresh inputs may take this many times as long as on known ones, as a multiple of the reference's own ratio."""
 CONFIRMED = 2
 """In so many series of calls in turns it has to be that slow."""
+SLOWER_AT_FIRST = 1.15
+"""The first call on fresh values may take this many times as long as the third, as a multiple of the reference's own ratio."""
+GLANCED = 1.1
+"""So many times as long in a few calls are reason to measure with care."""
 SUSPECT = 1.5
 """A look that took this many times a sample's time per call is reason to time fresh and known inputs in turns."""
 MORE_CALLS = 5
@@ -94,11 +105,18 @@ class Referee:
     habits: dict[str, Habits] = field(default_factory=dict)
     pause_s: float = PAUSE_S
     itself: bool = False
+    reference_arm: str = ""
+    repeats: Repeats = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is repeated yet."""
+        self.repeats = Repeats(clock=self.clock)
 
     def begin(self) -> None:
         """Keep the state that looks at a training begin from: the reference's, after its first step."""
         whole = copies(self.reference)[0]
         self.start = copied_aside(whole.state()) if whole.learns else None
+        self.repeats.start = self.start
 
     def look(self, arm: str, program: Program, *, seed: int, calls: int, draw: int = 0) -> None:
         """Take a look, or two where a sample is of many calls: one at known addresses, one at new ones.
@@ -125,10 +143,15 @@ class Referee:
         """
         whys = [copy.unrefereed for one in (program, self.reference) for copy in copies(one) if copy.unrefereed]
         looks = self.looks.get(arm, [])
-        if not whys and not looks:
-            return None
         self.pause_s = min(MOST_PAUSE_S, PAUSE_S + plain_s)
-        answer = _Answer.cannot(whys[0]) if whys else self._answer(looks, program, plain_s)
+        stray = "" if whys else self._stray_of(arm)
+        if not whys and not looks and not stray:
+            return None
+        answer = _Answer.cannot(whys[0]) if whys else self._answer(looks, program, plain_s) if looks else _Answer.fails(stray)
+        if stray and answer.outcome is not Outcome.FAIL:
+            answer = _Answer.fails(stray)
+        if answer.outcome is Outcome.PASS:
+            answer = replace(answer, detail=f"{answer.detail}{self._repeated_words(arm, len(looks))}")
         unknown = answer.outcome is Outcome.UNKNOWN
         return Check(name=REFEREED, arm=arm, outcome=answer.outcome, detail=answer.detail[:MAX_DETAIL], informative=unknown)
 
@@ -139,13 +162,17 @@ class Referee:
         nothing follows: the model keeps state by design.
         """
         looks = self.looks.get(arm, [])
+        if stray := self._stray(self.repeats.arms.get(arm)):
+            return Check(name=REFEREED, arm=arm, outcome=Outcome.UNKNOWN, detail=stray[:MAX_DETAIL], informative=True)
         if not looks:
             return None
         try:
             with self._beside(build) as fresh:
                 check = replace(fresh, looks={arm: looks}).check(arm, self.reference, plain_s=plain_s)
             if check is None or check.outcome is not Outcome.FAIL:
-                return check
+                passed = check is not None and check.outcome is Outcome.PASS
+                words = self._repeated_words(arm, len(looks)) if passed else ""
+                return None if check is None else replace(check, detail=f"{check.detail}{words}"[:MAX_DETAIL])
             with self._beside(build) as fresh:
                 if not fresh.keeps_state(looks[0].seed):
                     return check
@@ -168,6 +195,65 @@ class Referee:
         finally:
             close(fresh)
 
+    def _stray_of(self, arm: str) -> str:
+        """What a candidate's calls on the prepared inputs left that they owe not to; empty where nothing is wrong or known."""
+        own, reference = (self.repeats.arms.get(name) for name in (arm, self.reference_arm))
+        if own is None or reference is None or not reference.calls or self._stray(reference):
+            return ""
+        if (own.draws or reference.draws) and not own.mostly_repeats:
+            return ""
+        if stray := self._stray(own):
+            return stray
+        if own.resets or reference.resets:
+            return ""
+        for left in own.known.values():
+            faults = [self._apart(left, known) for known in reference.known.values()]
+            if all(faults):
+                return f"what timed calls left on the prepared inputs is not what the reference's did: {faults[0]}"
+        return ""
+
+    def _stray(self, own: Repeated | None) -> str:
+        """What calls on the same inputs left that rounding does not explain."""
+        for left in () if own is None else own.strays:
+            faults = [self._apart(left, known) for known in own.known.values()] if own is not None else []
+            if own is not None and all(faults):
+                told = f"{own.astray} of {own.calls} more calls on the same inputs left something else than the first"
+                return f"{told}: {faults[0]}"
+        return ""
+
+    def _apart(self, left: Left, known: Left) -> str:
+        """How one call's results differ from another's on the same inputs; empty where that is rounding.
+
+        Half of the digits are rounding's. Where that is not enough, a call on other inputs shows what rounding does to results.
+        """
+        coarse = self._coarsely(left, known)
+        if coarse.outcome is not Outcome.FAIL:
+            return ""
+        look = Look(seed=SEED, moved=True)
+        own, epsilon = self._again(look), self._rounding()
+        noisy = [self._shaken(look, epsilon, noise=1 + index) for index in range(sum(SHAKES))]
+        if own.raised or any(one.raised for one in noisy):
+            return ""
+        plain = own.left[0]
+        runs = [
+            known,
+            *(
+                {name: off_as_much(value, plain.get(name), one.left[0].get(name)) for name, value in known.items()}
+                for one in noisy
+            ),
+        ]
+        found = agree(left, truth=None, runs=runs, epsilon=epsilon)
+        return found.detail if found.outcome is Outcome.FAIL else ""
+
+    def _repeated_words(self, arm: str, looks: int) -> str:
+        """How many calls were compared, and what that would find."""
+        own = self.repeats.arms.get(arm)
+        if own is None or not own.calls:
+            return ""
+        same = "the same up to rounding" if own.differing else "the same"
+        found = f"a fault in 5 % of calls shows with a probability of {chance_of_finding(own.calls + looks):.1%}"
+        return f"; {own.calls} more calls on the same inputs left {same}: {found}"
+
     def keeps_state(self, seed: int) -> bool:
         """Whether the reference itself leaves something else from the same seed and start after some more calls.
 
@@ -185,8 +271,10 @@ class Referee:
         answers = [self._judged(look) for look in looks]
         worst = max(answers, key=lambda one: ORDER.index(one.outcome))
         slow = min((look.wall_s for look in looks if not look.raised), default=0.0) > SUSPECT * plain_s
-        if worst.outcome is not Outcome.FAIL and slow:
-            worst = self._remembering(program, secret=looks[0].seed) or worst
+        if worst.outcome is not Outcome.FAIL:
+            worst = (self._remembering(program, secret=looks[0].seed) if slow else None) or worst
+        if worst.outcome is Outcome.PASS:
+            worst = self._remembering_parts(program, secret=looks[0].seed) or worst
         if worst.outcome is not Outcome.PASS:
             return worst
         calls = "timed call" if len(answers) == 1 else "timed calls"
@@ -319,6 +407,22 @@ class Referee:
         detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on known ones, and the reference's {usual:.1f} times"
         return _Answer.fails(f"{detail}: what was timed remembers results")
 
+    def _remembering_parts(self, program: Program, *, secret: int) -> _Answer | None:
+        """Whether the first call on fresh values takes longer than the third, which shows part of a call that is remembered.
+
+        A glance comes first, which costs little. A reference that remembers may be meant to, so that nothing follows from it.
+        """
+        for series in range(1 + CONFIRMED):
+            begin = partial(first_over_third, state=self.start, secret=secret + (1 + series) * SEEDS, careful=series > 0)
+            ratio = begin(self.clock, program)
+            usual = 1.0 if self.itself or ratio <= SLOWER_AT_FIRST else max(begin(self.clock, self.reference), 1.0)
+            if ratio <= (SLOWER_AT_FIRST if series else GLANCED) * usual:
+                return None
+        detail = f"a call takes {ratio:.1f} times as long on fresh inputs as on the same ones the third time"
+        if self.itself:
+            return _Answer.cannot(f"{detail}: what was timed remembers some of its results, which may be meant")
+        return _Answer.fails(f"{detail}, and the reference's {usual:.1f} times: what was timed remembers results")
+
 
 def _badness(agreement: Agreement) -> tuple[int, float]:
     return ORDER.index(agreement.outcome), agreement.score
@@ -330,6 +434,10 @@ def _fault(look: Look, own: Look) -> str:
         return f"raised {look.raised}, and the reference computes from them"
     if look.unsettled:
         return f"left {look.unsettled}, which changed afterwards though nobody called"
+    if not look.row.whole and look.inputs and own.inputs and any(one != own.inputs[0] for one in look.inputs):
+        return (
+            "left other values in its inputs than the reference leaves there: one of the two writes them, and the other does not"
+        )
     if strange := sorted(look.kinds - own.kinds):
         return f"left {', '.join(strange)} in place of tensors, which may compute when they are read"
     return ""

@@ -160,6 +160,7 @@ class ResidentArms:
                 )
             self._look_at_settings(arm.name)
         self.cores.end()
+        self._begin_repeating()
         self._begin_keeping()
         self.retries = self.clock.retries()
         return SAMPLES_A_BLOCK * sum(arm.calls * statistics.median(arm.warmup[-WINDOW_SAMPLES:]) for arm in self.arms)
@@ -172,13 +173,19 @@ class ResidentArms:
             for arm in self.arms:
                 self.clock.call(arm.program)
 
+    def _begin_repeating(self) -> None:
+        """See what calls on the prepared inputs leave before the first sample."""
+        for arm in [] if self.referee is None else self.arms:
+            with self.stopwatch.phase(Phase.CHECKS, arm.name):
+                self.referee.repeats.begin(arm.name, arm.program)  # type: ignore[union-attr] # there is one
+
     def _call_referee(self) -> "Referee | None":
         """Who referees these arms; `None` where that is switched off, or where the suite's programs do not offer it."""
         if not self.options.referee or not all(_can_be_refereed(copy) for arm in self.arms for copy in copies_of(arm.program)):
             return None
         from ci_bench.engine.timing.referee import Referee
 
-        referee = Referee(clock=self.clock, reference=self.arms[0].program)
+        referee = Referee(clock=self.clock, reference=self.arms[0].program, reference_arm=self.arms[0].name)
         referee.begin()
         return referee
 
@@ -215,6 +222,10 @@ class ResidentArms:
             with watched, self.stopwatch.phase(Phase.SAMPLES, taking.name):
                 taking.taken.append(self.clock.take(taking.program, calls=taking.calls))
             taking.blocks.append(block)
+        if self.referee is not None:
+            sampled_s = sum(one.wall_s * taking.calls for one in taking.taken[-samples:])
+            with self.stopwatch.phase(Phase.CHECKS, taking.name):
+                self.referee.repeats.after_turn(taking.name, taking.program, sampled_s=sampled_s)
         self._look_at_settings(taking.name)
 
     def _look_at_settings(self, arm: str) -> None:
@@ -314,6 +325,8 @@ class ResidentArms:
         if self.referee is None or self._open_reference is None:
             return []
         timed = [(arm, statistics.median(one.wall_s for one in arm.taken)) for arm in self.arms if arm.taken]
+        for arm, _ in timed:
+            self.referee.repeats.finish(arm.name, arm.program)
         judged = [self.referee.check(arm.name, arm.program, plain_s=plain_s) for arm, plain_s in timed if arm is not self.arms[0]]
         own = [
             self.referee.check_reference(arm.name, self._open_reference, plain_s=plain_s)

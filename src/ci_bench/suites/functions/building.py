@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ci_bench.suites.digests import checksum
 from ci_bench.suites.freshness import part_of, set_aside, write_all
 from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
@@ -89,15 +90,25 @@ class Built:
     def take(self, mode: AbstractContextManager[object] | None = None, draw: int = 0) -> dict[str, Tensor]:
         """The same, and copies on the host of what it left: a device may have no room for many.
 
+        Inputs that it wrote into are among these: the reference has to write the same into them.
         What does not run in a mode of the dispatcher runs without it.
         """
+        given = [checksum(tensor) for tensor in self.session.tensors]
         try:
             self.run(mode, draw)
         except Exception:
             if mode is None:
                 raise
             self.run(draw=draw)
-        return self.copies()
+        return {**self.copies(), **self._written_since(given)}
+
+    def _written_since(self, given: Sequence[int]) -> dict[str, Tensor]:
+        """Copies on the host of the inputs that a call wrote into, by what they held before it."""
+        return {
+            f"input: {place}": tensor.detach().to("cpu", copy=True)
+            for place, (tensor, before) in enumerate(zip(self.session.tensors, given, strict=True))
+            if checksum(tensor) != before
+        }
 
     def rewritten(self, draw: Draw, mode: AbstractContextManager[object] | None = None) -> dict[str, Tensor]:
         """The same once other values were written."""

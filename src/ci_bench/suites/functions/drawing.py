@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.suites.base import NotMeasured
+from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.functions.recording import Recorded, recorded
 from ci_bench.suites.numerics import shaken
 from ci_bench.suites.randomness import step_seed
@@ -40,7 +41,8 @@ class BadBenchmark(NotMeasured):
 class Draw:
     """Which values a case is given: those of a `seed`, off by `epsilon` where `noise` is the seed of that, in fp64 if `wide`.
 
-    What is constant has the values of the seed `fixed`, where there is one.
+    What is constant has the values of the seed `fixed`, where there is one. With `half`, from 1, the rows of `HALVES` of all else
+    are zero.
     """
 
     seed: int
@@ -48,9 +50,16 @@ class Draw:
     noise: int = 0
     epsilon: float = 0.0
     wide: bool = False
+    half: int = 0
 
     def tensor(self, place: int, given: "Given") -> Tensor:
         """The values of one tensor, on its device."""
+        drawn = self._drawn(place, given)
+        if self.half and not given.constant and given.shape:
+            drawn[HALVES[self.half - 1](given.shape[0])] = 0
+        return drawn
+
+    def _drawn(self, place: int, given: "Given") -> Tensor:
         seed = self.fixed if given.constant and self.fixed is not None else self.seed
         generator = torch.Generator().manual_seed(step_seed(seed, place))
         if given.dtype.is_floating_point or given.dtype.is_complex:

@@ -91,6 +91,7 @@ class TimedCall:
     compiler = Compiler.NONE
     learns = False
     memory = 0.0
+    batches = 1
 
     def __init__(self, arm: str, bench: Bench, *, alone: bool) -> None:
         """It is built once, here. `alone` says that there is no other arm that could be asked what is right."""

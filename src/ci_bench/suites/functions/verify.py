@@ -23,6 +23,7 @@ from ci_bench.suites.base import Claim, Computed, Evidence, claim_nothing
 from ci_bench.suites.digests import digest
 from ci_bench.suites.draws import SEEDS, Draws, apart_on_average, drawn_alike, moved_by_seeds, told_apart
 from ci_bench.suites.first_calls import read_call, read_start, verified
+from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed
 from ci_bench.suites.functions.declaring import Benchmark
@@ -38,6 +39,8 @@ FRESH = "fresh"
 SHAKES = 2
 CALLS = ("second", "last")
 """Which calls are kept besides the first, on the same values."""
+TELLING = 4.0
+"""Results say something about half of the rows where blank ones move them by this many times what rounding allows."""
 JUMP = 16.0
 """What moves by more roundings than this where inputs move by one has jumped."""
 MOST_DRAWS = 4
@@ -100,24 +103,24 @@ class Expected:
         return agree(seen, truth=self.truth, runs=self.runs, jolts=self.jolts, epsilon=self.epsilon, sums_are_shown=True)
 
 
-def expect(bench: Bench, arm: str, seed: int) -> Expected:
-    """What an arm computes when it is built on the values of a seed, exactly and with rounding.
+def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> Expected:
+    """What an arm computes when it is built on the values of a seed, exactly and with rounding; `half` of their rows are blank.
 
     Rounding is that of first calls where later calls of the same inputs differ: a call that is wrong must allow nothing.
     """
     with bench.opened(arm, Draw(seed=seed)) as built:
         inside = built.inside(own := epsilon_of(built.session.given))
     sizes = [own] * SHAKES + ([jolt_of(own)] if jolt_of(inside.epsilon) else [])
-    draws = [Draw(seed=seed, noise=1 + index, epsilon=size) for index, size in enumerate(sizes)]
+    draws = [Draw(seed=seed, noise=1 + index, epsilon=size, half=half) for index, size in enumerate(sizes)]
     modes = [Roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))]
-    with bench.opened(arm, Draw(seed=seed)) as built:
+    with bench.opened(arm, Draw(seed=seed, half=half)) as built:
         plain, given, second = built.take(), tuple(built.session.given), built.take()
         others = [built.rewritten(draw, mode) for draw, mode in zip(draws, modes, strict=True)]
-        later = (second, built.rewritten(Draw(seed=seed)))
+        later = (second, built.rewritten(Draw(seed=seed, half=half)))
     repeats = all(alike(plain, one) for one in later)
     if not repeats:
         others = [_first(bench, arm, draw, mode) for draw, mode in zip(draws, modes, strict=True)]
-    truth = None if inside.named else _truth(bench, arm, seed, plain, own)
+    truth = None if inside.named else _truth(bench, arm, Draw(seed=seed, wide=True, half=half), plain, own)
     return Expected(
         arm=arm,
         runs=(plain, *others[:SHAKES]),
@@ -137,10 +140,10 @@ def _first(bench: Bench, arm: str, draw: Draw, mode: Roundings) -> dict[str, Ten
         return built.take(mode)
 
 
-def _truth(bench: Bench, arm: str, seed: int, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
+def _truth(bench: Bench, arm: str, draw: Draw, plain: Mapping[str, Tensor], epsilon: float) -> Mapping[str, Tensor] | None:
     """The same in fp64; `None` where the arm does not take that, or makes something else of it."""
     try:
-        with bench.opened(arm, Draw(seed=seed, wide=True)) as built:
+        with bench.opened(arm, draw) as built:
             wide = built.take()
     except Exception:  # noqa: BLE001 - code under test may raise anything on inputs that it was not made for
         return None
@@ -183,6 +186,7 @@ def verify_arms(
         return _of_nothing(bench, arms, launch)
     seed, other = _expect_other(bench, reference)
     keep(_with_later_calls(_computed(bench, reference, prepared), prepared))
+    halves = _expect_halves(bench, reference, prepared)
     behind = other if other.repeats else _in_second_call(bench, reference, other, seed)
     plain, drawn = (_computed(bench, reference, one) for one in (prepared, behind))
     checks: list[Check] = []
@@ -190,6 +194,8 @@ def verify_arms(
     begun: dict[str, FirstCall] = {}
     for place, arm in enumerate(arms):
         outcome, detail, records[arm], taken = _verify(bench, arm, prepared, behind, seed, begun=begun)
+        if outcome is Outcome.PASS and halves is not None:
+            outcome, detail = _with_halves(bench, arm, prepared, halves, detail)
         for seen, expected in zip(taken, (plain, drawn), strict=False):
             claim(AGREES, arm, seen, expected)
         checks.append(Check(name=AGREES, arm=arm, outcome=outcome, detail=detail[:5000]))
@@ -210,6 +216,35 @@ def _expect_other(bench: Bench, reference: str) -> tuple[int, Expected]:
         if other.agreement(other.runs[0]).outcome is not Outcome.UNKNOWN:
             break
     return seed, other
+
+
+def _expect_halves(bench: Bench, reference: str, prepared: Expected) -> tuple[Expected, ...] | None:
+    """What is expected of values of which half of the rows are blank.
+
+    `None` where results have as many numbers as the inputs have rows, or a format in which a row shows.
+    """
+    rows = max((one.shape[0] for one in prepared.given if one.shape and not one.constant), default=0)
+    count = sum(value.numel() for value in prepared.runs[0].values())
+    narrow = all(value.dtype in PRECISIONS and value.dtype is not torch.float64 for value in prepared.runs[0].values())
+    if count >= rows or not (narrow or prepared.epsilon > FP32_EPSILON):
+        return None
+    return tuple(expect(bench, reference, bench.seed, half=1 + index) for index in range(len(HALVES)))
+
+
+def _with_halves(bench: Bench, arm: str, prepared: Expected, halves: Sequence[Expected], detail: str) -> tuple[Outcome, str]:
+    """The answer of an arm that agrees on whole values, by values of which half of the rows are blank."""
+    for index, expected in enumerate(halves):
+        with bench.opened(arm, Draw(seed=bench.seed, half=1 + index)) as built:
+            found = expected.agreement(built.take())
+        if found.outcome is Outcome.FAIL:
+            return Outcome.FAIL, f"with half of the rows of its inputs blank: {found.detail}"
+    plain = prepared.runs[0]
+    if not any(expected.agreement(plain).score > TELLING for expected in halves):
+        count = sum(value.numel() for value in plain.values())
+        numbers = "one number" if count == 1 else f"{count} numbers"
+        weak = f"it returns {numbers} of a narrow format, which agree as well where half of the rows is left out"
+        return Outcome.UNKNOWN, weak
+    return Outcome.PASS, f"{detail}; with half of the rows of its inputs blank, too"
 
 
 def _in_second_call(bench: Bench, reference: str, other: Expected, seed: int) -> Expected:
@@ -342,8 +377,11 @@ def _form(left: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
 
 
 def _over_seeds(bench: Bench, arm: str, prepared: Expected) -> tuple[Outcome, str] | None:
-    """The answer over seeds, of an arm that disagrees with a reference that draws; `None` where seeds say nothing."""
-    if arm == prepared.arm:
+    """The answer over seeds, of an arm that disagrees with a reference that draws; `None` where seeds say nothing.
+
+    So they do where calls differ since each of them writes into its inputs.
+    """
+    if arm == prepared.arm or any(name.startswith("input: ") for name in prepared.runs[0]):
         return None
     with bench.opened(prepared.arm, Draw(seed=bench.seed)) as own:
         if not _follows_seeds(own, prepared.epsilon):

@@ -1,0 +1,175 @@
+"""Compares what many calls leave on the same inputs, by digests: a race shows as a digest that differs. Imports torch.
+
+A look sees one call, and a fault in one call of twenty is in one look of twenty. So outside of the clock, after each turn, a
+digest of what the last sample's last call left is compared with the digests from before the first turn. Once the clock has
+stopped, more calls follow. They take at most 1 % of the launch's time, or 0.1 s. A program that learns, draws random numbers or
+writes its inputs is set back before each of those calls, and has no digests after turns. What differs by more than half of the
+digits is copied, and `referee` judges it: sums in any order are no fault.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from torch import Tensor
+
+from ci_bench.engine.timing.clock import Clock
+from ci_bench.engine.timing.looks import Left, copied_aside, copies, sums_of
+from ci_bench.records.results import Outcome
+from ci_bench.suites.base import Altered, Program
+from ci_bench.suites.digests import checksum
+from ci_bench.suites.numerics import agree_coarsely
+from ci_bench.suites.randomness import generator_states, moved, seed_everything
+
+SEED = 40_493
+"""Of the inputs and the generators where calls have to be set back."""
+MOST_CALLS = 90
+"""Once the clock has stopped: a fault in 5 % of calls is in one of so many with a probability of 99 %."""
+MOST_INPUTS = 8
+"""Prepared inputs that take turns: what the first call left on each of them is kept."""
+MOST_STRAYS = 3
+"""What so many calls left that differs is kept as well."""
+SHARE_OF_SAMPLES = 0.01
+"""The share of the samples' time that digests after turns may take."""
+SHARE_OF_LAUNCH, LEAST_S = 0.01, 0.1
+"""The share of a launch's time that the calls after the clock may take, for each arm, and the least (s)."""
+
+Digest = tuple[tuple[str, str, tuple[int, ...], int], ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class Repeated:
+    """What calls of one arm left on its prepared inputs."""
+
+    inputs: int = 1
+    """How many prepared inputs take turns."""
+    resets: bool = False
+    """Whether a call changes what the next one computes from, so that it has to be set back."""
+    draws: bool = False
+    """Whether it draws from a global generator."""
+    known: dict[Digest, Left] = field(default_factory=dict)
+    """What the first calls left, one on each of the prepared inputs."""
+    strays: list[Left] = field(default_factory=list)
+    """Some of what later calls left and no first one did, to half of the digits."""
+    first: int = 0
+    """How many first calls there were."""
+    calls: int = 0
+    """How many calls came after them."""
+    differing: int = 0
+    """How many of these left something else in any bit."""
+    astray: int = 0
+    """How many left something else in the first half of the digits."""
+    spent_s: float = 0.0
+    sampled_s: float = 0.0
+    cost_s: float = 0.0
+    """What digests after turns took, of how much time in samples, and what the last one took."""
+
+    def see(self, every: Sequence[Altered]) -> None:
+        """Compare what the last call of each copy left with what the first ones did."""
+        for copy in every:
+            left = copy.outputs()
+            digest = digest_of(left)
+            if self.first < self.inputs * len(every):
+                self.first += 1
+                if digest not in self.known:
+                    self.known[digest] = copied_aside(left)
+                continue
+            self.calls += 1
+            if digest not in self.known:
+                self.differing += 1
+                self._keep(copied_aside(left), copy.epsilon)
+
+    def _keep(self, left: Left, epsilon: float) -> None:
+        near = (agree_coarsely(left, known, epsilon=epsilon).outcome for known in self.known.values())
+        if all(outcome is Outcome.FAIL for outcome in near):
+            self.astray += 1
+            if len(self.strays) < MOST_STRAYS:
+                self.strays.append(left)
+
+    @property
+    def mostly_repeats(self) -> bool:
+        """Tell whether most calls left what the first ones did."""
+        return 2 * self.astray < self.calls
+
+
+@dataclass(kw_only=True, slots=True)
+class Repeats:
+    """Repeated calls of the arms of one launch."""
+
+    clock: Clock
+    start: Left | None = None
+    arms: dict[str, Repeated] = field(default_factory=dict)
+    begun_s: float = field(default_factory=time.perf_counter)
+
+    def begin(self, arm: str, program: Program) -> None:
+        """See what the first calls on the prepared inputs leave, and what a call changes. Before the first sample."""
+        every = cast("Sequence[Altered]", copies(program))
+        inputs = getattr(every[0], "batches", 0)
+        if not 0 < inputs <= MOST_INPUTS or any(copy.unrefereed or not hasattr(copy, "operands") for copy in every):
+            return
+        own = Repeated(inputs=inputs, resets=any(copy.learns for copy in every))
+        try:
+            seed_everything(SEED)
+            drawn, given = generator_states(), sums_of(every)
+            for _ in range(0 if own.resets else inputs):
+                for _ in every:
+                    self.clock.call(program)
+                own.see(every)
+            own.draws = bool(moved(drawn, generator_states()))
+            own.resets = own.resets or sums_of(every) != given
+        except Exception:  # noqa: BLE001 - benched code may raise anything, and samples and looks say so
+            return
+        self.arms[arm] = Repeated(inputs=1, resets=True, draws=own.draws) if own.resets or own.draws else own
+
+    def after_turn(self, arm: str, program: Program, *, sampled_s: float) -> None:
+        """Take the digest of what a turn's last call left, if there is time for it. Its samples took `sampled_s` (s)."""
+        own = self.arms.get(arm)
+        if own is None or own.resets:
+            return
+        own.sampled_s += sampled_s
+        if own.spent_s + own.cost_s > SHARE_OF_SAMPLES * own.sampled_s:
+            return
+        begun_s = time.perf_counter()
+        try:
+            own.see(cast("Sequence[Altered]", copies(program)))
+        except Exception:  # noqa: BLE001 - what is left may be anything, and looks say so
+            del self.arms[arm]
+        own.cost_s = time.perf_counter() - begun_s
+        own.spent_s += own.cost_s
+
+    def finish(self, arm: str, program: Program) -> None:
+        """Make more calls on the same inputs, once the clock has stopped."""
+        own = self.arms.get(arm)
+        if own is None:
+            return
+        every = cast("Sequence[Altered]", copies(program))
+        until_s = time.perf_counter() + max(LEAST_S, SHARE_OF_LAUNCH * (time.perf_counter() - self.begun_s))
+        try:
+            for copy in every:
+                copy.resume()
+            for _ in range(MOST_CALLS):
+                if own.resets:
+                    for copy in every:
+                        copy.refresh(SEED, moved=False, state=self.start)
+                    seed_everything(SEED)
+                for _ in every:
+                    self.clock.call(program)
+                own.see(every)
+                if time.perf_counter() > until_s:
+                    break
+        except Exception:  # noqa: BLE001 - benched code may raise anything, and looks say so
+            del self.arms[arm]
+        finally:
+            for copy in every:
+                copy.resume()
+
+
+def digest_of(left: Mapping[str, Tensor]) -> Digest:
+    """Names, forms and checksums of what a call left."""
+    return tuple((name, str(value.dtype), tuple(value.shape), checksum(value)) for name, value in left.items())
+
+
+def chance_of_finding(calls: int, *, share: float = 0.05) -> float:
+    """The probability that a fault in a `share` of all calls is in one of so many."""
+    return 1 - (1 - share) ** calls
