@@ -108,19 +108,28 @@ class Repeats:
         inputs = getattr(every[0], "batches", 0)
         if not 0 < inputs <= MOST_INPUTS or any(copy.unrefereed or not hasattr(copy, "operands") for copy in every):
             return
-        own = Repeated(inputs=inputs, resets=any(copy.learns for copy in every))
+        own = Repeated(inputs=inputs)
         try:
+            for copy in every:
+                copy.refresh(SEED, moved=False)  # inputs that calls write may have ended at values that they leave alone
             seed_everything(SEED)
             drawn, given = generator_states(), sums_of(every)
+            for _ in every:
+                self.clock.call(program)
+            own.draws = bool(moved(drawn, generator_states()))
+            own.resets = own.draws or any(copy.learns for copy in every) or sums_of(every) != given
+            for copy in every:
+                copy.resume()
             for _ in range(0 if own.resets else inputs):
                 for _ in every:
                     self.clock.call(program)
                 own.see(every)
-            own.draws = bool(moved(drawn, generator_states()))
-            own.resets = own.resets or sums_of(every) != given
         except Exception:  # noqa: BLE001 - benched code may raise anything, and samples and looks say so
+            for copy in every:
+                copy.resume()
             return
-        self.arms[arm] = Repeated(inputs=1, resets=True, draws=own.draws) if own.resets or own.draws else own
+        own.inputs = 1 if own.resets else inputs
+        self.arms[arm] = own
 
     def after_turn(self, arm: str, program: Program, *, sampled_s: float) -> None:
         """Take the digest of what a turn's last call left, if there is time for it. Its samples took `sampled_s` (s)."""
