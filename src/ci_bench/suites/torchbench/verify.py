@@ -211,9 +211,8 @@ class Reference:
     """The first step once more, by eager after all its steps: from the same start, but for plain attributes."""
     batches: int
     halves: int = 0
-    """How many of the last steps have half of their rows blank."""
     little: bool = False
-    """Whether a step has few outputs for its rows (`Witness.says_little`)."""
+    """How many of the last steps have half of their rows blank, and whether a step `Witness.says_little`."""
     why_inexact: str = ""
     inputs: tuple[Tensor, ...] = ()
     generators: tuple[Tensor, ...] = ()
