@@ -29,15 +29,13 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
-from ci_bench.suites.tilts import rounded_one_way, tilt
+from ci_bench.suites.tilts import one_sided, rounded_one_way, tilt
 
 Norm = Callable[[Tensor], float]
 Pair = tuple[float, float]
 """A figure in the 2-norm, and of the largest element."""
 NORMED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 """Of these torch has norms in fp64 without a copy in fp64."""
-INPUTS = frozenset({"input", "inputs"})
-"""The kinds of tensors that are inputs which a call wrote into; of inputs that a call leaves alone there are none."""
 JOLT, JOLTED = 16.0, 1 << 20
 """Where a unit's sign hangs on rounding (behind a ReLU, say), a gradient jumps or doesn't, and seldom does in few runs.
 
@@ -138,11 +136,7 @@ def measure_change(
 
 def missing(name: str, *, extra: bool) -> Measurement:
     """A tensor that only one side has."""
-    fault = "the reference has no such tensor" if extra else "missing"
-    if kind_of(name) in INPUTS:
-        writer, other = ("it", "the reference") if extra else ("the reference", "it")
-        fault = f"{writer} writes into this input, and {other} leaves it alone"
-    return Measurement(name=name, elements=1, fault=fault)
+    return Measurement(name=name, elements=1, fault=one_sided(kind_of(name), extra=extra))
 
 
 def differing_form(candidate: Tensor, reference: Tensor) -> str:

@@ -125,3 +125,11 @@ def _share_below(value: Tensor, true: Tensor, sign: Tensor, step: Tensor, decisi
     """The share of decisive numbers that are the next below the truth, in the direction of `sign`."""
     off = (value - true) * sign
     return float((decisive & (off < 0) & (-off < step)).sum() / decisive.sum())
+
+
+def one_sided(kind: str, *, extra: bool) -> str:
+    """Say what is wrong with a tensor that one side alone has. Inputs are there only if a call wrote into them."""
+    if kind in {"input", "inputs"}:
+        writer, other = ("it", "the reference") if extra else ("the reference", "it")
+        return f"{writer} writes into this input, and {other} leaves it alone"
+    return "the reference has no such tensor" if extra else "missing"

@@ -10,9 +10,7 @@ digits is copied, and `referee` judges it: sums in any order are no fault.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
-
-from torch import Tensor
+from typing import TYPE_CHECKING, cast
 
 from ci_bench.engine.timing.clock import Clock
 from ci_bench.engine.timing.looks import Left, copied_aside, copies, sums_of
@@ -21,6 +19,9 @@ from ci_bench.suites.base import Altered, Program
 from ci_bench.suites.digests import checksum
 from ci_bench.suites.numerics import agree_coarsely
 from ci_bench.suites.randomness import generator_states, moved, seed_everything
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SEED = 40_493
 """Of the inputs and the generators where calls have to be set back."""
@@ -174,7 +175,7 @@ class Repeats:
                 copy.resume()
 
 
-def digest_of(left: Mapping[str, Tensor]) -> Digest:
+def digest_of(left: "Mapping[str, Tensor]") -> Digest:
     """Names, forms and checksums of what a call left."""
     return tuple((name, str(value.dtype), tuple(value.shape), checksum(value)) for name, value in left.items())
 
