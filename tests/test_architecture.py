@@ -128,7 +128,12 @@ WORDS_OF_VENDORS = {
     *(value.word if isinstance(value, Reason) else str(key) for module in OF_VENDORS for key, value in reasons(module)),
 }
 
-OF_THE_REFEREE = {"ci_bench.engine.timing.looks", "ci_bench.engine.timing.referee", "ci_bench.engine.timing.untouched"}
+OF_THE_REFEREE = {
+    "ci_bench.engine.timing.looks",
+    "ci_bench.engine.timing.referee",
+    "ci_bench.engine.timing.repeats",
+    "ci_bench.engine.timing.untouched",
+}
 """Loaded in workers alone, and only for programs that compute with torch."""
 OF_RANKS = {"ci_bench.engine.timing.ranked"}
 """Loaded in workers alone, and only in stages of several processes."""
