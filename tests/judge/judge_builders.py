@@ -150,7 +150,26 @@ def perturbed(size=1e-6, *, seed=0, index=0, steps=60, **fields):
     return trace(Role.PERTURBED, seed=seed, steps=steps, scale=1 + size, index=index, **fields)
 
 
+def _off(reference, off, **fields):
+    losses, norms = (tuple(x and x * (1 + off) for x in values) for values in (reference.loss, reference.grad_norm))
+    return replace(reference, loss=losses, grad_norm=norms, **fields)
+
+
+def control(reference, *, off=0.01):
+    """The reference with a known fault."""
+    return _off(reference, off, role=Role.CONTROL)
+
+
+def shaken(reference, size=1e-6, *, index=0):
+    """The reference, moved by rounding."""
+    return _off(reference, size, role=Role.PERTURBED, index=index, start=f"shaken-{index}")
+
+
 def evidence(*traces, masks=Masks.NO_DROPOUT, arm="inductor", rows=0, steps_per_epoch=125):
+    """Evidence of these runs, with a control that is caught unless there is one."""
+    references = [one for one in traces if one.role is Role.REFERENCE]
+    if references and all(one.role is not Role.CONTROL for one in traces):
+        traces = (*traces, control(references[0]))
     return ParityEvidence(
         precision="fp32",
         epsilon=2.0**-24,

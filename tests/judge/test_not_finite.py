@@ -39,10 +39,28 @@ def test_not_finite_in_both_is_reported_and_not_failed(later):
 
 
 @pytest.mark.parametrize(
-    ("step", "fields", "verdict"), [(5, {}, Parity.INSUFFICIENT_DATA), (40, {"scale": 1.1}, Parity.DIFFERENT_MATH)]
+    ("step", "fields", "verdict"), [(0, {}, Parity.BITWISE), (5, {}, Parity.BITWISE), (0, {"scale": 1.1}, Parity.DIFFERENT_MATH)]
 )
-def test_not_finite_in_both_still_judges_what_came_before(step, fields, verdict):
-    assert only(both_poisoned(step, **fields)).verdict is verdict
+def test_a_hole_in_both_is_skipped(step, fields, verdict):
+    """A loss scaler's first overflow is no reason to stop looking."""
+    finding = only(both_poisoned(step, **fields))
+    assert (finding.verdict, finding.steps) == (verdict, 59 if finding.verdict.holds else 49)
+
+
+@pytest.mark.parametrize(("holes", "verdict"), [(30, Parity.NUMERIC_PARITY), (31, Parity.INSUFFICIENT_DATA)])
+def test_half_of_the_steps_need_numbers(holes, verdict):
+    runs = [trace(Role.REFERENCE), candidate(scale=1 + 1e-6)]
+    for step in range(60 - holes, 60):
+        runs = [poisoned(run, step) for run in runs]
+    finding = only(evidence(runs[0], perturbed(), runs[1]))
+    assert finding.verdict is verdict
+    assert finding.steps == 60 - holes
+
+
+def test_a_second_hole_on_one_side_fails():
+    """The candidate's scaler overflows once more than the reference's."""
+    finding = only(evidence(poisoned(trace(Role.REFERENCE), 0), perturbed(), poisoned(poisoned(candidate(), 0), 1)))
+    assert (finding.verdict, finding.first_step) == (Parity.NON_FINITE, 1)
 
 
 @pytest.mark.parametrize(("later", "verdict"), [(-2, Parity.NON_FINITE), (2, Parity.INCONCLUSIVE)])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from judge_builders import computed, judged, metric, numeric, off, perturbed, result, results, sampled, trace
+from judge_builders import computed, control, judged, metric, numeric, off, perturbed, result, results, sampled, trace
 
 from ci_bench.errors import ExitCode
 from ci_bench.records.comparison import BaselineMode, RunVerdict
@@ -77,7 +77,8 @@ def test_what_was_measured_still_fails():
 
 
 def trained(loss=1.0, arms=("eager", "inductor"), scale=1.0):
-    traces = (trace(Role.REFERENCE, scale=loss), perturbed(1e-6), trace(Role.CANDIDATE, scale=loss * scale))
+    reference = trace(Role.REFERENCE, scale=loss)
+    traces = (reference, perturbed(loss * (1 + 1e-6) - 1), trace(Role.CANDIDATE, scale=loss * scale), control(reference))
     return result(arms=arms, parity=replace(numeric(traces[2]), traces=traces))
 
 

@@ -33,7 +33,7 @@ def evidence(candidate: Trace, *, reference: Trace | None = None) -> ParityEvide
         steps_per_epoch=5,
         evaluation_rows=0,
         masks=(ArmMasks(arm="ddp", masks=Masks.NO_DROPOUT, detail=""),),
-        traces=(reference or trace(Role.REFERENCE), *perturbed, candidate),
+        traces=(reference or trace(Role.REFERENCE), *perturbed, candidate, trace(Role.CONTROL, by=0.01)),
     )
 
 

@@ -58,7 +58,8 @@ def apart(difference, *, steps=200, nulls=(1e-6, -1e-6)):
         sides = [(Role.REFERENCE, [level] * steps)]
         sides += [(Role.CANDIDATE, [level * (1 + difference(seed, step)) for step in range(steps)])]
         sides += [(Role.OTHER_MASKS, [level * (1 + null)] * steps) for null in nulls[seed : seed + 1]]
-        traces += [trace(role, seed=seed, loss=loss, grad_norm=[1.0] * steps) for role, loss in sides]
+        begun = [2 * level] * 10  # a training that falls; the last half decides
+        traces += [trace(role, seed=seed, loss=[*begun, *loss[10:]], grad_norm=[1.0] * steps) for role, loss in sides]
     return evidence(*traces, masks=Masks.DIFFER)
 
 

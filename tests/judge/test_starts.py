@@ -27,7 +27,7 @@ def side(name, losses, *, luck=LUCK, seeds=3, data="data", **fields):
             traces.append(trace(Role.OTHER_START, scale=again, start=f"{name}-again-{seed}", **common))
     first = traces[0]
     twin = candidate(loss=first.loss, grad_norm=first.grad_norm, start=first.start, data=first.data)
-    shaken = perturbed(1e-6, steps=STEPS, data=first.data)
+    shaken = perturbed((1 + losses[0]) * (1 + 1e-6) - 1, steps=STEPS, data=first.data)
     times = (metric(sampled(1.0)), metric(sampled(1.0), arm="inductor"))
     return result(*times, parity=evidence(*traces, shaken, twin), arms=("eager", "inductor"), **fields)
 

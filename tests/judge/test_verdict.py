@@ -18,6 +18,7 @@ from judge_builders import (
     result,
     results,
     sampled,
+    shaken,
     trace,
 )
 from test_starts import BASE, side
@@ -50,7 +51,8 @@ def training(**fields):
 
 def learnt(**fields):
     """A training whose candidate does exactly what its reference does."""
-    return evidence(trace(Role.REFERENCE, **fields), perturbed(), trace(Role.CANDIDATE, **fields))
+    reference = trace(Role.REFERENCE, **fields)
+    return evidence(reference, shaken(reference), trace(Role.CANDIDATE, **fields))
 
 
 def evaluated(lost):

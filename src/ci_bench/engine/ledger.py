@@ -192,7 +192,7 @@ def merge_parity(earlier: ParityEvidence | None, later: ParityEvidence | None) -
     if earlier is None or later is None or later.masks:
         return later or earlier
     traces = {(one.role, one.arm, one.seed, one.index): one for one in (*later.traces, *earlier.traces)}
-    return replace(earlier, traces=tuple(traces.values()))
+    return replace(earlier, traces=tuple(traces.values()), twin=merge_parity(earlier.twin, later.twin))
 
 
 def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:

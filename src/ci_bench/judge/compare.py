@@ -32,6 +32,7 @@ from ci_bench.records.comparison import (
     Comparison,
     Mismatch,
     Pair,
+    Parity,
     ParityFinding,
     Side,
     Verdict,
@@ -46,6 +47,7 @@ from ci_bench.records.results import (
     Check,
     Environment,
     Outcome,
+    ParityEvidence,
     Results,
     Role,
     Status,
@@ -310,18 +312,22 @@ def _parity(result: CaseResult) -> tuple[ParityFinding, ...]:
     if result.parity is None:
         return ()
     reference = result.case.reference
-    traces = tuple(
-        trace for trace in result.parity.traces if trace.role in {Role.CANDIDATE, Role.RESUMED} or trace.arm == reference
-    )
     candidates = tuple(arm for arm in result.case.arms if arm != reference)
-    return parity_findings(replace(result.parity, traces=traces), arms=candidates)
+    return parity_findings(_of_arms(result.parity, reference), arms=candidates)
+
+
+def _of_arms(evidence: ParityEvidence, reference: str) -> ParityEvidence:
+    candidates = {Role.CANDIDATE, Role.RESUMED}
+    traces = tuple(trace for trace in evidence.traces if trace.role in candidates or trace.arm == reference)
+    return replace(evidence, traces=traces, twin=None if evidence.twin is None else _of_arms(evidence.twin, reference))
 
 
 def _own_faults(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     """What is wrong with the baseline's own run: its figures may be those of another computation."""
     counting = (check for check in base.checks if not check.informative and not _is_of_both(check, head))
     failed = (check for check in counting if check.outcome is Outcome.FAIL)
-    apart = (found for found in _parity(base) if not found.verdict.holds and not base.out_of_budget)
+    weak = Parity.INSUFFICIENT_SENSITIVITY  # earlier versions trained no control
+    apart = (found for found in _parity(base) if not (found.verdict.holds or found.verdict is weak or base.out_of_budget))
     return (
         *(f"{check.name} ({check.arm}) failed: {check.detail}" for check in failed),
         *(f"{found.arm}: loss parity {found.verdict.value.replace('_', ' ')}: {found.detail}" for found in apart),

@@ -17,6 +17,7 @@ from ci_bench.judge.parity_logs import log_finding
 from ci_bench.judge.parity_over_seeds import accuracy_parity, starts_finding, statistical_finding
 from ci_bench.judge.parity_resumed import first_apart
 from ci_bench.judge.parity_runs import (
+    Floats,
     Twins,
     as_rank_sees,
     first_of,
@@ -29,6 +30,8 @@ from ci_bench.judge.parity_runs import (
     step_name,
     stopped,
 )
+from ci_bench.judge.parity_sensitivity import backed, has_control
+from ci_bench.judge.parity_tail import with_tail
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.comparison import Closeness, Parity, ParityFinding, Tier
 from ci_bench.records.outputs import BesideBase, OutputsFinding, ReferenceOutputs, Sameness, TensorError
@@ -68,9 +71,13 @@ def _by_steps(evidence: ParityEvidence, run: Trace, masks: Masks) -> ParityFindi
 
 
 def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins: Twins) -> ParityFinding:
-    if twins.steps < LEAST_STEPS:
-        detail = _joined(f"{twins.steps} steps are too few: parity needs {LEAST_STEPS}", twins.short, twins.note)
-        return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
+    compared = twins.compared()
+    if compared < LEAST_STEPS or 2 * compared < twins.steps or twins.compared(STEPS) < LEAST_STEPS:
+        few = f"{compared} steps are too few: parity needs {LEAST_STEPS}"
+        if twins.skipped:
+            few = f"only {compared} of {twins.steps} steps have numbers ({twins.compared(STEPS)} of the first {STEPS})"
+        detail = _joined(few, twins.short, twins.note)
+        return stopped(insufficient(detail, compared), run, masks=masks, tier=Tier.NUMERIC)
     if not twins.short and _bitwise(twins):
         return _finding(twins, masks, (), twins.steps)
     perturbed = usable(evidence, twins.reference)
@@ -78,7 +85,10 @@ def _of_whole_batches(evidence: ParityEvidence, run: Trace, masks: Masks, twins:
         detail = why_unknown(evidence, twins.reference)
         return stopped(insufficient(detail, twins.steps), run, masks=masks, tier=Tier.NUMERIC)
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
-    return _finding(twins, masks, tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins)), steps)
+    scores = tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins))
+    found = _finding(twins, masks, scores, steps)
+    judged_by_windows = found.verdict.holds and not evidence.own_program  # logs have windows of their own
+    return with_tail(found, twins, perturbed, steps) if judged_by_windows else found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +140,7 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
         first, *others = [trace for trace in expected if trace is not None]
         beside = replace(twins, reference=first, candidate=replace(twins.candidate, loss=ranks.loss[rank], grad_norm=norms))
         for signal in _signals(beside):
-            if (hole := _first_hole(beside.candidate, signal, steps)) is not None:
+            if (hole := _first_hole(beside, signal, steps)) is not None:
                 found.append(RankScore(rank=rank, signal=signal, step=hole, worst=LARGEST_SCORE))
                 continue
             scored = score(beside, tuple(others), signal, steps)
@@ -139,10 +149,10 @@ def ranks_apart(evidence: ParityEvidence, twins: Twins) -> tuple[RankScore, ...]
     return tuple(found)
 
 
-def _first_hole(trace: Trace, signal: str, steps: int) -> int | None:
-    values = series(trace, signal, steps)
-    holes = np.flatnonzero(~np.isfinite(values))
-    return int(holes[0]) if holes.size else None
+def _first_hole(twins: Twins, signal: str, steps: int) -> int | None:
+    holes = ~np.isfinite(series(twins.candidate, signal, steps)) & np.isfinite(series(twins.reference, signal, steps))
+    alone = [step for step in np.flatnonzero(holes).tolist() if step not in twins.skipped]
+    return alone[0] if alone else None
 
 
 def _signals(twins: Twins) -> tuple[str, ...]:
@@ -153,7 +163,7 @@ def score(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -
     """The score of one signal over the first `steps` steps."""
     reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
     with np.errstate(over="ignore"):
-        ratios = np.abs(candidate - reference) / envelope_of(twins, reference, perturbed, signal)
+        ratios = np.nan_to_num(np.abs(candidate - reference) / envelope_of(twins, reference, perturbed, signal))
     beyond = np.flatnonzero(ratios > LIMIT)
     worst = min(LARGEST_SCORE, float(ratios.max()))
     return Score(signal=signal, worst=worst, first_step=int(beyond[0]) if beyond.size else None)
@@ -168,14 +178,15 @@ def _finding(twins: Twins, masks: Masks, scores: tuple[Score, ...], steps: int) 
     """Puts the scores (none: equal in every bit) into words."""
     broken = min((s for s in scores if s.first_step is not None), key=lambda s: s.first_step or 0, default=None)
     first, last = (_apart(twins, broken.signal, step) if broken else None for step in (_step(broken), steps - 1))
-    verdict, detail = _ruling(twins, scores, broken, steps, _percents(first, last))
+    compared = twins.compared(steps)
+    verdict, detail = _ruling(twins, scores, broken, compared, _percents(first, last))
     worst = {**dict.fromkeys(_signals(twins), 0.0), **{s.signal: s.worst for s in scores}}
     return ParityFinding(
         arm=twins.candidate.arm,
         verdict=verdict,
         tier=Tier.NUMERIC,
         masks=masks,
-        steps=steps,
+        steps=compared,
         detail=_joined(detail, twins.short, twins.note),
         limit=LIMIT,
         loss_score=worst.get("loss"),
@@ -218,7 +229,8 @@ def _ruling(twins: Twins, scores: tuple[Score, ...], broken: Score | None, steps
         norms = " and gradient norm" if "grad_norm" in _signals(twins) else ""
         return Parity.BITWISE, f"every loss{norms} of {steps} steps is equal in every bit"
     apart = max(s.worst for s in scores)
-    return Parity.NUMERIC_PARITY, f"{steps} steps within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})"
+    compared = f"{steps} of {twins.steps} steps" if steps < twins.compared() else f"{steps} steps"
+    return Parity.NUMERIC_PARITY, f"{compared} within {apart:.2g} rounding envelopes of the reference (limit {LIMIT:g})"
 
 
 def _joined_by_comma(size: str, envelopes: float) -> str:
@@ -245,7 +257,9 @@ def _of_run(evidence: ParityEvidence, run: Trace) -> tuple[Closeness, ...]:
 
 
 def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: int) -> Closeness:
-    reference, candidate = (scaled(series(trace, signal, steps), signal) for trace in (twins.reference, twins.candidate))
+    reference = _filled(scaled(series(twins.reference, signal, steps), signal))
+    candidate = scaled(series(twins.candidate, signal, steps), signal)
+    candidate = np.where(np.isfinite(candidate), candidate, reference)
     widths = envelope_of(twins, reference, perturbed, signal)
     with np.errstate(over="ignore"):
         scores = np.minimum(np.abs(candidate - reference) / widths, LARGEST_SCORE)
@@ -259,6 +273,12 @@ def _of_signal(twins: Twins, perturbed: tuple[Trace, ...], signal: str, steps: i
         scores=tuple(scores.tolist()),
         limit=LIMIT,
     )
+
+
+def _filled(values: Floats) -> Floats:
+    """The values with those that are not finite replaced by the last finite one before, or 0."""
+    known = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
+    return np.where(known < 0, 0.0, values[known])
 
 
 SHOWN = 3
@@ -331,6 +351,7 @@ WORST_FIRST = (
     Parity.DIFFERENT_MATH,
     Parity.DIFFERENT,
     Parity.INSUFFICIENT_DATA,
+    Parity.INSUFFICIENT_SENSITIVITY,
     Parity.INCONCLUSIVE,
     Parity.EQUIVALENT,
     Parity.NUMERIC_PARITY,
@@ -366,6 +387,7 @@ def _arm_finding(evidence: ParityEvidence, arm: str) -> ParityFinding:
     finding = _judged(evidence, arm, masks, runs)
     if probed and probed.detail and finding.tier is Tier.STATISTICAL:
         finding = replace(finding, detail=f"{finding.detail}; {probed.detail}")
+    finding = backed(finding, evidence, numeric_finding)
     accuracy = accuracy_parity(evidence, arm)
     finding = replace(finding, accuracy=accuracy, seed_rule=seed_rule(evidence, arm))
     if accuracy is not None or evidence.evaluation_rows == 0:
@@ -399,13 +421,22 @@ def _badness(finding: ParityFinding) -> tuple[int, float]:
 
 def beside_base(base: CaseResult, head: CaseResult) -> ParityEvidence | None:
     """Head's reference training as a candidate of base's, in base's envelope; `None` where there is no such pair."""
-    arm = head.case.reference
-    if base.parity is None or head.parity is None:
+    return _beside(base.parity, head.parity, head.case.reference)
+
+
+def _beside(base: ParityEvidence | None, head: ParityEvidence | None, arm: str) -> ParityEvidence | None:
+    """The same for evidence. The control is base's, or head's if base trained none."""
+    if base is None or head is None:
         return None
-    anchors = tuple(trace for trace in base.parity.traces if trace.arm == arm and trace.role in {Role.REFERENCE, Role.PERTURBED})
+    roles = {Role.REFERENCE, Role.PERTURBED}
+    anchors = tuple(trace for trace in base.traces if trace.arm == arm and trace.role in roles)
     seed = next((trace.seed for trace in anchors if trace.role is Role.PERTURBED), None)
-    ours = None if seed is None else first_of(_only(head.parity, arm), Role.REFERENCE, seed)
-    return None if ours is None else replace(base.parity, traces=(*anchors, replace(ours, role=Role.CANDIDATE)))
+    ours = None if seed is None else first_of(_only(head, arm), Role.REFERENCE, seed)
+    if ours is None:
+        return None
+    controls = [trace for trace in (*base.traces, *head.traces) if trace.role is Role.CONTROL][:1]
+    traces = (*anchors, replace(ours, role=Role.CANDIDATE), *controls)
+    return replace(base, traces=traces, twin=_beside(base.twin, head.twin, arm))
 
 
 def _references(base: CaseResult, head: CaseResult) -> tuple[ParityEvidence, Trace, Trace] | None:
@@ -413,7 +444,7 @@ def _references(base: CaseResult, head: CaseResult) -> tuple[ParityEvidence, Tra
     both = beside_base(base, head)
     if both is None:
         return None
-    *_, ours = both.traces
+    ours = next(trace for trace in both.traces if trace.role is Role.CANDIDATE)
     theirs = first_of(both, Role.REFERENCE, ours.seed)
     return None if theirs is None else (both, ours, theirs)
 
@@ -429,7 +460,9 @@ def learning_of(base: CaseResult | None, head: CaseResult) -> ParityFinding | No
     if (ours.start, ours.data) != (theirs.start, theirs.data):
         over_seeds = starts_finding(base, head) if ours.data == theirs.data else None
         return over_seeds or _not_told(ours.arm, ours, theirs)
-    found = numeric_finding(both, ours, Masks.ALIGNED)
+    found = backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding)
+    if found.verdict is Parity.INSUFFICIENT_SENSITIVITY and not has_control(both):
+        found = replace(found, verdict=Parity.INSUFFICIENT_DATA)  # a baseline of an earlier version
     narrow = NARROW if _perturbed_runs(both) == 1 and not (found.verdict.holds or both.own_program) else ""
     return replace(found, masks=None, detail=_joined(f"head beside base: {found.detail}", narrow))
 
@@ -454,8 +487,9 @@ def rounding_is_open(base: CaseResult, head: CaseResult) -> bool:
     if (references := _references(base, head)) is not None:
         both, ours, theirs = references
         if (theirs.start, theirs.data) == (ours.start, ours.data):
-            found.append(numeric_finding(both, ours, Masks.ALIGNED))
-    return not all(finding.verdict.holds for finding in found)
+            found.append(backed(numeric_finding(both, ours, Masks.ALIGNED), both, numeric_finding))
+    settled = {Parity.INSUFFICIENT_SENSITIVITY}  # a wider envelope sees less
+    return not all(finding.verdict.holds or finding.verdict in settled for finding in found)
 
 
 def _only(evidence: ParityEvidence, arm: str) -> ParityEvidence:

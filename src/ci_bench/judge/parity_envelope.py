@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ci_bench.judge.parity_runs import LARGEST, MANTISSA_BITS, Floats, Twins, finite_steps, series
+from ci_bench.judge.parity_runs import LARGEST, MANTISSA_BITS, Floats, Twins, finite_steps, length, series
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.results import ParityEvidence, Role, Trace
 
@@ -54,8 +54,9 @@ def envelope(
         floor = np.maximum(floor, digit if signal == "loss" else digit / np.maximum(own, _LEAST_NORMAL))
     widest = np.zeros(reference.shape)
     for trace in perturbed:
-        values = scaled(series(trace, signal, min(finite_steps(trace), len(reference))), signal)
-        np.maximum(widest[: len(values)], np.abs(values - reference[: len(values)]), out=widest[: len(values)])
+        values = scaled(series(trace, signal, min(length(trace), len(reference))), signal)
+        apart = np.abs(values - reference[: len(values)])
+        np.fmax(widest[: len(values)], apart, out=widest[: len(values)])  # ignores steps that are not finite
     bound: Floats = np.maximum(floor, np.maximum.accumulate(widest))
     return bound
 
@@ -125,7 +126,7 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
     """
     if (trace.loss, trace.grad_norm) != (reference.loss, reference.grad_norm):
         return True
-    losses = series(reference, "loss", finite_steps(reference))
+    losses = series(reference, "loss", length(reference))
     return trace.start.startswith(ROUNDED) and bool(np.any(_last_digits(losses) > LIMIT * _ULPS * ulp(losses)))
 
 

@@ -29,7 +29,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twins:
-    """Two runs that may be compared over `steps` steps. `note` says what was cut; `short` why they can never pass.
+    """Two runs that both recorded `steps` steps. `skipped` are those of them in which neither is finite.
+
+    `note` describes the skipped steps; `short` says why the runs can never pass.
 
     `as_written` says that values are what a program of the user's wrote, with as many decimals as it wrote. `loss_bits` are those
     of the mantissa of the reference's losses.
@@ -38,10 +40,23 @@ class Twins:
     reference: Trace
     candidate: Trace
     steps: int
+    skipped: tuple[int, ...] = ()
     note: str = ""
     short: str = ""
     as_written: bool = False
     loss_bits: int = MANTISSA_BITS
+
+    def compared(self, steps: int | None = None) -> int:
+        """The number of steps that both runs have a number for, of the first `steps` or of all."""
+        end = self.steps if steps is None else min(steps, self.steps)
+        return end - sum(step < end for step in self.skipped)
+
+    def without_holes(self) -> "Twins":
+        """The same runs without the skipped steps, so that means can be taken."""
+        if not self.skipped:
+            return self
+        one, two = (_without(trace, self.skipped, self.steps) for trace in (self.reference, self.candidate))
+        return replace(self, reference=one, candidate=two, steps=self.compared(), skipped=())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +91,8 @@ def _loss_bits(precision: str, reference: Trace) -> int:
     Only the reference is asked: a candidate that rounds its losses in few bits is held against the reference's many.
     """
     bits = _BITS_OF_PRECISION.get(precision, MANTISSA_BITS)
-    mantissas, _ = np.frexp(series(reference, "loss", finite_steps(reference)))
+    losses = series(reference, "loss", length(reference))
+    mantissas, _ = np.frexp(losses[np.isfinite(losses)])
     return bits if np.all(np.ldexp(mantissas, bits + 1) % 1 == 0) else MANTISSA_BITS
 
 
@@ -96,22 +112,23 @@ def signals_of(*traces: Trace) -> tuple[str, ...]:
     return SIGNALS if all(trace.grad_norm for trace in traces) else ("loss",)
 
 
-def first_non_finite(trace: Trace) -> tuple[int, str] | None:
-    """The first step that holds no number, and its signal; loss comes first where both fail at once."""
-    seen = [(step, signal) for signal in SIGNALS for step in _holes(trace, signal)]
-    return min(seen, key=lambda hole: (hole[0], SIGNALS.index(hole[1])), default=None)
-
-
 def finite_steps(trace: Trace) -> int:
-    """The number of steps before the first that holds no number."""
-    hole = first_non_finite(trace)
-    return min(length(trace), hole[0]) if hole else length(trace)
+    """The number of steps that have a number for every signal."""
+    steps = length(trace)
+    return steps - sum(step < steps for step in holes_of(trace))
+
+
+def holes_of(trace: Trace) -> dict[int, str]:
+    """The steps that have no number, in their order, and the signal; the loss where both signals lack one."""
+    found = {step: signal for signal in reversed(SIGNALS) for step in _holes(trace, signal)}
+    return dict(sorted(found.items()))
 
 
 def series(trace: Trace, signal: str, steps: int) -> Floats:
-    """The first `steps` values of a signal; nan where there is none."""
+    """The first `steps` values of a signal; nan where there is none, or one that counts as not finite."""
     values: tuple[float | None, ...] = getattr(trace, signal)
-    return np.asarray([math.nan if value is None else value for value in values[:steps]], dtype=np.float64)
+    numbers = np.asarray([math.nan if value is None else value for value in values[:steps]], dtype=np.float64)
+    return np.where(np.abs(numbers) < LARGEST, numbers, math.nan)
 
 
 def step_name(trace: Trace, position: int) -> str:
@@ -174,18 +191,37 @@ def _holes(trace: Trace, signal: str) -> Iterable[int]:
 
 
 def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
+    """The steps with a number on both sides. Only one side without a number is a finding, from the first such step on.
+
+    Rounding may move an overflow by one step. Where both runs have as many holes, or both end in one, a hole next to the other
+    run's is the same one.
+    """
     steps = min(length(reference), length(run))
-    ours, theirs = first_non_finite(run), first_non_finite(reference)
-    if ours and ours[0] < length(reference) and (theirs is None or ours[0] < theirs[0] - 1):
-        return _candidate_not_finite(run, *ours)
-    if theirs and theirs[0] < length(run) and (ours is None or theirs[0] < ours[0] - 1):
-        detail = f"the reference itself is not finite ({theirs[1]} at step {theirs[0]}): lower the learning rate or fix the model"
-        return Stopped(verdict=Parity.INCONCLUSIVE, detail=detail, steps=theirs[0])
-    note = ""
-    if ours and theirs and min(ours[0], theirs[0]) < steps:
-        steps = min(ours[0], theirs[0])
-        note = f"both runs stop being finite at step {steps}; judged up to there"
-    return Twins(reference=reference, candidate=run, steps=steps, note=note, short=_shortness(reference, run))
+    ours, theirs = holes_of(run), holes_of(reference)
+    moved = len(ours) == len(theirs) or (steps - 1 in ours and steps - 1 in theirs)
+    reach = (-1, 0, 1) if moved else (0,)
+    alone = [step for step in ours if step < length(reference) and not any(step + by in theirs for by in reach)]
+    theirs_alone = [step for step in theirs if step < length(run) and not any(step + by in ours for by in reach)]
+    if alone and alone[0] <= min(theirs_alone, default=alone[0]):
+        return _candidate_not_finite(run, alone[0], ours[alone[0]])
+    if theirs_alone:
+        first = theirs_alone[0]
+        signal = theirs[first]
+        detail = f"the reference itself is not finite ({signal} at step {first}): lower the learning rate or fix the model"
+        return Stopped(verdict=Parity.INCONCLUSIVE, detail=detail, steps=first)
+    skipped = tuple(step for step in range(steps) if step in ours or step in theirs)
+    note = f"both runs are not finite at {_steps(skipped)}, which is not compared" if skipped else ""
+    return Twins(reference=reference, candidate=run, steps=steps, skipped=skipped, note=note, short=_shortness(reference, run))
+
+
+def _steps(skipped: tuple[int, ...]) -> str:
+    return f"step {skipped[0]}" if len(skipped) == 1 else f"{len(skipped)} steps from step {skipped[0]} on"
+
+
+def _without(trace: Trace, skipped: tuple[int, ...], steps: int) -> Trace:
+    kept = [step for step in range(steps) if step not in skipped]
+    norms = tuple(trace.grad_norm[step] for step in kept) if trace.grad_norm else ()
+    return replace(trace, loss=tuple(trace.loss[step] for step in kept), grad_norm=norms, non_finite=())
 
 
 def _candidate_not_finite(run: Trace, step: int, signal: str) -> Stopped:

@@ -461,6 +461,8 @@ def _of_learning(finding: ParityFinding | None) -> Iterator[tuple[Rule, str, flo
         return
     undecided_or_held = Rule.START_CHANGED if finding.verdict.holds else Rule.LEARNING_UNKNOWN
     rule = Rule.LEARNING_CHANGED if finding.verdict.broken else undecided_or_held
+    if finding.verdict is Parity.INSUFFICIENT_SENSITIVITY:
+        rule = Rule.PARITY_UNDECIDED
     yield rule, f"{finding.arm}: {finding.detail}", _distance(finding)
 
 

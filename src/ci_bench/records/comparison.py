@@ -106,6 +106,7 @@ class Parity(StrEnum):
     NON_FINITE = "non_finite"
     INCONCLUSIVE = "inconclusive"
     INSUFFICIENT_DATA = "insufficient_data"
+    INSUFFICIENT_SENSITIVITY = "insufficient_sensitivity"
 
     @property
     def holds(self) -> bool:

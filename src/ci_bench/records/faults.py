@@ -259,7 +259,8 @@ def _origin_faults(path: str, row: CaseResult, parts: int) -> Iterator[Fault]:
 
 
 def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
-    traces = row.parity.traces if row.parity else ()
+    twin = row.parity.twin if row.parity else None
+    traces = (*(row.parity.traces if row.parity else ()), *(twin.traces if twin else ()))
     arms = [(f"{path}.case.reference", row.case.reference)]
     arms += [(f"{path}.metrics[{i}].arm", metric.arm) for i, metric in enumerate(row.metrics)]
     arms += [(f"{path}.checks[{i}].arm", check.arm) for i, check in enumerate(row.checks)]

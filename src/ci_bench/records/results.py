@@ -194,6 +194,8 @@ class Role(StrEnum):
     """The reference of its seed, drawn again: other start weights and other masks, on the same data."""
     RESUMED = "resumed"
     """Some steps of the candidate's seed, from a checkpoint."""
+    CONTROL = "control"
+    """The reference with a known fault, every update 1 % too long, for as many steps as the envelope has."""
 
 
 class Masks(StrEnum):
@@ -285,7 +287,8 @@ class ParityEvidence:
 
     `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts. Of a program of
     the user's (`own_program`) losses are as it wrote them, and no weights were perturbed: `epsilon` is 0, and what are called
-    perturbed runs are the program run again, as it is or in environments that round otherwise.
+    perturbed runs are the program run again, as it is or in environments that round otherwise. `twin` are the first steps of the
+    same trainings in fp32, for a lower precision.
     """
 
     precision: str
@@ -295,6 +298,7 @@ class ParityEvidence:
     masks: tuple[ArmMasks, ...]
     traces: tuple[Trace, ...]
     own_program: bool = False
+    twin: "ParityEvidence | None" = None
 
 
 _OF_COMPILER = re.compile(

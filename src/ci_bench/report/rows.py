@@ -220,7 +220,8 @@ def _wrong(case: CaseComparison, arm: str | None, parity: ParityFinding | None) 
 def _unclear(case: CaseComparison, arm: str | None, parity: ParityFinding | None) -> str:
     """What of parity has no answer; empty where it has."""
     if parity is not None and parity_mood(parity) is Mood.UNSURE:
-        return "too few steps" if parity.verdict is Parity.INSUFFICIENT_DATA else "parity unclear"
+        words = {Parity.INSUFFICIENT_DATA: "too few steps", Parity.INSUFFICIENT_SENSITIVITY: "parity insensitive"}
+        return words.get(parity.verdict, "parity unclear")
     if arm == case.reference and base_parity_mood(case) is Mood.UNSURE:
         return "parity with base unclear"
     return ""

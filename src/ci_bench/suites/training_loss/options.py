@@ -33,6 +33,14 @@ class Precision(StrEnum):
         narrow = {Precision.TF32: 2.0**-11, Precision.AMP_FP16: 2.0**-11, Precision.BF16: 2.0**-8, Precision.AMP_BF16: 2.0**-8}
         return narrow.get(self, 2.0**-24)
 
+    @property
+    def perturbation(self) -> float:
+        """By what share perturbed runs move their weights: a rounding, or under bf16 autocast a fourth of one.
+
+        There the weights are fp32, so that a shake can be finer than what rounds activations.
+        """
+        return 2.0**-10 if self is Precision.AMP_BF16 else self.epsilon
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:

@@ -1,7 +1,8 @@
 """Gathers the parity evidence: trains reference, perturbed references and candidates from the same bytes, step by step.
 
 Judging is done elsewhere (`ci_bench.judge.parity`), from the recorded traces alone. Envelope runs and the statistical tier: J =
-`perturbations` eager runs from shaken weights; where masks differ, `seeds` whole trainings of reference, candidate, and
+`perturbations` eager runs from shaken weights; one run with a known fault, to show that it is found; in a lower precision than
+fp32 the same in fp32; where masks differ, `seeds` whole trainings of reference, candidate, and
 reference under other masks. Every step of every run begins from its own seed, of the run's `mask_seed`, its seed and the step.
 Accuracy is that of the `evaluate` library, by the package's own metric module, loaded by path, so that no hub is needed.
 """
@@ -31,8 +32,15 @@ from ci_bench.suites.training_loss.corpus import DATA, Batch, Rows, batches, ful
 from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.masks import Draws, compare_masks, take_draws
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
-from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options
-from ci_bench.suites.training_loss.training import Trainee, build_parallel, build_trainee, rounded_rates, watching_ranks
+from ci_bench.suites.training_loss.options import REFERENCE_ARM, Options, Precision
+from ci_bench.suites.training_loss.training import (
+    Trainee,
+    build_parallel,
+    build_trainee,
+    rounded_rates,
+    watching_ranks,
+    with_longer_updates,
+)
 
 
 def predict(trainee: Trainee, rows: Rows, *, batch_size: int, compiled: bool = True) -> Tensor:
@@ -74,6 +82,7 @@ def disagreements(eager: Tensor, compiled: Tensor, labels: Tensor) -> tuple[int,
 ENVELOPE_STEPS = 50
 MASK_SEED = 7919
 OTHER_MASK_SEED = 104729
+MOST_DETAIL = 1000
 OTHER_START = 1_000_003
 """Added to a seed, for start weights that no seed of the options has."""
 
@@ -90,6 +99,8 @@ class Recipe:
     mask_seed: int = MASK_SEED
     resumes: str = ""
     """The arm from whose checkpoint it goes on; empty where it begins at step 0."""
+    twin: bool = False
+    """Whether it trains in fp32, to back a lower precision."""
 
     @property
     def saves(self) -> bool:
@@ -109,6 +120,8 @@ class Verifier:
     """What was checked beside the trainings."""
     first: dict[tuple[Role, str, int], FirstCall] = field(default_factory=dict)
     """The first step of each training of the first seed in one process, by role, arm and index."""
+    is_twin: bool = False
+    """Whether it trains the fp32 twin of a lower precision."""
 
     def gather(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the candidates among `arms`."""
@@ -127,7 +140,7 @@ class Verifier:
             traces.append(candidate)
             if masks[-1].masks is Masks.DIFFER:
                 traces += self._more_seeds(arm, known={(trace.role, trace.arm, trace.seed) for trace in traces})
-        return self._evidence([*traces, *self._envelope(traces, masks)], masks)
+        return self._backed([*traces, *self._envelope(traces, masks)], masks)
 
     def _gather_layouts(self, arms: tuple[str, ...]) -> ParityEvidence:
         """All evidence about the layouts among `arms`: over seeds where a step draws random numbers, each rank its own."""
@@ -148,7 +161,46 @@ class Verifier:
         traces += self._envelope(traces, masks)
         if self.shelf is not None:
             traces += self._resumed(arms, self.shelf, drawn)
-        return self._evidence(traces, masks)
+        return self._backed(traces, masks)
+
+    def _backed(self, traces: list[Trace], masks: list[ArmMasks]) -> ParityEvidence:
+        """The evidence with a positive control: in the precision, or in the fp32 twin of a lower one."""
+        twin = self._twin(masks) if self.options.precision is not Precision.FP32 else None
+        controls = [] if twin is not None else [self._run(self._short(Role.CONTROL))]
+        return replace(self._evidence([*traces, *controls], masks), twin=twin)
+
+    def _twin(self, masks: Sequence[ArmMasks]) -> ParityEvidence | None:
+        """The envelope's steps of the same trainings in fp32; `None` if this model does not train in fp32.
+
+        Of candidates those that are compared step by step, for lower precision hides small faults there.
+        """
+        compared = [entry for entry in masks if entry.masks is not Masks.DIFFER]
+        count = 1 if self.context.provisional else self.options.perturbations
+        trainings = [(REFERENCE_ARM, Role.REFERENCE, 0), *((entry.arm, Role.CANDIDATE, 0) for entry in compared)]
+        trainings += [*((REFERENCE_ARM, Role.PERTURBED, index) for index in range(count)), (REFERENCE_ARM, Role.CONTROL, 0)]
+        try:
+            return self.in_fp32().train_short(trainings, compared)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if self.options.layouts:
+                raise
+            reason = f"the training fails in fp32: {error}"
+            self.checks.append(Check(name="fp32_twin", arm=REFERENCE_ARM, outcome=Outcome.UNKNOWN, detail=reason[:MOST_DETAIL]))
+            return None
+
+    def in_fp32(self) -> "Verifier":
+        """The verifier of the twin."""
+        options = replace(self.options, precision=Precision.FP32, checkpoint=None)
+        return replace(self, options=options, test=None, first={}, is_twin=True)
+
+    def train_short(self, trainings: Sequence[tuple[str, Role, int]], masks: Sequence[ArmMasks]) -> ParityEvidence:
+        """Trainings of an arm, a role and an index each, for as many steps as the envelope has."""
+        runs = [self._run(replace(self._short(role, index), arm=arm)) for arm, role, index in trainings]
+        return self._evidence(runs, masks)
+
+    def _short(self, role: Role, index: int = 0) -> Recipe:
+        """A training of the reference arm for as many steps as the envelope has."""
+        seed, steps = self.options.seed, ENVELOPE_STEPS
+        return Recipe(arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin)
 
     def _resumed(self, arms: tuple[str, ...], shelf: Shelf, drawn: tuple[str, ...]) -> list[Trace]:
         """From the checkpoint of each arm some steps of every other and of itself, and of one process; not where masks differ."""
@@ -196,7 +248,10 @@ class Verifier:
 
     def follow(self, recipe: Recipe) -> None:
         """In another rank: train along by a recipe."""
-        self._run(recipe)
+        if recipe.twin and not self.is_twin:
+            self.in_fp32().follow(recipe)
+        else:
+            self._run(recipe)
 
     def over_seeds(self, arm: str) -> ParityEvidence:
         """Trainings that show how well the reference arm learns, and how much of that is the luck of its start.
@@ -222,10 +277,10 @@ class Verifier:
             found = {arm: held_to(call, other.words) for arm, call in found.items()}
         return found
 
-    def _evidence(self, traces: list[Trace], masks: list[ArmMasks]) -> ParityEvidence:
+    def _evidence(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> ParityEvidence:
         return ParityEvidence(
             precision=str(self.options.precision),
-            epsilon=self.options.precision.epsilon,
+            epsilon=self.options.precision.perturbation,
             steps_per_epoch=math.ceil(len(self.train) / self.options.batch_size),
             evaluation_rows=len(self.test) if self.test is not None else 0,
             masks=tuple(masks),
@@ -233,9 +288,9 @@ class Verifier:
         )
 
     def _envelope(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> list[Trace]:
-        """Perturbed references: as long as the envelope needs, and whole trainings until accuracy is decided without more.
+        """Perturbed references: the first as long as the reference, others as the envelope needs or until accuracy is decided.
 
-        Others can follow (`further_envelope`) where none has to be whole. A provisional look then takes one: an envelope only
+        Others can follow (`further_envelope`) unless accuracy needs them all. A provisional look then takes one: an envelope only
         widens with more of them, so that what holds in that of one holds in that of more.
         """
         short = self._are_short(traces, masks)
@@ -246,7 +301,7 @@ class Verifier:
         found: list[Trace] = []
         for index in range(count):
             certain = short or self.test is None or self._accuracy_is_certain([*traces, *found], masks, missing=count - index)
-            found.append(self._perturbed(index, whole=not certain))
+            found.append(self._perturbed(index, evaluated=not certain, whole=index == 0))
         return found
 
     def _are_short(self, traces: Sequence[Trace], masks: Sequence[ArmMasks]) -> bool:
@@ -263,16 +318,23 @@ class Verifier:
         """
         most = 2 * self.options.perturbations
         there = int(self._trained_already.read_text(encoding="ascii")) if self._trained_already.exists() else most
-        return self._evidence([self._perturbed(index, whole=False) for index in range(there, most)], [])
+        further = range(there, most)
+        found = self._evidence([self._perturbed(index, evaluated=False, whole=True) for index in further], [])
+        if self.options.precision is Precision.FP32 or not further:
+            return found
+        perturbed = [(REFERENCE_ARM, Role.PERTURBED, index) for index in further]
+        return replace(found, twin=self.in_fp32().train_short(perturbed, []))
 
     @property
     def _trained_already(self) -> Path:
         """A note from one stage of the case to another: how many perturbed references there are, where others can follow."""
         return self.context.scratch / "perturbed-references"
 
-    def _perturbed(self, index: int, *, whole: bool) -> Trace:
-        steps = None if whole else ENVELOPE_STEPS
-        return self._run(Recipe(arm=REFERENCE_ARM, role=Role.PERTURBED, seed=self.options.seed, index=index, steps=steps))
+    def _perturbed(self, index: int, *, evaluated: bool, whole: bool) -> Trace:
+        """A perturbed reference. A `whole` one shows how far rounding moves later steps; accuracy is another question."""
+        total = math.ceil(len(self.train) / self.options.batch_size) * self.options.epochs
+        steps = None if evaluated else total if whole else ENVELOPE_STEPS
+        return self._run(replace(self._short(Role.PERTURBED, index), steps=steps))
 
     def _accuracy_is_certain(self, traces: Sequence[Trace], masks: Sequence[ArmMasks], *, missing: int) -> bool:
         """Whether every candidate is as accurate as the reference, whatever so many further peers would show.
@@ -322,9 +384,11 @@ class Verifier:
         elsewhere = recipe.role in {Role.OTHER_START, Role.RESUMED}  # a checkpoint that restores nothing must not pass
         state = start_state(self.options, seed=recipe.seed + (OTHER_START if elsewhere else 0))
         if recipe.role is Role.PERTURBED:
-            state = perturbed(state, epsilon=self.options.precision.epsilon, seed=1 + recipe.index)
+            state = perturbed(state, epsilon=self.options.precision.perturbation, seed=1 + recipe.index)
         with self._aligned():
             trainee = self._trainee(recipe, state)
+            if recipe.role is Role.CONTROL:
+                trainee = with_longer_updates(trainee)
             trace = record_training(trainee, recipe, state=state, verifier=self)
             self._note_masks(recipe, trainee)
             test = None if recipe.role is Role.RESUMED or recipe.steps is not None else self.test

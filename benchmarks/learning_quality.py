@@ -1,0 +1,296 @@
+"""Which injected faults loss parity misses, and which right reorderings it refuses, by precision.
+
+Run as ``python -m benchmarks.learning_quality [--precision NAME]… [--problems N] [--seed N] [--epsilon X] [--json FILE]``. Each
+problem of `benchmarks.learning_problems` is trained for 50 steps as it is, shaken, with the positive control, with each right
+reordering and with each fault, in the precision and in fp32. All are judged as a gate judges: in the envelope of one perturbed
+run, and of six if they leave it. A fault that moves no bit in fp32 is left out.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.learning_problems import (
+    BENIGN,
+    FAULTS,
+    PROBLEMS,
+    ROWS,
+    WARM_UP,
+    Batch,
+    Change,
+    Problem,
+    Settings,
+    autocast_of,
+    batches,
+    model_of,
+    optimizer_of,
+)
+from benchmarks.tables import publish, render
+from ci_bench.judge.parity import numeric_finding, parity_findings
+from ci_bench.judge.parity_sensitivity import sensitivity_of
+from ci_bench.records.comparison import Parity
+from ci_bench.records.results import ArmMasks, Masks, NonFinite, ParityEvidence, Role, Trace
+from ci_bench.suites.optimizers import lost_by_correction
+from ci_bench.suites.training_loss.network import perturbed
+from ci_bench.suites.training_loss.options import Precision
+from ci_bench.suites.training_loss.training import CONTROL_SHARE, FIRST_LOSS_SCALE
+
+STEPS, FEW, MANY = 50, 1, 6
+ARM, REFERENCE = "changed", "eager"
+PRECISIONS = ("fp32", "amp_bf16", "amp_fp16", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """One change of one problem in one precision: how it was judged with the fp32 twin, and without it.
+
+    `score` is the largest of the change, in the precision or in fp32; `control` that of a learning rate 1 % off.
+    """
+
+    precision: str
+    problem: str
+    change: str
+    fault: bool
+    verdict: Parity
+    alone: Parity
+    score: float
+    control: float
+    detail: str
+
+
+class Trainings:
+    """The trainings of one problem in one precision, each done once."""
+
+    def __init__(self, problem: Problem, precision: str, seed: int, epsilon: float | None) -> None:
+        """`epsilon` is that of the perturbed runs; `None` is the precision's own."""
+        self.problem, self.precision, self.seed = problem, precision, seed
+        self.epsilon = Precision(precision).perturbation if epsilon is None else epsilon
+        self._known: dict[tuple[Role, int], Trace] = {}
+        self._changed: dict[str, Trace] = {}
+
+    def evidence(self, candidate: Trace, count: int) -> ParityEvidence:
+        """A candidate next to the reference, so many perturbed runs and the control."""
+        runs = [self._run(Role.REFERENCE), *(self._run(Role.PERTURBED, index) for index in range(count))]
+        return ParityEvidence(
+            precision=self.precision,
+            epsilon=self.epsilon,
+            steps_per_epoch=STEPS,
+            evaluation_rows=0,
+            masks=(ArmMasks(arm=ARM, masks=Masks.ALIGNED, detail=""),),
+            traces=(*runs, candidate, self._run(Role.CONTROL)),
+        )
+
+    def _run(self, role: Role, index: int = 0) -> Trace:
+        if (role, index) not in self._known:
+            self._known[role, index] = self.train(role, {}, index)
+        return self._known[role, index]
+
+    def changed(self, change: Change) -> Trace:
+        """The training with a change."""
+        if change.name not in self._changed:
+            self._changed[change.name] = self.train(Role.CANDIDATE, change.settings)
+        return self._changed[change.name]
+
+    def train(self, role: Role, settings: Settings, index: int = 0) -> Trace:
+        """Fifty steps."""
+        problem = self.problem
+        model = model_of(problem, settings, self.seed)
+        if role is Role.PERTURBED:
+            model.load_state_dict(perturbed(model.state_dict(), epsilon=self.epsilon, seed=1 + index))
+        model = model.to(torch.bfloat16) if self.precision == "bf16" else model
+        optimizer = optimizer_of(problem, model, settings)
+        scaler = torch.amp.GradScaler("cpu", init_scale=FIRST_LOSS_SCALE, enabled=self.precision == "amp_fp16")
+        draw, losses, norms = torch.Generator().manual_seed(index), [], []
+        for step, batch in enumerate(batches(problem, self.seed, STEPS)):
+            torch.manual_seed(7919 * self.seed + step)
+            self._set_rate(optimizer, settings, step, draw if role is Role.PERTURBED else None)
+            optimizer.zero_grad()
+            loss = _backward(model, batch, settings, self.precision, scaler)
+            scaler.unscale_(optimizer)
+            norms.append(_shaped_gradients(model, settings, problem.clip * float(settings.get("clip", 1.0))))
+            before = [value.detach().clone() for value in model.parameters()]
+            if step != settings.get("skip"):
+                scaler.step(optimizer)
+            scaler.update()
+            if role is Role.CONTROL:
+                with torch.no_grad():
+                    for value, old in zip(model.parameters(), before, strict=True):
+                        value.add_(value - old, alpha=CONTROL_SHARE)
+            losses.append(loss)
+        start = f"shaken {index}" if role is Role.PERTURBED else "start"
+        return _trace(role, index, start, losses, norms)
+
+    def _set_rate(self, optimizer: torch.optim.Optimizer, settings: Settings, step: int, draw: torch.Generator | None) -> None:
+        late = int(settings.get("late", 0))
+        share = min(1.0, (1 + max(0, step - late)) / WARM_UP) if self.problem.warm else 1.0
+        for group in optimizer.param_groups:
+            lost = lost_by_correction("AdamW", list(group.get("betas", ())), step + 1) if draw else 0.0
+            noise = float(torch.randn((), generator=draw, dtype=torch.float64)) if draw else 0.0
+            group["lr"] = self.problem.rate * float(settings.get("rate", 1.0)) * share * (1 + lost * noise)
+
+
+def _backward(model: nn.Module, batch: Batch, settings: Settings, precision: str, scaler: torch.amp.GradScaler) -> float:
+    inputs, classes = batch
+    if precision == "bf16" and inputs.is_floating_point():
+        inputs = inputs.to(torch.bfloat16)
+    rows = settings.get("rows")
+    parts = [(inputs, classes)]
+    if rows == "reversed":
+        parts = [(inputs.flip(0), classes.flip(0))]
+    elif rows == "halves":
+        parts = [(inputs[: ROWS // 2], classes[: ROWS // 2]), (inputs[ROWS // 2 :], classes[ROWS // 2 :])]
+    total = 0.0
+    for some, wanted in parts:
+        with autocast_of(precision):
+            loss = functional.cross_entropy(model(some), wanted, label_smoothing=float(settings.get("smoothing", 0.0)))
+        scaler.scale(loss / len(parts)).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        total += float(loss.detach()) / len(parts)
+    return total
+
+
+def _shaped_gradients(model: nn.Module, settings: Settings, clip: float) -> float:
+    """Scale gradients as a fault wants, note their norm, then clip them."""
+    values: list[Tensor] = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    for gradient in values:
+        gradient.mul_(float(settings.get("gradients", 1.0)))
+    values[-2].mul_(float(settings.get("one_gradient", 1.0)))
+    norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one, dtype=torch.float64) for one in values])))
+    if clip:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    return norm
+
+
+def _trace(role: Role, index: int, start: str, losses: list[float], norms: list[float]) -> Trace:
+    series = {"loss": losses, "grad_norm": norms}
+    holes = [
+        NonFinite(signal=name, step=step, value=str(value))
+        for name, values in series.items()
+        for step, value in enumerate(values)
+        if not abs(value) < float("inf")
+    ]
+    loss, norm = (tuple(one if abs(one) < float("inf") else None for one in values) for values in (losses, norms))
+    arm = ARM if role is Role.CANDIDATE else REFERENCE
+    return Trace(
+        arm=arm, role=role, seed=0, index=index, loss=loss, grad_norm=norm, start=start, data="d", non_finite=tuple(holes)
+    )
+
+
+def judged(own: Trainings, twin: Trainings | None, change: Change, *, fault: bool) -> Outcome | None:
+    """The verdict on a change; `None` for a fault that moves no bit in fp32."""
+    candidate = own.changed(change)
+    beside = None if twin is None else twin.changed(change)
+    exact = (twin or own).evidence(beside or candidate, FEW)
+    if fault and (exact.traces[0].loss, exact.traces[0].grad_norm) == (
+        (beside or candidate).loss,
+        (beside or candidate).grad_norm,
+    ):
+        return None
+    for count in (FEW, MANY):
+        backing = None if twin is None or beside is None else twin.evidence(beside, count)
+        evidence = replace(own.evidence(candidate, count), twin=backing)
+        (found,) = parity_findings(evidence)
+        if found.verdict.holds or found.verdict is Parity.INSUFFICIENT_SENSITIVITY:
+            break
+    alone = numeric_finding(evidence, candidate, Masks.ALIGNED)
+    scores = [alone, *([] if backing is None or beside is None else [numeric_finding(backing, beside, Masks.ALIGNED)])]
+    return Outcome(
+        precision=own.precision,
+        problem=own.problem.name,
+        change=change.name,
+        fault=fault,
+        verdict=found.verdict,
+        alone=alone.verdict,
+        score=max(max(one.loss_score or 0.0, one.grad_norm_score or 0.0) for one in scores),
+        control=sensitivity_of(backing or evidence, numeric_finding).score or 0.0,
+        detail=found.detail,
+    )
+
+
+def outcomes(problem: Problem, *, precisions: Sequence[str], seed: int, epsilon: float | None) -> list[Outcome]:
+    """All changes that apply to a problem, in each precision."""
+    torch.set_num_threads(1)
+    exact = Trainings(problem, "fp32", seed, None)
+    found: list[Outcome] = []
+    for precision in precisions:
+        own, twin = (exact, None) if precision == "fp32" else (Trainings(problem, precision, seed, epsilon), exact)
+        found += [*_all(own, twin, BENIGN, fault=False), *_all(own, twin, FAULTS, fault=True)]
+    return found
+
+
+def _all(own: Trainings, twin: Trainings | None, changes: Sequence[Change], *, fault: bool) -> Iterator[Outcome]:
+    for change in changes:
+        if change.applies(own.problem) and (found := judged(own, twin, change, fault=fault)) is not None:
+            yield found
+
+
+def row_of(precision: str, found: Sequence[Outcome]) -> Mapping[str, str]:
+    """The table's row of a precision."""
+    benign, faults = ([one for one in found if one.fault is fault] for fault in (False, True))
+    refused = [one for one in benign if one.verdict.broken]
+    missed = [one for one in faults if one.verdict.holds]
+    alone = [one for one in faults if one.alone.holds]
+    controls = sorted(one.control for one in found)
+    blind = Counter(one.verdict for one in found)[Parity.INSUFFICIENT_SENSITIVITY]
+    return {
+        "precision": precision,
+        "benign": str(len(benign)),
+        "refused": _share(len(refused), len(benign)),
+        "refused by the precision": _share(sum(one.alone.broken for one in benign), len(benign)),
+        "faults": str(len(faults)),
+        "missed": _share(len(missed), len(faults)),
+        "missed without the fp32 twin": _share(len(alone), len(faults)),
+        "insufficient sensitivity": str(blind),
+        "control, least / median": f"{controls[0]:.3g} / {controls[len(controls) // 2]:.3g}" if controls else "",
+        "missed kinds": ", ".join(f"{name} {count}" for name, count in Counter(one.change for one in missed).most_common()),
+    }
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count} ({100 * count / of:.1f} %)" if of else "0"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train all, print the table, write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="all four where left out")
+    parser.add_argument("--problems", type=int, default=len(PROBLEMS), help="so many of them, from the first on")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and data: 0 is for tuning, others for reports")
+    parser.add_argument("--seeds", type=int, default=1, help="so many seeds, from --seed on")
+    parser.add_argument("--epsilon", type=float, help="of the perturbed runs in lower precisions, instead of the suite's own")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path, help="also write every outcome here")
+    arguments = parser.parse_args(argv)
+    begun = time.monotonic()
+    precisions, problems = arguments.precision or list(PRECISIONS), PROBLEMS[: arguments.problems]
+    found: list[Outcome] = []
+    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+            work = partial(outcomes, precisions=precisions, seed=seed, epsilon=arguments.epsilon)
+            for some in pool.map(work, problems):
+                found += some
+                sys.stderr.write(f"{some[0].problem}: {len(some)} changes after {time.monotonic() - begun:.0f} s\n")
+    rows = [row_of(one, [each for each in found if each.precision == one]) for one in precisions]
+    title = f"{len(problems)} problems, {arguments.seeds} seed(s), {time.monotonic() - begun:.0f} s"
+    document = {"rows": [dict(row) for row in rows], "outcomes": [_as_json(one) for one in found]}
+    publish(render(title, rows), document, arguments.json)
+    return 0
+
+
+def _as_json(one: Outcome) -> dict[str, object]:
+    return {name: getattr(one, name) for name in Outcome.__slots__}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
