@@ -28,6 +28,10 @@ def trace(role, accuracy, *, arm="eager", index=0, steps=WHOLE):
     )
 
 
+TO_THE_END = 249
+"""Stands for a whole training that is not evaluated: it shows how far rounding moves later steps."""
+
+
 def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.ALIGNED, evaluation=True, provisional=False):
     """How long each perturbed training is, and how many can follow, beside candidates of these accuracies.
 
@@ -35,7 +39,7 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
     """
 
     def run(_self, recipe):
-        steps = recipe.steps or WHOLE
+        steps = WHOLE if recipe.steps is None else recipe.steps or TO_THE_END
         shown = peers[recipe.index] if evaluation and recipe.steps is None else None
         return trace(recipe.role, shown, index=recipe.index, steps=steps)
 
@@ -50,7 +54,7 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
         further = verifier.further_envelope().traces
     expected = 6 if further else 3
     assert [(one.role, one.index) for one in (*found, *further)] == [(Role.PERTURBED, index) for index in range(expected)]
-    assert {len(one.loss) for one in further} <= {ENVELOPE_STEPS}
+    assert {len(one.loss) for one in further} <= {TO_THE_END}
     return [len(one.loss) for one in found], len(further)
 
 
@@ -69,7 +73,7 @@ def lengths(monkeypatch, candidates, *, peers=(0.61, 0.59, 0.60), masks=Masks.AL
 )
 def test_as_many_are_whole_as_it_takes_to_decide(monkeypatch, candidates, whole):
     told, further = lengths(monkeypatch, candidates)
-    assert told == [WHOLE] * whole + [ENVELOPE_STEPS] * (3 - whole)
+    assert told == ([WHOLE] * whole or [TO_THE_END]) + [ENVELOPE_STEPS] * (3 - max(1, whole))
     assert further == (0 if whole else 3), "short ones beside whole ones would leave accuracy in doubt"
 
 
@@ -78,17 +82,18 @@ def test_where_masks_differ_all_are_whole(monkeypatch):
 
 
 def test_without_evaluation_all_are_short(monkeypatch):
-    assert lengths(monkeypatch, [0.20], evaluation=False) == ([ENVELOPE_STEPS] * 3, 3)
+    assert lengths(monkeypatch, [0.20], evaluation=False) == ([TO_THE_END, ENVELOPE_STEPS, ENVELOPE_STEPS], 3)
 
 
 @pytest.mark.parametrize("evaluation", [True, False])
 def test_one_is_enough_at_first_where_others_can_follow(monkeypatch, evaluation):
-    assert lengths(monkeypatch, [0.601], evaluation=evaluation, provisional=True) == ([ENVELOPE_STEPS], 5)
+    assert lengths(monkeypatch, [0.601], evaluation=evaluation, provisional=True) == ([TO_THE_END], 5)
 
 
 def test_all_are_trained_at_once_where_one_has_to_be_whole(monkeypatch):
     assert lengths(monkeypatch, [0.64], provisional=True) == lengths(monkeypatch, [0.64]) == ([WHOLE, WHOLE, ENVELOPE_STEPS], 0)
-    assert lengths(monkeypatch, [0.605], provisional=True) == ([ENVELOPE_STEPS] * 3, 0), "certain beside three, not beside six"
+    found = lengths(monkeypatch, [0.605], provisional=True)
+    assert found == ([TO_THE_END, ENVELOPE_STEPS, ENVELOPE_STEPS], 0), "certain beside three, not beside six"
     assert lengths(monkeypatch, [0.60], masks=Masks.DIFFER, provisional=True) == ([WHOLE] * 3, 0)
 
 
