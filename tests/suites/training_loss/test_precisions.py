@@ -40,7 +40,7 @@ def test_a_precision_agrees_with_itself(precision, tiny):
     (finding,) = parity_findings(evidence)
     assert finding.verdict in {Parity.BITWISE, Parity.NUMERIC_PARITY}
     assert finding.steps == 16
-    assert (evidence.precision, evidence.epsilon) == (precision, precision.epsilon)
+    assert (evidence.precision, evidence.epsilon) == (precision, precision.perturbation)
 
 
 @pytest.mark.parametrize("precision", ON_CPU)

@@ -72,7 +72,8 @@ def test_dynamo_and_autograd_backends_learn_the_same(bench):
     assert [trace.role for trace in evidence.traces] == [
         Role.REFERENCE,
         *2 * [Role.CANDIDATE],
-        *3 * [Role.PERTURBED],  # last: they end as soon as no further step of theirs could change a verdict
+        *3 * [Role.PERTURBED],  # after all others: they end as soon as no further step of theirs could change a verdict
+        Role.CONTROL,
     ]
 
 
