@@ -56,7 +56,7 @@ def assert_alike(evidence, finding):
     assert finding.masks is Masks.ALIGNED
     assert finding.steps == 16
     assert finding.accuracy.holds
-    trained_whole = [trace for trace in evidence.traces if trace.role is not Role.PERTURBED]
+    trained_whole = [trace for trace in evidence.traces if trace.role not in {Role.PERTURBED, Role.CONTROL}]
     assert {trace.accuracy is not None for trace in trained_whole} == {True}
     assert {trace.disagreements for trace in evidence.traces if trace.role is Role.CANDIDATE} == {(0, 0)}
 
