@@ -287,8 +287,7 @@ class ParityEvidence:
 
     `epsilon` is the relative size of the weight perturbation; `steps_per_epoch` and `evaluation_rows` are counts. Of a program of
     the user's (`own_program`) losses are as it wrote them, and no weights were perturbed: `epsilon` is 0, and what are called
-    perturbed runs are the program run again, as it is or in environments that round otherwise. `twin` are the first steps of the
-    same trainings in fp32, for a lower precision.
+    perturbed runs are the program again, as it is or rounding otherwise. `twin`: the first steps of the same trainings in fp32.
     """
 
     precision: str
