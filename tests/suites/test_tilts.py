@@ -5,6 +5,7 @@ import torch
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.numerics import agree, jolt_of, shaken
+from ci_bench.suites.tilts import tilt
 
 pytestmark = pytest.mark.engine
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -103,3 +104,9 @@ def test_inputs_of_fp32_are_not_cut(bits, answer):
         return (x.view(torch.int32) & ~((1 << (23 - bits)) - 1)).view(FP32)
 
     assert outcome(product, lambda x: product(cut(x)), FP32) is answer
+
+
+@pytest.mark.parametrize("epsilon", [2.0**-24, 2.0**-8])
+def test_zeros_have_no_direction(epsilon):
+    zeros = torch.zeros(64, 64, dtype=torch.float64)
+    assert tilt(torch.ones_like(zeros), zeros, [zeros], epsilon) == (0.0, 1.0)

@@ -57,6 +57,8 @@ def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) 
         allowed = allowed + floor * epsilon * float(true.square().mean().sqrt()) * (size * size.numel()).sqrt()
         share = torch.where(size > 0, along / allowed.clamp_min(TINY), 0.0)
         place = int(share.argmax())
+        if not size[place] > 0:
+            continue  # zeros have no direction
         found = float(along[place] / size[place].clamp_min(TINY)), float(allowed[place] / size[place].clamp_min(TINY))
         worst = max(worst, found, key=lambda pair: pair[0] / pair[1])
     return worst
