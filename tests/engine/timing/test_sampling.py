@@ -224,11 +224,16 @@ def test_an_order_may_be_for_a_single_look_at_a_short_step(tmp_path: Path, once:
     """At a sample of one call the referee looks once, in known or in new memory; at one of many in both."""
     looked: list[int] = []
     resident = ResidentArms(options=RunOptions(), context=Context(device="cpu", scratch=tmp_path, progress=lambda *_: None))
-    resident.clock = SimpleNamespace(take=lambda program, calls: calls)
-    resident.referee = SimpleNamespace(look=lambda *_, calls, **__: looked.append(calls))
+    taken = sampling.Taken(wall_s=0.01)
+    resident.clock = SimpleNamespace(take=lambda program, calls: taken)
+    digested: list[float] = []
+    resident.referee = SimpleNamespace(
+        look=lambda *_, calls, **__: looked.append(calls),
+        repeats=SimpleNamespace(after_turn=lambda *_, sampled_s: digested.append(sampled_s)),
+    )
     resident.arms = [sampling.ResidentArm(name="eager", program=Drawing(0), first_call_s=0.0, calls=8)]
     resident.turn(0, 0, touch=False, referee=7, once=once)
-    assert (looked, resident.arms[0].taken) == ([calls], [8])
+    assert (looked, digested, resident.arms[0].taken) == ([calls], [0.08], [taken])
 
 
 @pytest.mark.parametrize(("before", "while_sampling", "detail"), [(5, 3, "freed its cache 3 times"), (5, 0, "")])
