@@ -27,7 +27,7 @@ ALONE = 1.0
 OWN_SPREAD = 12.0
 """How many times as far off as the usual row of the same result a row is that shares what others share, too."""
 SHARED_FP32 = 32.0
-"""Roundings of fp32 that all elements may share: of a factor that is itself a long sum."""
+"""Roundings of fp32 that all elements may share, at least: of a factor that is itself a sum of some of them."""
 FP32_EPSILON = 2.0**-24
 LEAST_DECISIVE, ONE_WAY = 128, 0.99
 """Different numbers that both directions round differently, and the share of them that goes one way."""
@@ -41,13 +41,15 @@ def tilt(given: Tensor, true: Tensor, others: Sequence[Tensor], epsilon: float) 
     Rounding errors of many elements cancel along the truth, so that a wrong factor shows far below one rounding of a number.
     Groups are the whole, each row of the first and of the last dimension, and elements of like size. A number that all of a
     group share may be rounded as well (a scale, a row's sum): `SHARED` roundings are allowed, and what the runs show. If the
-    usual row shares none, one that does is an outlier, and `ALONE` roundings are allowed. In fp32 only the whole is a group.
+    usual row shares none, one that does is an outlier, and `ALONE` roundings are allowed. In
+    fp32 only the whole is a group. It may share a sum of all its elements in any order, off by the square root of their number.
     """
     if epsilon < FP32_EPSILON or given.numel() < GROUP or not math.isfinite(float(given.sum()) + float(true.sum())):
         return 0.0, 1.0
     errors = [torch.nan_to_num(other - true, nan=0.0, posinf=0.0, neginf=0.0) for other in others if other is not true]
     worst = (0.0, 1.0)
-    for grouped, shared, floor in _groups(true) if epsilon > FP32_EPSILON else [_whole(true, SHARED_FP32)]:
+    groups = _groups(true) if epsilon > FP32_EPSILON else [_whole(true, max(SHARED_FP32, math.sqrt(true.numel())))]
+    for grouped, shared, floor in groups:
         along, size, pooled = _along(grouped, given - true, true, errors)
         roundings = shared
         if shared == SHARED and len(along) >= BINS:
