@@ -95,7 +95,7 @@ def grid_step(values: Floats) -> float:
     Positive values of at most `_DIGITS` significant digits have the last of them as their step. Values of which most repeat have
     the least distance of two, if all distances are multiples of it, as ticks of a clock are.
     """
-    distinct = np.unique(values)
+    distinct = np.asarray(sorted({*values.ravel().tolist()}))  # `np.unique` would load `numpy.ma`
     if not distinct.size or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):
         return 0.0
     middle = float(distinct[(distinct.size - 1) // 2])

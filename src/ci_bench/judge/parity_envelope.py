@@ -70,7 +70,7 @@ def _last_digits(values: Floats) -> Floats:
     finite = values[np.isfinite(values)]
     sizes = np.floor(np.log10(np.maximum(np.abs(values), _LEAST_NORMAL)))
     by_decimals = by_digits = 0.0
-    few = len(np.unique(finite)) < _DISTINCT  # a norm that is clipped to 1 at every step shows no digits
+    few = len({*finite.tolist()}) < _DISTINCT  # a norm that is clipped to 1 at every step shows no digits
     for decimals in range(2 if few else 0, _MOST_DECIMALS + 1):
         if np.allclose(finite, np.round(finite, decimals), rtol=_DOUBLE, atol=0):
             by_decimals = float(10.0**-decimals)

@@ -55,7 +55,7 @@ def _finite(values: Sequence[float | None]) -> Floats:
 
 
 def _listed(values: Floats) -> str:
-    return " or ".join(f"{value:g}" for value in np.unique(values))
+    return " or ".join(f"{value:g}" for value in sorted({*values.tolist()}))
 
 
 def _has_trend(values: Floats) -> bool:
