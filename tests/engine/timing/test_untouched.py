@@ -101,7 +101,7 @@ def _collecting():
 
 LEFT = {
     "oneDNN": lambda: _slower((torch.backends.mkldnn, "enabled"), value=False),
-    "cuDNN": lambda: _slower((torch.backends.cudnn, "enabled"), value=False),
+    "cuDNN": lambda: _slower((torch.backends.cudnn, "enabled"), value=not torch.backends.cudnn.enabled),
     "attention kernels": lambda: (
         torch.backends.cuda.enable_flash_sdp(False) or partial(torch.backends.cuda.enable_flash_sdp, True)
     ),
