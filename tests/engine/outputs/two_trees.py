@@ -269,7 +269,7 @@ def measured(folder: Path, plan: Any, *, outputs: OutputsOptions | None = None, 
     run = Run(id="r", started_at="2026-01-01T00:00:00Z", state=RunState.COMPLETE, config_digest="c", device="cpu")
     results = {side.name: timed(results_of(run, side.source, *found[side.name])) for side in sides}
     failed = {row.case.id: row.failure for one in results.values() for row in one.cases if row.status is not Status.OK}
-    assert (failed, left) == ({}, []), "each case ends well, and no file stays in the scratch"
+    assert (failed, left) == ({}, []), (failed, left)
     return results
 
 

@@ -4,6 +4,8 @@ import pytest
 from first_calls import differences
 from torchbench_builders import opened, own
 
+from ci_bench.suites.torchbench import verify
+
 pytestmark = pytest.mark.engine
 
 
@@ -41,3 +43,12 @@ def test_another_model_when_timed_is_found(plain, timed, said):
 def test_an_honest_model_is_as_verified(entry):
     case, workload = opened(**entry)
     assert differences(workload.verify(case.arms).begun, workload, case.arms) == {}
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_later_steps_repeat_earlier_ones(count):
+    """A step beyond the starts would be one of half blank rows, or none at all."""
+    asked = []
+    for _ in verify.all_steps(count, lambda _: None, asked.append):
+        pass
+    assert {*asked} == {*range(count)}

@@ -395,7 +395,7 @@ def all_steps(count: int, set_back: Callable[[int], None], step: Callable[[int],
         set_back(index)
         yield index, step(index)
     for index in range(LATER_STEPS):
-        step(index)
+        step(index % count)
     set_back(count - 1)
     yield count - 1, step(count - 1)
 
