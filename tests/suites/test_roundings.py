@@ -1,5 +1,8 @@
 """Every suite means the same by one rounding: half the distance from 1 to the next number, as torch has it."""
 
+import subprocess
+import sys
+
 import pytest
 
 from ci_bench.suites.torchbench.options import Precision as OfTorchbench
@@ -26,3 +29,24 @@ def test_a_value_moves_by_that_at_most(kind):
     exact = torch.linspace(1, 2, 10_001, dtype=torch.float64)
     moved = float(((exact.to(kind).double() - exact) / exact).abs().max())
     assert 0.9 < moved / (torch.finfo(kind).eps / 2) <= 1
+
+
+def test_watching_roundings_loads_no_dynamo() -> None:
+    """Loading it takes two seconds, in each process of a run."""
+    code = """
+import sys, torch
+from ci_bench.suites.roundings import watch_roundings
+with watch_roundings(2.0**-24) as seen:
+    torch.ones(3).to(torch.bfloat16) + 1
+print(seen.named, "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["bf16", "False"]
+
+
+def test_dynamo_leaves_the_mode_alone() -> None:
+    import torch._dynamo  # noqa: F401
+
+    from ci_bench.suites.roundings import Roundings, watch_roundings
+
+    assert type(watch_roundings(2.0**-24)) is not type(Roundings(2.0**-24))

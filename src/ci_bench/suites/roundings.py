@@ -6,6 +6,7 @@ of the reference in a mode of torch's dispatcher sees every operator, and moves 
 (Monte Carlo arithmetic, Parker 1997). What runs outside of the dispatcher (compiled, Triton, NumPy) is not seen.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, epsilon: float, *, seed: int = 0, serial: bool = False) -> None:
-        """Moves differ by `seed`."""
+        """Moves differ by `seed`. Made by `watch_roundings`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.coarsest, self.named = epsilon, ""
         self._epsilon, self._serial, self._moving = epsilon, serial, bool(seed)
@@ -59,6 +60,11 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._see(value, packet, given)
         return result
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether dynamo is told to leave the mode's own code alone, which loads dynamo."""
+        return False
+
     def _see(self, value: Tensor, packet: Any, given: Sequence[Tensor]) -> None:
         rounding, named = _rounding(value, packet)
         if packet is _CAST and given[0].is_floating_point() and _rounding(given[0], packet)[0] >= rounding:
@@ -74,6 +80,23 @@ class Roundings(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _move(self, value: Tensor, size: Tensor, *, signs: bool = False) -> None:
         noise = 2 * torch.rand(value.shape, generator=self._coin, dtype=torch.float64).to(value.device) - 1
         value.copy_((value.double() + size * (noise.sign() if signs else noise)).to(value.dtype))
+
+
+class _BesideDynamo(Roundings):  # type: ignore[no-untyped-call]
+    """The same where dynamo is loaded, which would compile the mode's own code."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def watch_roundings(epsilon: float, *, seed: int = 0, serial: bool = False) -> Roundings:
+    """A mode of the dispatcher that sees roundings. Loads no dynamo, which takes 2 s (`torch.utils._python_dispatch`)."""
+    kind = _BesideDynamo if "torch._dynamo" in sys.modules else Roundings
+    return kind(epsilon, seed=seed, serial=serial)
 
 
 def _rounding(value: Tensor, packet: Any) -> tuple[float, str]:

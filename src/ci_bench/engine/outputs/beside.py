@@ -200,7 +200,9 @@ class OutputsBesideBase:
         if self._launcher is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             engine = link_engine(self.folder / "engine")
-            environ = {**self.runs[0].side.environ, "PYTHONPATH": os.fspath(engine)}
+            # Threads of torch that spin while they wait cost twenty times the comparison beside other work.
+            waiting = {"PYTHONPATH": os.fspath(engine), "OMP_WAIT_POLICY": "PASSIVE"}
+            environ = {**self.runs[0].side.environ, **waiting}
             launcher = Launcher(preload=("torch",), environ=environ, folder=self.folder / "compare", cwd=self.folder)
             self._launcher = self._stack.enter_context(launcher)
         return self._launcher

@@ -22,7 +22,7 @@ from ci_bench.suites.functions.declaring import Benchmark, building
 from ci_bench.suites.functions.drawing import BadBenchmark, Draw, Drawing, Given
 from ci_bench.suites.functions.results import differentiable, named_outputs, plain_tensors
 from ci_bench.suites.randomness import generator_states, moved, seed_everything, step_seed
-from ci_bench.suites.roundings import Roundings
+from ci_bench.suites.roundings import watch_roundings
 
 CALL = 1
 """The place of a call's seed, behind that of building."""
@@ -117,11 +117,11 @@ class Built:
 
     def inside(self, epsilon: float) -> Inside:
         """The rounding of a call where it computes in a narrower type inside, and results show that; else `epsilon`."""
-        seen = Roundings(epsilon)
+        seen = watch_roundings(epsilon)
         plain = self.take(seen)
         if not seen.named:
             return Inside(epsilon=epsilon)
-        moved = self.take(Roundings(epsilon, seed=1))
+        moved = self.take(watch_roundings(epsilon, seed=1))
         share = max((_off(moved.get(name), value) for name, value in plain.items()), default=0.0)
         shows = share >= seen.coarsest / SHOWS
         return Inside(epsilon=seen.coarsest, named=seen.named) if shows else Inside(epsilon=epsilon)

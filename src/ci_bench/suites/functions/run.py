@@ -23,7 +23,7 @@ from ci_bench.suites.functions.importing import benchmarks
 from ci_bench.suites.functions.plan import BACKWARD, FORWARD
 from ci_bench.suites.functions.verify import Bench, epsilon_of, verify_arms, verify_followed
 from ci_bench.suites.numerics import JOLTED, jolt_of
-from ci_bench.suites.roundings import Roundings
+from ci_bench.suites.roundings import watch_roundings
 
 
 def open_workload(case: Case, context: Context) -> "FunctionWorkload":
@@ -134,7 +134,7 @@ class TimedCall:
         """
         jolted = shaken >= JOLTED
         if shaken:
-            mode, plain = Roundings(self.epsilon, seed=shaken, serial=jolted), self._plain
+            mode, plain = watch_roundings(self.epsilon, seed=shaken, serial=jolted), self._plain
 
             def noisy(mark: Mark) -> None:
                 with mode:

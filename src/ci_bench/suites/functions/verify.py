@@ -33,7 +33,7 @@ from ci_bench.suites.functions.recording import Recorded, metrics_of
 from ci_bench.suites.later_calls import alike, off_as_much, with_later_calls
 from ci_bench.suites.numerics import FP32_EPSILON, Agreement, agree, agree_coarsely, jolt_of
 from ci_bench.suites.roofline import peak_facts
-from ci_bench.suites.roundings import Roundings
+from ci_bench.suites.roundings import Roundings, watch_roundings
 
 FRESH = "fresh"
 SHAKES = 2
@@ -112,7 +112,7 @@ def expect(bench: Bench, arm: str, seed: int, *, half: int = 0) -> Expected:
         inside = built.inside(own := epsilon_of(built.session.given))
     sizes = [own] * SHAKES + ([jolt_of(own)] if jolt_of(inside.epsilon) else [])
     draws = [Draw(seed=seed, noise=1 + index, epsilon=size, half=half) for index, size in enumerate(sizes)]
-    modes = [Roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))]
+    modes = [watch_roundings(own, seed=1 + index, serial=index >= SHAKES) for index in range(len(sizes))]
     with bench.opened(arm, Draw(seed=seed, half=half)) as built:
         plain, given, second = built.take(), tuple(built.session.given), built.take()
         others = [built.rewritten(draw, mode) for draw, mode in zip(draws, modes, strict=True)]
