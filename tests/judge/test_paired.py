@@ -20,7 +20,7 @@ from ci_bench.judge.sequential import Rule, adaptive, fixed, replay
 from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import MetricPolicy, Policy, Severity
 from ci_bench.records.config import Rule as PolicyRule
-from ci_bench.records.results import Better, Due, Launch, Status, Unit
+from ci_bench.records.results import Better, Due, Lane, Launch, Status, Unit
 
 STEP = "step_time"
 ONE = {(2, STEP, "inductor"): 1.05}
@@ -483,3 +483,10 @@ def test_a_step_of_printed_figures_is_no_change(shown, verdicts):
     """Figures of two digits agree to the bit in all launches; 0.2 % apart, they may be printed 2 % apart."""
     sides = [results(result(metric(tuple(Launch(launch=n, values=(value,)) for n in range(8))))) for value in (0.50, shown)]
     assert {pair.verdict for pair in paired(*sides).cases[0].pairs} == verdicts
+
+
+def test_a_device_prints_no_figures():
+    """Simulated launches of 0.2 ms are equal to the bit, and no clock of a GPU is that coarse."""
+    times = metric(tuple(Launch(launch=n, values=(2e-4,)) for n in range(8)), lane=Lane.DEVICE)
+    found = paired(results(result(times)), results(result(times)))
+    assert {pair.verdict for pair in found.cases[0].pairs} == {Verdict.UNCHANGED}

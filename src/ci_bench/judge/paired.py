@@ -25,7 +25,7 @@ from ci_bench.judge.wording import change, count_of, doubt, interval_text, perce
 from ci_bench.records.comparison import Interval, MeanSpeedup, Pairing, SpeedupChange, Verdict
 from ci_bench.records.metrics import COMPILATION
 from ci_bench.records.open_cases import SeriesName
-from ci_bench.records.results import Better, Launch, Metric, Unit, samples_of
+from ci_bench.records.results import Better, Lane, Launch, Metric, Unit, samples_of
 from ci_bench.records.samples import FLOAT_BYTES
 
 _MOST_AT_ONCE = 100_000
@@ -304,8 +304,11 @@ def _with_prior(learned: Learned, which: Truths) -> Learned:
 
 
 def _with_grid(learned: Learned, lines: Sequence[Line]) -> Learned:
-    """With the grid of a clock or of printed figures, which bounds the error from below however many launches there are."""
-    steps = [noise.grid_step(_all_values(line)) for line in lines]
+    """With the grid of a clock or of printed figures, which bounds the error from below however many launches there are.
+
+    A device's clock counts in half microseconds at most, and nobody prints its times.
+    """
+    steps = [0.0 if line.head[0].lane is Lane.DEVICE else noise.grid_step(_all_values(line)) for line in lines]
     coarse = np.array([step if step > _COARSE else 0.0 for step in steps], dtype=np.float64)
     return replace(learned, grid=coarse) if coarse.any() else learned
 
