@@ -270,8 +270,13 @@ def test_bf16_autocast_passes_inside_the_envelope_of_bf16_and_not_inside_that_of
         candidate = train(bench, seed, options=autocast)
         finding = judged(*anchors(seed, BF16), candidate)
         scores["bf16 autocast against fp32"].append(finding)
-        assert finding.verdict is Parity.NUMERIC_PARITY
+        assert finding.verdict in WITHOUT_A_TWIN
+        assert max(finding.loss_score, finding.grad_norm_score) < finding.limit
         assert judged(*anchors(seed), candidate).verdict is Parity.DIFFERENT_MATH
+
+
+WITHOUT_A_TWIN = {Parity.NUMERIC_PARITY, Parity.INSUFFICIENT_SENSITIVITY}
+"""Verdicts on right trainings in bf16 alone: for some seeds rounding hides the control."""
 
 
 @pytest.mark.slow
@@ -281,7 +286,8 @@ def test_bf16_autocast_passes_against_itself(bench, scores):
         candidate = train(bench, seed, options=autocast, index=99, epsilon=BF16)
         finding = judged(*anchors_of(bench, seed, options=autocast, epsilon=BF16), candidate)
         scores["bf16 autocast against itself, held-out"].append(finding)
-        assert finding.verdict is Parity.NUMERIC_PARITY
+        assert finding.verdict in WITHOUT_A_TWIN
+        assert max(finding.loss_score, finding.grad_norm_score) < finding.limit
 
 
 def rewind(trainee, state):
