@@ -166,7 +166,7 @@ def _evidence(side: str, number: int, steps: int) -> ParityEvidence:
     broken = side == "head" and number == 0
     runs = [trace(Role.REFERENCE, "eager", 0, 0.0)]
     runs += [trace(Role.PERTURBED, "eager", index, nudge) for index, nudge in enumerate((2e-6, -3e-6, 1e-6))]
-    runs += [trace(Role.CANDIDATE, "inductor", 0, 2e-6, 0.02 if broken else 0.0)]
+    runs += [trace(Role.CANDIDATE, "inductor", 0, 2e-6, 0.02 if broken else 0.0), trace(Role.CONTROL, "eager", 0, 1e-3)]
     return ParityEvidence(
         precision="fp32",
         epsilon=2.0**-23,

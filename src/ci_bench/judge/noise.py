@@ -5,6 +5,7 @@ axes (of runs); the last axes are [cases, launches] or [cases, launches, samples
 Samples and ratios are natural logarithms, so that doubling every time changes nothing but their level.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,6 +51,8 @@ _CUT = 3.0
 _DIGITS, _DIGITS_TELL = 3, 8
 """Figures of so many significant digits are coarse; of few values even if each is another."""
 
+_STEP_OF_TWO = 0.025
+
 _ROUNDING, _OFF_GRID = 1e-12, 0.1
 """How far a figure may be off its digits, and a distance off a multiple of the step."""
 
@@ -92,19 +95,21 @@ def nothing_learned(cases: int) -> Learned:
 def grid_step(values: Floats) -> float:
     """The step of a coarse clock or of printed figures, relative to the values' median; 0 where they lie on no such grid.
 
-    Positive values of at most `_DIGITS` significant digits have the last of them as their step. Values of which most repeat have
-    the least distance of two, if all distances are multiples of it, as ticks of a clock are.
+    Positive values of at most `_DIGITS` digits have the last of them as their step; a whole number has a step of 1 at most.
+    Values
+    of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Two values
+    alone tell of no step over `_STEP_OF_TWO`: their distance may be the change.
     """
     distinct = np.asarray(sorted({*values.ravel().tolist()}))  # `np.unique` would load `numpy.ma`
-    if not distinct.size or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):
+    if distinct.size < 2 or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):  # noqa: PLR2004 - one has no distance
         return 0.0
-    middle = float(distinct[(distinct.size - 1) // 2])
-    scaled = distinct / 10.0 ** np.floor(np.log10(distinct))
-    for digits in range(1, _DIGITS + 1):
-        if np.allclose(scaled, np.round(scaled, digits - 1), rtol=_ROUNDING, atol=0):
-            return float(10.0 ** (np.floor(np.log10(middle)) + 1 - digits)) / middle
+    middle, whole = float(distinct[(distinct.size - 1) // 2]), math.floor(math.log10(float(distinct[-1]))) + 1
+    for decimals in range(max(0, 1 - whole), max(0, _DIGITS - whole) + 1):
+        if whole + decimals <= _DIGITS and np.allclose(distinct, np.round(distinct, decimals), rtol=_ROUNDING, atol=0):
+            step = float(10.0**-decimals) / middle
+            return step if distinct.size > 2 or step <= _STEP_OF_TWO else 0.0  # noqa: PLR2004 - as said
     gaps = np.diff(distinct)
-    if not gaps.size or 2 * distinct.size > values.size:
+    if distinct.size < 3 or 2 * distinct.size > values.size:  # noqa: PLR2004 - as said
         return 0.0
     step = float(gaps.min())
     return step / middle if np.all(np.abs(gaps / step - np.round(gaps / step)) < _OFF_GRID) else 0.0
