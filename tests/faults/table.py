@@ -371,9 +371,9 @@ TABLE: dict[str, tuple[Row, ...]] = {
     ),
     "Hostile documents": (
         Row(
-            "300 changed documents for each reader and page",
+            "1,000 changed documents for each reader and page",
             "read or refused by name; nothing is written, started or connected to",
-            f"{FUZZ}::test_mutated_inputs_are_read_or_refused",
+            f"{FUZZ}::test_a_thousand_inputs_are_read_or_refused",
         ),
         Row(
             "20 MB that were made to be slow or large",

@@ -1,4 +1,4 @@
-"""Three hundred inputs for every reader and renderer: each is taken or refused by name, and nothing else ever happens."""
+"""A thousand inputs for every reader and renderer: each is taken or refused by name, and nothing else ever happens."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from benchmarks.fuzz_targets import TARGETS
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-INPUTS = 300
+INPUTS = 1000
 FEWER = {"terminal and badge": 200}
 """Beyond readers and pages; a console is slow."""
 TOGETHER = 20
@@ -55,7 +55,7 @@ watching = []
 
 @pytest.mark.usefixtures("_watched")
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutated_inputs_are_read_or_refused(name):
+def test_a_thousand_inputs_are_read_or_refused(name):
     target = TARGETS[name]
     seeds = target.seeds()
     assert all(target.feed(seed) for seed in seeds)

@@ -52,6 +52,7 @@ _DIGITS, _DIGITS_TELL = 3, 8
 """Figures of so many significant digits are coarse; of few values even if each is another."""
 
 _STEP_OF_TWO = 0.025
+"""The largest step, relative to a value, that two different values can show: a printed figure of two digits or more."""
 
 _ROUNDING, _OFF_GRID = 1e-12, 0.1
 """How far a figure may be off its digits, and a distance off a multiple of the step."""
@@ -96,9 +97,8 @@ def grid_step(values: Floats) -> float:
     """The step of a coarse clock or of printed figures, relative to the values' median; 0 where they lie on no such grid.
 
     Positive values of at most `_DIGITS` digits have the last of them as their step; a whole number has a step of 1 at most.
-    Values
-    of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Two values
-    alone tell of no step over `_STEP_OF_TWO`: their distance may be the change.
+    Values of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Two
+    values show no step over `_STEP_OF_TWO`: their distance may be the change.
     """
     distinct = np.asarray(sorted({*values.ravel().tolist()}))  # `np.unique` would load `numpy.ma`
     if distinct.size < 2 or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):  # noqa: PLR2004 - one has no distance

@@ -19,6 +19,7 @@ from ci_bench.judge.parity_envelope import (
     usable,
     why_unknown,
 )
+from ci_bench.judge.parity_learning import why_unlearned
 from ci_bench.judge.parity_runs import LARGEST, SIGNALS, Floats, first_of, insufficient, step_name, stopped
 from ci_bench.judge.wording import percent
 from ci_bench.records.comparison import Parity, ParityFinding, Tier
@@ -65,7 +66,7 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
         stop = insufficient(_joined(detail, matched.short), len(matched.losses))
         return _closed(stopped(stop, run, masks=masks, tier=Tier.NUMERIC), reference, run)
     found = _over(evidence, reference, run, matched, lambda whole, one: judge(whole, one, masks))
-    if found.verdict.holds and (reason := _unlearned(reference)):
+    if found.verdict.holds and (reason := why_unlearned(reference.loss, reference.grad_norm)):
         found = replace(found, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}")
     if found.verdict.holds:
         found = _with_evaluations(found, evidence, reference, run, whole=not matched.short)
@@ -82,7 +83,7 @@ def _over(evidence: ParityEvidence, reference: Trace, run: Trace, matched: Match
     cut = _cut_evidence(evidence, reference, matched.losses, norms=bool(matched.norms) and not apart)
     ours = _cut(run, matched.losses, norms=bool(matched.norms) and not apart)
     found = _certain(_with_windows(ask(cut, ours), cut, ours), cut, ours)
-    if found.verdict.holds and not _unlearned(reference):
+    if found.verdict.holds and not why_unlearned(reference.loss, reference.grad_norm):
         found = _with_sensitivity(found, cut, ask)
     if not apart or len(matched.norms) < LEAST_STEPS or found.verdict.broken:
         return found
@@ -326,14 +327,6 @@ def _control_score(evidence: ParityEvidence, reference: Trace, ask: Ask, *, firs
     losses = np.asarray([math.nan if loss is None else loss for loss in reference.loss])
     higher = np.asarray([math.nan if loss is None else loss for loss in raised])
     return float(np.nanmax(np.abs(higher - losses) / envelope(losses, (), "loss", as_written=True)))
-
-
-def _unlearned(reference: Trace) -> str:
-    """Why nothing was learned; empty where nothing says so."""
-    losses, norms = ({value for value in values if value is not None} for values in (reference.loss, reference.grad_norm))
-    if len(losses) == 1:
-        return f"the loss never moves: it is {losses.pop():.6g} at every step"
-    return "every gradient norm is exactly 0" if norms == {0.0} else ""
 
 
 def _with_evaluations(

@@ -205,7 +205,7 @@ def test_what_cannot_be_read_says_what_to_name(text, names, words) -> None:
             "learning unknown: the loss never moves: it is 10.3735 at every step",
         ),
         ('{{"loss": 10.37349, "grad_norm": 1.{:02d}}}', "learning unknown: the loss never moves"),
-        ('{{"loss": -1, "step": {}}}', "learning unknown: the loss never moves: it is -1"),
+        ('{{"loss": -1, "step": {}}}', "learning unknown: every loss is -1, a placeholder"),
         ('{{"loss": 10.{0:02d}, "grad_norm": 0.0, "step": {0}}}', "learning unknown: every gradient norm is exactly 0"),
     ],
     ids=["dead", "flat", "placeholder", "no gradient"],

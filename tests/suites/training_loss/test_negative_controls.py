@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 import torch
-from training_loss_builders import ARM, anchors_of, judged, make_bench, start_of_model, stepping, train, write_model
+from training_loss_builders import ARM, anchors_of, evidence, judged, make_bench, start_of_model, stepping, train, write_model
 
 from ci_bench.judge.parity_envelope import LIMIT
 from ci_bench.records.comparison import Parity, Tier
@@ -268,25 +268,22 @@ def test_bf16_autocast_passes_inside_the_envelope_of_bf16_and_not_inside_that_of
     autocast = replace(bench.options, precision=Precision.AMP_BF16)
     for seed in BENIGN_SEEDS:
         candidate = train(bench, seed, options=autocast)
-        finding = judged(*anchors(seed, BF16), candidate)
+        finding = judged(*anchors(seed, BF16), candidate, twin=evidence(*anchors(seed), train(bench, seed)))
         scores["bf16 autocast against fp32"].append(finding)
-        assert finding.verdict in WITHOUT_A_TWIN
+        assert finding.verdict is Parity.NUMERIC_PARITY
         assert max(finding.loss_score, finding.grad_norm_score) < finding.limit
         assert judged(*anchors(seed), candidate).verdict is Parity.DIFFERENT_MATH
 
 
-WITHOUT_A_TWIN = {Parity.NUMERIC_PARITY, Parity.INSUFFICIENT_SENSITIVITY}
-"""Verdicts on right trainings in bf16 alone: for some seeds rounding hides the control."""
-
-
 @pytest.mark.slow
-def test_bf16_autocast_passes_against_itself(bench, scores):
+def test_bf16_autocast_passes_against_itself(bench, anchors, scores):
     autocast = replace(bench.options, precision=Precision.AMP_BF16)
     for seed in BENIGN_SEEDS:
         candidate = train(bench, seed, options=autocast, index=99, epsilon=BF16)
-        finding = judged(*anchors_of(bench, seed, options=autocast, epsilon=BF16), candidate)
+        twin = evidence(*anchors(seed), train(bench, seed))
+        finding = judged(*anchors_of(bench, seed, options=autocast, epsilon=BF16), candidate, twin=twin)
         scores["bf16 autocast against itself, held-out"].append(finding)
-        assert finding.verdict in WITHOUT_A_TWIN
+        assert finding.verdict is Parity.NUMERIC_PARITY
         assert max(finding.loss_score, finding.grad_norm_score) < finding.limit
 
 

@@ -124,7 +124,9 @@ def control_of(reference: Trace) -> Trace:
     return replace(reference, role=Role.CONTROL, loss=losses)
 
 
-def evidence(*traces: Trace, masks: Masks = Masks.ALIGNED, precision: str = "fp32") -> ParityEvidence:
+def evidence(
+    *traces: Trace, masks: Masks = Masks.ALIGNED, precision: str = "fp32", twin: ParityEvidence | None = None
+) -> ParityEvidence:
     controls = [control_of(one) for one in traces if one.role is Role.REFERENCE][:1]
     return ParityEvidence(
         precision=precision,
@@ -133,6 +135,7 @@ def evidence(*traces: Trace, masks: Masks = Masks.ALIGNED, precision: str = "fp3
         evaluation_rows=0,
         masks=(ArmMasks(arm=ARM, masks=masks, detail="as given by the test"),),
         traces=(*traces, *controls),
+        twin=twin,
     )
 
 
