@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.optimizers import lost_by
 from ci_bench.suites.tilts import one_sided, rounded_one_way, tilt
 
 Norm = Callable[[Tensor], float]
@@ -357,8 +358,7 @@ def of_optimizer(usual: Yardstick, beta: float) -> Yardstick:
 
     The reference computes the divisor in fp64, compilers in fp32 tensors.
     """
-    lost = LOST_ROUNDINGS * FP32_EPSILON / (1 - beta)
-    return replace(usual, tolerance=max(usual.tolerance, lost))
+    return replace(usual, tolerance=max(usual.tolerance, lost_by(beta, LOST_ROUNDINGS * FP32_EPSILON)))
 
 
 def agree_coarsely(seen: Mapping[str, Tensor], own: Mapping[str, Tensor], *, epsilon: float) -> Agreement:

@@ -44,6 +44,11 @@ class BadOptimizer(Exception):  # noqa: N818 - named like BadConfig
     """`optimizer` or `optimizer_options` does not fit. The message names the option."""
 
 
+def lost_by(beta: float, rounding: float) -> float:
+    """The share of its change that an optimizer with memory `beta` loses if its divisor is off by `rounding`."""
+    return rounding / (1 - beta)
+
+
 def longest_memory(name: str, groups: Iterable[Mapping[str, Any]]) -> float:
     """The longest memory of the optimizer `name` with these `param_groups`: Adam's second beta, 0 where there is none.
 

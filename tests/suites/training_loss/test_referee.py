@@ -45,6 +45,59 @@ def test_altered_rows_ignore_the_overwritten_batch(bench, seed):
     assert all(torch.equal(values, left[1][name]) for name, values in left[0].items())
 
 
+POOLED = """
+from types import SimpleNamespace
+
+from torch import nn
+from torch.nn import functional
+
+
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(4096, 16), nn.Linear(16, 2)
+
+    def forward(self, input_ids, attention_mask, token_type_ids=None, labels=None):
+        mask = attention_mask.unsqueeze(-1)
+        logits = self.head((self.embed(input_ids) * mask).sum(dim=1) / mask.sum(dim=1))
+        return SimpleNamespace(loss=functional.cross_entropy(logits, labels), logits=logits)
+"""
+
+
+ROWS = """text,label
+good food and kind people,1
+the best soup in town,1
+we will come again,1
+fresh and quick,1
+cold soup and rude people,0
+the worst bread in town,0
+never again,0
+stale and slow,0
+"""
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    """A training whose gradients show what an optimizer's divisor in fp32 changes of the steps before."""
+    folder = tmp_path_factory.mktemp("pooled")
+    (folder / "pooled.py").write_text(POOLED)
+    (folder / "rows.csv").write_text(ROWS)
+    entry = {"dataset": {"files": {"train": str(folder / "rows.csv")}, "num_labels": 2}, "backend": "aot_eager"}
+    entry |= {"num_samples": 8, "batch_size": 4, "lr": 0.05, "max_length": 8, "evaluation": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        (case,) = SUITE.plan(entry | {"model": {"factory": "pooled:Pooled"}})
+        workload = open_workload(case, context(folder))
+        workload.prepare()
+        yield workload, case.arms, context(folder)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_after_a_step_allow_for_the_digits_that_an_optimizer_loses(pooled, seed):
+    check = referee_checks(*pooled, seed=1000 * seed + 7)["aot_eager"]
+    assert check.outcome is Outcome.PASS, check
+
+
 @pytest.mark.parametrize("fault", ["skipped optimizer", "skipped in every other step", "loss of before", "half of the batch"])
 def test_a_step_that_is_not_a_step_is_refused(bench, fault, monkeypatch):
     built = run.build_trainee

@@ -50,7 +50,17 @@ from ci_bench.suites.base import Program, no_mark
 from ci_bench.suites.draws import distance, drawn_alike
 from ci_bench.suites.freshness import WEIGHTS
 from ci_bench.suites.later_calls import off_as_much
-from ci_bench.suites.numerics import JOLTED, Agreement, agree, agree_coarsely, jolt_of, shaken
+from ci_bench.suites.numerics import (
+    FP32_EPSILON,
+    JOLT,
+    JOLTED,
+    Agreement,
+    agree,
+    agree_coarsely,
+    jolt_of,
+    shaken,
+)
+from ci_bench.suites.optimizers import lost_by
 
 REFEREED = "refereed"
 SHAKES = (1, 3)
@@ -327,10 +337,11 @@ class Referee:
         for more in SHAKES:
             if found.outcome is Outcome.PASS:
                 break
-            noisy = [self._shaken(look, epsilon, noise=len(runs) + index) for index in range(more)]
+            after = own.left[0]
+            noisy = [self._shaken(look, epsilon, noise=len(runs) + index, after=after) for index in range(more)]
             runs += [one.left[0] for one in noisy if not one.raised]
             if more == SHAKES[-1] and jolt_of(epsilon):
-                jolted = self._shaken(look, jolt_of(epsilon), noise=JOLTED + len(runs) + more)
+                jolted = self._shaken(look, jolt_of(epsilon), noise=JOLTED + len(runs) + more, after=after)
                 jolts += [] if jolted.raised else [jolted.left[0]]
             found = self._worst(look, runs, jolts, epsilon)
         return found
@@ -341,12 +352,22 @@ class Referee:
         inside: Callable[[], float] | None = getattr(whole, "rounding", None)
         return whole.epsilon if inside is None else inside()
 
-    def _shaken(self, look: Look, size: float, *, noise: int) -> Look:
-        """The reference's call with weights that are off by `size`, a share, and inputs that are off by one rounding."""
+    def _shaken(self, look: Look, size: float, *, noise: int, after: Left | None = None) -> Look:
+        """The reference's call with weights that are off by `size`, a share, and inputs that are off by one rounding.
+
+        Earlier steps of the row change the weights by an optimizer that loses digits (`lost_by`), all in one direction:
+        they are off by that share of the change to those `after` the row, too.
+        """
         whole = copies(self.reference)[0]
         plain = whole.state() if self.start is None else self.start
         weights = {name: value for name, value in plain.items() if name.startswith(WEIGHTS)}
-        off = {**plain, **shaken(weights, size, torch.Generator().manual_seed(noise))}
+        coin = torch.Generator().manual_seed(noise)
+        off = {**plain, **shaken(weights, size, coin)}
+        if look.row.again and after is not None:
+            rounding = FP32_EPSILON * (JOLT if noise >= JOLTED else 1.0)
+            lost = float(torch.randn((), generator=coin)) * lost_by(whole.memory, rounding)
+            changed = {name: after[name].double() - value for name, value in weights.items() if name in after}
+            off |= {name: (off[name].double() + lost * change).to(off[name].dtype) for name, change in changed.items()}
         found = take_look(
             self.clock,
             self.reference,
