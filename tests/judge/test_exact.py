@@ -34,6 +34,12 @@ UNCHANGED, REGRESSED, IMPROVED, INCONCLUSIVE = Verdict.UNCHANGED, Verdict.REGRES
         ((400 * MIB,), (401 * MIB,), 0.01, UNCHANGED),
         ((400 * MIB,), (399 * MIB - 1,), 0.01, INCONCLUSIVE),
         ((100 * MIB,), (100 * MIB, 102 * MIB), 0.0, INCONCLUSIVE),
+        ((100 * MIB, 101 * MIB, 101 * MIB), (100 * MIB, 100 * MIB, 101 * MIB), 0.0, UNCHANGED),
+        ((100 * MIB, 101 * MIB, 101 * MIB), (100 * MIB, 100 * MIB, 101 * MIB + 1), 0.0, INCONCLUSIVE),
+        ((100 * MIB, 101 * MIB), (100 * MIB, 100 * MIB, 101 * MIB), 0.0, INCONCLUSIVE),
+        ((100 * MIB, 101 * MIB, 101 * MIB), (100 * MIB,) * 3, 0.0, UNCHANGED),
+        ((100 * MIB, 101 * MIB, 100 * MIB), (102 * MIB, 101 * MIB, 102 * MIB), 0.0, INCONCLUSIVE),
+        ((200 * MIB, 202 * MIB, 200 * MIB), (200 * MIB, 202 * MIB, 202 * MIB), 0.01, UNCHANGED),
     ],
 )
 def test_peaks_differ_beyond_a_mebibyte_the_threshold_and_twice_their_own_range(base, head, threshold, verdict):

@@ -237,8 +237,21 @@ def test_a_peak_of_memory_waits_for_a_second_launch():
         ([1e9] * 2, [0.9e9] * 2, False),
         ([1e9] * 2, [1.001e9] * 2, False),
         ([1e9, 1.5e9], [1e9, 2e9], False),
+        ([4e7, 4.09e7], [4.01e7, 4.08e7], True),
+        ([4e7, 4.09e7, 4e7], [4.01e7, 4.08e7, 4e7], False),
+        ([4e7, 4.11e7], [4.01e7, 4.08e7], False),
     ],
-    ids=["larger", "larger in four", "confirmed", "smaller", "within the threshold", "its launches differ"],
+    ids=[
+        "larger",
+        "larger in four",
+        "confirmed",
+        "smaller",
+        "within the threshold",
+        "its launches differ",
+        "by less than counts",
+        "by less than counts in three",
+        "by more than counts",
+    ],
 )
 def test_five_launches_confirm_a_larger_peak(base, head, goes_on):
     """A peak with two values shows the same one twice on each side in many unchanged runs."""

@@ -19,6 +19,8 @@ from ci_bench.records.metrics import LEAST_BYTES
 from ci_bench.records.results import Better, CaseResult, Check, Launch, Metric, Outcome, Results, Unit
 
 _RANGES = 2.0
+REPEATS = 3
+"""Launches of each side after which peaks that all lie within what counts as a change are unchanged."""
 _AGREES = 0.25
 """The share of what counts as a change by which two peaks may differ that need no second launch: each repeats the other."""
 
@@ -42,12 +44,13 @@ def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LE
 
     A change counts beyond `threshold`, a share of the smaller side, and beyond `least` bytes. Single launches that agree within a
     quarter of that are unchanged: they repeat each other. Of others nobody knows the range; what is suspected then follows from
-    the prior, where the metric is one of `gating`.
+    the prior, where the metric is one of `gating`. From `REPEATS` launches of each side on, peaks that all lie within what counts
+    as a change are unchanged: an interpreter's arena of 1 MiB stays or goes by chance.
     """
     sides = [samples(metric.launches) for metric in (base, head)]
     before, after = (median(side) for side in sides)
     speedup = _speedup(before, after, head.better)
-    floor = max(least, threshold * min(before, after))
+    floor = memory_floor(base, head, threshold, least)
     if min(map(len, sides)) < LEAST_LAUNCHES and abs(after - before) > _AGREES * floor:
         return _of_one_launch(before, after, speedup, threshold, gating if abs(after - before) > least else 0)
     noise = _RANGES * max(max(side) - min(side) for side in sides)
@@ -55,12 +58,23 @@ def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LE
     if abs(after - before) > max(floor, noise):
         share = "" if speedup is None else f", {wording.change(speedup, head.unit, head.better)}"
         return MetricVerdict(verdict=_direction(before, after, head.better), reason=f"{reason}{share}", speedup=speedup)
-    if noise <= floor:
+    if noise <= floor or (min(map(len, sides)) >= REPEATS and lie_within(base, head, floor)):
         reason = f"{reason}, within {wording.quantity(floor, Unit.BYTES)}"
         return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup)
     unclear = f"{reason}; launches of one side differ by up to {wording.quantity(noise / _RANGES, Unit.BYTES)}"
     reason = f"{unclear}, so only changes of more than {wording.quantity(noise, Unit.BYTES)} are detectable"
     return MetricVerdict(verdict=Verdict.INCONCLUSIVE, reason=reason, speedup=speedup)
+
+
+def memory_floor(base: Metric, head: Metric, threshold: float, least: float) -> float:
+    """The bytes by which the medians of the sides may differ without a change."""
+    return max(least, threshold * min(median(samples(metric.launches)) for metric in (base, head)))
+
+
+def lie_within(base: Metric, head: Metric, floor: float) -> bool:
+    """Whether no two launches, of one side or of both, differ by more than `floor` bytes."""
+    values = [*samples(base.launches), *samples(head.launches)]
+    return max(values) - min(values) <= floor
 
 
 def _of_one_launch(before: float, after: float, speedup: float | None, threshold: float, gating: int) -> MetricVerdict:

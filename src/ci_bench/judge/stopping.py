@@ -12,7 +12,7 @@ import numpy as np
 
 from ci_bench.judge.calibration import describe, learned
 from ci_bench.judge.devices import slots_of
-from ci_bench.judge.metrics import by_memory, in_turns
+from ci_bench.judge.metrics import REPEATS, by_memory, in_turns, lie_within, memory_floor
 from ci_bench.judge.paired import Turns, suspicions_of, turns_of
 from ci_bench.judge.pairing import Line, is_exact, known_of, lines_of_both
 from ci_bench.judge.ratios import LEAST_LAUNCHES
@@ -48,7 +48,8 @@ def still_open(
 
     A metric is open while it can fail the run, is undecided and worth another look, however its samples came to be: in turns,
     from a command that measures itself, one compilation a launch. A peak of memory that differs between the sides is open until a
-    second launch shows whether it repeats, and a larger one until `PEAKS` launches confirm it; a count never is.
+    second launch shows whether it repeats, a larger one until `PEAKS` launches confirm it, and one that no launch shows to be
+    larger by what counts until `REPEATS` do; a count never is.
 
     Before the first look everything is open; between two looks the answer is that of the look before. No case stays open for
     ever: after the last look all are closed, and so is one without a usable launch since the look before (it failed, or its
@@ -97,7 +98,8 @@ def _rules(policy: Policy, suite: str, metric: Metric) -> MetricPolicy:
 def _may_not_repeat(line: Line, launches_done: int) -> bool:
     """Whether it is a peak of memory that gates and may not repeat: of one launch that differ, or that `PEAKS` have to confirm.
 
-    A peak that has two values may have either by chance in all of two launches of a side.
+    A peak that has two values may have either by chance in all of two launches of a side. Where all launches lie within what
+    counts as a change, `REPEATS` of them settle it.
     """
     if line.detail or line.metric.unit is not Unit.BYTES:
         return False
@@ -105,6 +107,8 @@ def _may_not_repeat(line: Line, launches_done: int) -> bool:
     verdict = by_memory(line.base[0], line.head[0], line.threshold, least=line.least).verdict
     if launches < LEAST_LAUNCHES:
         return verdict is not Verdict.UNCHANGED
+    if verdict is Verdict.INCONCLUSIVE and launches < REPEATS:
+        return lie_within(line.base[0], line.head[0], memory_floor(line.base[0], line.head[0], line.threshold, line.least))
     return verdict is Verdict.REGRESSED and launches < PEAKS
 
 
