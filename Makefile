@@ -12,7 +12,7 @@ WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 .PHONY: help bench test test-all test-rest gpu-tests faults guards lint format docs golden pictures data release-check clean
 
 help:
-	@echo "make bench    measure the embedded default, compare with the run before, print the pull-request comment"
+	@echo "make bench    gate this checkout against its base commit with the embedded default, print the pull-request comment"
 	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
 	@echo "make test-all run all tests; make test-rest those that make test leaves out, but for tests/nightly.txt"
 	@echo "make gpu-tests run the tests of a card in this Python, tier by tier, ten minutes each (TIER=clock, PYTHON=python3.12)"
@@ -28,8 +28,7 @@ help:
 	@echo "make clean    remove environments, caches and saved runs"
 
 bench: $(VENV)/.ready
-	$(VENV)/bin/ci-bench gate --config quickstart --output $(HOME_OF_RUNS)/results \
-	    --baseline $(HOME_OF_RUNS)/baseline --save-baseline --comment
+	$(VENV)/bin/ci-bench gate --config quickstart --baseline paired --output $(HOME_OF_RUNS)/results --comment
 
 test: EXTENT := -m "not thorough"
 test-rest: EXTENT := -m "thorough and not nightly"
