@@ -138,10 +138,11 @@ def test_more_faults_than_anyone_reads_are_counted(tmp_path: Path) -> None:
     assert lines[-1] == "and 10 more"
 
 
-def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_one_compilation_and_a_lenient_baseline() -> None:
+def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_little_work_and_a_lenient_baseline() -> None:
     config = load_config(None)
-    assert config.run == RunOptions(threads=1, compile_budget_s=0.0)
-    assert config.entries[0] == SuiteEntry(suite="training_loss", options={"name": "reviews", "epochs": 2})
+    assert config.run == RunOptions(threads=1, compile_budget_s=0.0, blocks=6, most_blocks=8)
+    small = {"backend": "aot_eager", "num_samples": 240, "max_length": 32, "epochs": 2}
+    assert config.entries[0] == SuiteEntry(suite="training_loss", options={"name": "reviews", **small})
     assert [entry.suite for entry in config.entries] == ["training_loss", "fastrnns", "torchbench", "transformers"]
     assert config.policy.severities == {Rule.BASELINE_MISSING: Severity.NOTE}
     assert config.policy.threshold(suite="training_loss", metric="anything") == 0.05
