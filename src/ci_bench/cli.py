@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import io
 import logging
 import os
 import signal
@@ -20,6 +21,7 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
+    _print_anything()
     arguments = make_parser(words).parse_args(words)
     logging.basicConfig(level=logging.DEBUG if arguments.verbose else logging.WARNING, format="%(levelname)s: %(message)s")
     previous, often = signal.signal(signal.SIGTERM, _terminate), gc.get_threshold()
@@ -40,6 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.set_threshold(*often)
         if argv is None:  # the process ends here, and would look for cycles in all that it holds, several times
             gc.freeze()
+
+
+def _print_anything() -> None:
+    """A terminal or log that cannot show a sign gets a question mark instead: a verdict must not be lost for want of one."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _act(flags: argparse.Namespace) -> int:

@@ -347,3 +347,20 @@ def test_a_token_in_the_environment_reaches_no_worker_and_no_file(ci_bench, plug
     row = documents.read_results(tmp_path / "out" / "results.json").cases[0]
     assert (code, "PATH=" in row.failure.log_tail) == (ExitCode.MEASURING_FAILED, True)
     assert token not in out + err + "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("flags", [[], ["--comment"]])
+def test_a_terminal_that_lacks_a_sign_still_shows_the_verdict(tmp_path, encoding, flags) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps({"results": [{"command": "sört", "mean": 1.0, "times": [1.0]}]}))
+    done = subprocess.run(
+        [sys.executable, "-c", "from ci_bench.cli import main; raise SystemExit(main())", "compare", path, path, *flags],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Not decided: " in done.stdout
+    assert b"Traceback" not in done.stderr

@@ -201,3 +201,96 @@ def test_names_are_those_that_the_tool_gave(ci_bench, tmp_path) -> None:
     _, page, _ = ci_bench("compare", base, head, "-o", tmp_path / "out")
     assert "digest=" not in page
     assert f"<h3><span class=id>{SLOWED}</span></h3>" in (tmp_path / "out" / "report.html").read_text()
+
+
+def measured(tmp_path, name, *series, **more):
+    """A file of `measurements`: pairs of a name and a value, in a unit, lower is better but for rates."""
+    rows = [
+        {"name": one, "unit": unit, "better": "higher" if unit.endswith("/s") else "lower", "value": value}
+        for one, unit, value in series
+    ]
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps({"kind": "measurements", "schema_version": 1, "series": rows, **more}))
+    return path
+
+
+def verdict_of(tmp_path, called):
+    found = documents.read_comparison(tmp_path / "out" / "comparison.json").cases
+    (case,) = [case for case in found if case.title == called]
+    return case.verdict
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "verdict"),
+    [
+        ("bytes", (0, 48e6), Verdict.REGRESSED),
+        ("bytes", (48e6, 0), Verdict.IMPROVED),
+        ("bytes", (0, 0), Verdict.UNCHANGED),
+        ("ms", (0, 40), Verdict.REGRESSED),
+        ("ms", (40, 0), Verdict.IMPROVED),
+        ("ms", (0, 0), Verdict.INCONCLUSIVE),
+        ("tokens/s", (0, 12), Verdict.IMPROVED),
+        ("tokens/s", (12, 0), Verdict.REGRESSED),
+        ("count", (0, 7), Verdict.REGRESSED),
+        ("count", (0, 0), Verdict.UNCHANGED),
+    ],
+)
+def test_what_appears_or_goes_is_a_change(ci_bench, tmp_path, unit, values, verdict) -> None:
+    base, head = values
+    sides = [measured(tmp_path, name, ("odd", unit, value), ("sum", "ms", 5.0)) for name, value in (("b", base), ("h", head))]
+    code, out, _ = ci_bench("compare", *sides, "-o", tmp_path / "out")
+    assert verdict_of(tmp_path, "odd") is verdict
+    assert code == (verdict is Verdict.REGRESSED)
+    assert "measure again" not in out
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("values", "fails"), [((48, 4800), True), ((40_000, 800_000), True), ((64, 64), False)])
+@pytest.mark.parametrize("unit", ["B/op", "KB"])
+def test_bytes_that_repeat_are_judged_by_their_ratio(ci_bench, tmp_path, values, fails, unit) -> None:
+    base, head = values
+    sides = [measured(tmp_path, name, ("alloc", unit, value)) for name, value in (("b", base), ("h", head))]
+    code, out, _ = ci_bench("compare", *sides, "-o", tmp_path / "out")
+    assert code == fails
+    assert "within 1 MiB" not in out
+
+
+def test_a_number_below_zero_is_named_and_the_others_are_compared(ci_bench, tmp_path) -> None:
+    sides = [measured(tmp_path, name, ("loglik", "nats", -150.9), ("copies", "count", 3)) for name in ("b", "h")]
+    code, _, err = ci_bench("compare", *sides, "-o", tmp_path / "out")
+    assert code == 0
+    assert err.count("not compared: ") == 2
+    assert "'loglik' is -150.9 nats, which cannot be compared" in err
+    assert verdict_of(tmp_path, "copies") is Verdict.UNCHANGED
+
+
+def test_what_failed_on_both_sides_fails_nothing_and_what_fails_on_head_alone_does(ci_bench, tmp_path) -> None:
+    broken = {"failed": [{"name": "conv", "reason": "no such device"}]}
+    works = ("sum", "count", 5)
+    known = measured(tmp_path, "known", works, **broken)
+    code, out, _ = ci_bench("compare", known, measured(tmp_path, "still", works, **broken))
+    assert code == 0
+    assert "conv: it failed on both sides: failed in benchmark: no such device" in " ".join(out.split())
+    whole = measured(tmp_path, "whole", works, ("conv", "count", 1))
+    assert ci_bench("compare", whole, known)[0] == 1
+    assert ci_bench("compare", known, whole)[0] == 0
+    nothing = measured(tmp_path, "nothing", **broken)
+    assert ci_bench("compare", nothing, nothing)[0] == 3, "where nothing was compared, nothing passed"
+
+
+def test_a_benchmark_whose_own_code_changed_is_not_compared(ci_bench, tmp_path) -> None:
+    (base,) = write(tmp_path / "base", "asv", factor=1.0, seeds=range(1))
+    raw = json.loads(base.read_text())
+    raw["result_columns"].append("version")
+    sides = {"base": "v1", "same": "v1", "edited": "v2"}
+    for name, version in sides.items():
+        for row in raw["results"].values():
+            row[3:] = ["v0"]
+        raw["results"]["benchmarks.time_test_html[readme]"][3] = version
+        (tmp_path / f"{name}.json").write_text(json.dumps(raw))
+    code, out, _ = ci_bench("compare", tmp_path / "base.json", tmp_path / "edited.json", "-o", tmp_path / "out")
+    assert code == 0
+    assert "own code changed" in " ".join(out.split())
+    assert verdicts(tmp_path / "out") == {"slow": Verdict.INCOMPARABLE, "others": Verdict.INCONCLUSIVE}
+    ci_bench("compare", tmp_path / "base.json", tmp_path / "same.json", "-o", tmp_path / "out")
+    assert verdicts(tmp_path / "out") == {"slow": Verdict.INCONCLUSIVE, "others": Verdict.INCONCLUSIVE}

@@ -155,6 +155,47 @@ def _optimum(found: Times) -> object:
     return {"config": {"name": "speed"}, "report": report}
 
 
+def _jmh(found: Times) -> object:
+    return [
+        {
+            "benchmark": name,
+            "mode": "avgt",
+            "primaryMetric": {"score": middle(values), "scoreUnit": "s/op", "rawData": [values]},
+        }
+        for name, values in found.items()
+    ]
+
+
+def _criterion(found: Times) -> str:
+    rows = [
+        {
+            "reason": "benchmark-complete",
+            "id": name,
+            "iteration_count": [10] * len(values),
+            "measured_values": [10 * value for value in values],
+            "unit": "s",
+            "typical": {"estimate": middle(values), "unit": "s"},
+        }
+        for name, values in found.items()
+    ]
+    return "\n".join(map(json.dumps, rows))
+
+
+def _vitest(found: Times) -> object:
+    rows = [{"name": name, "mean": middle(values) * 1e3, "samples": []} for name, values in found.items()]
+    return {"files": [{"filepath": "speed.ts", "groups": [{"fullName": "speed", "benchmarks": rows}]}]}
+
+
+def _userbenchmark(found: Times) -> object:
+    metrics = {f"{name}_latency": middle(values) * 1e3 for name, values in found.items()}
+    return {"name": "speed", "environ": {"pytorch_version": "2.13.0"}, "metrics": metrics}
+
+
+def _go(found: Times) -> str:
+    rows = [f"Benchmark/{name}-8 \t 100 \t {value * 1e9} ns/op" for name, values in found.items() for value in values]
+    return "\n".join(["goos: linux", *rows, "PASS", ""])
+
+
 FORMS: dict[str, Callable[[Times], object]] = {
     "measurements": _measurements,
     "pytest-codspeed": _codspeed,
@@ -170,6 +211,11 @@ FORMS: dict[str, Callable[[Times], object]] = {
     "github-action-benchmark": _store,
     "customSmallerIsBetter": _custom,
     "customBiggerIsBetter": _bigger,
+    "jmh": _jmh,
+    "criterion": _criterion,
+    "vitest": _vitest,
+    "userbenchmark": _userbenchmark,
+    "go-bench": _go,
     "bmf": _bmf,
 }
 """What each tool would write, by the name of its format."""

@@ -79,20 +79,27 @@ def test_what_is_derived_or_has_no_direction_is_no_metric() -> None:
 
 
 def test_a_measure_called_as_the_main_series_stays_apart_from_it() -> None:
-    (row,) = imported(reading(series("a", (1.0,), unit="B"), series("a", (2.0,), measure="memory", unit="B"))).results.cases
-    assert [(metric.name, metric.title) for metric in row.metrics] == [("memory", ""), ("memory__measure", "memory")]
+    (row,) = imported(reading(series("a", (1.0,), unit="B"), series("a", (2.0,), measure="bytes", unit="B"))).results.cases
+    assert [(metric.name, metric.title) for metric in row.metrics] == [("bytes", ""), ("bytes__measure", "bytes")]
+
+
+def test_a_peak_of_a_processs_memory_has_a_name_of_its_own() -> None:
+    (row,) = imported(
+        reading(series("a", (1.0,), unit="B", peak=True), series("a", (1.0,), measure="peak", unit="B"))
+    ).results.cases
+    assert [metric.name for metric in row.metrics] == ["memory", "peak"]
 
 
 def test_what_went_wrong_in_any_file_fails_and_what_was_skipped_is_skipped() -> None:
     wrong = Absent(benchmark="a", reason="no such device")
     found = imported(
-        reading(series("a", (1.0,)), series("z", (0.0,))),
-        reading(series("z", (1.0,)), failed=(wrong,), skipped=(Absent(benchmark="s", reason="slow"),)),
+        reading(series("a", (1.0,)), series("z", (1e308,), unit="h")),
+        reading(series("z", (1.0,), unit="h"), failed=(wrong,), skipped=(Absent(benchmark="s", reason="slow"),)),
     )
     rows = {row.case.title: row for row in found.results.cases}
     assert {name: row.status for name, row in rows.items()} == {"a": Status.FAILED, "z": Status.FAILED, "s": Status.SKIPPED}
     assert [row.failure.reason for row in rows.values() if row.failure] == [
-        "no such device", "'z' is 0 ms, which cannot be compared", "slow",
+        "no such device", "'z' is 1e+308 h, which no computer can measure", "slow",
     ]  # fmt: skip
     assert found.gaps == ("s (1 of 2 files)",)
 
@@ -135,21 +142,30 @@ def test_every_file_of_the_data_becomes_a_sound_document(tmp_path, name) -> None
     assert documents.read_results(tmp_path / "results.json") == found.results
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "word"),
-    [
-        (1e308, "h", "no computer"),
-        (5e-324, "ns", "cannot be compared"),
-        (-1.0, "s", "cannot be compared"),
-        (0.0, "s", "cannot be"),
-    ],
-)
+@pytest.mark.parametrize(("value", "unit", "word"), [(1e308, "h", "no computer"), (math.inf, "s", "no computer")])
 def test_a_number_that_nothing_can_have_measured_fails_its_benchmark_alone(tmp_path, value, unit, word) -> None:
     found = imported(reading(series("odd", (value,), unit=unit), series("sort", (1.0,))))
     odd, sort = found.results.cases
     assert (odd.status, sort.status) == (Status.FAILED, Status.OK)
     assert odd.failure is not None
     assert word in odd.failure.reason
+    documents.write(found.results, tmp_path / "results.json")
+    assert documents.read_results(tmp_path / "results.json") == found.results
+
+
+@pytest.mark.parametrize(("value", "unit"), [(-1.0, "s"), (-123.4, "nats"), (-5.0, "1/s"), (-1.0, "bytes")])
+def test_a_number_below_zero_is_named_and_fails_nothing(value, unit) -> None:
+    found = imported(reading(series("odd", (value,), unit=unit), series("sort", (1.0,))))
+    assert [row.case.title for row in found.results.cases] == ["sort"]
+    assert found.incomparable == (f"'odd' is {value:g} {unit}, which cannot be compared",)
+    with pytest.raises(Unreadable, match=r"nothing in it can be compared: .*'odd' is"):
+        imported(reading(series("odd", (value,), unit=unit)))
+
+
+@pytest.mark.parametrize(("value", "unit"), [(0.0, "s"), (5e-324, "ns"), (0.0, "bytes"), (0.0, "1/s"), (0.0, "count")])
+def test_a_zero_is_a_figure_like_others(tmp_path, value, unit) -> None:
+    found = imported(reading(series("nothing", (value,), unit=unit), series("sort", (1.0,))))
+    assert [row.status for row in found.results.cases] == [Status.OK, Status.OK]
     documents.write(found.results, tmp_path / "results.json")
     assert documents.read_results(tmp_path / "results.json") == found.results
 

@@ -154,7 +154,7 @@ def test_pytest_codspeed_gives_the_median_of_each_test_by_its_place_in_the_tree(
         assert seconds == pytest.approx(figures["median_ns"] / 1e9)
         assert figures["min_ns"] / 1e9 <= seconds <= figures["max_ns"] / 1e9
     assert (reading.tool, reading.form) == ("pytest-codspeed 4.5.0", "pytest-codspeed")
-    assert reading.machine == {"python": "3.11.7", "platform": "x86_64-pc-linux-gnu"}
+    assert reading.machine == {"python": "3.11", "platform": "x86_64-pc-linux-gnu"}
 
 
 def test_pytest_codspeed_outside_of_a_repository_names_no_folder_of_the_machine() -> None:

@@ -36,6 +36,7 @@ FED = {
     "formats/github_action_benchmark.py": "history of github-action-benchmark",
     "formats/oss_benchmark.py": "format oss-benchmark",
     "formats/parsing.py": "format auto",
+    "formats/recognising.py": "format auto",
     "formats/training_events.py": "event files of a training",
     "formats/training_lines.py": "losses of a training",
     "formats/training_tables.py": "losses of a training",

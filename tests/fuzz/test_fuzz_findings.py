@@ -133,3 +133,15 @@ def test_a_part_that_is_wrongly_called_sound_would_be_noticed():
     assert form_faults(raw, schema(Kind.RESULTS), PARTS[Kind.RESULTS])
     assert form_faults(raw, schema(Kind.RESULTS), lambda _, __: True) != form_faults(raw, schema(Kind.RESULTS))
     assert not PARTS[Kind.RESULTS]("elsewhere.json#/x", raw)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        b'"iter 0: loss 10.98, time 31.2ms\nstep: 1 loss: 0.81, a\n',  # a quotation mark that takes all lines for one cell
+        b"a,loss\n" + b"1," * 200_000 + b"\n2,3\n",
+        b"step,loss\n1\x00,2\n",
+    ],
+)
+def test_a_log_that_is_almost_a_table_is_read_or_refused(log):
+    TARGETS["losses of a training"].feed(log)

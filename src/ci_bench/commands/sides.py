@@ -122,6 +122,9 @@ def _imported(name: str, contents: dict[Path, bytes], source: str) -> SideRead:
     ]
     if found.gaps:
         notes.append(f"{name}: not in every file: {_listed(found.gaps)}")
+    notes += [f"{name}: {note}" for note in dict.fromkeys(note for reading in readings.values() for note in reading.notes)]
+    if found.incomparable:
+        notes.append(f"{name}: not compared: {_listed(found.incomparable)}")
     if found.undirected:
         notes.append(f"{name}: not compared, since nobody says which way is better: {_listed(found.undirected)}")
     return SideRead(name=name, results=found.results, launches=found.launches, notes=tuple(notes))

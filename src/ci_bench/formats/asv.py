@@ -12,6 +12,7 @@ from itertools import islice, product
 from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
+from ci_bench.records.faults import show
 from ci_bench.records.results import Better, Fact
 
 _VERSION = 2
@@ -21,11 +22,13 @@ _KINDS = {
     "mem": ("bytes", Better.LOWER),
     "peakmem": ("bytes", Better.LOWER),
 }
+_PEAK = "peakmem"
 
 
 @dataclass(kw_only=True, slots=True)
 class _Found:
     series: list[Series] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
     failed: list[Absent] = field(default_factory=list)
     skipped: list[Absent] = field(default_factory=list)
 
@@ -39,13 +42,19 @@ def read(root: Node) -> Reading:
     """Every benchmark with every combination of its parameters: its samples where asv recorded them, else its result."""
     version = root.get("version")
     if version is None or version.value != _VERSION:
-        root.wrong(f"it is not of version {_VERSION} of asv's results; update asv")
+        said = "no version" if version is None else f"version {show(version.value)}"
+        root.wrong(f"it is not of version {_VERSION} of asv's results, but of {said}; update asv")
     columns = [column.text() for column in root.field("result_columns").items()]
     found = _Found()
     for name, row in root.field("results").fields():
         _read_row(name, row, columns, found)
     return Reading(
-        series=tuple(found.series), failed=tuple(found.failed), skipped=tuple(found.skipped), tool="asv", machine=_machine(root)
+        series=tuple(found.series),
+        failed=tuple(found.failed),
+        skipped=tuple(found.skipped),
+        tool="asv",
+        machine=_machine(root),
+        versions=found.versions,
     )
 
 
@@ -66,8 +75,11 @@ def _read_row(name: str, row: Node, columns: list[str], found: _Found) -> None:
     if results.value is None:
         found.failed.append(Absent(benchmark=name, reason="it failed"))
         return
+    version = cells.get("version")
     taken = list(samples.items()) if samples is not None and samples.value is not None else []
     for index, (label, result) in enumerate(zip(_labels(name, cells.get("params"), results), results.items(), strict=True)):
+        if version is not None and isinstance(version.value, str):
+            found.versions[label] = version.value
         if result.value is None:
             found.failed.append(Absent(benchmark=label, reason="it failed"))
         elif isinstance(result.value, float) and math.isnan(result.value):
@@ -87,5 +99,6 @@ def _labels(name: str, params: Node | None, results: Node) -> Iterator[str]:
 
 
 def _series(name: str, label: str, values: tuple[float, ...]) -> Series:
-    unit, better = _KINDS.get(name.rpartition(".")[2].partition("_")[0].lower(), ("", None))
-    return Series(benchmark=label, runs=one_run(*values), unit=unit, better=better)
+    kind = name.rpartition(".")[2].partition("_")[0].lower()
+    unit, better = _KINDS.get(kind, ("", None))
+    return Series(benchmark=label, runs=one_run(*values), unit=unit, better=better, peak=kind == _PEAK)

@@ -1,5 +1,6 @@
 """Every format by name: which can be read, which written, and which one a text is in."""
 
+import codecs
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -8,11 +9,14 @@ from dataclasses import dataclass, replace
 from ci_bench.formats import (
     asv,
     bencher,
+    criterion,
     dynamo_csv,
     flat_csv,
     github_action_benchmark,
+    go_bench,
     google_benchmark,
     hyperfine,
+    jmh,
     measurements,
     nvbench,
     optimum_benchmark,
@@ -20,9 +24,12 @@ from ci_bench.formats import (
     pyperf,
     pytest_benchmark,
     pytest_codspeed,
+    userbenchmark,
+    vitest,
 )
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.parsing import Node, parse_json
+from ci_bench.formats.recognising import appearance, with_stable_names
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
 from ci_bench.records.faults import show
 from ci_bench.records.spelling import nearest
@@ -32,6 +39,9 @@ MAX_BYTES = 64 << 20
 MAX_SERIES = 10_000
 MAX_VALUES = 2_000_000
 _GZIP = b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What PowerShell's ``>`` writes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,11 @@ _FORMATS: Mapping[str, _Format] = {
     "dynamo-csv": _Format(
         lambda node: dynamo_csv.read(str(node.value)), _never, lambda text: Node(text, "$"), dynamo_csv.matches
     ),
+    "jmh": _Format(jmh.read, jmh.matches),
+    "criterion": _Format(criterion.read, criterion.matches, oss_benchmark.parse),
+    "vitest": _Format(vitest.read, vitest.matches),
+    "userbenchmark": _Format(userbenchmark.read_series, userbenchmark.matches),
+    "go-bench": _Format(lambda node: go_bench.read(str(node.value)), _never, lambda text: Node(text, "$"), go_bench.matches),
     "bmf": _Format(bencher.read, bencher.matches),
 }
 """In the order in which they are tried: what can be told surely comes first."""
@@ -90,6 +105,12 @@ WRITERS: Mapping[str, Callable[[Export], Written]] = {
 }
 
 
+_WHAT_TO_DO = (
+    f"what is read: {', '.join(READABLE)}; if it is one of these, name it with --from, otherwise write the numbers as"
+    " `measurements` (docs/formats.md, Your own benchmark)"
+)
+
+
 def decode(content: bytes) -> str:
     """The text of a file, unpacked where gzip packed it.
 
@@ -102,10 +123,18 @@ def decode(content: bytes) -> str:
         raise Unreadable(f"larger than {MAX_BYTES:,} bytes, the most that is read; have the tool leave out raw samples")
     if not content.strip():
         raise Unreadable("it is empty")
+    if content.startswith(_UTF16):
+        try:
+            return content.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise Unreadable(
+                f"it begins as UTF-16 and is cut at byte {error.start}, and is not UTF-8 at byte 0; save it as UTF-8"
+            ) from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"it is not UTF-8 at byte {error.start}") from error
+        zipped = "it is a zip archive; unpack it first" if content.startswith(_ZIP) else ""
+        raise Unreadable(zipped or f"it is not UTF-8 at byte {error.start}; save it as UTF-8") from error
 
 
 def _unpack(content: bytes) -> bytes:
@@ -133,29 +162,32 @@ def _read_any(text: str) -> Reading:
     for name, one in _FORMATS.items():
         if one.in_text is not None and one.in_text(text):
             return replace(one.read(one.parse(text)), form=name)
+    if not text.lstrip().startswith(("{", "[")):
+        raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
     root = oss_benchmark.parse(text) if oss_benchmark.is_lines(text) else parse_json(text)
     for name, one in _FORMATS.items():
         if one.matches(root):
             return replace(one.read(root), form=name)
     if github_action_benchmark.matches_custom(root):
         return replace(github_action_benchmark.read_custom(root, better=None), form="github-action-benchmark")
-    known = ", ".join(READABLE)
-    raise Unreadable(f"it is JSON, but of no known form; name its format ({known}), or have it written in one of them")
+    raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
 
 
 def _checked(reading: Reading) -> Reading:
     """What holds for every format: there is something, not too much of it, under names that differ."""
-    if not reading.series and not reading.failed:
+    if not reading.series and not reading.failed and not reading.skipped:
         raise Unreadable("there is no benchmark in it")
     if len(reading.series) > MAX_SERIES:
         raise Unreadable(f"{len(reading.series):,} series, and {MAX_SERIES:,} are the most that are read")
     if (count := sum(len(run) for series in reading.series for run in series.runs)) > MAX_VALUES:
         raise Unreadable(f"{count:,} numbers, and {MAX_VALUES:,} are the most that are read")
-    clean = replace(
-        reading,
-        series=tuple(map(_clean, reading.series)),
-        failed=tuple(map(_clean_absent, reading.failed)),
-        skipped=tuple(map(_clean_absent, reading.skipped)),
+    clean = with_stable_names(
+        replace(
+            reading,
+            series=tuple(map(_clean, reading.series)),
+            failed=tuple(map(_clean_absent, reading.failed)),
+            skipped=tuple(map(_clean_absent, reading.skipped)),
+        )
     )
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):

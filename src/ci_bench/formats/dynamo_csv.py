@@ -57,7 +57,9 @@ def matches(text: str) -> bool:
 
 
 def read(text: str) -> Reading:
-    """Every figure of every model. A model without a latency failed: the runner writes 0 then.
+    """Every figure of every model; of a model that was run again, the last row. A model without a latency failed.
+
+    The runner writes 0 then, or NaN. An accuracy other than ``pass`` was not checked, or is wrong; a checked one counts as 1.
 
     Raises:
         Unreadable: a row does not fit the header, or a known column holds no number.
@@ -65,15 +67,17 @@ def read(text: str) -> Reading:
     series: list[Series] = []
     failed: list[Absent] = []
     skipped: list[Absent] = []
-    for number, row in _rows(text):
-        name, accuracy = _name(row), row.get("accuracy", _PASSED)
+    for name, (number, row) in {_name(row): (number, row) for number, row in _rows(text)}.items():
+        accuracy = row.get("accuracy", _PASSED)
         if accuracy.startswith(_NOT_COMPARED):
             skipped.append(Absent(benchmark=name, reason=accuracy))
-        elif not accuracy.startswith(_PASSED):
+        elif accuracy != _PASSED:
             failed.append(Absent(benchmark=name, reason=accuracy or "the runner says nothing of its accuracy"))
-        elif _MAIN in row and not _number(row[_MAIN], number, _MAIN).number():
+        elif _MAIN in row and not _has_latency(row[_MAIN], number):
             failed.append(Absent(benchmark=name, reason="the runner has no latency of it"))
         else:
+            if "accuracy" in row:
+                series.append(Series(benchmark=name, measure="accuracy", runs=one_run(1.0), unit="", better=Better.HIGHER))
             series += _series(name, row, number)
     return Reading(series=tuple(series), failed=tuple(failed), skipped=tuple(skipped), tool="dynamo runner")
 
@@ -85,11 +89,19 @@ def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
         if not {"name", "dev"} <= {*header} or len({*header}) != len(header):
             raise Unreadable("line 1: it is no header of the dynamo runner's tables (dev, name, batch_size, …)")
         for cells in lines:
+            if cells == header:  # of another shard, in the same file
+                continue
             if len(cells) != len(header):
                 raise Unreadable(f"line {lines.line_num}: {len(cells)} cells, and the header has {len(header)}")
             yield lines.line_num, dict(zip(header, cells, strict=True))
     except csv.Error as error:
         raise Unreadable(f"it is no CSV: {error}") from error
+
+
+def _has_latency(cell: str, number: int) -> bool:
+    """Whether there is a latency above 0. The runner writes NaN for a loss of its measurement, and an empty cell for none."""
+    latency = _number(cell or "0", number, _MAIN)
+    return not (isinstance(latency.value, float) and math.isnan(latency.value)) and latency.number() > 0
 
 
 def _name(row: Mapping[str, str]) -> str:

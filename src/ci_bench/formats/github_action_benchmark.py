@@ -52,6 +52,18 @@ def matches_store(root: Node) -> bool:
     return root.has("entries", "lastUpdate")
 
 
+def better_of(tool: str, unit: str) -> Better:
+    """Which way a tool's numbers of a unit are better.
+
+    JMH, Go and others write rates as well as times, so a rate or a time has its own direction. A custom tool's name is its
+    user's word, which counts: there may be errors per second.
+    """
+    known = interpret(unit).unit
+    if tool.startswith("custom") or known not in {Unit.PER_SECOND, Unit.SECONDS}:
+        return TOOLS[tool]
+    return Better.HIGHER if known is Unit.PER_SECOND else Better.LOWER
+
+
 def read_custom(root: Node, *, better: Better | None) -> Reading:
     """One number for each name."""
     return Reading(series=tuple(_series(one, better) for one in root.items()), tool="github-action-benchmark")
@@ -73,9 +85,16 @@ def read_store(root: Node) -> Reading:
         listed = list(entries.items())
         if listed:
             tool = listed[-1].field("tool")
-            better = TOOLS.get(tool.text()) or tool.wrong(f"{tool.text()!r} is no tool of github-action-benchmark")
-            series += [_series(one, better, f"{suite}/") for one in listed[-1].field("benches").items()]
+            name = _known(tool)
+            series += [
+                _series(one, better_of(name, str(one.field("unit").value)), f"{suite}/")
+                for one in listed[-1].field("benches").items()
+            ]
     return Reading(series=tuple(series), tool="github-action-benchmark")
+
+
+def _known(tool: Node) -> str:
+    return tool.text() if tool.text() in TOOLS else tool.wrong(f"{tool.text()!r} is no tool of github-action-benchmark")
 
 
 def _series(record: Node, better: Better | None, prefix: str = "") -> Series:
@@ -151,12 +170,13 @@ def read_action_history(
 
 def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: str) -> None:
     tool = entry.field("tool")
-    better = TOOLS.get(tool.text()) or tool.wrong(f"{tool.text()!r} is no tool of github-action-benchmark")
+    kind = _known(tool)
     run = _entry(entry, tool_version)
     collected.runs.setdefault(run.id, run)
     for bench in entry.field("benches").items():
         name = f"{suite}/{bench.field('name').text()}"
-        measured = interpret(str(bench.field("unit").value))
+        unit = str(bench.field("unit").value)
+        measured, better = interpret(unit), better_of(kind, unit)
         value = coerced(bench.field("value")) * measured.scale
         if measured.unit in TIMES and value <= 0:
             collected.left_out.append(f"{bench.path}: {name} is {value:g}, which is no time")

@@ -52,7 +52,7 @@ def read(root: Node) -> Reading:
     for name, rows in groups.items():
         if errors := [row for row in rows if _is_true(row, "error_occurred")]:
             failed.append(Absent(benchmark=name, reason=_said(errors[0], "error_message")))
-        elif skips := [row for row in rows if row.get("skipped") and row.field("skipped").value not in {False, ""}]:
+        elif skips := [row for row in rows if row.get("skipped") and row.field("skipped").value]:
             skipped.append(Absent(benchmark=name, reason=_said(skips[0], "skip_message")))
         else:
             series += _series(name, _samples(rows))

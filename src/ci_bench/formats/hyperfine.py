@@ -28,14 +28,23 @@ def read(root: Node) -> Reading:
     series: list[Series] = []
     failed: list[Absent] = []
     for result in root.field("results").items():
-        name = result.field("command").text()
+        name = _name(result)
         codes = result.get("exit_codes")
         wrong = [code.value for code in codes.items() if code.value != 0] if codes else []
         if wrong:
-            failed.append(Absent(benchmark=name, reason=f"{len(wrong)} runs ended with an error, such as exit code {wrong[0]}"))
+            meant = "if it is meant, have the command end with 0: hyperfine 'COMMAND || true'"
+            reason = f"{len(wrong)} runs ended with an error, such as exit code {wrong[0]}; {meant}"
+            failed.append(Absent(benchmark=name, reason=reason))
         else:
             series += _series(name, result)
     return Reading(series=tuple(series), failed=tuple(failed), tool="hyperfine")
+
+
+def _name(result: Node) -> str:
+    """The command, and the parameters that it doesn't show."""
+    name, params = result.field("command").text(), result.get("parameters")
+    hidden = [(key, str(one.value)) for key, one in params.fields() if str(one.value) not in name] if params else []
+    return f"{name} [{', '.join(f'{key}={value}' for key, value in hidden)}]" if hidden else name
 
 
 def _series(name: str, result: Node) -> Iterator[Series]:
@@ -48,7 +57,9 @@ def _series(name: str, result: Node) -> Iterator[Series]:
             yield Series(benchmark=name, measure=f"{part}_time", runs=values, unit="s", better=Better.LOWER, derived=True)
     memory = result.get("memory_usage_byte")
     if memory is not None and memory.value:
-        yield Series(benchmark=name, measure="memory", runs=_processes(memory.numbers()), unit="bytes", better=Better.LOWER)
+        yield Series(
+            benchmark=name, measure="memory", runs=_processes(memory.numbers()), unit="bytes", better=Better.LOWER, peak=True
+        )
 
 
 def _processes(values: tuple[float, ...]) -> Runs:

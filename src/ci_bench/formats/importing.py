@@ -37,10 +37,10 @@ from ci_bench.records.units import TIMES
 T = TypeVar("T")
 
 SUITE = ARM = "imported"
-MAIN = {Unit.SECONDS: "time", Unit.BYTES: "memory", Unit.PER_SECOND: "rate"}
-VALUE = "value"
-"""What a benchmark's main series is called, by its unit; any other is a value."""
-MAINS = (*MAIN.values(), VALUE)
+MAIN = {Unit.SECONDS: "time", Unit.BYTES: "bytes", Unit.PER_SECOND: "rate"}
+PEAK, VALUE = "memory", "value"
+"""What a benchmark's main series is called, by its unit, and a process's peak of memory; any other is a value."""
+MAINS = (*MAIN.values(), PEAK, VALUE)
 LONGEST = 60
 LONGEST_TITLE = 200
 _JOINT = "__"
@@ -80,11 +80,14 @@ def _digest(text: str) -> str:
     return base64.b32encode(hashlib.sha256(text.encode("utf-8", "replace")).digest()).decode().lower()[:_DIGEST]
 
 
-def metric_of(series: Series, runs: Runs, *, name: str, unit: str, better: Better, arm: str, first: int = 0) -> Metric:
+def metric_of(
+    series: Series, runs: Runs, *, name: str, unit: str, better: Better, arm: str, first: int = 0, zero_allowed: bool = False
+) -> Metric:
     """A series as a metric, a launch for each of `runs`, numbered from `first`.
 
     Raises:
-        Unreadable: there is no number, or one that no benchmark can give: a negative one, or no time at all.
+        Unreadable: there is no number, or one that no benchmark can give: no time at all, unless `zero_allowed`.
+        Incomparable: a number is below zero, so no ratio of it means anything.
     """
     measured = interpret(unit)
     timed = measured.unit in TIMES
@@ -92,9 +95,9 @@ def metric_of(series: Series, runs: Runs, *, name: str, unit: str, better: Bette
     least = min(values, default=0.0)
     if not is_number(max(values, default=0.0) * measured.scale):
         raise Unreadable(f"{series.label!r} is {max(values):g} {unit}, which no computer can measure")
-    if not values or least < 0 or (timed and least * measured.scale == 0):
+    if not values or least < 0 or (timed and least * measured.scale == 0 and not zero_allowed):
         said = f"is {least:g} {unit}".rstrip() if values else "has no number"
-        raise Unreadable(f"{series.label!r} {said}, which cannot be compared")
+        raise (Incomparable if least < 0 else Unreadable)(f"{series.label!r} {said}, which cannot be compared")
     launches = enumerate(thinned(tuple(run for run in runs if run)), start=first)
     return Metric(
         name=name,
@@ -115,18 +118,23 @@ def thinned(values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(values[index * len(values) // MOST_VALUES] for index in range(MOST_VALUES))
 
 
+class Incomparable(Unreadable):
+    """A number that was measured and read, and of which no ratio means anything."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
     """A side as `results`, and what is not in them or only in part.
 
     `launches` is how many the benchmark with the fewest has. `undirected` are series that nobody gave a direction, `gaps`
-    benchmarks that not every file has, each with how many do.
+    benchmarks that not every file has, each with how many do; `incomparable` series with numbers below zero, each with why.
     """
 
     results: Results
     launches: int
     undirected: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    incomparable: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -135,6 +143,8 @@ class _Row:
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    incomparable: list[str] = field(default_factory=list)
+    versions: set[str] = field(default_factory=set)
     skips: list[str] = field(default_factory=list)
     seen: int = 0
 
@@ -149,20 +159,11 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
     rows: dict[str, _Row] = {}
     undirected: dict[str, None] = {}
     for reading in files.values():
-        mains = {one.benchmark: _main(one) for one in reading.series if not one.measure}
-        named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
-        for name in dict.fromkeys(named):
-            rows.setdefault(name, _Row()).seen += 1
-        for series in reading.series:
-            if not series.derived and series.better is None:
-                undirected.setdefault(series.label)
-            elif not series.derived:
-                _add(rows[series.benchmark], series, _name(series, mains.get(series.benchmark)))
-        for absent in reading.failed:
-            rows[absent.benchmark].failures.append(absent.reason)
-        for absent in reading.skipped:
-            rows[absent.benchmark].skips.append(absent.reason)
+        _gather(reading, rows, undirected)
     cases = tuple(_case(name, row) for name, row in rows.items() if row.metrics or row.failures or row.skips)
+    incomparable = tuple(words for row in rows.values() for words in row.incomparable)
+    if not cases and incomparable:
+        raise Unreadable(f"nothing in it can be compared: {_listed(incomparable)}")
     if not cases:
         raise Unreadable(_without_direction(list(undirected)))
     counts = [len(metric.launches) for case in cases for metric in case.metrics]
@@ -179,8 +180,29 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
         ),
         launches=min(counts, default=0),
         undirected=tuple(undirected),
+        incomparable=incomparable,
         gaps=tuple(f"{name} ({row.seen} of {len(files)} files)" for name, row in rows.items() if row.seen < len(files)),
     )
+
+
+def _gather(reading: Reading, rows: dict[str, _Row], undirected: dict[str, None]) -> None:
+    """Add what one file says to the `rows` of its side, and series without a direction to `undirected`."""
+    mains = {one.benchmark: _main(one) for one in reading.series if not one.measure}
+    named = [one.benchmark for one in reading.series] + [one.benchmark for one in (*reading.failed, *reading.skipped)]
+    for name in dict.fromkeys(named):
+        rows.setdefault(name, _Row()).seen += 1
+    for series in reading.series:
+        if not series.derived and series.better is None:
+            undirected.setdefault(series.label)
+        elif not series.derived:
+            _add(rows[series.benchmark], series, _name(series, mains.get(series.benchmark)))
+    for name, version in reading.versions.items():
+        if name in rows:
+            rows[name].versions.add(version)
+    for absent in reading.failed:
+        rows[absent.benchmark].failures.append(absent.reason)
+    for absent in reading.skipped:
+        rows[absent.benchmark].skips.append(absent.reason)
 
 
 def _require_one(files: Mapping[str, Reading]) -> None:
@@ -207,7 +229,11 @@ def _add(row: _Row, series: Series, name: str) -> None:
             better=series.better,
             arm=ARM,
             first=len(before.launches) if before else 0,
+            zero_allowed=True,
         )
+    except Incomparable as error:
+        row.incomparable.append(str(error))
+        return
     except Unreadable as error:
         row.failures.append(str(error))
         return
@@ -219,6 +245,8 @@ def _add(row: _Row, series: Series, name: str) -> None:
 
 
 def _main(series: Series) -> str:
+    if series.peak:
+        return PEAK
     return MAIN.get(interpret(series.unit).unit, VALUE)
 
 
@@ -240,6 +268,7 @@ def _case(benchmark: str, row: _Row) -> CaseResult:
             arms=(ARM,),
             reference=ARM,
             title=benchmark[:LONGEST_TITLE],
+            body=hashlib.sha256("\0".join(sorted(row.versions)).encode()).hexdigest()[:16] if row.versions else "",
         ),
         status=status,
         reproduce="",
@@ -252,14 +281,20 @@ def _without_direction(undirected: Sequence[str]) -> str:
     if not undirected:
         return "all that is in it follows from other numbers, so that nothing can be compared"
     return (
-        f"it does not say which way {_listed(undirected)} is better; name a format that does: "
-        "customSmallerIsBetter, customBiggerIsBetter"
+        f"it does not say which way {_listed(undirected)} is better: give a unit that does (ms, MB, 1/s), a direction where the"
+        " format has one, or write the numbers as `measurements`; files of the form [{name, unit, value}] are read with --from"
+        " customSmallerIsBetter or customBiggerIsBetter"
     )
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(show(name) for name in names[:most]) + more
+    return ", ".join(show(name if len(name) <= LONGEST else f"…{name[-LONGEST:]}") for name in names[:most]) + more
+
+
+def without_patch(version: object) -> object:
+    """A version of Python as far as it decides what is compared: ``3.14.2 (64-bit)`` is ``3.14 (64-bit)``."""
+    return re.sub(r"^(\d+\.\d+)\.\d+(?=$| \()", r"\1", version) if isinstance(version, str) else version
 
 
 def known_facts(facts: Iterable[tuple[str, object]]) -> dict[str, Fact]:

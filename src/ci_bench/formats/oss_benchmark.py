@@ -2,8 +2,9 @@
 
 https://github.com/pytorch/pytorch/wiki/How-to-integrate-with-PyTorch-OSS-benchmark-database
 
-Read are a list of records, one record, or one on each line. A record has neither unit nor direction; where a writer put them
-into the metric's ``extra_info`` (``unit``, ``better``), they are taken from there.
+Read are a list of records, one record, or one on each line. A record has neither unit nor direction; they are taken from
+``metric.unit`` or ``metric.extra_info`` (``unit``, ``better``), if a writer put them there. The direction of a time, a rate,
+memory or energy follows from the unit.
 
 Written is one JSON array, one record per metric. A record names benchmark, model and metric; all samples go into
 ``benchmark_values``. Metrics have one type, numbers: how a case ended is in ``extra_info``, and in the metric ``passed``, 0 or
@@ -11,6 +12,7 @@ Written is one JSON array, one record per metric. A record names benchmark, mode
 blocks of samples, warm-ups, details of checks.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +21,7 @@ from ci_bench.formats.dynamo_csv import accuracy_word, candidates, device_of, mo
 from ci_bench.formats.exporting import Files, Written, one_file
 from ci_bench.formats.parsing import Node, parse_json
 from ci_bench.formats.series import Reading, Series, Unreadable, one_run
+from ci_bench.formats.units import direction
 from ci_bench.records.results import Better, CaseResult, Outcome, Results, Status
 
 
@@ -53,7 +56,10 @@ def matches(root: Node) -> bool:
 
 
 def read(root: Node) -> Reading:
-    """All values of each metric. A benchmark is named by benchmark, model, backend, mode, data type and device."""
+    """All values of each metric.
+
+    A benchmark is named by benchmark, model, backend, mode, data type, device, inputs and arguments.
+    """
     records = root.items() if isinstance(root.value, list) else iter((root,))
     return Reading(series=tuple(map(_series, records)), tool="PyTorch OSS benchmark v3")
 
@@ -61,7 +67,9 @@ def read(root: Node) -> Reading:
 def _series(record: Node) -> Series:
     metric = record.field("metric")
     info = metric.get("extra_info")
-    unit, better = (info.get("unit"), info.get("better")) if info else (None, None)
+    about, better = (info.get("unit"), info.get("better")) if info else (None, None)
+    unit = metric.get("unit") or about
+    said = unit.text() if unit else ""
     values = metric.field("benchmark_values").numbers()
     if not values:
         metric.field("benchmark_values").wrong("the list is empty")
@@ -69,8 +77,8 @@ def _series(record: Node) -> Series:
         benchmark=" ".join(_words(record)),
         measure=metric.field("name").text(),
         runs=one_run(*values),
-        unit=unit.text() if unit else "",
-        better=Better(better.value) if better is not None and better.value in tuple(Better) else None,
+        unit=said,
+        better=Better(better.value) if better is not None and better.value in tuple(Better) else direction(said),
     )
 
 
@@ -84,6 +92,33 @@ def _words(record: Node) -> Iterator[str]:
         part = node.get(name) if node is not None else None
         if part is not None and part.value:
             yield part.text()
+    for name, part in (("", record.get("inputs")), ("", info and info.get("input_config")), ("args", info and info.get("args"))):
+        words = _spelt(part.value) if part is not None and part.value else ""
+        if words:
+            yield f"{name}({words})"
+
+
+MAX_WORDS = 300
+
+
+def _spelt(value: Any) -> str:
+    """What tells one set of inputs or arguments from another, in words; a digest follows what is too long."""
+    words = _flat(value)
+    if len(words) <= MAX_WORDS:
+        return words
+    return f"{words[:MAX_WORDS]}… {hashlib.sha256(words.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        parts = ((key, _flat(one)) for key, one in value.items())
+        joined = ((key, words, isinstance(value[key], dict)) for key, words in parts if words)
+        return ", ".join(
+            words if key == "extra_info" else f"{key} {words}" if deep else f"{key}={words}" for key, words, deep in joined
+        )
+    if isinstance(value, list):
+        return " ".join(filter(None, map(_flat, value)))
+    return "" if value is None else str(value)
 
 
 NAME = "ci-bench"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Never
@@ -17,13 +18,14 @@ MAX_FIELDS = 50_000
 def parse_json(text: str) -> "Node":
     """The root of a JSON text.
 
-    NaN and infinities are let through, since tools write them for what they could not measure; `Node.number` refuses them.
+    NaN and infinities are let through, in any case of letters, since tools write them for what they could not measure;
+    `Node.number` refuses them.
 
     Raises:
         Unreadable: not valid JSON, nested too deep, or names a field twice.
     """
     try:
-        return Node(json.loads(text, object_pairs_hook=_object), "$")
+        return Node(json.loads(_with_words(text), object_pairs_hook=_object), "$")
     except json.JSONDecodeError as error:
         cut = "; the text is cut short" if text.lstrip().startswith(("{", "[")) and error.pos >= len(text.rstrip()) else ""
         raise Unreadable(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}{cut}") from error
@@ -31,6 +33,18 @@ def parse_json(text: str) -> "Node":
         raise Unreadable("it is nested too deep") from error
     except ValueError as error:
         raise Unreadable("an integer has too many digits") from error
+
+
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE)
+_NUMBERS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "infinity": "Infinity", "-infinity": "-Infinity"}
+_LOWER = re.compile(r"[:,\[\s]-?(?:nan|inf)\b")
+
+
+def _with_words(text: str) -> str:
+    """Numbers that are not finite in the spelling of Python's parser; C++ prints ``nan`` and ``inf``. Strings stay."""
+    if _LOWER.search(text) is None:
+        return text
+    return _WORD.sub(lambda found: _NUMBERS.get(found[0].lower(), found[0]), text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

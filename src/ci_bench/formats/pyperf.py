@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written
-from ci_bench.formats.importing import known_facts
+from ci_bench.formats.importing import known_facts, without_patch
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Runs, Series
 from ci_bench.formats.units import interpret
@@ -30,7 +30,9 @@ def read(root: Node) -> Reading:
     return Reading(
         series=tuple(_series(one, shared) for one in root.field("benchmarks").items()),
         tool=f"pyperf {tool.text()}" if tool else "pyperf",
-        machine=known_facts((field, one.value) for field, name in _MACHINE.items() if shared and (one := shared.get(name))),
+        machine=known_facts(
+            (field, without_patch(one.value)) for field, name in _MACHINE.items() if shared and (one := shared.get(name))
+        ),
     )
 
 
@@ -48,6 +50,7 @@ def _series(benchmark: Node, shared: Node | None) -> Series:
         warmups=tuple(_warmups(run) for run in measuring),
         unit=_UNITS[unit.text()] if unit else "s",
         better=Better.LOWER,
+        peak=unit is not None and interpret(_UNITS[unit.text()]).unit is Unit.BYTES,
     )
 
 

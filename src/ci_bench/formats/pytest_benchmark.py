@@ -8,7 +8,7 @@ from statistics import fmean, quantiles, stdev
 from typing import Any
 
 from ci_bench.formats.exporting import Export, Written, split_times
-from ci_bench.formats.importing import known_facts
+from ci_bench.formats.importing import known_facts, without_patch
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.records.results import Better, Fact
@@ -41,7 +41,7 @@ def _machine(info: Node) -> dict[str, Fact]:
         (
             ("cpu", processor.get("brand_raw")),
             ("cpu_count", processor.get("count")),
-            ("python", info.value.get("python_version")),
+            ("python", without_patch(info.value.get("python_version"))),
         )
     )
 

@@ -7,7 +7,7 @@ https://github.com/CodSpeedHQ/pytest-codspeed/blob/master/src/pytest_codspeed/in
 
 import posixpath
 
-from ci_bench.formats.importing import known_facts
+from ci_bench.formats.importing import known_facts, without_patch
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.records.results import Better, Fact
@@ -55,4 +55,6 @@ def _machine(root: Node) -> dict[str, Fact]:
     python = root.get("python")
     build = python.get("sysconfig") if python else None
     facts = build.value if build is not None and isinstance(build.value, dict) else {}
-    return known_facts((("python", facts.get("py_version") or facts.get("VERSION")), ("platform", facts.get("HOST_GNU_TYPE"))))
+    return known_facts(
+        (("python", without_patch(facts.get("py_version") or facts.get("VERSION"))), ("platform", facts.get("HOST_GNU_TYPE")))
+    )

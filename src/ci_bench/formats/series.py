@@ -30,6 +30,8 @@ class Series:
     measure: str = ""
     warmups: Runs = ()
     derived: bool = False
+    peak: bool = False
+    """Whether it is a peak of a process's memory, which moves by some pages from run to run."""
 
     @property
     def label(self) -> str:
@@ -69,6 +71,10 @@ class Reading:
     tool: str = ""
     machine: Mapping[str, Fact] = field(default_factory=dict)
     form: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of benchmarks by name what changes when their own code does, if the tool records it."""
+    notes: tuple[str, ...] = ()
+    """What was read otherwise than it is written, for people."""
 
 
 def one_run(*values: float) -> Runs:

@@ -27,9 +27,13 @@ def is_table(text: str) -> bool:
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     if len(lines) < LEAST_ROWS or (delimiter := _delimiter(lines[0])) is None:
         return False
-    header, *rows = csv.reader(lines, delimiter=delimiter)
+    try:
+        header, *rows = csv.reader(lines, delimiter=delimiter)
+    except csv.Error:
+        return False
     return (
-        not any(map(_is_number, header))
+        bool(rows)
+        and not any(map(_is_number, header))
         and all(header)
         and all(len(row) == len(header) for row in rows[: -1 or None])
         and any(_is_number(cell) for cell in rows[0])

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ci_bench.records.results import Unit
+from ci_bench.records.results import Better, Unit
 
 _WORDS = {
     "sec": 1.0,
@@ -53,6 +53,29 @@ def interpret(text: str) -> Measured:
     if (rate := _RATES.fullmatch(name)) is not None:
         return Measured(Unit.PER_SECOND, _THOUSANDS[rate[1]])
     return Measured(Unit.COUNT, 1.0)
+
+
+_WORK = re.compile(
+    r"(|k|m|g|t)(flop|op|elem|element|it|iter|iteration|item|token|sample|step|image|img|row|req|request|query|querie|frame|call|rec"
+    r"|record|epoch)s?|1"
+)
+_DIRECTIONS = {
+    Unit.SECONDS: Better.LOWER,
+    Unit.BYTES: Better.LOWER,
+    Unit.JOULES: Better.LOWER,
+}
+
+
+def direction(unit: str) -> Better | None:
+    """Which way numbers of a unit are better, if the unit alone says so: time, memory and energy lower, rates of work higher.
+
+    Of other rates nothing is known: there are errors per second.
+    """
+    measured = interpret(unit)
+    if measured.unit is not Unit.PER_SECOND:
+        return _DIRECTIONS.get(measured.unit)
+    ratio = _RATIO.fullmatch(_plain(unit))
+    return Better.HIGHER if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_plain(ratio[1])) else None
 
 
 def _interpret_ratio(above: str, below: str) -> Measured:

@@ -13,8 +13,9 @@ from typing import Any
 
 from ci_bench.formats.dynamo_csv import device_of, model_of
 from ci_bench.formats.exporting import Files, Written, one_file
-from ci_bench.formats.parsing import is_number
-from ci_bench.records.results import CaseResult, Results, Status
+from ci_bench.formats.parsing import Node, is_number
+from ci_bench.formats.series import Absent, Reading, Series, one_run
+from ci_bench.records.results import Better, CaseResult, Results, Status
 
 GIGA = 1e9
 SCALES = {
@@ -65,6 +66,34 @@ def read(text: str) -> UserBenchmark:
     return UserBenchmark(
         name=str(raw.get("name", "")), environ=told, metrics={str(k): float(v) for k, v in raw["metrics"].items()}
     )
+
+
+_ENDINGS: Mapping[str, tuple[str, Better]] = {
+    "_latency": ("ms", Better.LOWER), "_latencies": ("ms", Better.LOWER), "_compile_time": ("s", Better.LOWER),
+    "_gmem": ("GB", Better.LOWER), "_cmem": ("GB", Better.LOWER), "_memory": ("GB", Better.LOWER),
+    "_graph_breaks": ("count", Better.LOWER), "_speedup": ("x", Better.HIGHER), "_throughput": ("1/s", Better.HIGHER),
+    "_tflops": ("TFLOPS", Better.HIGHER), "_qps": ("qps", Better.HIGHER), "_accuracy": ("", Better.HIGHER),
+}  # fmt: skip
+"""Unit and direction by how a metric's name ends; of others the file says neither."""
+
+
+def matches(root: Node) -> bool:
+    """Whether it looks like this format."""
+    return root.has("name", "environ", "metrics") and isinstance(root.field("metrics").value, dict)
+
+
+def read_series(root: Node) -> Reading:
+    """One number for each metric; text in a number's place is a failure that the tool wrote there."""
+    series: list[Series] = []
+    failed: list[Absent] = []
+    for name, value in root.field("metrics").fields():
+        if isinstance(value.value, str):
+            failed.append(Absent(benchmark=name, reason=value.value[:200] or "no reason was given"))
+            continue
+        ending = next((one for one in _ENDINGS if name.lower().endswith(one)), "")
+        unit, better = _ENDINGS.get(ending, ("", None))
+        series.append(Series(benchmark=name, runs=one_run(value.number()), unit=unit, better=better))
+    return Reading(series=tuple(series), failed=tuple(failed), tool="TorchBench userbenchmark")
 
 
 def _counts(row: CaseResult) -> bool:

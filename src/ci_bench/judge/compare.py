@@ -18,7 +18,7 @@ from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
 from ci_bench.judge.owed import OTHER_WORK, other_work, reductions, successor
 from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
-from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
+from ci_bench.judge.pairing import IMPORTED, Judged, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
 from ci_bench.judge.policy import Compared, Scope
 from ci_bench.judge.ratios import Known
@@ -247,7 +247,7 @@ def _is_sure(head: CaseResult, finding: ParityFinding | OutputsFinding) -> bool:
 
 def _of_other_code(base: CaseResult | None, head: CaseResult) -> OutputsFinding | None:
     """That nothing says whether two benchmarks of other code do the same work; `None` where the code is the same, or unknown."""
-    if base is None or not head.case.body or base.case.body in {"", head.case.body}:
+    if base is None or head.case.suite == IMPORTED or not head.case.body or base.case.body in {"", head.case.body}:
         return None
     detail = "the benchmark's own code differs from base's, and it returns nothing to compare: it may do other work"
     return OutputsFinding(arm=head.case.reference, verdict=Sameness.UNKNOWN, detail=detail, tensors=0)

@@ -7,6 +7,7 @@ verdicts, and which metrics can fail a run. Nothing is compared here.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from statistics import median
 from typing import NamedTuple
 
 from ci_bench.judge import wording
@@ -33,6 +34,9 @@ from ci_bench.records.results import (
 )
 from ci_bench.records.units import TIMES
 
+IMPORTED = "imported"
+"""The suite, and the arm, of other tools' files."""
+OTHER_BODY = "the benchmark's own code changed, as its tool says, so it measures something else"
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
 _FIELDS = ("unit", "better", "lane")
 
@@ -216,6 +220,8 @@ def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] |
     if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
+    if found := _from_or_to_nothing(base, head, known):
+        return found
     for side, metric in (("base", base), ("head", head)):
         facts = known[id(metric.launches)]
         if facts.sound:
@@ -224,6 +230,28 @@ def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] |
         if wrong := facts.fault(zero_allowed=exact):
             return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
     return None
+
+
+def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
+    """The word for what another tool measured as zero on a side: there is no ratio, and what appears or goes is a change.
+
+    Counts are compared as they are, and what the engine measures has rules of its own: a time of its clock cannot be zero.
+    """
+    sides = [known[id(metric.launches)] for metric in (base, head)]
+    if head.unit is Unit.COUNT or head.arm != IMPORTED or all(facts.sound for facts in sides):
+        return None
+    if any(facts.odd or facts.least < 0 or not any(facts.sizes) for facts in sides):
+        return None
+    values = [[value for launch in metric.launches for value in launch.values] for metric in (base, head)]
+    if not any(map(any, values)):
+        if head.unit is Unit.BYTES:
+            return Verdict.UNCHANGED, "0 on both sides"
+        return Verdict.INCONCLUSIVE, "0 on both sides: nothing was done, or it is less than the tool can show"
+    before, after = (any(side) for side in values)
+    if (before and after) or not all(values[after]):
+        return None
+    reason = " to ".join(wording.quantity(median(side), head.unit) for side in values)
+    return (Verdict.REGRESSED if after == (head.better is Better.LOWER) else Verdict.IMPROVED), reason
 
 
 def is_exact(line: Line, known: Known) -> bool:
@@ -425,6 +453,8 @@ def _other_options(base: CaseResult, head: CaseResult) -> str | None:
     """Two cases of one id that were given other options, or found another batch to fit, are not the same measurement."""
     if differing := changed_parameters(base.case, head.case):
         return f"the case's options differ: {', '.join(differing)}"
+    if base.case.suite == IMPORTED and base.case.body and head.case.body and base.case.body != head.case.body:
+        return OTHER_BODY
     if have_other_inputs(base, head):
         return "head's inputs differ from base's, under the same id: give the benchmark another name"
     rows = [side.facts.get(LARGEST_BATCH) for side in (base, head)]

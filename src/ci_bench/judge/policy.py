@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ci_bench.judge.owed import OTHER_WORK
+from ci_bench.judge.pairing import IMPORTED, OTHER_BODY
 from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change_size, count_of, interval_text, place
 from ci_bench.records.comparison import (
@@ -434,6 +435,9 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
     elif out_of_budget(case):
         yield Rule.UNDECIDED, case.reason
     elif case.head_status is not Status.OK:
+        if case.suite == IMPORTED and case.base_status is case.head_status:
+            yield Rule.BASELINE_FAILED, f"it failed on both sides: {case.reason}"
+            return
         also = "" if case.base_status in {None, Status.OK} else f" (in the baseline it ended {case.base_status})"
         yield _STATUS_RULES.get(case.head_status, Rule.CASE_FAILED), case.reason + also
     elif case.base_status in CRASHED and mode is BaselineMode.PAIRED:
@@ -449,6 +453,8 @@ def _of_status(case: CaseComparison, mode: BaselineMode) -> Iterator[tuple[Rule,
 def _of_pair(pair: Pair, case: CaseComparison, compared: Compared) -> tuple[Rule, str, float] | None:
     """The rule of a pair with a verdict that has one; none where the case or the run as a whole says it already."""
     rule = Rule.POSSIBLE if pair.possible else _PAIR_RULES[pair.verdict]
+    if pair.verdict is Verdict.INCOMPARABLE and pair.reason == OTHER_BODY:
+        rule = Rule.METRIC_REPLACED
     if pair.detail or case.head_status is None or (rule is Rule.INCOMPARABLE and compared.mismatches):
         return None
     if rule is Rule.METRIC_MISSING and case.head_status is not Status.OK:

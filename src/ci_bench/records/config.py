@@ -3,6 +3,7 @@
 Reading it from files and flags is the business of `ci_bench.config`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -115,6 +116,9 @@ PAIRED_THRESHOLD = 0.01
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
 """How far times of unchanged code move between runs at different moments on one machine, by device (docs/adr/0008)."""
 
+PROCESS_PEAKS = re.compile(r"peak|max_|rss|^memory(__measure)?$")
+"""Metrics of other tools that are peaks of a process's memory; bytes for each operation, or of a file, repeat exactly."""
+
 IMPLAUSIBLE_SPEEDUP = 25.0
 """A candidate arm this many times as fast as its reference is more often wrong than good: it wants an explanation."""
 
@@ -191,7 +195,7 @@ class Policy:
             threshold=self.threshold(suite=suite, metric=metric, paired=paired),
             gates=not metric.startswith(RECORDED) if kind is None else kind.gates,
             title=self.title(metric),
-            least=LEAST_BYTES if kind is None else kind.least,
+            least=kind.least if kind is not None else LEAST_BYTES if PROCESS_PEAKS.search(metric) else 0.0,
         )
 
     def title(self, metric: str) -> str:

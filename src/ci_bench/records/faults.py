@@ -270,17 +270,21 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
     yield from twice(f"{path}.case.arms", row.case.arms)
     yield from twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])
     for index, metric in enumerate(row.metrics):
-        yield from _metric_faults(f"{path}.metrics[{index}]", metric)
+        yield from _metric_faults(f"{path}.metrics[{index}]", metric, foreign=row.case.suite == FOREIGN)
     for index, trace in enumerate(traces):
         yield from _trace_faults(f"{path}.parity.traces[{index}]", trace)
 
 
-def _metric_faults(path: str, metric: Metric) -> Iterator[Fault]:
+FOREIGN = "imported"
+"""The suite of other tools' files: what such a tool cannot show is 0 there."""
+
+
+def _metric_faults(path: str, metric: Metric, *, foreign: bool) -> Iterator[Fault]:
     yield from twice(f"{path}.launches", [launch.launch for launch in metric.launches])
     for index, launch in enumerate(metric.launches):
         if launch.blocks and len(launch.blocks) != len(launch.values):
             yield Fault(f"{path}.launches[{index}].blocks", f"{len(launch.blocks)} blocks for {len(launch.values)} values")
-        if metric.unit in TIMES and 0 in launch.values:
+        if metric.unit in TIMES and 0 in launch.values and not foreign:
             yield Fault(f"{path}.launches[{index}].values", "0 is not a time; a sample that is unknown is left out")
 
 

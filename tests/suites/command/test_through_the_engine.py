@@ -118,7 +118,7 @@ TROUBLE = [
     (entry(["no-such-program-here"]), "no-such-program-here", ""),
     (entry("true", cwd="nowhere"), "of its `cwd` does not exist on this side", ""),
     (entry("true", format="auto"), "the command wrote nothing to CI_BENCH_OUTPUT", ""),
-    (entry("echo hello", format="auto", output="stdout"), "standard output cannot be read: line 1, column 1: not JSON", "hello"),
+    (entry("echo hello", format="auto", output="stdout"), "standard output cannot be read: it is neither JSON nor a text that is read", "hello"),
     (entry("true", format="auto", output="stdout"), "standard output cannot be read: it is empty", ""),
     (entry("echo '{}'", format="pyperf", output="stdout"), "standard output cannot be read as pyperf: $: the field 'benchmarks'", ""),
     (entry("true", format="auto", output="none.json"), "none.json: the command wrote no such file in ", ""),

@@ -1,0 +1,105 @@
+"""What a text that no reader knows looks like, and names that change from run to run.
+
+An address of an object, a process's id or a temporary folder in a benchmark's name differs in every run, so the same benchmark
+would be gone and new each time.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+from ci_bench.formats.series import Absent, Reading, Series
+from ci_bench.records.faults import show
+
+_LOOKS = (
+    ("the text that `cargo bench` prints; `cargo criterion --message-format=json` is read", r"(?m)^test .+ bench:"),
+    (
+        "the text that criterion prints; `cargo criterion --message-format=json` is read",
+        r"(?m)time:\s+\[[^\]\n]+\]|^Benchmarking ",
+    ),
+    ("the text that Catch2 prints; neither its text nor its XML is read", r"(?i)benchmark name\s+samples\s+iterations"),
+    ("the text that iai or gungraun prints, which is not read", r"(?m)^\s+Instructions:\s"),
+    ("the text that Benchmark.js prints, which is not read", r" x [\d,.]+ ops/sec "),
+    ("the text of pytest-benchmark; `pytest --benchmark-json=FILE` is read", r"(?m)^-+ benchmark.*: \d+ tests? -+$"),
+    ("the CSV of hyperfine; `--export-json FILE` is read", r"\Acommand,mean,stddev,median,user,system,min,max"),
+    (
+        "a table of accuracies that PyTorch expects; the runner's own CSV (dev,name,batch_size,…) is read",
+        r"\Aname,accuracy",
+    ),
+    ("the CSV of Google Benchmark; `--benchmark_out_format=json` is read", r"(?m)^name,iterations,real_time,cpu_time"),
+    ("HTML", r"(?i)\A\s*<(!doctype html|html)"),
+    ("XML", r"\A\s*<\?xml"),
+    ("a table in CSV", r"\A[^\n,]+(,[^\n,]*){2,}\n"),
+    ("YAML, or a text whose first line is a name and a colon", r"\A[\w-]+:(\s|$)"),
+)
+"""What to call a text, and what tells it."""
+_MOST_LOOKED_AT = 100_000
+_SHOWN = 5
+
+
+def appearance(text: str) -> str:
+    """What an unknown text looks like, in words: a tool's output, or how it begins."""
+    begin = text.lstrip("\ufeff")[:_MOST_LOOKED_AT]
+    for words, pattern in _LOOKS:
+        if re.search(pattern, begin):
+            return f"it looks like {words}"
+    if begin.lstrip().startswith("{"):
+        names = re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', begin[:2000])[:_SHOWN]
+        fields = ", ".join(map(show, dict.fromkeys(names)))
+        return f"it is JSON, but of no known form (fields: {fields})" if names else "it is JSON, but of no known form"
+    if begin.lstrip().startswith("["):
+        return "it is JSON, but of no known form: a list"
+    try:
+        json.loads(begin)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return "it is JSON, but of no known form: a single value"
+    first = next((line.strip() for line in begin.splitlines() if line.strip()), "")
+    return f"it is neither JSON nor a text that is read; it begins with {show(first[:60])}"
+
+
+_CHANGING: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\b0x[0-9a-fA-F]{5,16}\b"), "0x…"),
+    (re.compile(r"(/(?:private/)?(?:tmp|var/folders/[^/\s]+/[^/\s]+/T)/)(?:pytest-of-[^/\s]+/pytest-\d+|tmp[\w]{6,12})"), r"\1…"),
+)
+
+
+def stable(name: str) -> str:
+    """A name without what differs from run to run."""
+    for pattern, instead in _CHANGING:
+        name = pattern.sub(instead, name)
+    return name
+
+
+def with_stable_names(reading: Reading) -> Reading:
+    """The same with addresses and temporary folders taken out of names, and a note that names how many.
+
+    Benchmarks that differ in nothing else are numbered in their order.
+    """
+    known: dict[str, str] = {}
+    names = [*(one.benchmark for one in reading.series), *(one.benchmark for one in (*reading.failed, *reading.skipped))]
+    plain = {name for name in names if stable(name) == name}
+    taken: Counter[str] = Counter()
+    for name in dict.fromkeys(names):
+        short = stable(name)
+        if short != name:
+            taken[short] += 1
+            repeated = taken[short] > 1 or short in plain
+            known[name] = f"{short} #{taken[short]}" if repeated else short
+    if not known:
+        return reading
+
+    def renamed(one: Series | Absent) -> str:
+        return known.get(one.benchmark, one.benchmark)
+
+    shown = ", ".join(list(known.values())[:_SHOWN])
+    note = f"addresses and temporary folders in the names of {len(known)} benchmarks are not compared: {shown}"
+    return replace(
+        reading,
+        series=tuple(replace(one, benchmark=renamed(one)) for one in reading.series),
+        failed=tuple(replace(one, benchmark=renamed(one)) for one in reading.failed),
+        skipped=tuple(replace(one, benchmark=renamed(one)) for one in reading.skipped),
+        notes=(*reading.notes, note),
+    )

@@ -1,0 +1,230 @@
+"""Readers of other languages' tools and of PyTorch's own files, names that change, and texts that are not read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ci_bench.formats import catalogue
+from ci_bench.formats.recognising import appearance, stable
+from ci_bench.formats.series import Absent, Unreadable
+from ci_bench.formats.units import direction
+from ci_bench.records.results import Better
+
+DATA = Path(__file__).parent / "data"
+
+
+def load(file):
+    return catalogue.read(catalogue.decode((DATA / file).read_bytes()))
+
+
+def shape(reading, *, derived=False):
+    return {one.label: (one.runs, one.unit, one.better) for one in reading.series if one.derived is derived}
+
+
+def test_jmh() -> None:
+    reading = load("jmh-form.json")
+    assert shape(reading) == {
+        "org.example.Queue.offer[thrpt, size=64, threads=4]": (((1500.0, 1520.0), (1510.0, 1512.0)), "ops/ms", Better.HIGHER),
+        "org.example.Queue.poll[avgt]": (((2.4, 2.6),), "us/op", Better.LOWER),
+    }
+    assert [*shape(reading, derived=True)] == ["org.example.Queue.offer[thrpt, size=64, threads=4] gc.alloc.rate.norm"]
+    assert reading.machine == {"jdk": "21.0.2", "vm": "OpenJDK 64-Bit Server VM"}
+
+
+def test_criterion_divides_by_iterations() -> None:
+    assert shape(load("criterion-form.json")) == {"decode/64": (((10.0, 11.0),), "ns", Better.LOWER)}
+
+
+def test_vitest() -> None:
+    reading = load("vitest-form.json")
+    assert {name: runs for name, (runs, _, _) in shape(reading).items()} == {
+        "sort.bench.ts > numbers > merge": ((1.8, 1.9, 2.3),),
+        "sort.bench.ts > numbers > bubble": ((19.5,),),
+    }
+    assert reading.failed == (Absent(benchmark="sort.bench.ts > numbers > broken", reason="vitest has no time of it"),)
+
+
+def test_userbenchmark() -> None:
+    reading = load("userbenchmark-form.json")
+    name = "test_train[resnet-cuda-eager]"
+    assert shape(reading) == {
+        f"{name}_latency": (((115.7,),), "ms", Better.LOWER),
+        f"{name}_gmem": (((2.59,),), "GB", Better.LOWER),
+        f"{name}_speedup": (((1.2,),), "x", Better.HIGHER),
+        f"{name}_score": (((7.0,),), "", None),
+    }
+    assert reading.failed == (Absent(benchmark="test_eval[bert-cuda-eager]_latency", reason="CUDA out of memory"),)
+
+
+def test_go() -> None:
+    reading = load("go_bench-form.txt")
+    assert shape(reading) == {
+        "example.org/enc.BenchmarkEncode-8": (((1234.0, 1240.0),), "ns/op", Better.LOWER),
+        "example.org/enc.BenchmarkEncode-8 MB/s": (((48.5, 48.2),), "MB/s", Better.HIGHER),
+        "example.org/enc.BenchmarkEncode-8 B/op": (((64.0, 64.0),), "B/op", Better.LOWER),
+        "example.org/enc.BenchmarkEncode-8 allocs/op": (((2.0, 2.0),), "allocs/op", Better.LOWER),
+        "example.org/enc.BenchmarkDecode/small-8": (((5000.5,),), "ns/op", Better.LOWER),
+        "example.org/enc.BenchmarkDecode/small-8 widgets": (((7.0,),), "widgets", None),
+    }
+    assert [one.benchmark for one in reading.failed] == ["example.org/enc.BenchmarkBroken-8"]
+    assert [one.benchmark for one in reading.skipped] == ["example.org/enc.BenchmarkSlow-8"]
+
+
+@pytest.mark.parametrize("line", ["BenchmarkX-8 10 12", "BenchmarkX-8 10 abc ns/op", "BenchmarkX-8 10 inf ns/op"])
+def test_a_line_of_go_that_breaks_its_form_is_named(line) -> None:
+    with pytest.raises(Unreadable, match="line 2"):
+        catalogue.read(f"pkg: a\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("unit", "better"),
+    [
+        ("us", Better.LOWER), ("ns/op", Better.LOWER), ("B/op", Better.LOWER), ("TFLOPS/s", Better.HIGHER),
+        ("ops/s", Better.HIGHER), ("tokens/sec", Better.HIGHER), ("MB/s", Better.HIGHER), ("GFLOPS", Better.HIGHER),
+        ("1/s", Better.HIGHER), ("errors/s", None), ("count", None), ("", None),
+    ],
+)  # fmt: skip
+def test_what_a_unit_says_of_the_direction(unit, better) -> None:
+    assert direction(unit) is better
+
+
+def record(metric, **more):
+    return {"benchmark": {"name": "kernels", "mode": "fwd"}, "model": {"name": "norm"}, "metric": metric, **more}
+
+
+def oss(*records):
+    return catalogue.read(json.dumps(records))
+
+
+def latency(**more):
+    return {"name": "latency", "benchmark_values": [2.0], **more}
+
+
+def test_inputs_and_arguments_tell_records_apart() -> None:
+    shapes = [{"x": {"dtype": "bf16", "extra_info": {"shape": f"[{n}, 8]"}}} for n in (1, 2)]
+    found = oss(*(record(latency(unit="ms"), inputs=one) for one in shapes))
+    assert [one.benchmark for one in found.series] == [
+        "kernels norm fwd (x dtype=bf16, shape=[1, 8])", "kernels norm fwd (x dtype=bf16, shape=[2, 8])",
+    ]  # fmt: skip
+    rates = [
+        {"benchmark": {"name": "serving", "extra_info": {"args": {"request_rate": rate}}}, "metric": latency(unit="ms")}
+        for rate in (1, 4, "inf")
+    ]
+    assert len({one.benchmark for one in oss(*rates).series}) == 3
+    long = [record(latency(unit="ms"), inputs={"x": {"extra_info": {"shape": "1, " * 300 + end}}}) for end in "ab"]
+    assert len({one.benchmark for one in oss(*long).series}) == 2
+
+
+def test_a_unit_beside_the_metric_is_read_and_gives_the_direction() -> None:
+    found = oss(record(latency(unit="us")), record({"name": "speed", "benchmark_values": [3.0], "unit": "TFLOPS/s"}))
+    assert [(one.unit, one.better) for one in found.series] == [("us", Better.LOWER), ("TFLOPS/s", Better.HIGHER)]
+    said = oss(record(latency(unit="us", extra_info={"better": "higher"})))
+    assert said.series[0].better is Better.HIGHER
+
+
+def hyperfine(*results):
+    return catalogue.read(json.dumps({"results": results}))
+
+
+def test_parameters_that_a_command_does_not_show_are_part_of_its_name() -> None:
+    step = {"command": "train step", "mean": 1.0, "times": [1.0]}
+    found = hyperfine(*({**step, "parameters": {"batch": str(n)}} for n in (8, 16)))
+    assert [one.benchmark for one in found.series if not one.derived] == ["train step [batch=8]", "train step [batch=16]"]
+    shown = hyperfine({**step, "command": "sleep 0.8", "parameters": {"time": "0.8"}})
+    assert shown.series[0].benchmark == "sleep 0.8"
+
+
+HEADER = "dev,name,batch_size,speedup,abs_latency"
+
+
+def dynamo(*rows):
+    return catalogue.read("\n".join((HEADER, *rows)))
+
+
+def test_shards_in_one_file_and_rows_that_were_run_again() -> None:
+    found = dynamo("cuda,a,8,1.1,10.0", HEADER, "cuda,b,8,0.0,0.0", "cuda,b,8,1.2,20.0", "cuda,c,8,nan,nan", "cuda,d,8,,")
+    assert {one.benchmark: one.runs for one in found.series if not one.derived} == {
+        "a cuda batch=8": ((10.0,),), "b cuda batch=8": ((20.0,),),
+    }  # fmt: skip
+    assert [one.benchmark for one in found.failed] == ["c cuda batch=8", "d cuda batch=8"]
+    with pytest.raises(Unreadable, match="line 2, column abs_latency: 'fast'"):
+        dynamo("cuda,a,8,1.1,fast")
+
+
+@pytest.mark.parametrize("word", ["pass_due_to_skip", "fail_accuracy", "PASS", "passed", ""])
+def test_only_pass_is_a_pass(word) -> None:
+    found = catalogue.read(f"dev,name,batch_size,accuracy\ncuda,a,1,pass\ncuda,b,1,{word}\n")
+    assert [one.label for one in found.series] == ["a cuda batch=1 accuracy"]
+    assert [one.benchmark for one in found.failed] == ["b cuda batch=1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("f(<function inner at 0x7f11aa22bb00>)", "f(<function inner at 0x…>)"),
+        ("load[/tmp/pytest-of-me/pytest-12/test_x0/a.bin]", "load[/tmp/…/test_x0/a.bin]"),
+        ("load[/tmp/tmpab12cd34/a]", "load[/tmp/…/a]"),
+        ("mask_0xff", "mask_0xff"),
+        ("mask 0xff", "mask 0xff"),
+        ("tmp/tmpx", "tmp/tmpx"),
+    ],
+)
+def test_what_changes_from_run_to_run_is_taken_out_of_names(name, left) -> None:
+    assert stable(name) == left
+
+
+def test_names_that_differ_in_an_address_alone_are_numbered() -> None:
+    named = [{"name": f"call <f at 0x7f0000000{n}>", "unit": "ms", "better": "lower", "value": 1.0} for n in range(3)]
+    found = catalogue.read(json.dumps({"kind": "measurements", "schema_version": 1, "series": named}))
+    assert [one.benchmark for one in found.series] == ["call <f at 0x…>", "call <f at 0x…> #2", "call <f at 0x…> #3"]
+    assert "3 benchmarks are not compared: call <f at 0x…>" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("test sort ... bench:   1,000 ns/iter (+/- 3)\n", "`cargo bench`"),
+        ("sort   time:   [1.0 us 1.1 us 1.2 us]\n", "criterion"),
+        ("command,mean,stddev,median,user,system,min,max\nls,1,1,1,1,1,1,1\n", "hyperfine"),
+        ("name,accuracy,graph_breaks\na,pass,0\n", "PyTorch expects"),
+        ("<!DOCTYPE html><p>", "HTML"),
+        ("<?xml version='1.0'?><a/>", "XML"),
+        ("a,b,c\n1,2,3\n", "CSV"),
+        ("hello world", "begins with 'hello world'"),
+        ('{"foo": {"bar": 1}}', "fields: 'foo', 'bar'"),
+    ],
+)
+def test_what_is_not_read_is_called_what_it_looks_like(text, word) -> None:
+    assert word in appearance(text)
+    with pytest.raises(Unreadable, match=r"what is read: measurements, .*--from"):
+        catalogue.read(text)
+
+
+def test_utf_16_is_read_and_other_encodings_are_named() -> None:
+    text = (DATA / "jmh-form.json").read_text()
+    for encoding in ("utf-16", "utf-8-sig"):
+        assert catalogue.read(catalogue.decode(text.encode(encoding))) == load("jmh-form.json")
+    assert catalogue.read(catalogue.decode(b"\xfe\xff" + text.encode("utf-16-be"))) == load("jmh-form.json")
+    with pytest.raises(Unreadable, match="save it as UTF-8"):
+        catalogue.decode("café".encode("latin-1"))
+    with pytest.raises(Unreadable, match="zip archive; unpack it"):
+        catalogue.decode(b"PK\x03\x04\xff\xff")
+
+
+def google(**fields):
+    row = {"name": "BM_A", "run_type": "iteration", "real_time": 1.0, "cpu_time": 1.0, "time_unit": "ns", **fields}
+    return json.dumps({"context": {"date": ""}, "benchmarks": [row]})
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf", "-nan"])
+def test_numbers_that_c_prints_in_lower_case_are_no_syntax_error(word) -> None:
+    found = catalogue.read(google(ratio=1.5).replace("1.5", word))
+    assert [one.label for one in found.series if not one.derived] == ["BM_A"]
+    named = catalogue.read(google(name="scan: nan, inf", ratio=1.5).replace("1.5", word))
+    assert named.series[0].benchmark == "scan: nan, inf"
+
+
+@pytest.mark.parametrize("skipped", [["x"], {"a": 1}, "why", True, 3])
+def test_a_skip_of_any_kind_is_a_skip(skipped) -> None:
+    assert [one.benchmark for one in catalogue.read(google(skipped=skipped)).skipped] == ["BM_A"]
