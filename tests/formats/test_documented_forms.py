@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ci_bench.formats import catalogue
+from ci_bench.formats.github_action_benchmark import read_action_history
 from ci_bench.formats.series import Absent, Unreadable
 from ci_bench.formats.units import interpret
 from ci_bench.records.results import Better, Unit
@@ -144,3 +145,24 @@ def test_what_is_planted_is_found_and_its_place_is_named(file, before, after, co
 
 def test_benchers_latencies_are_not_taken_for_those_of_optimum_benchmark() -> None:
     assert catalogue.read('{"sum": {"latency": {"value": 88.0}}}').form == "bmf"
+
+
+@pytest.mark.parametrize(
+    ("tool", "unit", "better"),
+    [
+        ("jmh", "ops/s", "higher"),
+        ("jmh", "us/op", "lower"),
+        ("go", "MB/s", "higher"),
+        ("go", "B/op", "lower"),
+        ("benchmarkjs", "ms", "lower"),
+        ("customSmallerIsBetter", "errors/s", "lower"),
+        ("customBiggerIsBetter", "Megabytes", "higher"),
+    ],
+)
+def test_a_rate_has_its_own_direction(tool, unit, better) -> None:
+    bench = {"name": "a", "unit": unit, "value": 1.0}
+    entry = {"commit": {"id": "f2f20f8e"}, "date": 1795263400000, "tool": tool, "benches": [bench]}
+    store = json.dumps({"lastUpdate": 1, "repoUrl": "", "entries": {"s": [entry]}})
+    assert catalogue.read(store).series[0].better == better
+    history, _ = read_action_history(store, tool_version="1", fingerprint=lambda _: "0" * 16)
+    assert [one.better for one in history.series] == [better]
