@@ -256,12 +256,24 @@ def test_bytes_that_repeat_are_judged_by_their_ratio(ci_bench, tmp_path, values,
 
 
 def test_a_number_below_zero_is_named_and_the_others_are_compared(ci_bench, tmp_path) -> None:
-    sides = [measured(tmp_path, name, ("loglik", "nats", -150.9), ("copies", "count", 3)) for name in ("b", "h")]
+    sides = [measured(tmp_path, name, ("used", "J", -150.9), ("copies", "count", 3)) for name in ("b", "h")]
     code, _, err = ci_bench("compare", *sides, "-o", tmp_path / "out")
     assert code == 0
     assert err.count("not compared: ") == 2
-    assert "'loglik' is -150.9 nats, which cannot be compared" in err
+    assert "'used' is -150.9 J, which cannot be compared" in err
     assert verdict_of(tmp_path, "copies") is Verdict.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("head", "verdict"), [(-150.9, Verdict.REGRESSED), (-123.4, Verdict.UNCHANGED), (-99.0, Verdict.IMPROVED)]
+)
+def test_a_signed_score_is_compared(ci_bench, tmp_path, head, verdict) -> None:
+    sides = [measured(tmp_path, name, ("score", "nats", value)) for name, value in (("b", -123.4), ("h", head))]
+    text = [Path(side).read_text().replace("lower", "higher") for side in sides]
+    for side, new in zip(sides, text, strict=True):
+        Path(side).write_text(new)
+    code, _, _ = ci_bench("compare", *sides, "-o", tmp_path / "out")
+    assert (code, verdict_of(tmp_path, "score")) == (int(verdict is Verdict.REGRESSED), verdict)
 
 
 def test_what_failed_on_both_sides_fails_nothing_and_what_fails_on_head_alone_does(ci_bench, tmp_path) -> None:

@@ -153,7 +153,7 @@ def test_a_number_that_nothing_can_have_measured_fails_its_benchmark_alone(tmp_p
     assert documents.read_results(tmp_path / "results.json") == found.results
 
 
-@pytest.mark.parametrize(("value", "unit"), [(-1.0, "s"), (-123.4, "nats"), (-5.0, "1/s"), (-1.0, "bytes")])
+@pytest.mark.parametrize(("value", "unit"), [(-1.0, "s"), (-1.0, "J"), (-5.0, "1/s"), (-1.0, "bytes")])
 def test_a_number_below_zero_is_named_and_fails_nothing(value, unit) -> None:
     found = imported(reading(series("odd", (value,), unit=unit), series("sort", (1.0,))))
     assert [row.case.title for row in found.results.cases] == ["sort"]
@@ -162,8 +162,10 @@ def test_a_number_below_zero_is_named_and_fails_nothing(value, unit) -> None:
         imported(reading(series("odd", (value,), unit=unit)))
 
 
-@pytest.mark.parametrize(("value", "unit"), [(0.0, "s"), (5e-324, "ns"), (0.0, "bytes"), (0.0, "1/s"), (0.0, "count")])
-def test_a_zero_is_a_figure_like_others(tmp_path, value, unit) -> None:
+@pytest.mark.parametrize(
+    ("value", "unit"), [(0.0, "s"), (5e-324, "ns"), (0.0, "bytes"), (0.0, "1/s"), (0.0, "count"), (-123.4, "nats")]
+)
+def test_zeros_and_signed_scores_are_figures(tmp_path, value, unit) -> None:
     found = imported(reading(series("nothing", (value,), unit=unit), series("sort", (1.0,))))
     assert [row.status for row in found.results.cases] == [Status.OK, Status.OK]
     documents.write(found.results, tmp_path / "results.json")

@@ -87,17 +87,20 @@ def metric_of(
 
     Raises:
         Unreadable: there is no number, or one that no benchmark can give: no time at all, unless `zero_allowed`.
-        Incomparable: a number is below zero, so no ratio of it means anything.
+        Incomparable: a time, rate, energy or memory is below zero; counts and scores may be.
     """
     measured = interpret(unit)
     timed = measured.unit in TIMES
     values = [value for run in runs for value in run]
     least = min(values, default=0.0)
-    if not is_number(max(values, default=0.0) * measured.scale):
-        raise Unreadable(f"{series.label!r} is {max(values):g} {unit}, which no computer can measure")
-    if not values or least < 0 or (timed and least * measured.scale == 0 and not zero_allowed):
+    furthest = max(values, default=0.0, key=abs)
+    if not is_number(furthest * measured.scale):
+        raise Unreadable(f"{series.label!r} is {furthest:g} {unit}, which no computer can measure")
+    negative = least < 0 and measured.unit is not Unit.COUNT
+    if not values or negative or (timed and least * measured.scale == 0 and not zero_allowed):
         said = f"is {least:g} {unit}".rstrip() if values else "has no number"
-        raise (Incomparable if least < 0 else Unreadable)(f"{series.label!r} {said}, which cannot be compared")
+        fault = Incomparable if negative else Unreadable
+        raise fault(f"{series.label!r} {said}, which cannot be compared")
     launches = enumerate(thinned(tuple(run for run in runs if run)), start=first)
     return Metric(
         name=name,

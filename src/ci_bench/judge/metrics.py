@@ -29,6 +29,8 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
     """Counts are exact: the worst value of any launch is compared, without statistics."""
     worst = max if head.better is Better.LOWER else min
     before, after = worst(samples(base.launches)), worst(samples(head.launches))
+    if min(*samples(base.launches), *samples(head.launches)) < 0:
+        return _by_difference(base, head, threshold)
     speedup = _speedup(before, after, head.better)
     shown = wording.quantity(after, Unit.COUNT)
     reason = f"{wording.quantity(before, Unit.COUNT)} to {shown}"
@@ -37,6 +39,26 @@ def by_count(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
         return MetricVerdict(verdict=Verdict.UNCHANGED, reason=reason, speedup=speedup, estimates=(before, after))
     verdict = _direction(before, after, head.better)
     return MetricVerdict(verdict=verdict, reason=reason, speedup=speedup, estimates=(before, after))
+
+
+def _by_difference(base: Metric, head: Metric, threshold: float) -> MetricVerdict:
+    """Signed numbers, which have no ratio, by the difference of their medians.
+
+    It counts beyond `threshold`, a share of the smaller one, and beyond twice the range of a side.
+    """
+    sides = [samples(metric.launches) for metric in (base, head)]
+    before, after = (median(side) for side in sides)
+    floor = threshold * min(abs(before), abs(after)) if before * after > 0 else 0.0
+    noise = _RANGES * max(max(side) - min(side) for side in sides)
+    reason = f"{wording.quantity(before, Unit.COUNT)} to {wording.quantity(after, Unit.COUNT)}"
+    if abs(after - before) > max(floor, noise):
+        verdict = _direction(before, after, head.better)
+    elif noise <= floor:
+        verdict, reason = Verdict.UNCHANGED, f"{reason}, within the threshold"
+    else:
+        verdict = Verdict.INCONCLUSIVE
+        reason = f"{reason}; values of one side differ by up to {noise / _RANGES:.6g}"
+    return MetricVerdict(verdict=verdict, reason=reason, estimates=(before, after))
 
 
 def by_memory(base: Metric, head: Metric, threshold: float, *, least: float = LEAST_BYTES, gating: int = 0) -> MetricVerdict:
@@ -221,4 +243,6 @@ def _pair(line: Line, outcome: MetricVerdict, known: Known) -> Pair:
 
 def _summary(metrics: tuple[Metric, ...], known: Known, estimate: float | None) -> Summary | None:
     """The summary of a side that has its metric once."""
-    return known[id(metrics[0].launches)].summarised(estimate) if len(metrics) == 1 else None
+    if len(metrics) != 1:
+        return None
+    return known[id(metrics[0].launches)].summarised(estimate, signed=metrics[0].unit is Unit.COUNT)

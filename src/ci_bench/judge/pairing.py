@@ -17,7 +17,7 @@ from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
-from ci_bench.records.metrics import LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
+from ci_bench.records.metrics import ENGINE, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
@@ -227,7 +227,8 @@ def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] |
         if facts.sound:
             continue
         exact = metric.unit in _EXACT and single(metric, known)
-        if wrong := facts.fault(zero_allowed=exact):
+        signed = metric.unit is Unit.COUNT and metric.name not in ENGINE
+        if wrong := facts.fault(zero_allowed=exact, signed=signed):
             return Verdict.INCONCLUSIVE, f"{side} {wrong}: measure again"
     return None
 

@@ -48,15 +48,18 @@ class Facts(NamedTuple):
         """Whether no launch has more than one value."""
         return _is_single(self.sizes)
 
-    def fault(self, *, zero_allowed: bool) -> str | None:
-        """What makes the series unusable, or `None`: no samples, one that is no number, or one below (or at) zero."""
+    def fault(self, *, zero_allowed: bool, signed: bool = False) -> str | None:
+        """What makes the series unusable, or `None`: no samples, one that is no number, or one below (or at) zero.
+
+        A `signed` series may have any finite numbers.
+        """
         if self.sound:
             return None
         if not any(self.sizes):
             return "has no samples"
         if self.odd:
             return "holds a sample that is not a finite number"
-        if self.least < 0 or (self.least == 0 and not zero_allowed):
+        if not signed and (self.least < 0 or (self.least == 0 and not zero_allowed)):
             return f"holds the impossible sample {self.least:g}"
         return None
 
@@ -65,9 +68,9 @@ class Facts(NamedTuple):
         """The median and the counts; `None` where the series is unusable."""
         return self.summarised(None)
 
-    def summarised(self, estimate: float | None) -> Summary | None:
+    def summarised(self, estimate: float | None, *, signed: bool = False) -> Summary | None:
         """The summary with the figure that was judged, where that is another than the median."""
-        if not self.sound and self.fault(zero_allowed=True):
+        if not self.sound and self.fault(zero_allowed=True, signed=signed):
             return None
         samples, launches = _counts(self.sizes)
         return Summary(median=self.median, samples=samples, launches=launches, estimate=estimate)

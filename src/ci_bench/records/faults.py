@@ -15,7 +15,8 @@ from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.records.results import CaseResult, Metric, Results, Trace
+from ci_bench.records.metrics import ENGINE
+from ci_bench.records.results import CaseResult, Metric, Results, Trace, Unit
 from ci_bench.records.spelling import Places, find_places, meant, unknown_field
 from ci_bench.records.units import TIMES
 
@@ -280,12 +281,16 @@ FOREIGN = "imported"
 
 
 def _metric_faults(path: str, metric: Metric, *, foreign: bool) -> Iterator[Fault]:
+    signed = metric.unit is Unit.COUNT and metric.name not in ENGINE
     yield from twice(f"{path}.launches", [launch.launch for launch in metric.launches])
     for index, launch in enumerate(metric.launches):
         if launch.blocks and len(launch.blocks) != len(launch.values):
             yield Fault(f"{path}.launches[{index}].blocks", f"{len(launch.blocks)} blocks for {len(launch.values)} values")
         if metric.unit in TIMES and 0 in launch.values and not foreign:
             yield Fault(f"{path}.launches[{index}].values", "0 is not a time; a sample that is unknown is left out")
+        if not signed and min(launch.values, default=0.0) < 0:
+            at, least = next((at, value) for at, value in enumerate(launch.values) if value < 0)
+            yield Fault(f"{path}.launches[{index}].values[{at}]", f"{least:g} is less than 0")
 
 
 def _trace_faults(path: str, trace: Trace) -> Iterator[Fault]:

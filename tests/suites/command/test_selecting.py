@@ -86,7 +86,7 @@ WRONG = [
     ([Rule(match="*", use=False)], Reading(series=READING.series), "nothing of the output is used; it has 'sort'"),
     ([], Reading(series=(series("a", 1.0, better=None),)), "`metrics: [{match: 'a', better: lower}]`"),
     ([], Reading(series=(series("a", 0.0),)), "'a' is 0 s, which cannot be compared"),
-    ([], Reading(series=(series("a", 1.0, -2.0, unit="score"),)), "'a' is -2 score, which cannot be compared"),
+    ([], Reading(series=(series("a", 1.0, -2.0, unit="J"),)), "'a' is -2 J, which cannot be compared"),
     ([], Reading(series=(series("a"),)), "'a' has no number, which cannot be compared"),
     ([], Reading(series=(series("a", 1.0, derived=True),)), "nothing of the output is used; it has 'a'"),
 ]
@@ -102,6 +102,11 @@ def test_what_cannot_be_used_is_named(rules, reading, complaint) -> None:
 def test_a_count_may_be_zero() -> None:
     (metric,) = chosen(reading=Reading(series=(series("breaks", 0.0, unit="count"),))).metrics
     assert metric.launches[0].values == (0.0,)
+
+
+def test_a_score_may_be_signed() -> None:
+    (metric,) = chosen(reading=Reading(series=(series("a", -2.0, 1.0, unit="score"),))).metrics
+    assert metric.launches[0].values == (-2.0, 1.0)
 
 
 def test_where_every_benchmark_failed_there_is_no_metric_but_the_failures() -> None:
