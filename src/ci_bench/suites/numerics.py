@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.results import Outcome
+from ci_bench.suites.casts import real_parts
 from ci_bench.suites.optimizers import lost_by
 from ci_bench.suites.tilts import one_sided, rounded_one_way, tilt
 
@@ -228,9 +229,7 @@ def _is_real(value: Tensor) -> bool:
 
 def _wide(value: Tensor) -> Tensor:
     """In fp64, complex numbers as pairs."""
-    plain = value.detach()
-    plain = torch.view_as_real(plain.resolve_conj()) if plain.is_complex() else plain
-    return plain.to(torch.float64)
+    return real_parts(value.detach()).to(torch.float64)
 
 
 def _two(value: Tensor) -> float:
@@ -376,12 +375,12 @@ def shaken(values: Mapping[str, Tensor], epsilon: float, generator: torch.Genera
     """Every real number times (1 + epsilon xi), xi standard normal: the same numbers, off by one rounding each."""
 
     def shake(value: Tensor) -> Tensor:
-        if not value.is_floating_point():
-            return value
-        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-        return (value.double() * (1 + epsilon * noise)).to(value.dtype)
+        plain = real_parts(value).double()
+        noise = torch.randn(plain.shape, generator=generator, dtype=torch.float64).to(value.device)
+        off = plain * (1 + epsilon * noise)
+        return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
 
-    return {name: shake(value) for name, value in values.items()}
+    return {name: shake(value) if _is_real(value) else value for name, value in values.items()}
 
 
 def measured(

@@ -17,13 +17,14 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.suites.arms import CompiledArm, compile_arguments
 from ci_bench.suites.base import Mark, Part, Unsupported
+from ci_bench.suites.casts import cast_module, in_type, real_parts
 from ci_bench.suites.experiments import Captured, captures, require_forward
 from ci_bench.suites.fp32_precision import set_fp32_precision
 from ci_bench.suites.marks import MarkShapes, marked, shape_marks
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.torchbench.backends import make_compiler
 from ci_bench.suites.torchbench.options import TRAINING_PARTS, Mode, Options, Precision, Scope
-from ci_bench.suites.torchbench.snapshot import buffers_of, load_state, parameters_of
+from ci_bench.suites.torchbench.snapshot import buffers_of, leaves_of, load_state, parameters_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Loss, Sample
 
 Result = tuple[Tensor | None, Any]
@@ -260,8 +261,9 @@ class _Cast:
     images: bool
 
     def module(self, module: nn.Module) -> nn.Module:
-        placed = module.to(self.device) if self.rounded is None else module.to(self.device, self.rounded)
-        placed = placed.to(torch.float64) if self.exact else placed
+        placed = module.to(self.device)
+        placed = placed if self.rounded is None else cast_module(placed, self.rounded)
+        placed = cast_module(placed, torch.float64) if self.exact else placed
         return placed.to(memory_format=torch.channels_last) if self.images else placed  # type: ignore[call-overload] # no stub for layouts
 
     def sample(self, sample: Sample) -> Sample:
@@ -276,9 +278,8 @@ class _Cast:
         if not isinstance(value, Tensor):
             return value
         moved = value.detach().to(self.device, copy=True)
-        if moved.is_floating_point():
-            moved = moved if self.rounded is None else moved.to(self.rounded)
-            moved = moved.to(torch.float64) if self.exact else moved
+        moved = moved if self.rounded is None else in_type(moved, self.rounded)
+        moved = in_type(moved, torch.float64) if self.exact else moved
         image = self.images and moved.dim() == 4  # noqa: PLR2004 - batch, channels, height, width
         return moved.contiguous(memory_format=torch.channels_last) if image else moved
 
@@ -297,22 +298,21 @@ def _projected(module: nn.Module, samples: tuple[Sample, ...], seed: int) -> tup
 
 
 def _draw_like(outputs: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
-    return tuple(
-        torch.randn(leaf.shape, generator=generator).bfloat16().to(leaf.device, leaf.dtype) for leaf in _floating(outputs)
-    )
+    return tuple(torch.randn(leaf.shape, generator=generator).bfloat16().to(leaf.device, leaf.dtype) for leaf in _real(outputs))
 
 
 def projection(outputs: Any, weights: tuple[Tensor, ...]) -> Tensor:
-    """Sum over floating leaves of ``<leaf, weights> / sqrt(n)``, accumulated at least in fp32."""
+    """Sum over floating leaves of ``<leaf, weights> / sqrt(n)``, accumulated at least in fp32; of complex ones both parts."""
     terms = []
-    for leaf, weight in zip(_floating(outputs), weights, strict=True):
+    for leaf, weight in zip(_real(outputs), weights, strict=True):
         wide = torch.promote_types(leaf.dtype, torch.float32)
         terms.append((leaf.to(wide) * weight.to(wide)).sum() / math.sqrt(max(leaf.numel(), 1)))
     return torch.stack(terms).sum()
 
 
-def _floating(outputs: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+def _real(outputs: Any) -> list[Tensor]:
+    leaves = (leaf for leaf in leaves_of(outputs) if leaf.is_floating_point() or leaf.is_complex())
+    return [real_parts(leaf) for leaf in leaves]
 
 
 def _autocast(precision: Precision, device: str) -> Callable[[], AbstractContextManager[object]]:

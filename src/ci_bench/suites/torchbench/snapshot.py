@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ci_bench.suites.digests import checksum, plain_parts
 
@@ -67,6 +68,12 @@ def digests_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
 
 def _host(value: Tensor) -> Tensor:
     return value.detach().to("cpu", copy=True)
+
+
+def leaves_of(outputs: Any) -> list[Tensor]:
+    """The tensors of what a step returned; pytree, which compilers see through, does not know dataclasses."""
+    plain = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    return plain or [leaf for _, leaf in flatten(outputs, "outputs") if isinstance(leaf, Tensor)]
 
 
 def flatten(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Tensor | str]]:

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.base import Compiler, Mark, Part, Unsupported, no_mark
+from ci_bench.suites.casts import real_parts
 from ci_bench.suites.digests import plain_parts
 from ci_bench.suites.freshness import (
     Fresh,
@@ -29,7 +30,7 @@ from ci_bench.suites.sharing import local_part
 from ci_bench.suites.torchbench import COMPILED_AUTOGRAD
 from ci_bench.suites.torchbench.options import REFERENCE_ARM, Mode, Options
 from ci_bench.suites.torchbench.program import Ready, Result
-from ci_bench.suites.torchbench.snapshot import digests_of, flatten
+from ci_bench.suites.torchbench.snapshot import digests_of, flatten, leaves_of
 from ci_bench.suites.torchbench.sources.loaded import Loaded, Sample
 from ci_bench.suites.torchbench.status import Word, in_words
 
@@ -184,8 +185,8 @@ class ModelProgram:
 
     def _numbers(self, outputs: Any) -> Check:
         """Infinities may be meant, as masks; NaN never is."""
-        leaves = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
-        holes = sum(int(leaf.isnan().sum()) for leaf in leaves if leaf.is_floating_point())
+        leaves = leaves_of(outputs)
+        holes = sum(int(leaf.isnan().sum()) for leaf in leaves if leaf.is_floating_point() or leaf.is_complex())
         outcome = Outcome.PASS if leaves and not holes else Outcome.FAIL
         detail = f"{len(leaves)} tensors, {holes} elements not a number"
         return Check(name="finite_outputs", arm=self._arm, outcome=outcome, detail=detail)
@@ -217,7 +218,8 @@ def _rows(loaded: Loaded, *, whole: bool) -> int | None:
 def _fingerprints(module: nn.Module) -> list[tuple[float, float]]:
     """Sum and sum of squares of each parameter, of a shard of its own part: cheap, and no second copy stays in memory."""
     plain = (part.detach() for name, value in module.named_parameters() for _, part in plain_parts(name, local_part(value)))
-    return [(float(one.double().sum()), float(one.double().square().sum())) for one in plain if one.is_floating_point()]
+    real = [real_parts(one).double() for one in plain if one.is_floating_point() or one.is_complex()]
+    return [(float(one.sum()), float(one.square().sum())) for one in real]
 
 
 def _tensors(sample: Sample) -> Any:

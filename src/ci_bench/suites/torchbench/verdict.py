@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.base import Computed
+from ci_bench.suites.casts import real_parts
 from ci_bench.suites.numerics import (
     Deviation,
     Measurement,
@@ -146,19 +147,21 @@ class Judge:
         if not wrong:
             return None
         where = "the model keeps state that is neither in parameters and buffers nor in attributes that can be put back"
+        if written := [name for name in self.reference.eager[-1].outputs if name.startswith("inputs.")]:
+            where = f"the model writes into its own input ({', '.join(written)}), so its next step begins from another one"
         detail = f"{where}: eager's own last step is another one after more steps ({_listed(wrong)})"
         return _answer(Outcome.UNKNOWN, Word.EAGER_VARIATION, detail, wrong)
 
     def _repeated(self, kind: str, eager: Snapshot, again: Snapshot) -> Iterator[Deviation]:
         first, second = (getattr(one, kind) for one in (eager, again))
-        largest = max((float(value.double().norm()) for value in first.values() if value.is_floating_point()), default=0.0)
+        largest = max((float(real_parts(value).double().norm()) for value in first.values()), default=0.0)
         allowed = self.yardstick.multiplier * self.yardstick.tolerance * largest
         for name in first.keys() | second.keys():
             if name not in first or name not in second:
                 fault = "only one of them has it"
                 yield Deviation(name=name, score=inf, error=inf, allowed=0.0, blind=False, fault=fault)
             elif not torch.equal(first[name].nan_to_num(), second[name].nan_to_num()):
-                error = float((first[name].double() - second[name].double()).norm())
+                error = float((real_parts(first[name]).double() - real_parts(second[name]).double()).norm())
                 yield Deviation(name=name, score=error / allowed if allowed else inf, error=error, allowed=allowed, blind=False)
 
     def candidate(

@@ -32,12 +32,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ci_bench.suites.base import no_mark
+from ci_bench.suites.casts import in_type, real_parts
 from ci_bench.suites.digests import checksum
 from ci_bench.suites.first_calls import read_start
 from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.numerics import FP32_EPSILON, jolt_of, shaken
 from ci_bench.suites.optimizers import make_optimizer, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
+from ci_bench.suites.torchbench.optimizer_state import load_optimizer, state_of, widen_complex
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot, State, buffers_of, load_state, parameters_of, take
@@ -358,7 +360,7 @@ class Witness:
         load_state(ready.module, start.parameters, start.buffers)
         restore_python_state(ready.module, start.attributes)
         if ready.optimizer is not None and start.optimizer is not None:
-            _load_optimizer(ready.optimizer, start.optimizer)
+            load_optimizer(ready.optimizer, start.optimizer)
 
     def _shaken(self, starts: tuple[Start, ...], epsilon: float, index: int) -> tuple[Snapshot, ...]:
         """Eager from weights that are off by `epsilon` each."""
@@ -462,17 +464,20 @@ def treated_apart(options: Options, start: Start) -> tuple[tuple[str, ...], ...]
 
 def ideal_change(options: Options, start: Start, after: Snapshot, names: tuple[str, ...]) -> State:
     """What the optimizer should have made of a snapshot's own gradients, in fp64, as change of each of these parameters."""
-    wide = {name: start.parameters[name].to(torch.float64).requires_grad_() for name in names}
+    wide = {name: in_type(start.parameters[name], torch.float64).requires_grad_() for name in names}
     for name, parameter in wide.items():
         gradient = after.gradients.get(name)
-        parameter.grad = None if gradient is None else gradient.to(torch.float64)
+        parameter.grad = None if gradient is None else in_type(gradient, torch.float64)
     optimizer = _in_fp64(options, start, [*wide.values()])
     if start.optimizer is not None and start.optimizer["state"]:
-        optimizer.load_state_dict(_state_of(start.optimizer, [start.trained.index(name) for name in names]))
+        optimizer.load_state_dict(state_of(start.optimizer, [start.trained.index(name) for name in names]))
+        widen_complex(optimizer)
     for group in optimizer.param_groups:
         group.update({name: False for name in ("capturable", "fused") if name in group})
     optimizer.step()
-    return {name: (parameter.detach() - start.parameters[name].to(torch.float64)) for name, parameter in wide.items()}
+    return {
+        name: real_parts(parameter.detach() - in_type(start.parameters[name], torch.float64)) for name, parameter in wide.items()
+    }
 
 
 def _in_fp64(options: Options, start: Start, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
@@ -494,15 +499,6 @@ def known_updates(options: Options, start: Start) -> State:
     )
 
 
-def _state_of(whole: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
-    """A copy of an optimizer's state for some of its parameters, by their numbers; of several groups only for all together."""
-    if len(whole["param_groups"]) > 1:
-        return copy.deepcopy(whole)
-    state = {place: whole["state"][number] for place, number in enumerate(numbers) if number in whole["state"]}
-    (group,) = whole["param_groups"]
-    return copy.deepcopy({"state": state, "param_groups": [{**group, "params": list(range(len(numbers)))}]})
-
-
 def _start_of(ready: Ready, parameters: State) -> Start:
     state = None
     if ready.optimizer is not None:
@@ -515,16 +511,6 @@ def _start_of(ready: Ready, parameters: State) -> Start:
         optimizer=state,
         attributes=python_state_of(ready.module),
     )
-
-
-def _load_optimizer(optimizer: torch.optim.Optimizer, wanted: dict[str, Any]) -> None:
-    """Write the state in place. At the first step nobody has one."""
-    ordered = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    with torch.no_grad():
-        for index, theirs in wanted["state"].items():
-            for name, value in optimizer.state.get(ordered[index], {}).items():
-                if isinstance(value, Tensor):
-                    value.copy_(theirs[name])
 
 
 def _light(snapshot: Snapshot) -> Snapshot:

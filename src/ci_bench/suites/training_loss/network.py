@@ -8,6 +8,7 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
+from ci_bench.suites.casts import cast_module, real_parts
 from ci_bench.suites.optimizers import make_optimizer
 from ci_bench.suites.training_loss.corpus import DATA, expanded
 from ci_bench.suites.training_loss.options import EMBEDDED, Options, Precision
@@ -75,7 +76,7 @@ def model_from(options: Options, state: State, device: str) -> nn.Module:
     model = build_model(options, seed=0)
     model.load_state_dict(state)
     if options.precision is Precision.BF16:
-        model = model.to(torch.bfloat16)
+        model = cast_module(model, torch.bfloat16)
     return model.to(device).train()
 
 
@@ -84,10 +85,12 @@ def perturbed(state: State, *, epsilon: float, seed: int) -> State:
     generator = torch.Generator().manual_seed(seed)
 
     def shake(value: Tensor) -> Tensor:
-        if not value.is_floating_point():
+        if not value.is_floating_point() and not value.is_complex():
             return value.clone()
-        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-        return (value.double() * (1 + epsilon * noise)).to(value.dtype)
+        plain = real_parts(value).double()
+        noise = torch.randn(plain.shape, generator=generator, dtype=torch.float64)
+        off = plain * (1 + epsilon * noise)
+        return (torch.view_as_complex(off) if value.is_complex() else off).to(value.dtype)
 
     return {name: shake(value) for name, value in state.items()}
 

@@ -1,0 +1,28 @@
+"""Other precisions of models and tensors, in which complex numbers stay complex. Imports torch.
+
+``module.to(torch.bfloat16)`` and ``module.to(torch.float64)`` turn complex weights into real ones: the model that is measured, or
+taken for the truth, is another one then. There is no complex type of 16 bits in wide use, so complex numbers keep theirs.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def cast_module(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module in a floating type: complex weights and buffers in complex128 for fp64, as they are for narrow types."""
+    if not any(value.is_complex() for value in (*module.parameters(), *module.buffers())):
+        return module.to(dtype)
+    module._apply(lambda value: in_type(value, dtype))  # type: ignore[no-untyped-call] # noqa: SLF001 - what `Module.to` calls
+    return module
+
+
+def in_type(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor in a floating type; complex ones as in `cast_module`, whole numbers as they are."""
+    if value.is_complex():
+        return value.to(torch.complex128) if dtype is torch.float64 else value
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def real_parts(value: Tensor) -> Tensor:
+    """Real numbers as they are; complex ones as pairs, [..., 2]."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value

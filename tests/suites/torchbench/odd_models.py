@@ -1,0 +1,110 @@
+"""Models as users have them: complex numbers, dataclasses, heads that take turns, inputs that are written; and wrong backends."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+
+class Fourier(nn.Module):
+    """A layer with complex weights and a complex buffer, as neural operators have; `whole` returns complex outputs."""
+
+    def __init__(self, *, whole):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(9, dtype=torch.complex64))
+        self.register_buffer("turn", torch.exp(1j * torch.arange(9)))
+        self.whole = whole
+
+    def forward(self, x):
+        turned = torch.fft.rfft(x) * self.scale * self.turn
+        return turned if self.whole else torch.fft.irfft(turned, n=16)
+
+
+@dataclass
+class Answer:
+    logits: Tensor
+    hidden: Tensor
+
+
+class Answering(nn.Module):
+    """It returns a dataclass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        return Answer(logits=hidden.tanh(), hidden=hidden)
+
+
+class Turns(nn.Module):
+    """Two heads of which each step trains one, as tasks that alternate."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.a, self.b = (nn.Linear(16, 16) for _ in range(3))
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        head = self.a if int(self.step) % 2 == 0 else self.b
+        self.step += 1
+        return head(self.trunk(x))
+
+
+class Writing(nn.Module):
+    """It scales its input where that lies."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.layer(x.mul_(2))
+
+
+def _rows():
+    return (torch.randn(4, 16),)
+
+
+def spectral():
+    return Fourier(whole=False), _rows()
+
+
+def spectrum():
+    return Fourier(whole=True), _rows()
+
+
+def answering():
+    return Answering(), _rows()
+
+
+def turns():
+    return Turns(), _rows()
+
+
+def writing():
+    return Writing(), _rows()
+
+
+def _returning(change):
+    """A backend that changes what it is given or returns."""
+
+    def backend(graph, inputs):
+        def run(*given):
+            return pytree.tree_map_only(Tensor, change, graph.forward(*given))
+
+        return run
+
+    return backend
+
+
+def drops_imaginary(graph, inputs):
+    def run(*given):
+        return graph.forward(*(one.real.to(one.dtype) if isinstance(one, Tensor) and one.is_complex() else one for one in given))
+
+    return run
+
+
+off_by_two_percent = _returning(lambda value: value * 1.02 if value.is_floating_point() or value.is_complex() else value)

@@ -1,0 +1,41 @@
+"""Models as users have them are verified for what they are: right ones pass, wrong backends fail, and what hinders is named."""
+
+import pytest
+from torchbench_builders import checks_of, verified
+
+from ci_bench.records.results import Outcome
+
+pytestmark = pytest.mark.engine
+MODES = ("training", "inference")
+
+
+def accuracy(model, **entry):
+    return checks_of(verified(**{"source": "own", "models": [f"odd_models:{model}"], **entry}))["accuracy"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("model", ["spectral", "spectrum", "answering"])
+def test_complex_numbers_and_dataclasses_are_compared(model, mode):
+    right = accuracy(model, mode=mode)
+    assert right.outcome is Outcome.PASS, right
+    wrong = accuracy(model, mode=mode, backend="odd_models:off_by_two_percent")
+    assert wrong.outcome is Outcome.FAIL, wrong
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_imaginary_parts_that_a_backend_drops_are_missed(mode):
+    assert accuracy("spectrum", mode=mode, backend="odd_models:drops_imaginary").outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD", "RMSprop"])
+def test_a_parameter_without_a_gradient_in_a_step_has_no_state_when_it_is_set_back(optimizer):
+    options = {"momentum": 0.9} if optimizer == "SGD" else {}
+    check = accuracy("turns", mode="training", optimizer=optimizer, optimizer_options=options)
+    assert check.outcome is Outcome.PASS, check
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_that_writes_into_its_input_is_named_as_such(mode):
+    check = accuracy("writing", mode=mode)
+    assert check.outcome is Outcome.UNKNOWN
+    assert "the model writes into its own input (inputs.0)" in check.detail
