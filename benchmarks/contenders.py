@@ -72,9 +72,8 @@ def ours(name: str, rule: Rule, *, history: int = HISTORY) -> Contender:
 
 def _with_grid(learned: noise.Learned, base: Singles, head: Singles) -> noise.Learned:
     """With the error of a coarse clock, as `judge.paired` finds it for each case."""
-    both = np.exp(np.concatenate([base, head], axis=-1).astype(np.float64) / _PER_CENT)
-    rows = both.reshape(-1, both.shape[-2] * both.shape[-1])
-    steps = np.array([noise.grid_step(row) for row in rows]).reshape(both.shape[:2])
+    sides = [np.exp(side.astype(np.float64) / _PER_CENT).reshape(-1, side.shape[-2] * side.shape[-1]) for side in (base, head)]
+    steps = np.array([noise.grid_step(*pair) for pair in zip(*sides, strict=True)]).reshape(base.shape[:2])
     return replace(learned, grid=steps)
 
 

@@ -229,6 +229,7 @@ def verdict_of(tmp_path, called):
         ("ms", (0, 40), Verdict.REGRESSED),
         ("ms", (40, 0), Verdict.IMPROVED),
         ("ms", (0, 0), Verdict.INCONCLUSIVE),
+        ("ms", (0, 0.3), Verdict.INCONCLUSIVE),
         ("tokens/s", (0, 12), Verdict.IMPROVED),
         ("tokens/s", (12, 0), Verdict.REGRESSED),
         ("count", (0, 7), Verdict.REGRESSED),

@@ -328,3 +328,16 @@ class TestGrids:
     )
     def test_the_step_is_found(self, values, step):
         assert noise.grid_step(np.array(values)) == pytest.approx(step)
+
+    @pytest.mark.parametrize(
+        ("base", "head", "step"),
+        [
+            ([1.0202013, 1.0408108] * 4, [1.0408108] * 8, 0.0206 / 1.0202),
+            ([1.0202013] * 8, [1.0408108] * 8, 0.0206 / 1.0202),  # a clock, or a change of 2 %
+            ([1.2214028, 1.3498588] * 4, [1.3498588] * 8, 0.1285 / 1.2214),
+            ([1.2214028] * 8, [1.3498588] * 8, 0.0),
+        ],
+        ids=["small, of one side", "small, between the sides", "large, of one side", "large, between the sides"],
+    )
+    def test_of_two_values_a_side_that_has_both_tells_ticks_from_a_change(self, base, head, step):
+        assert noise.grid_step(np.array(base), np.array(head)) == pytest.approx(step, rel=1e-3)

@@ -48,7 +48,8 @@ BASE = {"output": drawn(64, 8), "gradients.w": drawn(4, 4), "weights.w": drawn(4
         ({"output": BASE["output"] * 1.01}, "values of the outputs off by 0.01 of their size"),
         ({"output": BASE["output"][:32]}, "outputs float32[32, 8] instead of float32[64, 8]"),
         ({"output": BASE["output"].bfloat16()}, "outputs bfloat16[64, 8] instead of float32[64, 8]"),
-        ({"output": BASE["output"] * math.nan}, "values of the outputs off by nan"),
+        ({"output": BASE["output"] * math.nan}, "outputs float32[64, 8], 512 of them not finite instead of float32[64, 8]"),
+        ({"output": torch.where(BASE["output"] > 2.5, math.inf, BASE["output"])}, "outputs float32[64, 8], "),
         ({"gradients.w": torch.zeros(4, 4)}, "values of the gradients off by 1 of their size"),
         ({"loss": torch.tensor(2.1)}, "values of the loss off by"),
         ({"weights.w": torch.zeros(4, 4)}, ""),
@@ -98,3 +99,15 @@ def test_weights_that_each_build_draws_anew_are_not_compared():
     assert held_to(known, other).words.keys() == {"inputs", "values of the inputs", "weights"}
     assert list(held_to(known, other).differing(timed)) == []
     assert list(held_to(known, {}).differing(timed)) == []
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])
+def test_a_call_that_leaves_masks_or_holes_has_a_sketch_of_the_rest(odd):
+    plain = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    masked, other = plain.clone(), plain.clone() * 1.1
+    masked[3], other[3] = odd, odd
+    same = read_call({}, {"output": masked})
+    assert all(map(math.isfinite, same.sketches["outputs"]))
+    assert same.sketches == read_call({}, {"output": masked.clone()}).sketches
+    assert same.sketches != read_call({}, {"output": other}).sketches
+    assert read_call({}, {"output": torch.full((300, 4096), 3e38)}).sketches == {}, "sums that overflow show nothing"

@@ -93,13 +93,14 @@ def nothing_learned(cases: int) -> Learned:
     return Learned(spread=unknown, freedom=np.zeros(cases), within=unknown)
 
 
-def grid_step(values: Floats) -> float:
+def grid_step(*sides: Floats) -> float:
     """The step of a coarse clock or of printed figures, relative to the values' median; 0 where they lie on no such grid.
 
     Positive values of at most `_DIGITS` digits have the last of them as their step; a whole number has a step of 1 at most.
-    Values of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Two
-    values show no step over `_STEP_OF_TWO`: their distance may be the change.
+    Values of which most repeat have the least distance of two, if all distances are multiples of it, as ticks of a clock are. Of
+    two values the distance may be the change: if no side has both of them, it shows no step over `_STEP_OF_TWO`.
     """
+    values = np.concatenate([np.ravel(side) for side in sides]) if sides else np.empty(0)
     distinct = np.asarray(sorted({*values.ravel().tolist()}))  # `np.unique` would load `numpy.ma`
     if distinct.size < 2 or distinct[0] <= 0 or 2 * distinct.size > max(values.size, _DIGITS_TELL):  # noqa: PLR2004 - one has no distance
         return 0.0
@@ -109,10 +110,12 @@ def grid_step(values: Floats) -> float:
             step = float(10.0**-decimals) / middle
             return step if distinct.size > 2 or step <= _STEP_OF_TWO else 0.0  # noqa: PLR2004 - as said
     gaps = np.diff(distinct)
-    if distinct.size < 3 or 2 * distinct.size > values.size:  # noqa: PLR2004 - as said
+    if 2 * distinct.size > values.size:
         return 0.0
     step = float(gaps.min())
-    return step / middle if np.all(np.abs(gaps / step - np.round(gaps / step)) < _OFF_GRID) else 0.0
+    within_a_side = distinct.size > 2 or len(sides) > 1 and any(len({*np.ravel(side).tolist()}) > 1 for side in sides)  # noqa: PLR2004 - as said
+    on_grid = np.all(np.abs(gaps / step - np.round(gaps / step)) < _OFF_GRID)
+    return step / middle if on_grid and (within_a_side or step / middle <= _STEP_OF_TWO) else 0.0
 
 
 def trimmed_mean(samples: Floats, share: float = TRIMMED) -> Floats:

@@ -308,14 +308,13 @@ def _with_grid(learned: Learned, lines: Sequence[Line]) -> Learned:
 
     A device's clock counts in half microseconds at most, and nobody prints its times.
     """
-    steps = [0.0 if line.head[0].lane is Lane.DEVICE else noise.grid_step(_all_values(line)) for line in lines]
+    steps = [0.0 if line.head[0].lane is Lane.DEVICE else noise.grid_step(*_values_of_sides(line)) for line in lines]
     coarse = np.array([step if step > _COARSE else 0.0 for step in steps], dtype=np.float64)
     return replace(learned, grid=coarse) if coarse.any() else learned
 
 
-def _all_values(line: Line) -> Floats:
-    rows = samples_of(launch for side in (line.base[0], line.head[0]) for launch in side.launches)
-    return np.frombuffer(b"".join(rows))
+def _values_of_sides(line: Line) -> list[Floats]:
+    return [np.frombuffer(b"".join(samples_of(side.launches))) for side in (line.base[0], line.head[0])]
 
 
 def margins(thresholds: Floats) -> Floats:

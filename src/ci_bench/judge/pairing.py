@@ -36,6 +36,8 @@ from ci_bench.records.units import TIMES
 
 IMPORTED = "imported"
 """The suite, and the arm, of other tools' files."""
+LEAST_TIME_S = 0.005
+"""Shorter times are hyperfine's own error, as it says itself; it takes off what a shell needs, and prints 0 for less."""
 OTHER_BODY = "the benchmark's own code changed, as its tool says, so it measures something else"
 _EXACT = frozenset({Unit.COUNT, Unit.BYTES})
 _FIELDS = ("unit", "better", "lane")
@@ -252,6 +254,8 @@ def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdi
     if (before and after) or not all(values[after]):
         return None
     reason = " to ".join(wording.quantity(median(side), head.unit) for side in values)
+    if head.unit is Unit.SECONDS and max(map(median, values)) < LEAST_TIME_S:
+        return Verdict.INCONCLUSIVE, f"{reason}: no more than what tools take off for starting a program"
     return (Verdict.REGRESSED if after == (head.better is Better.LOWER) else Verdict.IMPROVED), reason
 
 

@@ -44,9 +44,11 @@ def read_start(inputs: Iterable[Tensor], weights: Iterable[tuple[str, Tensor]]) 
 def read_call(start: Mapping[str, str], left: Left) -> FirstCall:
     """The first call, from what it computed from and what it left."""
     outputs = [value for name, value in sorted(left.items()) if kind_of(name) == OUTPUTS]
-    forms = {OUTPUTS: _described(outputs)} if outputs else {}
+    holes = sum(int((~torch.isfinite(value.float())).sum()) for value in _by_kind(left).get(OUTPUTS, ()))
+    forms = {OUTPUTS: _described(outputs) + (f", {holes} of them not finite" if holes else "")} if outputs else {}
     sketches = {kind: sketch(values) for kind, values in _by_kind(left).items()}
-    return FirstCall(words={**start, **forms}, sketches=sketches)
+    finite = {kind: own for kind, own in sketches.items() if math.isfinite(math.hypot(*own))}
+    return FirstCall(words={**start, **forms}, sketches=finite)
 
 
 def verified(call: FirstCall, *, epsilon: float, runs: Sequence[FirstCall] = (), draws: bool = False) -> FirstCall:
@@ -62,7 +64,7 @@ def verified(call: FirstCall, *, epsilon: float, runs: Sequence[FirstCall] = (),
     for kind, own in {} if draws else call.sketches.items():
         apart = [math.dist(own, run.sketches[kind]) for run in runs if kind in run.sketches]
         allowed = SPREAD * max(apart, default=0.0) / max(math.hypot(*own), TINY)
-        if math.isfinite(math.hypot(*own)) and allowed <= MOST_SLACK:
+        if allowed <= MOST_SLACK:
             sketches[kind], slack = own, max(slack, allowed)
     return FirstCall(words=words, sketches=sketches, slack=slack)
 
@@ -84,12 +86,12 @@ def kind_of(name: str) -> str:
 
 
 def sketch(values: Iterable[Tensor]) -> tuple[float, ...]:
-    """`BUCKETS` sums with random signs over the elements of real tensors together, accumulated in fp32 and fp64."""
+    """`BUCKETS` sums with random signs over the finite elements of real tensors, accumulated in fp32 and fp64."""
     columns, total, place = _signs(WIDTH, 1), torch.zeros(WIDTH, dtype=torch.float64), 0
     for value in values:
         flat = value.detach().reshape(-1)
         for begin in range(0, flat.numel(), ROWS * WIDTH):
-            piece = flat[begin : begin + ROWS * WIDTH].to(torch.float32)
+            piece = flat[begin : begin + ROWS * WIDTH].to(torch.float32).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
             rows = -(-piece.numel() // WIDTH)
             piece = torch.nn.functional.pad(piece, (0, rows * WIDTH - piece.numel())).reshape(rows, WIDTH)
             place = (place * 31 + rows) % (1 << 31)
