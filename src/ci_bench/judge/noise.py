@@ -51,7 +51,7 @@ _CUT = 3.0
 _DIGITS, _DIGITS_TELL = 3, 8
 """Figures of so many significant digits are coarse; of few values even if each is another."""
 
-_STEP_OF_TWO = 0.025
+_STEP_OF_TWO, _MORE_THAN_TWO = 0.025, 3
 """The largest step, relative to a value, that two different values can show: a printed figure of two digits or more."""
 
 _ROUNDING, _OFF_GRID = 1e-12, 0.1
@@ -113,7 +113,9 @@ def grid_step(*sides: Floats) -> float:
     if 2 * distinct.size > values.size:
         return 0.0
     step = float(gaps.min())
-    within_a_side = distinct.size > 2 or len(sides) > 1 and any(len({*np.ravel(side).tolist()}) > 1 for side in sides)  # noqa: PLR2004 - as said
+    within_a_side = distinct.size >= _MORE_THAN_TWO or (
+        len(sides) > 1 and any(len({*np.ravel(side).tolist()}) > 1 for side in sides)
+    )
     on_grid = np.all(np.abs(gaps / step - np.round(gaps / step)) < _OFF_GRID)
     return step / middle if on_grid and (within_a_side or step / middle <= _STEP_OF_TWO) else 0.0
 

@@ -246,17 +246,20 @@ def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdi
     if any(facts.odd or facts.least < 0 or not any(facts.sizes) for facts in sides):
         return None
     values = [[value for launch in metric.launches for value in launch.values] for metric in (base, head)]
-    if not any(map(any, values)):
-        if head.unit is Unit.BYTES:
-            return Verdict.UNCHANGED, "0 on both sides"
-        return Verdict.INCONCLUSIVE, "0 on both sides: nothing was done, or it is less than the tool can show"
     before, after = (any(side) for side in values)
-    if (before and after) or not all(values[after]):
-        return None
+    if not before and not after:
+        nothing = Verdict.UNCHANGED if head.unit is Unit.BYTES else Verdict.INCONCLUSIVE
+        return nothing, "0 on both sides" if head.unit is Unit.BYTES else "0 on both sides: less than the tool can show"
+    return _of_nothing(values, head) if before != after and all(values[after]) else None
+
+
+def _of_nothing(values: Sequence[Sequence[float]], head: Metric) -> tuple[Verdict, str]:
+    """The word where base's or head's values are all zero, and the other side's are not."""
     reason = " to ".join(wording.quantity(median(side), head.unit) for side in values)
     if head.unit is Unit.SECONDS and max(map(median, values)) < LEAST_TIME_S:
         return Verdict.INCONCLUSIVE, f"{reason}: no more than what tools take off for starting a program"
-    return (Verdict.REGRESSED if after == (head.better is Better.LOWER) else Verdict.IMPROVED), reason
+    appeared = any(values[1])
+    return (Verdict.REGRESSED if appeared == (head.better is Better.LOWER) else Verdict.IMPROVED), reason
 
 
 def is_exact(line: Line, known: Known) -> bool:
