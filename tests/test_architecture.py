@@ -96,6 +96,7 @@ PROCESSES = {
 TORCH_FREE_OF_A_SUITE = {"plan", "options", "declaring", "grids", "importing", "literal", "recording"}
 SHARED_BY_WORKERS = {
     "ci_bench.suites.batch_parts",
+    "ci_bench.suites.casts",
     "ci_bench.suites.coverage",
     "ci_bench.suites.fp32_precision",
     "ci_bench.suites.marks",

@@ -39,10 +39,19 @@ from ci_bench.suites.freshness import HALVES
 from ci_bench.suites.numerics import FP32_EPSILON, jolt_of, shaken
 from ci_bench.suites.optimizers import make_optimizer, same_in_fp64, updates_by_known_gradients
 from ci_bench.suites.randomness import generator_states, moved, seed_everything, seed_step
-from ci_bench.suites.torchbench.optimizer_state import load_optimizer, state_of, widen_complex
 from ci_bench.suites.torchbench.options import Mode, Options
 from ci_bench.suites.torchbench.program import Ready
-from ci_bench.suites.torchbench.snapshot import Snapshot, State, buffers_of, load_state, parameters_of, take
+from ci_bench.suites.torchbench.snapshot import (
+    Snapshot,
+    State,
+    buffers_of,
+    load_optimizer,
+    load_state,
+    parameters_of,
+    state_of,
+    take,
+    widen_complex,
+)
 from ci_bench.suites.torchbench.sources.loaded import Sample
 from ci_bench.suites.torchbench.status import Word, worded
 from ci_bench.suites.user_code import is_import_path
