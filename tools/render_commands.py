@@ -13,7 +13,7 @@ from ci_bench.flags import make_parser
 INTRODUCTION = """# Commands
 
 Made from the command line's own help. All commands take `--help`, and `ci-bench --verbose COMMAND` logs what is done. Exit codes are in the
-[README](../README.md#what-the-exit-code-says). Flags win over the configuration
+[README](../README.md#exit-codes). Flags win over the configuration
 ([configuration.md](configuration.md)), and those that narrow or move what is measured are named in the comment.
 """
 
