@@ -56,6 +56,11 @@ WRITTEN = {
     "customSmallerIsBetter": "github_action_benchmark-form-custom.json",
     "customBiggerIsBetter": "github_action_benchmark-form-custom.json",
     "dynamo-csv": "dynamo-form-performance.csv",
+    "jmh": "jmh-form.json",
+    "criterion": "criterion-form.json",
+    "vitest": "vitest-form.json",
+    "userbenchmark": "userbenchmark-form.json",
+    "go-bench": "go_bench-form.txt",
 }
 TEXTS = {
     "measurements": '{"kind": "measurements", "schema_version": 1, "series": [{"name": "parse", "unit": "ms", "better": "lower", '

@@ -50,7 +50,8 @@ def test_nothing_is_left(place, code) -> None:
 
 
 def test_leftovers_are_named_without_a_watch(place) -> None:
-    ended = run(arguments("sleep 600 & disown"), place, timeout_s=30, exit_codes=(0,))
+    command = 'sleep 600 & disown; until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done'  # a shell's fork has its name at first
+    ended = run(arguments(command), place, timeout_s=30, exit_codes=(0,))
     assert ended.left == ("sleep",)
 
 
