@@ -95,7 +95,8 @@ def with_stable_names(reading: Reading) -> Reading:
         return known.get(one.benchmark, one.benchmark)
 
     shown = ", ".join(list(known.values())[:_SHOWN])
-    note = f"addresses and temporary folders in the names of {len(known)} benchmarks are not compared: {shown}"
+    count = "1 benchmark" if len(known) == 1 else f"{len(known)} benchmarks"
+    note = f"addresses and temporary folders in the names of {count} are not compared: {shown}"
     return replace(
         reading,
         series=tuple(replace(one, benchmark=renamed(one)) for one in reading.series),
