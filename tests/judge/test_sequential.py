@@ -352,8 +352,9 @@ class TestMoreNoise:
         changes = {Code.REGRESSED, Code.IMPROVED}
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
         agrees = squares <= sequential.CONFLICT**2 * spreads**2 * (look - 1)  # else the calm history counts for less
+        judged = agrees & (np.sum(~agrees) <= 1)  # several such cases lessen the histories of all
         for more in (noisy, inside):
-            assert not changes & set(more.code[(calm.code == Code.OPEN) & agrees.all()].tolist())
+            assert not changes & set(more.code[(calm.code == Code.OPEN) & judged].tolist())
 
     @given(RATIOS, SPREADS, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.sampled_from(RULE.looks))
     @settings(deadline=None, max_examples=50)

@@ -56,3 +56,10 @@ def test_metrics_of_one_side_are_named():
     pairs = judged(results(result(both, mine)), results(result(both, yours))).cases[0].pairs
     found = {pair.metric: pair.verdict for pair in pairs}
     assert (found["mine"], found["yours"]) == (Verdict.NEW, Verdict.REMOVED)
+
+
+def test_an_arm_of_the_name_imported_gets_none_of_what_other_tools_files_get():
+    """A provider of a function may be called so; a time of the engine's clock is never 0."""
+    zero, timed = (metric(launches([value] * 3, [value] * 3), unit=S, better=LOWER, arm="imported") for value in (0.0, 1.0))
+    (pair,) = judged(results(result(zero)), results(result(timed))).cases[0].pairs
+    assert (pair.verdict, pair.reason) == (INCONCLUSIVE, "head holds the impossible sample 0: measure again")

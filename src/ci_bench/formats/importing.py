@@ -16,6 +16,7 @@ from ci_bench.formats.parsing import is_number
 from ci_bench.formats.series import Reading, Runs, Series, Unreadable
 from ci_bench.formats.units import interpret
 from ci_bench.records.faults import show
+from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import (
     Better,
     Case,
@@ -36,7 +37,7 @@ from ci_bench.records.units import TIMES
 
 T = TypeVar("T")
 
-SUITE = ARM = "imported"
+SUITE = ARM = IMPORTED
 MAIN = {Unit.SECONDS: "time", Unit.BYTES: "bytes", Unit.PER_SECOND: "rate"}
 PEAK, VALUE = "memory", "value"
 """What a benchmark's main series is called, by its unit, and a process's peak of memory; any other is a value."""

@@ -1,6 +1,6 @@
 """What a text that no reader knows looks like, and names that change from run to run.
 
-An address of an object, a process's id or a temporary folder in a benchmark's name differs in every run, so the same benchmark
+An address of an object or a temporary folder in a benchmark's name differs in every run, so the same benchmark
 would be gone and new each time.
 """
 

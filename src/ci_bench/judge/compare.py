@@ -18,7 +18,7 @@ from ci_bench.judge.headline import judge
 from ci_bench.judge.metrics import SampledRule, alone, in_turns, judge_lines
 from ci_bench.judge.owed import OTHER_WORK, other_work, reductions, successor
 from ci_bench.judge.paired import SlotsOfCases, judge_turns, turns_of
-from ci_bench.judge.pairing import IMPORTED, Judged, Line, Match, Matching, case_verdict, known_of
+from ci_bench.judge.pairing import Judged, Line, Match, Matching, case_verdict, known_of
 from ci_bench.judge.parity import learning_of, outputs_of, parity_findings
 from ci_bench.judge.policy import Compared, Scope
 from ci_bench.judge.ratios import Known
@@ -38,6 +38,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import Policy
+from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import (
     SETUP,

@@ -17,7 +17,7 @@ from ci_bench.judge.suspicion import Suspicion
 from ci_bench.judge.wording import change_size, count_of, place
 from ci_bench.records.comparison import CommonShift, Interval, Pair, Pairing, SpeedupChange, Verdict
 from ci_bench.records.config import MetricPolicy, Policy
-from ci_bench.records.metrics import ENGINE, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
+from ci_bench.records.metrics import ENGINE, IMPORTED, LEAST_BYTES, REPLACED, STEP_TIME, MetricKind
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.results import (
     GRAPHED,
@@ -34,8 +34,6 @@ from ci_bench.records.results import (
 )
 from ci_bench.records.units import TIMES
 
-IMPORTED = "imported"
-"""The suite, and the arm, of other tools' files."""
 LEAST_TIME_S = 0.005
 """Shorter times are hyperfine's own error, as it says itself; it takes off what a shell needs, and prints 0 for less."""
 OTHER_BODY = "the benchmark's own code changed, as its tool says, so it measures something else"
@@ -215,14 +213,14 @@ def settled(line: Line, known: Known) -> tuple[Verdict, str] | None:
         return Verdict.NEW, line.ground.new_reason
     if len(line.base) > 1 or len(line.head) > 1:
         return Verdict.INCONCLUSIVE, "the document holds this metric twice"
-    return _unusable(line.base[0], line.head[0], known)
+    return _unusable(line.base[0], line.head[0], known, foreign=line.suite == IMPORTED)
 
 
-def _unusable(base: Metric, head: Metric, known: Known) -> tuple[Verdict, str] | None:
+def _unusable(base: Metric, head: Metric, known: Known, *, foreign: bool) -> tuple[Verdict, str] | None:
     if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
-    if found := _from_or_to_nothing(base, head, known):
+    if foreign and (found := _from_or_to_nothing(base, head, known)):
         return found
     for side, metric in (("base", base), ("head", head)):
         facts = known[id(metric.launches)]
@@ -241,7 +239,7 @@ def _from_or_to_nothing(base: Metric, head: Metric, known: Known) -> tuple[Verdi
     Counts are compared as they are, and what the engine measures has rules of its own: a time of its clock cannot be zero.
     """
     sides = [known[id(metric.launches)] for metric in (base, head)]
-    if head.unit is Unit.COUNT or head.arm != IMPORTED or all(facts.sound for facts in sides):
+    if head.unit is Unit.COUNT or all(facts.sound for facts in sides):
         return None
     if any(facts.odd or facts.least < 0 or not any(facts.sizes) for facts in sides):
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ci_bench.judge.owed import OTHER_WORK
-from ci_bench.judge.pairing import IMPORTED, OTHER_BODY
+from ci_bench.judge.pairing import OTHER_BODY
 from ci_bench.judge.undecided import few, short, undecided
 from ci_bench.judge.wording import change_size, count_of, interval_text, place
 from ci_bench.records.comparison import (
@@ -29,7 +29,7 @@ from ci_bench.records.comparison import (
     tally,
 )
 from ci_bench.records.config import Floor, Policy, Rule, Severity, fits
-from ci_bench.records.metrics import COMPILATION, ENGINE, PEAKS, REPLACED, STEP_TIME
+from ci_bench.records.metrics import COMPILATION, ENGINE, IMPORTED, PEAKS, REPLACED, STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import WITHIN_BUDGET, Outcome, RunState, Status, Unit
 from ci_bench.records.units import TIMES

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from ci_bench.records.metrics import ENGINE
+from ci_bench.records.metrics import ENGINE, IMPORTED
 from ci_bench.records.results import CaseResult, Metric, Results, Trace, Unit
 from ci_bench.records.spelling import Places, find_places, meant, unknown_field
 from ci_bench.records.units import TIMES
@@ -271,16 +271,13 @@ def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
     yield from twice(f"{path}.case.arms", row.case.arms)
     yield from twice(f"{path}.metrics", [(metric.name, metric.arm) for metric in row.metrics])
     for index, metric in enumerate(row.metrics):
-        yield from _metric_faults(f"{path}.metrics[{index}]", metric, foreign=row.case.suite == FOREIGN)
+        yield from _metric_faults(f"{path}.metrics[{index}]", metric, foreign=row.case.suite == IMPORTED)
     for index, trace in enumerate(traces):
         yield from _trace_faults(f"{path}.parity.traces[{index}]", trace)
 
 
-FOREIGN = "imported"
-"""The suite of other tools' files: what such a tool cannot show is 0 there."""
-
-
 def _metric_faults(path: str, metric: Metric, *, foreign: bool) -> Iterator[Fault]:
+    """What another tool cannot show is 0 in its `foreign` files."""
     signed = metric.unit is Unit.COUNT and metric.name not in ENGINE
     yield from twice(f"{path}.launches", [launch.launch for launch in metric.launches])
     for index, launch in enumerate(metric.launches):

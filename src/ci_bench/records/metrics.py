@@ -17,6 +17,8 @@ COMPILATION = "compile_"
 RECORDED = "recorded_"
 """What the names of numbers begin with that a benchmark of the user's reports to be shown, and that never gate."""
 
+IMPORTED = "imported"
+"""The suite of what other tools' files hold."""
 LEAST_BYTES = 1024**2
 """Of memory a difference up to one MiB is never flagged: the allocators' own granularity (measurement of peaks)."""
 
