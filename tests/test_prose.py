@@ -29,7 +29,9 @@ def counted():
 @pytest.mark.parametrize("group", prose.GROUPS)
 def test_no_count_rises(group, counted):
     limits = json.loads(prose.LIMITS.read_text())[group]
-    risen = {name: f"{limits.get(name, 0)} -> {number}" for name, number in counted[group].items() if number > limits.get(name, 0)}
+    risen = {
+        name: f"{limits.get(name, 0)} -> {number}" for name, number in counted[group].items() if number > limits.get(name, 0)
+    }
     assert risen == {}, f"see `python tools/prose.py --list {' '.join(risen)}`"
 
 

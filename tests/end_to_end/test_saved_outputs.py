@@ -74,4 +74,4 @@ def test_a_later_run_is_held_against_the_tensors_of_the_file_baseline(earlier, t
     (case,) = documents.read_comparison(tmp_path / "out" / "comparison.json").cases
     assert case.outputs.verdict is verdict, case.outputs
     changed = verdict is Sameness.CHANGED
-    assert (told.returncode, "outputs changed" in told.stdout) == (int(changed), changed), told.stdout + told.stderr
+    assert (told.returncode, "outputs differ from base" in told.stdout) == (int(changed), changed), told.stdout + told.stderr

@@ -47,7 +47,7 @@ def test_a_spent_budget_is_undecided_by_name(stage, base):
     named = [finding.case for finding in judgement.findings if finding.rule is Rule.UNDECIDED]
     assert named == ["s/a", "s/b"]
     assert "could be measured" not in judgement.headline
-    assert judgement.headline == "Not decided: s/a: not measured within the budget; 1 more case without an answer."
+    assert judgement.headline == "Not decided: a: not measured within the budget; 1 more case without an answer."
 
 
 def test_undecided_may_fail():
@@ -73,7 +73,7 @@ def test_what_was_measured_still_fails():
     before = result(metric(sampled(1.0, count=6)), id="s/b")
     judgement = judged(results(cut(result()), slower), results(cut(result()), before), **PAIRED).judgement
     assert judgement.exit_code == ExitCode.POLICY_NOT_MET
-    assert judgement.headline.startswith("Failed: s/b: step time")
+    assert judgement.headline.startswith("Failed: b: step time")
 
 
 def trained(loss=1.0, arms=("eager", "inductor"), scale=1.0):

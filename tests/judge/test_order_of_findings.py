@@ -1,5 +1,7 @@
 """Within a rule, what is furthest off comes first: a reader sees the worst of many."""
 
+import re
+
 import pytest
 from judge_builders import (
     candidate,
@@ -109,7 +111,7 @@ def test_what_fails_beside_other_machines_is_told_in_its_own_words():
     base, head = (results(result(*TIMES, arms=ARMS, parity=parity), identity={"gpu": gpu}) for gpu in "AB")
     headline = judged(head, base).judgement.headline
 
-    assert "loss parity broken" in headline
+    assert re.search(r"(loss|gradient norm) (off by|differs)", headline)
     assert "the runs cannot be compared, they differ in gpu" in headline
 
 
@@ -117,7 +119,7 @@ def test_what_cannot_be_compared_on_one_machine_is_told_by_its_own_reason():
     turned = result(metric(sampled(1.0), better=Better.HIGHER))
     headline = judged(results(turned), results(result(metric(sampled(1.0))))).judgement.headline
 
-    assert headline.startswith("Failed: s/a: eager step time: ")
+    assert headline.startswith("Failed: a: eager step time: ")
 
 
 def test_findings_without_a_size_stay_in_the_order_of_the_cases():

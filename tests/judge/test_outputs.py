@@ -44,7 +44,7 @@ def test_what_rounding_does_not_explain_fails_and_is_named_in_the_headline(error
     found, rules, judgement = compared(off("other", *errors))
     assert (found.verdict, rules) == (Sameness.CHANGED, [(Rule.OUTPUTS_CHANGED, Severity.FAIL)])
     assert (judgement.met, judgement.exit_code) == (False, 1)
-    assert "outputs changed" in judgement.headline
+    assert "outputs differ from base" in judgement.headline
 
 
 def test_a_tensor_that_head_no_longer_computes_is_a_change() -> None:

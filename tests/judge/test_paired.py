@@ -55,7 +55,7 @@ class TestVerdicts:
 
         assert only(comparison, Verdict.REGRESSED) == [(2, STEP, "inductor")]
         assert comparison.judgement.exit_code == ExitCode.POLICY_NOT_MET
-        assert comparison.judgement.headline.startswith("Failed: s/c2: step time ")
+        assert comparison.judgement.headline.startswith("Failed: c2: step time ")
         pair = pairs_of(comparison)[2, STEP, "inductor"]
         assert pair.interval.low < 1 / 1.05 < pair.interval.high
         assert pair.calibrated is not cold

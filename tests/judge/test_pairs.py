@@ -82,7 +82,7 @@ def test_higher_is_better_turns_the_ratio():
 
 
 def test_reason_says_by_how_much():
-    assert pair_of(metric(sampled(1.0)), metric(sampled(1.123))).reason.startswith("12.3 % slower (speedup 0.890, 95 % interval")
+    assert pair_of(metric(sampled(1.0)), metric(sampled(1.123))).reason.startswith("12 % slower (speedup 0.890, 95 % interval")
 
 
 @pytest.mark.parametrize(("head", "end"), [(1.0, "), within the threshold of 5 %"), (1.2, "), beyond the threshold of 5 %")])

@@ -32,7 +32,7 @@ def test_a_speedup_that_nobody_would_believe_fails(speedup, wrong):
         assert findings[0].severity is Severity.FAIL
         assert f"{speedup:.1f} times as fast as eager's" in findings[0].message
         assert not judgement.met
-        assert "too fast to be true" in judgement.headline
+        assert f"{speedup:.1f} times as fast" in judgement.headline
 
 
 def against_base(speedup, policy=None, **fields):

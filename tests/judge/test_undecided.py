@@ -30,41 +30,41 @@ UNCHANGED = pair(Verdict.UNCHANGED)
 TAKES = {
     "launches and their time": (
         [case(pair(needed=9.2), UNCHANGED)],
-        "1 of 2 metrics undecided (s/a): about 6 more launches would decide it, at most 3 minutes",
+        "1 of 2 metrics undecided (a): about 6 more launches would decide it, at most 3 minutes",
     ),
     "the most of any metric, the time of all cases": (
         [case(pair(needed=5), pair(needed=6)), case(pair(needed=14), name="s/b[x=1]")],
-        "3 of 3 metrics undecided (s/a, s/b): about 10 more launches would decide them, at most 6 minutes",
+        "3 of 3 metrics undecided (a, b): about 10 more launches would decide them, at most 6 minutes",
     ),
     "an unknown time is none": (
         [case(pair(needed=5)), case(pair(needed=5), name="s/b", launch_s=None)],
-        "2 of 2 metrics undecided (s/a, s/b): about 1 more launch would decide them",
+        "2 of 2 metrics undecided (a, b): about 1 more launch would decide them",
     ),
     "no number helps": (
         [case(pair())],
-        "1 of 1 metric undecided (s/a): more launches would not decide it here: too noisy, or too close to the threshold",
+        "1 of 1 metric undecided (a): more launches would not decide it here: too noisy, or too close to the threshold",
     ),
     "some are helped": (
         [case(pair(needed=5), pair(), pair())],
         (
-            "3 of 3 metrics undecided (s/a): about 1 more launch would decide 1 of them, at most 30 seconds; "
+            "3 of 3 metrics undecided (a): about 1 more launch would decide 1 of them, at most 30 seconds; "
             "more launches would not decide 2 of them here: too noisy, or too close to the threshold"
         ),
     ),
     "what would help instead": (
         [case(pair(resolvable=0.03), pair(resolvable=0.042))],
         (
-            "2 of 2 metrics undecided (s/a): more launches would not decide them here: too noisy, or too close to the threshold; "
+            "2 of 2 metrics undecided (a): more launches would not decide them here: too noisy, or too close to the threshold; "
             "a threshold (policy.thresholds) of about 4.2 % could be decided, or stop other work on this machine"
         ),
     ),
     "many cases": (
         [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(5)],
-        "5 of 5 metrics undecided (s/0, s/1, s/2, 2 more cases): about 1 more launch would decide them",
+        "5 of 5 metrics undecided (0, 1, 2, 2 more cases): about 1 more launch would decide them",
     ),
     "as many cases as are named": (
         [case(pair(needed=5), name=f"s/{number}", launch_s=None) for number in range(3)],
-        "3 of 3 metrics undecided (s/0, s/1, s/2): about 1 more launch would decide them",
+        "3 of 3 metrics undecided (0, 1, 2): about 1 more launch would decide them",
     ),
     "a detail gates nothing": ([case(pair(needed=5, detail=True), UNCHANGED)], ""),
     "what failed is told as that": ([case(pair(needed=5), head_status=Status.CRASHED)], ""),
@@ -79,7 +79,7 @@ def test_what_it_takes(cases, said):
 
 def test_of_two_moments_no_launches_are_counted():
     said = undecided([case(pair())], BaselineMode.FILE)
-    assert said == "1 of 1 metric undecided (s/a): measure base and head in turns (baseline: paired), or more launches of both"
+    assert said == "1 of 1 metric undecided (a): measure base and head in turns (baseline: paired), or more launches of both"
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.015])

@@ -8,7 +8,24 @@ from html.parser import HTMLParser
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]  # it has no stubs
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]  # it has no stubs
 
-ALLOWED = {"h3", "p", "ul", "li", "strong", "code", "pre", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
+ALLOWED = {
+    "h3",
+    "p",
+    "ul",
+    "li",
+    "strong",
+    "code",
+    "pre",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "details",
+    "summary",
+    "sub",
+}
 LINKED = re.compile(r"(?i)@\w|#\w|gh-\d|://|www\.")
 COMMIT = re.compile(r"(?i)[0-9a-f]{7}")
 MENTION = re.compile(r"(?<!\w)@\w")

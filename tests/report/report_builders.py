@@ -141,7 +141,7 @@ def case(id: str = REVIEWS, verdict: Verdict = Verdict.UNCHANGED, **fields: Any)
         "reason": "every metric within its threshold",
         "base_status": Status.OK,
         "head_status": Status.OK,
-        "reproduce": f"ci-bench run --only '{id}'",
+        "reproduce": f"ci-bench run --filter '{id}'",
         "pairs": (pair(), memory(), graphs()),
         "speedups": (speedup(),),
         "checks": (check(),),

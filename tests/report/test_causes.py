@@ -13,7 +13,7 @@ from test_html_report import rendered
 
 from ci_bench.page_assets import page_assets
 from ci_bench.records.causes import KernelChange
-from ci_bench.records.comparison import Verdict
+from ci_bench.records.comparison import BaselineMode, Verdict
 from ci_bench.records.config import Rule
 from ci_bench.records.profiles import Bundle, Line, Profile, ProfileRow, RowKind
 from ci_bench.records.results import Case, CaseResult, Status
@@ -26,7 +26,19 @@ from ci_bench.report.terminal import print_comparison
 
 
 def lines_of(comment, word):
-    return [line for line in comment.splitlines() if word in line]
+    """The lines of the findings in full that have a word in them."""
+    folded = comment.partition("Findings in full")[2].partition("</details>")[0]
+    return [line for line in folded.splitlines() if word in line]
+
+
+def test_the_first_screen_names_the_first_cause_and_what_was_ruled_out() -> None:
+    lines = render_comment(replace(explained(), mode=BaselineMode.PAIRED)).partition("<details>")[0].splitlines()
+    (line,) = [line for line in lines if "slower in" in line]
+    assert line.startswith("- `reviews[precision=fp32]`: slower in: `aten::copy_`, new (+5.50 ms a step, 81 % of the change) at ")
+    assert line.endswith(
+        "not the machine (base and head were measured in turns on it), not the benchmark (both sides plan the same case), "
+        "not noise (0.41 % from launch to launch)"
+    )
 
 
 def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case() -> None:
@@ -37,7 +49,8 @@ def test_the_comment_names_the_first_three_under_the_first_finding_of_the_case()
         "`triton_poi_fused_add_mul_0` (+1.20 ms a step, 18 % of the change) at `model.py:7`; `sleep`, new (+200 µs a step, "
         "3.0 % of the change) at `train.py:9`; 1 more in the report. 92 % of the change attributed"
     )
-    assert comment.index("regressed**") < comment.index("slower in") < comment.index("11.5 % more")
+    folded = comment.partition("Findings in full")[2]
+    assert folded.index("regressed**") < folded.index("slower in") < folded.index("11.5 % more")
     for word in ("new graph break: Data-dependent branching at `model.py:12`", "`aten::clone` (+16.0 MiB) at `model.py:42`"):
         assert len(lines_of(comment, word)) == 1
     (unknown,) = lines_of(comment, "not explained")
@@ -175,11 +188,11 @@ def test_what_is_wrong_has_the_command_that_shows_it_once(rule) -> None:
     )
     stream = io.StringIO()
     print_comparison(with_bundle(rule=rule), Console(file=stream, width=200))
-    assert stream.getvalue().count("python files/case-1/repro-inductor.pyz") == 1
+    assert stream.getvalue().count("python files/case-1/repro-inductor.pyz") == 1, stream.getvalue()
 
 
 def test_what_is_not_wrong_has_no_such_command_and_a_file_that_is_not_there_is_not_named() -> None:
-    assert not lines_of(render_comment(with_bundle(rule=Rule.REGRESSED)), "reproduce `")
+    assert "reproduce `" not in render_comment(with_bundle(rule=Rule.REGRESSED))
     for path in ("", "files/x`; rm -rf /.pyz", "<script>", "files/../../elsewhere.pyz"):
         wrong = with_bundle(rule=Rule.CHECK_FAILED, path=path)
         (line,) = lines_of(render_comment(wrong), "its file was not kept")

@@ -10,9 +10,9 @@ from report_builders import REVIEWS, case, comparison, memory, pair
 from rich.console import Console
 
 from ci_bench.records.comparison import Verdict
-from ci_bench.report import cells, columns, terminal
+from ci_bench.report import case_columns, cells, columns, markdown, terminal
 from ci_bench.report.columns import Column, Kind
-from ci_bench.report.html import tables
+from ci_bench.report.html import cases, tables
 from ci_bench.report.html.cases import case_table
 from ci_bench.report.html.markup import table_row
 from ci_bench.report.markdown import render_comment
@@ -20,7 +20,7 @@ from ci_bench.report.rows import Row, labels, main_rows
 from ci_bench.report.text import UNKNOWN
 
 HOSTILE = "<b>@all</b> [x](//y) \x1b[31m|"
-TABLES = [columns.MAIN, columns.METRICS, columns.ARMS, columns.PARITY, columns.OUTPUTS, columns.TENSORS, columns.CHECKS,
+TABLES = [case_columns.MAIN, columns.METRICS, columns.ARMS, columns.PARITY, columns.OUTPUTS, columns.TENSORS, columns.CHECKS,
           columns.UNCLEAR, columns.MEANS, columns.FACTS]  # fmt: skip
 
 
@@ -34,11 +34,13 @@ def test_a_new_column_of_the_main_table_shows_in_every_renderer(monkeypatch: pyt
     launches: Column[Row] = Column(
         title="Launches", text=lambda row: str(row.time.head.launches) if row.time and row.time.head else UNKNOWN, width=9
     )
-    monkeypatch.setattr(columns, "MAIN", (*columns.MAIN, launches))
+    monkeypatch.setattr(cases, "MAIN", (*case_columns.MAIN, launches))
+    monkeypatch.setattr(markdown, "COMPACT", (*case_columns.COMPACT, launches))
     monkeypatch.setattr(terminal, "_COLUMNS", (*terminal._COLUMNS, launches))
     shown = comparison(case(REVIEWS, pairs=(pair(), memory())), headline="x")
 
-    rows = [line for line in render_comment(shown, marker="m").splitlines() if line.startswith("| ")]
+    folded = render_comment(shown, marker="m").partition("<summary>All cases")[2]
+    rows = [line for line in folded.splitlines() if line.startswith("| ")]
     assert [line.split(" | ")[-1] for line in rows[:3]] == ["Launches |", "--- |", "3 |"]
     page = str(case_table(shown, {one.id: "c" for one in shown.cases}))
     assert "Launches" in page
@@ -80,18 +82,20 @@ def test_a_table_about_one_case_does_not_repeat_its_name() -> None:
     (Verdict.REGRESSED, 1.45e9, "1.21 → 1.35 GiB", "12 % more"),
 ])  # fmt: skip
 def test_memory_tells_both_sides_only_where_it_changed(verdict, head, text, note) -> None:
-    column = next(column for column in columns.MAIN if column.title == "Peak memory")
+    column = next(column for column in case_columns.MAIN if column.title == "Peak memory")
     (row,) = main_rows(comparison(case(REVIEWS, pairs=(memory(verdict, head=head),), speedups=()), headline="x"))
     assert (column.text(row), column.note(row)) == (text, note)
     assert column.text(replace(row, memory=None)) == UNKNOWN
 
 
 LABELS = {
-    "what all share": (["s/a[x=1,y=2]", "s/a[x=1,y=3]"], ["s/a[y=2]", "s/a[y=3]"]),
-    "a single case": (["s/a[x=1,y=2]"], ["s/a"]),
-    "what only some have": (["s/a[x=1]", "s/a[x=1,y=3]"], ["s/a", "s/a[y=3]"]),
-    "each name by itself": (["s/a[x=1]", "s/a[x=2]", "s/b[x=2]"], ["s/a[x=1]", "s/a[x=2]", "s/b"]),
-    "no parameters, or another form": (["s/a", "s/a[b", "s/b[c]", "s/b[]"], ["s/a", "s/a[b", "s/b[c]", "s/b[]"]),
+    "what all share": (["s/a[x=1,y=2]", "s/a[x=1,y=3]"], ["a[y=2]", "a[y=3]"]),
+    "a single case": (["s/a[x=1,y=2]"], ["a"]),
+    "what only some have": (["s/a[x=1]", "s/a[x=1,y=3]"], ["a", "a[y=3]"]),
+    "each name by itself": (["s/a[x=1]", "s/a[x=2]", "s/b[x=2]"], ["a[x=1]", "a[x=2]", "b"]),
+    "no parameters, or another form": (["s/a", "s/a[b", "s/b[c]", "s/b[]"], ["a", "a[b", "b[c]", "b[]"]),
+    "two suites": (["s/a[x=1]", "t/a[x=1]"], ["s/a", "t/a"]),
+    "a name of another suite": (["s/s/a", "s/a"], ["s/s/a", "a"]),
 }
 
 
@@ -108,7 +112,7 @@ def test_a_case_with_a_title_goes_by_it_unless_another_is_called_so_too() -> Non
         case("s/a[x=4]", title="s/b[y=1]"),
         case("s/b[y=1]"),
     ]
-    shown = ["test_x.py::test[1]", "s/a[x=2]", "s/a[x=3]", "s/a[x=4]", "s/b"]
+    shown = ["test_x.py::test[1]", "s/a[x=2]", "s/a[x=3]", "s/a[x=4]", "b"]
     assert list(labels(comparison(*cases, headline="x")).values()) == shown
 
 

@@ -1,22 +1,27 @@
-"""The first screen of a comment, twelve lines and no fold: verdict, worst finding, case, size and next step are there."""
+"""What stands before the first fold: verdict, worst finding, case, size and a next step that works when pasted."""
 
 import re
+import shlex
 
 import pytest
+from endings import BUILDERS, compared
 from judge_builders import judged
+from rendered import render
 from test_verdict import SCENES, SCOPES, Scope
 
+from ci_bench.flags import make_parser
 from ci_bench.records.comparison import RunVerdict
 from ci_bench.records.config import DEFAULT_SEVERITIES, Floor, Policy, Rule, Severity, SuitePolicy
 from ci_bench.report.cells import ICONS
 from ci_bench.report.markdown import render_comment
+from ci_bench.report.rows import labels
 from ci_bench.report.words import Mood
 
-LINES = 12
+MOST_LINES, MOST_COLUMNS = 25, 7
 WORDS = {
-    RunVerdict.PASSED: (("✅", "⚠️"), "Passed: "),
-    RunVerdict.UNDECIDED: ((ICONS[Mood.OPEN],), "Not decided: "),
-    RunVerdict.FAILED: ((ICONS[Mood.BAD],), "Failed: "),
+    RunVerdict.PASSED: (("✅", "⚠️"), ("Passed: ",)),
+    RunVerdict.UNDECIDED: ((ICONS[Mood.OPEN],), ("Not decided: ", "Nothing to compare with yet: ")),
+    RunVerdict.FAILED: ((ICONS[Mood.BAD],), ("Failed: ",)),
 }
 SIZED = {
     Rule.REGRESSED,
@@ -25,30 +30,54 @@ SIZED = {
     Rule.COMMON_SHIFT,
     Rule.BELOW_FLOOR,
     Rule.IMPLAUSIBLE,
+    Rule.PARITY_BROKEN,
+    Rule.LEARNING_CHANGED,
+    Rule.OUTPUTS_CHANGED,
     Rule.ACCURACY_BROKEN,
 }
 """The rules whose finding is a quantity."""
+SIZE = re.compile(r"\d\s?%|\d times|(speedup|floor) .*\d")
 POLICY = Policy(suites={"floored": SuitePolicy(floors={Floor.SPEEDUP: 2.0})}, drift=0.05)
 
 
 def first_screen(comment: str) -> list[str]:
-    return comment.partition("<details>")[0].splitlines()[:LINES]
+    return comment.partition("<details>")[0].rstrip().splitlines()
 
 
 def gaps(comparison, screen: list[str]) -> list[str]:
-    """What a reader does not find on the first screen."""
-    text = "\n".join(screen).replace("\\", "")
-    icons, word = WORDS[comparison.judgement.verdict]
+    """What a reader does not find where it belongs."""
+    icons, words = WORDS[comparison.judgement.verdict]
+    title = screen[0].replace("\\", "")
     loud = [found for found in comparison.judgement.findings if found.severity is not Severity.NOTE]
-    missing = [] if any(screen[0].startswith(f"### {icon} {word}") for icon in icons) else ["verdict"]
-    if loud:
-        worst = loud[0]
-        missing += [] if worst.rule.replace("_", " ") in text or worst.message in text else ["worst finding"]
-        missing += [] if worst.case is None or f"`{worst.case}`" in text else ["case"]
-        missing += [] if worst.rule not in SIZED or re.search(r"\d\s?%|\d(\.\d+)? times|speedup|\d of", text) else ["size"]
+    missing = [] if any(title.startswith(f"### {icon} {word}") for icon in icons for word in words) else ["verdict"]
+    if loud and comparison.judgement.verdict is not RunVerdict.PASSED and (worst := loud[0]):
+        text = "\n".join(screen).replace("\\", "")
+        missing += (
+            []
+            if worst.case is None or re.search(rf"(: |; |, |\(|`){re.escape(labels(comparison)[worst.case])}(?!\w)", title)
+            else ["case"]
+        )
+        missing += [] if worst.case is None or f"`{labels(comparison)[worst.case]}`" in text else ["row of the case"]
+        missing += (
+            [] if worst.case or worst.message.lower() in text.lower() or worst.rule is Rule.INCOMPARABLE else ["worst finding"]
+        )
+        missing += [] if worst.rule not in SIZED or SIZE.search(title) else ["size"]
     if comparison.judgement.verdict is not RunVerdict.PASSED:
         missing += [] if any(line.startswith("**Next:** ") for line in screen) else ["next step"]
     return missing
+
+
+def excess(comment: str) -> list[str]:
+    """What of a comment is larger than a reader takes in."""
+    lines = first_screen(comment)
+    found = [f"{len(lines)} lines"] if len(lines) > MOST_LINES else []
+    return found + [f"{len(table[0])} columns: {table[0]}" for table in render(comment).tables if len(table[0]) > MOST_COLUMNS]
+
+
+def commands(comment: str) -> list[list[str]]:
+    """The commands of ci-bench in a comment, folded ones included."""
+    spans = [*render(comment).code, *(line for text in render(comment).fenced for line in text.splitlines())]
+    return [shlex.split(span)[1:] for span in spans if span.startswith("ci-bench ") and shlex.split(span)[1:]]
 
 
 def situation(rule: Rule):
@@ -56,9 +85,29 @@ def situation(rule: Rule):
 
 
 @pytest.mark.parametrize("rule", sorted(SCENES))
-def test_a_reader_finds_what_matters_on_the_first_screen(rule):
+def test_every_rule_has_a_readable_first_screen(rule):
     comparison = situation(rule)
-    assert gaps(comparison, first_screen(render_comment(comparison))) == []
+    comment = render_comment(comparison)
+    assert (gaps(comparison, first_screen(comment)), excess(comment)) == ([], [])
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_ending_has_a_readable_first_screen(name):
+    comment = render_comment(compared(name))
+    assert (gaps(compared(name), first_screen(comment)), excess(comment)) == ([], [])
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_command_parses(name):
+    for arguments in commands(render_comment(compared(name))):
+        make_parser().parse_args(arguments)
+
+
+def test_a_command_with_an_unknown_flag_is_noticed():
+    comment = render_comment(compared("regressed"))
+    (first, *_) = commands(comment.replace("--filter", "--only"))
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(first)
 
 
 def test_there_are_thirty_situations_of_all_three_verdicts():
@@ -67,15 +116,21 @@ def test_there_are_thirty_situations_of_all_three_verdicts():
     assert {rule for rule, severity in DEFAULT_SEVERITIES.items() if severity is Severity.FAIL} <= {*SCENES}
 
 
-@pytest.mark.parametrize("lost", ["verdict", "worst finding", "case", "size", "next step"])
-def test_a_comment_that_hides_one_of_them_would_be_seen(lost):
+@pytest.mark.parametrize("lost", ["verdict", "case", "row of the case", "size", "next step"])
+def test_a_comment_that_hides_one_of_them_is_noticed(lost):
     comparison = situation(Rule.REGRESSED)
     screen = first_screen(render_comment(comparison))
     hidden = {
         "verdict": lambda line: line.replace("Failed: ", ""),
-        "worst finding": lambda line: line.replace("regressed", "different").replace("threshold", ""),
-        "case": lambda line: line.replace("`s/a`", ""),
-        "size": lambda line: re.sub(r"\d|speedup", "", line),
+        "case": lambda line: line.replace(" a: ", " ") if line.startswith("###") else line,
+        "row of the case": lambda line: line.replace("`a`", ""),
+        "size": lambda line: re.sub(r"\d", "", line),
         "next step": lambda line: line.replace("**Next:**", ""),
     }[lost]
     assert lost in gaps(comparison, [hidden(line) for line in screen])
+
+
+def test_a_comment_that_is_too_large_is_noticed():
+    wide = "| a | b | c | d | e | f | g | h |\n" + "| --- " * 8 + "|\n"
+    assert excess(wide)[0].startswith("8 columns")
+    assert excess("x\n" * 26) == ["26 lines"]

@@ -142,18 +142,21 @@ def test_suspected_changes_belong_to_a_group_and_are_counted() -> None:
 def test_with_several_arms_the_group_names_the_one_that_changed() -> None:
     (group,) = groups(run(PLANTED, arms=("torch", "mine")))
     assert (group.arm, group.several_arms) == ("mine", True)
-    assert "step time of `mine` 4.0 % slower" in render_comment(run(PLANTED, arms=("torch", "mine")))
+    assert "| step time (`mine`) | **4.0 % slower" in render_comment(run(PLANTED, arms=("torch", "mine")))
 
 
 def test_a_comment_says_the_group_in_one_line_and_folds_its_findings_and_keeps_all_others() -> None:
     other = fail(Rule.CHECK_FAILED, "agrees (mine): off by 3", ids()[0])
     text = render_comment(run([*PLANTED, 3], extra=(other,)))
-    line = "- ❌ **worse together**: `functions/attention`, `dtype=bf16`, `head=128`: step time 4.0 % slower, at most 4.1 % slower in all 12 cases"
-    top, fold, folded = text.partition("Findings of these groups, case by case (12)")
-    assert (text.count(line), bool(fold)) == (1, True)
-    assert text.index(line) < text.index("agrees (mine)")
-    assert top.count("- ❌ **regressed**") == 1  # that of the thirteenth case, which is in no group
-    assert folded.count("- ❌ **regressed**") == 12
+    line = (
+        "| ❌ regressed | `attention[dtype=bf16,head=128]` | step time | **4.0 % slower, at most 4.1 % slower in all 12 cases** |"
+    )
+    top, fold, folded = text.replace("\u00a0", " ").partition("<summary>Findings in full (14)")
+    line = line.replace("step time |", "step time | – | – |") if line not in top else line
+    assert (top.count(line), bool(fold)) == (1, True)
+    assert top.index(line) < top.index("off by 3")
+    assert top.count("| ❌ regressed |") == 2  # the group, and the thirteenth case, which is in no group
+    assert folded.count("- ❌ **regressed**") == 13
     assert render_report(run(PLANTED)).count("- ❌ **regressed**") == 12
 
 
@@ -175,12 +178,12 @@ def test_the_page_and_the_terminal_say_the_same() -> None:
     console = Console(file=StringIO(), width=300)
     print_comparison(value, console)
     said = console.file.getvalue()
-    assert "functions/attention, dtype=bf16, head=128: step time 4.0 % slower, at most 4.1 % slower in all 12 cases" in said
+    assert "attention[dtype=bf16,head=128]: step time 4.0 % slower, at most 4.1 % slower in all 12 cases" in said
 
 
 def test_names_from_outside_are_escaped() -> None:
     points = [(dtype, head, shape) for dtype in ("<b>x</b>", "`|@me") for _, head, shape in GRID[:36]]
     value = run(range(36), points=points)
     assert conditions(value) == [(True, {"dtype": "<b>x</b>"}, 36, 36)]
-    assert "`dtype=<b>x</b>`: step time" in render_comment(value)
+    assert "`attention[dtype=<b>x</b>]` | step time" in render_comment(value)
     assert "<b>x" not in rendered(value)

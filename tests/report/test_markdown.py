@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from endings import BUILDERS, compared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendered import faults, render
@@ -17,10 +18,8 @@ from report_builders import (
     fail,
     failed_cases,
     memory,
-    no_baseline,
     pair,
     parity,
-    passed,
     regressed,
 )
 
@@ -55,9 +54,9 @@ def many(number: int) -> Comparison:
     return comparison(*mixed, worst, headline="51 of 5,000 cases regressed.", findings=findings)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", BUILDERS)
 def test_comment_is_golden(ending: str) -> None:
-    assert_golden(f"comment_{ending}.md", render_comment(ENDINGS[ending](), marker=MARKER))
+    assert_golden(f"comment_{ending}.md", render_comment(compared(ending), marker=MARKER))
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -67,26 +66,28 @@ def test_github_renders_tables_and_nothing_else(ending: str) -> None:
     tree = render(comment)
     assert faults(comment) == []
     assert [text.strip() for text in tree.comments] == ["ci-bench:v1 key=default"]
-    main = next(table for table in tree.tables if table[0][:3] == ["Verdict", "Case", "Arm"])
-    assert [cells[1] for cells in main[1:]] == [row.label for row in main_rows(value)]
+    main = next(table for table in tree.tables if "Step time" in table[0])
+    place = main[0].index("Case")
+    assert [cells[place].partition(" ")[0] for cells in main[1:]] == [row.label for row in main_rows(value)]
     sizes = [
         sum(len(c.pairs) for c in value.cases),
         sum(len(c.speedups) for c in value.cases),
         sum(len(c.parity) for c in value.cases),
         sum(len(c.checks) for c in value.cases),
     ]
-    heads = ["Samples", "Reference", "Masks", "Check"]
+    heads = [{"Metric", "Reason"}, {"Reference"}, {"Steps"}, {"Check"}]
     tables = [table for table in tree.tables if table[0][:2] != ["Case", "Reference"]]  # those of compile modes
-    assert [len(table) - 1 for head in heads for table in tables if head in table[0]] == [size for size in sizes if size]
+    assert [len(table) - 1 for head in heads for table in tables if head <= {*table[0]}] == [size for size in sizes if size]
 
 
 def test_the_verdict_comes_first_and_the_worst_row_next() -> None:
-    lines = render_comment(regressed(), marker=MARKER).splitlines()
+    lines = render_comment(compared("regressed"), marker=MARKER).splitlines()
     assert lines[0] == MARKER
-    assert lines[2] == "### ❌ 1 of 3 cases regressed: step time 8.2 % slower at worst."
-    assert lines[4].startswith("**Next:** Measure the worst case again, ")
-    assert lines[6].startswith("- ❌ **regressed**: step time of inductor is 8.2 % slower")
-    assert render_comment(passed()).startswith("### ✅ ")
+    assert lines[2].replace("\\", "").startswith("### ❌ Failed: reviews[precision=fp32]: step time 8.0 % slower (inductor)")
+    assert lines[4] == "| Verdict | Case | Metric | Base | Head | Change |"
+    assert lines[6].startswith("| ❌ regressed | `reviews[precision=fp32]` | step time (`inductor`) |")
+    assert next(line for line in lines[7:] if line.startswith("**")).startswith("**Next:** Run this case again: `ci-bench ")
+    assert render_comment(compared("passed")).startswith("### ✅ ")
 
 
 def test_the_next_command_can_be_copied() -> None:
@@ -117,16 +118,18 @@ def test_what_is_not_decided_has_a_face_of_its_own() -> None:
 
 
 def test_no_baseline_says_what_to_do() -> None:
-    comment = render_comment(no_baseline())
-    assert "**No baseline**: no results document was given for the base side" in comment
-    assert "Measure the base branch with the same configuration" in comment
+    comment = render_comment(compared("no_baseline"))
+    assert comment.startswith("### ❌ Failed: there is no baseline: baseline.json does not exist.")
+    assert "Run ci-bench on the base branch with the same configuration" in comment
     assert "| Change |" not in comment
 
 
-def test_findings_are_counted_beyond_ten() -> None:
-    value = comparison(headline="x", findings=tuple(fail(Rule.CASE_FAILED, f"case {n}") for n in range(13)))
-    assert "- … and 3 more: 3 failing, 0 warnings" in render_comment(value)
-    assert render_report(value).count("- ❌") == 13
+def test_changes_beyond_ten_are_folded() -> None:
+    value = compared("many_regressions")
+    top, _, folded = render_comment(value).partition("<summary>More changes (2)</summary>")
+    assert "… and 2 more, folded below." in top
+    assert (top.count("| ❌ regressed |"), folded.partition("</details>")[0].count("| ❌ regressed |")) == (10, 2)
+    assert render_report(value).partition("<details>")[0].count("| ❌ regressed |") == 12
 
 
 def test_the_report_has_everything_and_whole_logs() -> None:

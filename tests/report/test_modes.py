@@ -19,7 +19,7 @@ def table(*cases):
 def test_rows_are_cases_and_columns_are_arms_and_the_last_row_is_their_geometric_mean():
     (found,) = modes(several_modes())
     assert (found.suite, found.arms) == ("torchbench", ("inductor", TUNED, "aot_eager"))
-    assert [row.label for row in found.rows] == ["torchbench/mlp", "torchbench/resnet", "geometric mean of 2 cases"]
+    assert [row.label for row in found.rows] == ["mlp", "resnet", "geometric mean of 2 cases"]
     assert found.rows[-1].means["inductor"] == pytest.approx((1.62 * 1.31) ** 0.5)
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 from ci_bench.errors import ExitCode
 from ci_bench.judge.policy import Compared, find, is_first, measured, nothing_compared, out_of_budget
-from ci_bench.judge.undecided import few, is_open, short, undecided
-from ci_bench.judge.wording import change, change_size, count_of
+from ci_bench.judge.sizes import sized
+from ci_bench.judge.undecided import few, is_open, undecided
+from ci_bench.judge.wording import change, change_size, count_of, effect_rank
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Finding, Judgement, Pair, RunVerdict, Verdict, tally
 from ci_bench.records.config import Policy, Rule, Severity
+from ci_bench.records.labels import labels
 from ci_bench.records.results import Status, Unit
 
 _MOST_CLAUSES = 3
@@ -20,30 +22,22 @@ _MOST_CLAUSES = 3
 _WORSE = {Rule.REGRESSED: "", Rule.SUSPECTED: "suspected: ", Rule.POSSIBLE: "possibly "}
 """The rules of a metric that got worse, and what its change is introduced by."""
 _OF_A_CASE = {
-    Rule.BELOW_FLOOR: "below a floor",
-    Rule.IMPLAUSIBLE: "too fast to be true",
-    Rule.CLOCK_DISAGREES: "its clock is not to be believed",
-    Rule.PARITY_BROKEN: "loss parity broken",
+    Rule.CLOCK_DISAGREES: "timings contradict the engine's clock",
     Rule.PARITY_UNDECIDED: "loss parity undecided",
-    Rule.ACCURACY_BROKEN: "accuracy changed",
-    Rule.LEARNING_CHANGED: "no longer learns what base learns",
-    Rule.LEARNING_UNKNOWN: "unknown whether it learns what base learns",
-    Rule.START_CHANGED: "starts from other weights than base",
-    Rule.OUTPUTS_CHANGED: "outputs changed",
-    Rule.OUTPUTS_UNKNOWN: "unknown whether it computes what base computes",
-    Rule.CHECK_FAILED: "a check failed",
-    Rule.CHECK_UNKNOWN: "a check has no answer",
-    Rule.DISTURBED: "measured while the machine was disturbed",
-    Rule.CASE_FAILED: "could not be measured",
+    Rule.LEARNING_UNKNOWN: "training not comparable with base",
+    Rule.START_CHANGED: "start weights differ from base",
+    Rule.OUTPUTS_UNKNOWN: "outputs not comparable with base",
+    Rule.CHECK_UNKNOWN: "a check is inconclusive",
+    Rule.DISTURBED: "the machine was disturbed while measuring",
     Rule.CASE_SKIPPED: "skipped",
     Rule.CASE_NOT_RUN: "not run",
-    Rule.CASE_REDUCED: "owes less than base, or does other work",
+    Rule.CASE_REDUCED: "measures less than base, or does other work",
     Rule.METRIC_REMOVED: "a metric of the baseline is missing",
     Rule.METRIC_MISSING: "a metric is missing",
     Rule.UNDECIDED: "not measured within the budget",
     Rule.INCONCLUSIVE: "inconclusive",
     Rule.BASELINE_FAILED: "the baseline failed",
-    Rule.BASELINE_CRASHED: "base crashed or timed out, and head did not",
+    Rule.BASELINE_CRASHED: "base crashed or timed out, head did not",
 }
 UNANSWERED = frozenset(
     {
@@ -120,7 +114,7 @@ def _wrong(compared: Compared, findings: list[Finding], *, fails: bool) -> Itera
         case = next(case for case in compared.cases if case.id == names[0])
         clauses = list(dict.fromkeys(_clauses(case, [finding for finding in findings if finding.case == case.id])))
         said = ", ".join(_fewer(clauses, "finding"))
-        yield said if case.head_status is None else f"{short(case)}: {said}"
+        yield said if case.head_status is None else f"{labels(compared.cases)[case.id]}: {said}"
     if len(names) > 1:
         fail = "fails" if len(names) == 2 else "fail"  # noqa: PLR2004 - one more
         yield f"{count_of(len(names) - 1, 'more case')} {fail if fails else 'without an answer'}"
@@ -143,10 +137,12 @@ def _clauses(case: CaseComparison, findings: list[Finding]) -> Iterator[str]:
     """What is wrong with a case: its metrics by size where they got worse, then everything else in the order of the findings."""
     for rule in dict.fromkeys(finding.rule for finding in findings):
         if rule not in _WORSE:
-            yield _OF_A_CASE[rule] if rule in _OF_A_CASE else next(one.message for one in findings if one.rule is rule)
+            yield _OF_A_CASE[rule] if rule in _OF_A_CASE else sized(case, next(one for one in findings if one.rule is rule))
             continue
         pairs = (pair for pair in case.pairs if _rule_of(pair) is rule)
-        yield from (_WORSE[rule] + _effect(pair) for pair in sorted(pairs, key=change_size, reverse=True))
+        yield from (
+            _WORSE[rule] + _effect(pair) for pair in sorted(pairs, key=lambda pair: (effect_rank(pair), -change_size(pair)))
+        )
 
 
 def _rule_of(pair: Pair) -> Rule | None:
@@ -166,18 +162,16 @@ def _effect(pair: Pair) -> str:
 
 def _passed(compared: Compared, findings: tuple[Finding, ...]) -> str:
     count = sum(measured(case) for case in compared.cases if case.head_status is Status.OK)
-    clauses = [f"{count_of(count, 'case')} measured, {_movement(compared)}"]
+    clauses = [f"{count_of(count, 'case')}, {_movement(compared)}"]
     verdicts = [finding.verdict for case in compared.cases for finding in case.parity]
     if verdicts and all(verdict.holds for verdict in verdicts):
-        clauses.append("loss parity holds between arms")
+        clauses.append("loss parity holds")
     elif verdicts:
-        clauses.append("loss parity does not hold everywhere, which the policy lets pass")
+        clauses.append("loss parity broken, which the policy allows")
     learned = [case.learning.verdict for case in compared.cases if case.learning is not None]
     if learned and all(verdict.holds for verdict in learned):
         elsewhere = any(case.learning is not None and case.learning.from_another_start for case in compared.cases)
-        clauses.append(
-            "head starts from other weights, and learns as well as base" if elsewhere else "head learns what base learns"
-        )
+        clauses.append("training starts from other weights and ends as well as base's" if elsewhere else "training matches base")
     clauses += [finding.message for finding in findings if finding.rule is Rule.CASE_NEW]
     warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
@@ -191,7 +185,7 @@ def _possible(findings: list[Finding], cases: tuple[CaseComparison, ...]) -> str
     found = [(case, pair) for case in cases if case.id in named for pair in case.pairs if _rule_of(pair) is Rule.POSSIBLE]
     case, pair = max(found, key=lambda item: change_size(item[1]))
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{short(case)}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
+    return f"{labels(cases)[case.id]}: {_WORSE[Rule.POSSIBLE]}{_effect(pair)}{more}"
 
 
 def _movement(compared: Compared) -> str:
@@ -205,7 +199,7 @@ def _movement(compared: Compared) -> str:
         return "nothing compared"
     better = f"{count_of(improved, 'metric')} improved, " if improved else ""
     if worse:
-        words = f"{count_of(worse, 'metric')} worse, which the policy lets pass"
+        words = f"{count_of(worse, 'metric')} worse, which the policy allows"
     elif counted.decided:
         of = f" of {count_of(counted.decided, 'decided metric')}" if counted.undecided else ""
         words = f"nothing regressed{of}"
@@ -216,7 +210,8 @@ def _movement(compared: Compared) -> str:
 
 def _open_cases(cases: tuple[CaseComparison, ...]) -> str:
     """The cases with an undecided metric that gates, by name; of many the first few."""
-    return few((short(case) for case in cases if any(map(is_open, case.pairs))), "case")
+    names = labels(cases)
+    return few((names[case.id] for case in cases if any(map(is_open, case.pairs))), "case")
 
 
 def judge(compared: Compared, policy: Policy) -> Judgement:

@@ -369,7 +369,7 @@ def ending(result: CaseResult) -> str:
     if result.failure is None:
         return word
     arms = f" ({', '.join(result.failure.arms)})" if result.failure.arms else ""
-    return f"{word} in {result.failure.stage}{arms}: {result.failure.reason}"
+    return f"{word} in stage {result.failure.stage}{arms}: {result.failure.reason}"
 
 
 def _worst_reason(pairs: Sequence[Pair]) -> str:

@@ -34,7 +34,7 @@ from ci_bench.judge.parity_sensitivity import backed, has_control
 from ci_bench.judge.parity_tail import with_tail
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.comparison import Closeness, Parity, ParityFinding, Tier
-from ci_bench.records.outputs import BesideBase, OutputsFinding, ReferenceOutputs, Sameness, TensorError
+from ci_bench.records.outputs import BesideBase, OutputsFinding, ReferenceOutputs, Sameness, TensorError, describe_deviation
 from ci_bench.records.results import CaseResult, Masks, ParityEvidence, Role, Status, Trace
 
 STEPS = 50
@@ -301,7 +301,7 @@ def outputs_of(base: CaseResult | None, head: CaseResult) -> OutputsFinding | No
         lacking = "base" if theirs is None else "head"
         return _unknown(head.case.reference, f"nothing that {lacking}'s computed was kept", ours or theirs)
     if (ours.arm, ours.digest) == (theirs.arm, theirs.digest):
-        detail = f"{count_of(ours.tensors, 'tensor')} with the same bytes as base's"
+        detail = f"{count_of(ours.tensors, 'tensor')} equal base bit for bit"
         return OutputsFinding(arm=ours.arm, verdict=Sameness.BITWISE, detail=detail, tensors=ours.tensors)
     apart = ours.apart_from(theirs)
     return _unknown(ours.arm, apart, ours) if apart else _by_figures(theirs, ours)
@@ -317,11 +317,12 @@ def _by_figures(theirs: ReferenceOutputs, ours: ReferenceOutputs) -> OutputsFind
         return _found(ours, Sameness.UNKNOWN, beside.unknown, beside)
     if not wrong:
         closest = next(iter(beside.worst), None)
-        figures = f": {_figures(closest)} at most" if closest else ""
-        return _found(ours, Sameness.WITHIN_ROUNDING, f"{count_of(beside.tensors, 'tensor')} as base's{figures}", beside)
+        figures = f"; the worst, {_figures(closest)}" if closest else ""
+        matching = f"{count_of(beside.tensors, 'tensor')} match base{figures}"
+        return _found(ours, Sameness.WITHIN_ROUNDING, matching, beside)
     if ours.drawn != theirs.drawn and theirs.drawn is not None:
         return _found(ours, Sameness.UNKNOWN, f"head draws other random numbers than base does; {_listed(wrong)}", beside)
-    return _found(ours, Sameness.CHANGED, f"not what base computes: {_listed(wrong)}", beside)
+    return _found(ours, Sameness.CHANGED, f"differs from base: {_listed(wrong)}", beside)
 
 
 def _found(ours: ReferenceOutputs, verdict: Sameness, detail: str, beside: BesideBase) -> OutputsFinding:
@@ -343,7 +344,7 @@ def _figures(error: TensorError) -> str:
         return f"{error.name}: {error.fault}"
     if error.error is None or error.allowed is None:
         return f"{error.name}: off by more than can be written"
-    return f"{error.name} is off by {error.error:.3g}, and rounding explains {error.allowed:.3g}"
+    return f"{error.name} is {describe_deviation(error.error, error.allowed)}"
 
 
 WORST_FIRST = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ci_bench.judge.owed import OTHER_WORK
 from ci_bench.judge.pairing import OTHER_BODY
 from ci_bench.judge.undecided import few, short, undecided
-from ci_bench.judge.wording import change_size, count_of, interval_text, place
+from ci_bench.judge.wording import change_size, count_of, effect_rank, interval_text, place
 from ci_bench.records.comparison import (
     ArmSpeedup,
     BaselineMode,
@@ -191,13 +191,17 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """A finding without severity. `size` orders those of one rule; `suite` is whose policy applies."""
+    """A finding without severity; `suite` is whose policy applies.
+
+    `rank`, then `size`, orders those of one rule: times come before memory, memory before counts.
+    """
 
     rule: Rule
     message: str
     case: str | None = None
     suite: str | None = None
     size: float = 0.0
+    rank: int = 0
 
 
 _PAIR_RULES = {
@@ -221,7 +225,7 @@ def find(compared: Compared, policy: Policy) -> tuple[Finding, ...]:
     """All findings: failing ones first, then by rule, and within a rule the largest effect first."""
     severities, rules = list(Severity), list(Rule)
     seen = [(one, policy.severity(one.rule, suite=one.suite)) for one in _observations(compared, policy)]
-    seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), -pair[0].size))
+    seen.sort(key=lambda pair: (severities.index(pair[1]), rules.index(pair[0].rule), pair[0].rank, -pair[0].size))
     return tuple(Finding(rule=one.rule, severity=severity, message=one.message, case=one.case) for one, severity in seen)
 
 
@@ -396,12 +400,16 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
     for rule, message, size in (
         *((rule, message, 0.0) for rule, message in _of_status(case, compared.mode)),
         *((Rule.CASE_REDUCED, _reduction(clause), 0.0) for clause in case.reduced),
-        *(found for pair in case.pairs if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared))),
         *(found for finding in case.parity for found in _of_parity(finding)),
         *_of_learning(case.learning),
         *_of_outputs(case.outputs),
     ):
         yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size)
+    for pair in case.pairs:
+        if pair.verdict in _PAIR_RULES and (found := _of_pair(pair, case, compared)):
+            rule, message, size = found
+            rank = effect_rank(pair)
+            yield Observation(rule=rule, message=message, case=case.id, suite=case.suite, size=size, rank=rank)
     for check in case.checks:
         if check.informative or (check.name == WITHIN_BUDGET and out_of_budget(case)):
             continue

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ci_bench.judge.wording import count_of, duration, percent
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Pair, Verdict, tally
+from ci_bench.records.labels import labels
 from ci_bench.records.results import Status
 
 _MOST_NAMED = 3
@@ -27,8 +28,9 @@ def undecided(cases: Sequence[CaseComparison], mode: BaselineMode) -> str:
         return ""
     number = sum(len(pairs) for _, pairs in found)
     takes = _what_it_takes(found, number) if mode is BaselineMode.PAIRED else [_IN_TURNS]
+    names = labels(cases)
     counted = (
-        f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({few((short(case) for case, _ in found), 'case')})"
+        f"{number:,} of {count_of(tally(cases).all, 'metric')} undecided ({few((names[case.id] for case, _ in found), 'case')})"
     )
     return f"{counted}: {'; '.join(takes)}"
 

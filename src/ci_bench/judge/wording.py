@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from ci_bench.records.comparison import Interval, Pair
 from ci_bench.records.results import Better, Unit
-from ci_bench.records.units import UNITS, worse_and_better
+from ci_bench.records.units import TIMES, UNITS, relative_change, worse_and_better
 
 _MIB = 1024**2
 _WHOLE, _PLAIN = 1.0, 1e6
@@ -47,11 +47,11 @@ def duration(seconds: float) -> str:
 
 
 def change(speedup: float, unit: Unit, better: Better) -> str:
-    """How head stands to base: ``12.3 % slower``, ``3 % less``, ``5 % higher``."""
+    """How head stands to base: ``12 % slower``, ``3.1 % less``, ``0.54 % higher``."""
     if speedup == 1:
         return "no change"
     relative = speedup - 1 if better is Better.HIGHER else 1 / speedup - 1
-    return f"{percent(relative)} {worse_and_better(unit, better)[speedup > 1]}"
+    return f"{relative_change(relative)} {worse_and_better(unit, better)[speedup > 1]}"
 
 
 def interval_text(interval: Interval) -> str:
@@ -88,3 +88,8 @@ def change_size(pair: Pair) -> float:
         return abs(math.log(pair.speedup))
     differs = pair.base is not None and pair.head is not None and pair.base.figure != pair.head.figure
     return math.inf if differs else 0.0
+
+
+def effect_rank(pair: Pair) -> int:
+    """Order the changes of one kind: times first, then bytes, then counts and everything else."""
+    return 0 if pair.unit in TIMES else 1 if pair.unit is Unit.BYTES else 2

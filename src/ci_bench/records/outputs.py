@@ -4,8 +4,28 @@ Owns values only. The tensors themselves lie in files beside the results documen
 compared by the engine.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+
+_MOST_DIGITS = 1e6
+
+
+def describe_deviation(error: float, allowed: float) -> str:
+    """Compare a deviation with rounding: ``off by 0.0032, 287 times what rounding explains``.
+
+    Within rounding: ``off by 1e-07, rounding explains 1e-06``. Both are in the tensor's own unit.
+    """
+    off = f"off by {error:.3g}"
+    if error <= allowed:
+        return f"{off}, rounding explains {allowed:.3g}"
+    times = error / allowed if allowed else math.inf
+    return f"{off}, {format_factor(times)} times what rounding explains" if math.isfinite(times) else f"{off}, beyond rounding"
+
+
+def format_factor(value: float) -> str:
+    """A factor with three significant digits: ``287``, ``312,000``, ``4.1e+09``."""
+    return f"{float(f'{value:.3g}'):,g}" if value < _MOST_DIGITS else f"{value:.1e}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

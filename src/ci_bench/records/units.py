@@ -66,3 +66,16 @@ def seconds(text: str) -> float:
     if parts is None:
         raise ValueError(f"{text!r} is no duration; write it as 300, 90s, 5m or 1h30m")
     return sum(float(part) * size for part, size in zip(parts.groups(), (3600.0, 60.0, 1.0), strict=True) if part)
+
+
+_ONE_PERCENT, _TEN_PERCENT, _MOST_PLAIN = 0.01, 0.0995, 1e4
+
+
+def relative_change(share: float) -> str:
+    """The size of a change, as headlines, tables and reasons print it: ``0.54 %``, ``8.2 %``, ``36 %``."""
+    size = abs(share)
+    if size < _ONE_PERCENT:
+        return f"{100 * size:.2g} %"
+    if size < _TEN_PERCENT:
+        return f"{100 * size:.1f} %"
+    return f"{100 * size:,.0f} %" if size < _MOST_PLAIN else f"{100 * size:.3g} %"

@@ -11,7 +11,6 @@ from ci_bench.records.config import Severity
 from ci_bench.records.results import Fact
 from ci_bench.report import columns
 from ci_bench.report.columns import Column, Kind
-from ci_bench.report.groups import Group
 from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, code, plain
 from ci_bench.report.words import Mood
 
@@ -84,15 +83,6 @@ def fact(field: str, value: Fact) -> str:
     """A property of a machine."""
     text, kind = columns.fact(field, value)
     return text if kind is Kind.WORDS else _FORMS[kind](text)
-
-
-def group(found: Group) -> str:
-    """A group as an item of a list: **worse together**: `attention`, `dtype=bf16`: step time 4.0 % slower in all 12 cases."""
-    which = "".join(f", {code(f'{name}={value}')}" for name, value in found.conditions)
-    arm = f" of {code(found.arm)}" if found.several_arms else ""
-    said = f"{plain(found.title)}{arm} {found.change} in {found.extent}"
-    icon, word = (ICONS[Mood.BAD], "worse together") if found.worse else (ICONS[Mood.BETTER], "better together")
-    return f"- {icon} **{word}**: {_id(found.name)}{which}: {said}"
 
 
 def finding(found: Finding, labels: Mapping[str, str]) -> str:

@@ -18,7 +18,6 @@ from ci_bench.records.results import Check, Fact, Status, Unit
 from ci_bench.report import words
 from ci_bench.report.averages import Averages, Mean
 from ci_bench.report.modes import ModeRow
-from ci_bench.report.rows import Row
 from ci_bench.report.text import (
     UNKNOWN,
     bandwidth,
@@ -28,7 +27,6 @@ from ci_bench.report.text import (
     joined,
     operations,
     percent,
-    quantity,
     rate,
     ratio,
     seconds,
@@ -76,12 +74,12 @@ class Column(Generic[T]):
 
 Columns = tuple[Column[T], ...]
 
-_CASE = "Case"
+CASE = "Case"
 
 
 def of_one_case(columns: Columns[T]) -> Columns[T]:
     """The columns without that of the case, for a table that is about one."""
-    return tuple(column for column in columns if column.title != _CASE)
+    return tuple(column for column in columns if column.title != CASE)
 
 
 OfPair = tuple[CaseComparison, Pair]
@@ -99,111 +97,14 @@ _MOST_OF_PEAK = 10.0
 """A greater share is none: the facts are wrong."""
 
 
-def title_of(pair: Pair) -> str:
-    """What people call the metric of a pair."""
-    return pair.title or pair.metric
-
-
-def _if_known(pair: Pair | None, say: Callable[[Pair], str]) -> str:
-    return UNKNOWN if pair is None else say(pair)
-
-
-def _noted(text: str) -> str:
+def noted(text: str) -> str:
     """A note, or nothing where nothing is known."""
     return "" if text == UNKNOWN else text
 
 
-def _median(pair: Pair | None) -> float | None:
-    side = (pair.head or pair.base) if pair else None
-    return side.figure if side else None
-
-
-def _growth(pair: Pair | None) -> float | None:
-    """How much worse it became; a count by its difference."""
-    if pair is None:
-        return None
-    if pair.unit is Unit.COUNT and pair.base and pair.head:
-        return pair.head.figure - pair.base.figure
-    return 1 / pair.speedup - 1 if pair.speedup else None
-
-
-def _other_time(row: Row) -> str:
-    """Which time it is, where it is not the step's."""
-    return "" if row.time is None or row.time.metric == STEP_TIME.name else title_of(row.time)
-
-
-def _is_worse(pair: Pair | None) -> bool:
-    return pair is not None and pair.verdict.worse
-
-
-def _peak(pair: Pair | None) -> str:
-    """A peak of memory: both sides where it changed, else head's figure alone."""
-    if pair is None or pair.verdict.moved:
-        return _if_known(pair, words.both_sides)
-    known = pair.head or pair.base
-    return quantity(known.figure if known else None, pair.unit)
-
-
-MAIN: Columns[Row] = (
-    Column(
-        title="Verdict",
-        text=lambda row: row.word,
-        kind=Kind.WORDS,
-        mood=lambda row: row.mood,
-        note=lambda row: row.marks,
-        note_kind=Kind.WORDS,
-        key=lambda row: int(row.mood),
-        group=lambda row: row.word,
-    ),
-    Column(title=_CASE, text=lambda row: row.label, kind=Kind.ID, group=lambda row: row.case.suite),
-    Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=Kind.NAME, width=14),
-    Column(
-        title="Step time",
-        text=lambda row: _if_known(row.time, words.both_sides),
-        note=_other_time,
-        note_kind=Kind.PROSE,
-        key=lambda row: _median(row.time),
-        width=16,
-    ),
-    Column(
-        title="Change",
-        text=lambda row: _if_known(row.time, words.change),
-        note=lambda row: _noted(_if_known(row.time, words.change_interval)),
-        strong=lambda row: _is_worse(row.time),
-        mood=lambda row: None if row.time is None else words.mood(row.time.verdict),
-        key=lambda row: _growth(row.time),
-        width=16,
-    ),
-    Column(
-        title="Speedup",
-        text=lambda row: UNKNOWN if row.speedup is None else words.speedup(row.speedup),
-        note=lambda row: "" if row.speedup is None else f"over {row.speedup.reference}",
-        note_kind=Kind.PROSE,
-        key=lambda row: None if row.speedup is None else row.speedup.speedup,
-        width=10,
-    ),
-    Column(
-        title="Parity with base",
-        text=lambda row: words.base_parity(row.case) if row.of_reference else UNKNOWN,
-        kind=Kind.WORDS,
-        mood=lambda row: words.base_parity_mood(row.case) if row.of_reference else None,
-    ),
-    Column(
-        title="Parity of arms",
-        text=lambda row: UNKNOWN if row.parity is None else words.parity(row.parity),
-        kind=Kind.WORDS,
-        mood=lambda row: None if row.parity is None else words.parity_mood(row.parity),
-    ),
-    Column(
-        title="Peak memory",
-        text=lambda row: _peak(row.memory),
-        note=lambda row: words.change(row.memory) if row.memory is not None and row.memory.verdict.moved else "",
-        strong=lambda row: _is_worse(row.memory),
-        key=lambda row: _median(row.memory),
-        width=16,
-    ),
-)
-"""The table that a reviewer reads first."""
+def title_of(pair: Pair) -> str:
+    """What people call the metric of a pair."""
+    return pair.title or pair.metric
 
 
 def _throughput(side: Summary | None, pair: Pair) -> str:
@@ -242,10 +143,6 @@ def _utilisation(case: CaseComparison, pair: Pair) -> float | None:
     return share if share <= _MOST_OF_PEAK else None
 
 
-def _side(side: Summary | None, pair: Pair) -> str:
-    return quantity(side.figure if side else None, pair.unit)
-
-
 METRICS: Columns[OfPair] = (
     Column(
         title="Verdict",
@@ -255,11 +152,13 @@ METRICS: Columns[OfPair] = (
         note=lambda item: "detail" if item[1].detail else "",
         note_kind=Kind.WORDS,
     ),
-    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
+    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Metric", text=lambda item: title_of(item[1]), kind=Kind.PROSE),
-    Column(title="Base", text=lambda item: _side(item[1].base, item[1]), note=lambda item: _throughput(item[1].base, item[1])),
-    Column(title="Head", text=lambda item: _side(item[1].head, item[1]), note=_of_head),
+    Column(
+        title="Base", text=lambda item: words.side(item[1].base, item[1]), note=lambda item: _throughput(item[1].base, item[1])
+    ),
+    Column(title="Head", text=lambda item: words.side(item[1].head, item[1]), note=_of_head),
     Column(title="Change", text=lambda item: words.change(item[1])),
     Column(title="Interval", text=lambda item: words.change_interval(item[1])),
     Column(title="Samples", text=lambda item: words.samples(item[1])),
@@ -269,6 +168,27 @@ METRICS: Columns[OfPair] = (
     Column(title="Reason", text=lambda item: item[1].reason or UNKNOWN, kind=Kind.PROSE),
 )
 """Every metric of every arm."""
+_BY_TITLE = {column.title: column for column in METRICS}
+FEW_METRICS: Columns[OfPair] = (
+    _BY_TITLE["Verdict"],
+    _BY_TITLE[CASE],
+    Column(
+        title="Metric",
+        text=lambda item: title_of(item[1]),
+        kind=Kind.PROSE,
+        note=lambda item: item[1].arm,
+        note_kind=Kind.NAME,
+    ),
+    _BY_TITLE["Base"],
+    _BY_TITLE["Head"],
+    Column(
+        title="Change",
+        text=lambda item: words.change(item[1]),
+        note=lambda item: noted(words.change_interval(item[1])),
+    ),
+    _BY_TITLE["Reason"],
+)
+"""The same in seven columns."""
 
 
 def _metric_of(item: OfSpeedup) -> str:
@@ -277,14 +197,17 @@ def _metric_of(item: OfSpeedup) -> str:
 
 
 ARMS: Columns[OfSpeedup] = (
-    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
+    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Reference", text=lambda item: item[1].reference, kind=Kind.NAME),
     Column(title="Metric", text=_metric_of, kind=Kind.PROSE),
-    Column(title="Reference ÷ arm", text=lambda item: ratio(item[1].speedup)),
-    Column(title="Interval", text=lambda item: interval(item[1].interval)),
+    Column(
+        title="Speedup",
+        text=lambda item: ratio(item[1].speedup),
+        note=lambda item: noted(interval(item[1].interval)),
+    ),
     Column(title="On base", text=lambda item: ratio(item[1].base_speedup)),
-    Column(title="Changed by head", text=lambda item: words.speedup_change(item[1])),
+    Column(title="Change", text=lambda item: words.speedup_change(item[1])),
 )
 """Every arm against the reference arm of its own run: a speedup for durations, a compression ratio for memory."""
 
@@ -321,7 +244,7 @@ PARITY: Columns[OfParity] = (
         kind=Kind.WORDS,
         mood=lambda item: words.parity_mood(item[1]),
     ),
-    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
+    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Tier", text=lambda item: item[1].tier or UNKNOWN, kind=Kind.WORDS),
     Column(title="Masks", text=lambda item: (item[1].masks or UNKNOWN).replace("_", " "), kind=Kind.WORDS),
@@ -339,6 +262,9 @@ PARITY: Columns[OfParity] = (
     Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
 )
 """Loss parity of head with base, and of each candidate arm with its reference."""
+_SHORT_PARITY = ("Verdict", CASE, "Arm", "Steps", "Distance", "Accuracy", "Detail")
+FEW_PARITY: Columns[OfParity] = tuple(column for column in PARITY if column.title in _SHORT_PARITY)
+"""The same in seven columns."""
 
 OUTPUTS: Columns[OfOutputs] = (
     Column(
@@ -347,12 +273,12 @@ OUTPUTS: Columns[OfOutputs] = (
         kind=Kind.WORDS,
         mood=lambda item: words.outputs_mood(item[1]),
     ),
-    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
+    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Tensors", text=lambda item: count(item[1].tensors)),
     Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
 )
-"""What head computes beside base."""
+"""Outputs of head against those of base."""
 
 
 def _error(value: float | None) -> str:
@@ -414,7 +340,7 @@ CHECKS: Columns[OfCheck] = (
         note=lambda item: "for information" if item[1].informative else "",
         note_kind=Kind.WORDS,
     ),
-    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
+    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Arm", text=lambda item: item[1].arm, kind=Kind.NAME),
     Column(title="Check", text=lambda item: item[1].name, kind=Kind.NAME),
     Column(title="Detail", text=lambda item: item[1].detail or UNKNOWN, kind=Kind.PROSE),
@@ -428,7 +354,7 @@ def _status(status: Status | None) -> str:
 
 UNCLEAR: Columns[CaseComparison] = (
     Column(title="Verdict", text=lambda case: case.verdict, kind=Kind.WORDS, mood=lambda case: words.mood(case.verdict)),
-    Column(title=_CASE, text=lambda case: case.called, kind=Kind.ID),
+    Column(title=CASE, text=lambda case: case.called, kind=Kind.ID),
     Column(title="Base", text=lambda case: _status(case.base_status), kind=Kind.WORDS),
     Column(title="Head", text=lambda case: _status(case.head_status), kind=Kind.WORDS),
     Column(title="Reason", text=lambda case: case.reason or UNKNOWN, kind=Kind.PROSE),
@@ -489,7 +415,7 @@ def _mode_notes(arm: str, row: ModeRow) -> str:
     if found is None:
         return ""
     said = "fastest" if arm == row.fastest else "not right" if arm in row.wrong else ""
-    return ", ".join(part for part in (_noted(interval(found.interval)), said) if part)
+    return ", ".join(part for part in (noted(interval(found.interval)), said) if part)
 
 
 def _is_fastest(arm: str, row: ModeRow) -> bool:
@@ -516,11 +442,11 @@ def of_modes(arms: tuple[str, ...]) -> Columns[ModeRow]:
     reference: Column[ModeRow] = Column(
         title="Reference", text=lambda row: (row.case.reference if row.case else None) or UNKNOWN, kind=Kind.NAME
     )
-    return (Column(title=_CASE, text=lambda row: row.label, kind=Kind.ID, width=22), reference, *by_arm)
+    return (Column(title=CASE, text=lambda row: row.label, kind=Kind.ID, width=22), reference, *by_arm)
 
 
 MODES_LEGEND = (
-    "Reference ÷ arm with its interval, all arms measured in turns with that reference: above 1× is better. The fastest is an "
+    "Speedup over the reference with its interval; all arms are measured in turns with it. Above 1× is better. The fastest is an "
     "arm whose interval lies above all others and above 1×; one that is not right failed a check or parity."
 )
 
@@ -537,7 +463,7 @@ def fact(field: str, value: Fact) -> tuple[str, Kind]:
 
 
 FACTS: Columns[OfFact] = (
-    Column(title=_CASE, text=lambda item: item[0].called, kind=Kind.ID),
+    Column(title=CASE, text=lambda item: item[0].called, kind=Kind.ID),
     Column(title="Fact", text=lambda item: item[1], kind=Kind.NAME),
     Column(title="Value", text=lambda item: fact(item[1], item[2])[0], kind=Kind.PROSE),
 )

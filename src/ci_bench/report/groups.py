@@ -14,10 +14,10 @@ from itertools import combinations
 
 from ci_bench.records.comparison import CaseComparison, Comparison, Finding, Pair, Verdict
 from ci_bench.records.config import Rule
+from ci_bench.records.labels import parted
 from ci_bench.report import words
 from ci_bench.report.columns import title_of
 from ci_bench.report.once import once
-from ci_bench.report.rows import parted
 
 LEAST_CASES = 3
 """Fewer are named themselves."""

@@ -17,10 +17,11 @@ from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Environment, Outcome
 from ci_bench.report import cells, columns
 from ci_bench.report.averages import averages
+from ci_bench.report.case_columns import COMPACT, NEW
 from ci_bench.report.causes import WRONG, bisect_command, explained, first_of_case, reproduced
 from ci_bench.report.cells import ICONS, cell, fact
+from ci_bench.report.changes import CHANGES, SHOWN, Change, changes, first_regressions, of_run, rest, ruled_out
 from ci_bench.report.columns import Columns
-from ci_bench.report.groups import Group, covered, groups
 from ci_bench.report.modes import Modes, modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import labels, main_rows, outcome_mood, unclear_cases, worst_first, worst_pairs
@@ -151,23 +152,53 @@ def _cut(block: Block, limit: int) -> Block:
     return block
 
 
-def grouped(found: Sequence[Group]) -> Block:
-    """What cases that changed have in common."""
-    return Block(name="groups", rows=tuple(map(cells.group, found)))
+def changed(rows: Sequence[Change], number: int, *, room: int | None) -> Block:
+    """The table of what changed: its first rows, of `number` in all."""
+    block = drawn("changes", CHANGES, rows, room=room)
+    more = number - len(rows)
+    tail = f"\n\n… and {more:,} more, folded below." if more else ""
+    return replace(block, tail=tail) if block.rows else Block(name=block.name, rows=())
 
 
-def findings(comparison: Comparison, *, shown: int | None, without: frozenset[Finding] = frozenset()) -> Block:
-    """What turns the run red or yellow, the first `shown` of it; the rest is counted.
+def new_cases(comparison: Comparison, *, shown: int | None) -> Block:
+    """The figures of a run that has nothing to compare with."""
+    compared = comparison.base is not None and any(case.base_status is not None for case in comparison.cases)
+    rows = () if compared else main_rows(comparison)
+    return drawn("cases", NEW, rows[:shown]) if rows else Block(name="cases", rows=())
 
-    A missing baseline is told above them, and what groups say is left out (`without`).
-    """
-    told = [finding for finding in _loud(comparison) if finding not in without]
-    short = labels(comparison)
-    rows = tuple(_with_cause(comparison, told[:shown], short))
-    hidden = told[len(rows) :]
-    failing = sum(finding.severity is Severity.FAIL for finding in hidden)
-    more = f"\n- … and {len(hidden):,} more: {failing:,} failing, {len(hidden) - failing:,} warnings" if hidden else ""
-    return Block(name="findings", rows=rows, tail=more)
+
+def of_whole_run(comparison: Comparison, *, shown: int | None) -> Block:
+    """Findings on the run as a whole that the headline does not contain."""
+    found = of_run(comparison)
+    rows = tuple(cells.finding(one, {}) for one in found[:shown])
+    more = len(found) - len(rows)
+    return Block(name="findings on the run", rows=rows, tail=f"\n- … and {more:,} more, folded below" if more else "")
+
+
+def line(name: str, text: str) -> Block:
+    """A paragraph; none if the text is empty."""
+    return Block(name=name, rows=(text,) if text else ())
+
+
+def reasons(comparison: Comparison, rows: Sequence[Change]) -> Block:
+    """Why the first cases got worse, and what was ruled out: two lines at most."""
+    lines: list[str] = []
+    for case in first_regressions(rows)[:_EXPLAINED]:
+        why = [one.partition(". ")[0] for one in explained(case, name=code, prose=plain)[:1]]
+        if any(row.case is case and row.finding is not None and row.finding.rule in WRONG for row in rows):
+            why += reproduced(case, name=code, prose=plain)[:1]
+        if why and not lines and (out := ruled_out(comparison, case)):
+            why.append(out)
+        if why:
+            lines.append(f"- {code(labels(comparison)[case.id], cap=160)}: {'; '.join(why)}")
+    return Block(name="causes", rows=tuple(lines))
+
+
+def findings(comparison: Comparison, *, room: int | None) -> Block:
+    """Every failing finding and every warning in full, with causes and commands."""
+    loud = _loud(comparison)
+    rows = _with_cause(comparison, loud, labels(comparison))
+    return _summarised(listed("findings", rows, len(loud), room=room), "Findings in full")
 
 
 def _with_cause(comparison: Comparison, found: Sequence[Finding], short: Mapping[str, str]) -> Iterator[str]:
@@ -194,38 +225,33 @@ def _loud(comparison: Comparison) -> list[Finding]:
     return sorted(loud, key=lambda f: order.index(f.severity))
 
 
-def of_groups(comparison: Comparison, said: frozenset[Finding], *, room: int | None) -> Block:
-    """The findings that groups say together, one by one."""
-    found, short = [finding for finding in _loud(comparison) if finding in said], labels(comparison)
-    rows = _with_cause(comparison, found, short)
-    return _summarised(listed("findings of groups", rows, len(found), room=room), "Findings of these groups, case by case")
-
-
-def mismatches(comparison: Comparison) -> Block:
-    """What differs between the machines of the two runs."""
-    rows = [(code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head)) for m in comparison.mismatches]
+def mismatches(comparison: Comparison, *, shown: int | None) -> Block:
+    """Differences between the machines of the two runs; the first `shown` of them."""
+    rows = [(code(m.field), cells.fact(m.field, m.base), cells.fact(m.field, m.head)) for m in comparison.mismatches[:shown]]
     block = table("differences between the machines", ("The two runs differ in", "Base", "Head"), rows, len(rows))
     return block if rows else Block(name=block.name, rows=())
 
 
-def together(comparison: Comparison) -> Block:
-    """What is said of the run as a whole: how all times moved, how noisy the machine is."""
-    return Block(name="lines on the run as a whole", rows=tuple(f"- {plain(line)}" for line in summary(comparison)))
+def how_sure(comparison: Comparison) -> Block:
+    """The statistics of the run: decided metrics, detectable change, noise, calibration, mean."""
+    rows = tuple(f"- {plain(one)}" for one in (*summary(comparison), _legend(comparison)))
+    return collapsed(Block(name="lines on the run as a whole", rows=rows), "How sure")
 
 
-def main(comparison: Comparison, *, shown: int | None, room: int | None) -> tuple[Block, Block]:
-    """The main table, and behind a line to click on the rows after the first `shown`."""
+def main(comparison: Comparison, *, room: int | None) -> Block:
+    """Every arm of every case, worst first."""
     rows = main_rows(comparison)
-    block = drawn("rows of the main table", columns.MAIN, rows, room=room)
-    first, rest = block.rows[:shown], block.rows[len(block.rows[:shown]) :]
-    more = Block(name="further rows of the main table", head=block.head, rows=rest, more=block.more)
-    visible = Block(name=block.name, head=block.head if first else "", rows=first, more=block.more if shown is None else 0)
-    return visible, collapsed(more, f"{more.number:,} more rows, the better ones") if rest else more
+    name = "rows of the main table"
+    if comparison.base is None:
+        return Block(name=name, rows=())
+    block = drawn(name, COMPACT, rows, room=room)
+    cases = len(comparison.cases)
+    return collapsed(block, f"All cases ({cases:,})") if block.rows else Block(name=name, rows=())
 
 
 def metrics(comparison: Comparison, *, room: int | None) -> Block:
     """Every metric of every arm; parts of what is judged as a whole come last."""
-    return _details("metrics", "All metrics", columns.METRICS, worst_pairs(comparison), room=room)
+    return _details("metrics", "All metrics", columns.FEW_METRICS, worst_pairs(comparison), room=room)
 
 
 def arms(comparison: Comparison, *, room: int | None) -> Block:
@@ -254,7 +280,7 @@ def _modes(found: Modes, *, room: int | None) -> Block:
 def parities(comparison: Comparison, *, room: int | None) -> Block:
     """Loss parity of every candidate arm, and of head's trainings with base's where seeds decided."""
     found = sorted(((case, p) for case in comparison.cases for p in trainings(case)), key=lambda item: parity_mood(item[1]))
-    return _details("rows on loss parity", "Loss parity", columns.PARITY, found, room=room)
+    return _details("rows on loss parity", "Loss parity", columns.FEW_PARITY, found, room=room)
 
 
 def outputs(comparison: Comparison, *, room: int | None) -> Block:
@@ -262,7 +288,7 @@ def outputs(comparison: Comparison, *, room: int | None) -> Block:
     there = [(case, case.outputs) for case in comparison.cases if case.outputs is not None]
     found = sorted(there, key=lambda item: outputs_mood(item[1]))
     changed = sum(finding.verdict is Sameness.CHANGED for _, finding in found)
-    title = f"What head computes beside base, {changed:,} changed" if changed else "What head computes beside base"
+    title = f"Outputs against base, {changed:,} changed" if changed else "Outputs against base"
     return _details("rows on outputs", title, columns.OUTPUTS, found, room=room)
 
 
@@ -334,8 +360,7 @@ def _looked_up(environment: Environment, field: str) -> str:
 
 LARGEST_PART = 2_500_000
 """Characters of a part of report.md: nobody reads more, and to write it took as long as to judge it."""
-_SHOWN_FINDINGS = 10
-_SHOWN_ROWS = 25
+_SHOWN_FINDINGS, _SHOWN_MISMATCHES, _EXPLAINED = 3, 5, 2
 _SHOWN_LOG_LINES = 20
 _SPEEDUP_LEGEND = "Speedup is reference ÷ candidate: above 1× is better."
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -376,17 +401,20 @@ def _with_rest(block: Block) -> Block:
 
 def _blocks(comparison: Comparison, *, room: int | None, full: bool = False) -> list[Block]:
     """All parts, of which no more is written than fits into `room`; those of a comment, unless they are to be `full`."""
-    first, more = main(comparison, shown=None if full else _SHOWN_ROWS, room=room)
-    alike = groups(comparison)
-    said = covered(comparison, alike)
+    rows = changes(comparison)
+    shown = rows if full else rows[:SHOWN]
     blocks = [
-        grouped(alike),
-        findings(comparison, shown=None if full else _SHOWN_FINDINGS, without=said),
-        of_groups(comparison, said, room=room),
-        mismatches(comparison),
-        together(comparison),
-        first,
-        more,
+        of_whole_run(comparison, shown=None if full else _SHOWN_FINDINGS),
+        mismatches(comparison, shown=None if full else _SHOWN_MISMATCHES),
+        changed(shown, len(rows), room=room),
+        new_cases(comparison, shown=None if full else SHOWN),
+        line("the rest", rest(comparison)),
+        reasons(comparison, shown),
+        line("next step", _next(comparison)),
+        _summarised(drawn("changes", CHANGES, rows[len(shown) :], room=room), "More changes"),
+        findings(comparison, room=room),
+        how_sure(comparison),
+        main(comparison, room=room),
         unclear(comparison, room=room),
         *mode_tables(comparison, room=room),
         means(comparison, room=room),
@@ -413,7 +441,7 @@ def _page(top: str, blocks: Sequence[Block], bottom: str) -> str:
 
 def _top(comparison: Comparison, marker: str | None) -> str:
     headline = f"### {ICONS[outcome_mood(comparison)]} {plain(comparison.judgement.headline)}"
-    return "\n\n".join(part for part in (marker, headline, _next(comparison), _baseline(comparison)) if part)
+    return "\n\n".join(part for part in (marker, headline, _baseline(comparison)) if part)
 
 
 def _next(comparison: Comparison) -> str:
@@ -427,15 +455,14 @@ def _next(comparison: Comparison) -> str:
 
 def _baseline(comparison: Comparison) -> str:
     """What stands in the way of a comparison."""
-    if comparison.base is None:
-        why = f": {plain(comparison.absence)}" if comparison.absence else "."
-        return f"**No baseline**{why}\n\nThe figures below are head's alone."
-    return "**Not the same machine or software.**" if comparison.mismatches else ""
+    if comparison.base is not None or not comparison.absence or comparison.absence in comparison.judgement.headline:
+        return ""
+    return f"**No baseline**: {plain(comparison.absence)}"
 
 
 def _bottom(comparison: Comparison) -> str:
     parts = [*_machine(comparison.head), _commits(comparison), f"ci-bench {code(comparison.tool_version)}"]
-    return f"{_legend(comparison)}\n\n{' · '.join(parts)}"
+    return f"<sub>{' · '.join(parts)}</sub>"
 
 
 def _legend(comparison: Comparison) -> str:

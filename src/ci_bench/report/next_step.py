@@ -9,34 +9,34 @@ from itertools import chain
 
 from ci_bench.records.comparison import BaselineMode, CaseComparison, Comparison, Finding, RunVerdict
 from ci_bench.records.config import Rule, Severity
-from ci_bench.report.rows import labels, worst_first
+from ci_bench.report.rows import worst_first
 
-MEASURE_BASE = "Measure the base branch with the same configuration, and give its results document as the baseline."
-IN_TURNS = "Measure base and head in turns (baseline: paired): two moments of one machine differ."
-SAME_PLACE = "Measure base and head in the same place, then compare again."
+MEASURE_BASE = "Run ci-bench on the base branch with the same configuration and pass its results.json as --baseline."
+IN_TURNS = "Use baseline: paired. Runs taken at different times are not directly comparable."
+SAME_PLACE = "Measure base and head on the same machine, then compare again."
 NEXT_TIME = "Nothing to do: once base has these benchmarks, the next gate compares them."
-SET_UP = "Correct setup.commands, or what they build; the whole output is in setup/ of the output folder."
+SET_UP = "Fix setup.commands or the build; the full log is in setup/ of the output folder."
 MORE_TIME = "Raise the budget (--budget, run.budget_s), or measure fewer cases (--filter)."
 _NOT_MEASURED = {(Rule.CASE_FAILED, True): SET_UP, (Rule.UNDECIDED, False): MORE_TIME}
 """By the first finding's rule, and whether it is of the run as a whole."""
-_AGAIN = "Measure the worst case again"
+_AGAIN = "Run this case again:"
 _OF_PLANS = frozenset({Rule.CASE_REMOVED, Rule.CASE_REDUCED})
 """Rules of what was planned: measuring again answers nothing."""
 
 _BY_RULE: Mapping[Rule, str] = {
-    Rule.CASE_REMOVED: "Removed on purpose? The base branch's policy lets it pass with policy.severities.case_removed: warn.",
-    Rule.CASE_REDUCED: "Changed on purpose? Give the case another name, or set policy.severities.case_reduced: warn on the "
+    Rule.CASE_REMOVED: "If the removal is intended, set policy.severities.case_removed: warn on the base branch.",
+    Rule.CASE_REDUCED: "If the change is intended, rename the case, or set policy.severities.case_reduced: warn on the "
     "base branch.",
     Rule.BASELINE_CRASHED: "Run the gate again; the log of base's process is with the case below.",
-    Rule.METRIC_REMOVED: "Where it is gone on purpose, policy.severities.metric_removed: warn lets this run pass.",
+    Rule.METRIC_REMOVED: "If the removal is intended, set policy.severities.metric_removed: warn.",
     Rule.METRIC_REPLACED: "Save a new baseline: ci-bench gate --baseline PATH --save-baseline.",
     Rule.EMPTY_RUN: "Look at the configuration's suites, and at why each case was skipped.",
-    Rule.PARTIAL_RUN: "Let the run come to its end: ci-bench run --resume measures what is missing.",
-    Rule.NARROWED: "Measure all that the configuration says, or allow it there: policy.severities.narrowed.",
+    Rule.PARTIAL_RUN: "The run is incomplete; finish it with: ci-bench run --resume.",
+    Rule.NARROWED: "Measure everything in the configuration, or allow less with policy.severities.narrowed.",
     Rule.CASES_UNDECLARED: "Declare the cases: ci-bench list --declare prints what to write.",
     Rule.COMMON_SHIFT: IN_TURNS,
-    Rule.POSSIBLE: "Take more launches (run.launches), or quiet the machine.",
-    Rule.UNDECIDED: "Take more launches (run.launches), or quiet the machine; policy.severities.undecided says what it does.",
+    Rule.POSSIBLE: "Increase run.launches, or stop other work on the machine.",
+    Rule.UNDECIDED: "Increase run.launches, or stop other work on the machine.",
 }
 
 
@@ -59,7 +59,7 @@ def next_step(comparison: Comparison) -> NextStep | None:
     told = any(found.case is not None and found.rule not in _OF_PLANS for found in loud[:1])
     worst = _worst_reproducible(comparison) if told else None
     if worst is not None and judgement.verdict is RunVerdict.FAILED:
-        return NextStep(text=f"{_AGAIN}, {labels(comparison)[worst.id]}:", command=worst.reproduce or "")
+        return NextStep(text=_AGAIN, command=worst.reproduce or "")
     return next((NextStep(text=_BY_RULE[found.rule]) for found in loud if found.rule in _BY_RULE), None) or NextStep(
         text="The findings below say what to do."
     )

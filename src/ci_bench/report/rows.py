@@ -3,13 +3,13 @@
 Owns which metric stands for a case and what the row as a whole says. Both renderers, Markdown and terminal, draw these rows.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Comparison, Pair, Parity, ParityFinding, RunVerdict, Verdict
 from ci_bench.records.config import Rule, Severity
+from ci_bench.records.labels import labels as labels_of
 from ci_bench.records.metrics import COMPILATION, PEAKS, STEP_TIME
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import Outcome, Status
@@ -108,40 +108,8 @@ def _marked(rows: list[Row], failing: Mapping[str, Rule]) -> list[Row]:
 
 @once
 def labels(comparison: Comparison) -> Mapping[str, str]:
-    """The ids of the cases without those parameters that all cases of one name share: ``reviews[precision=fp32]``.
-
-    A case that has a title goes by that. Two cases never share a label; an id that isn't of the usual form stays as it is.
-    """
-    parts = {case.id: (case.title, []) if case.title else parted(case.id) for case in comparison.cases}
-    values: dict[tuple[str, str], set[str]] = {}
-    numbers: Counter[tuple[str, str]] = Counter()
-    cases: Counter[str] = Counter()
-    for name, parameters in parts.values():
-        cases[name] += 1
-        for key, value in parameters:
-            values.setdefault((name, key), set()).add(value)
-            numbers[name, key] += 1
-    found = {
-        case: _joined(
-            name, [(key, value) for key, value in parameters if len(values[name, key]) > 1 or numbers[name, key] < cases[name]]
-        )
-        for case, (name, parameters) in parts.items()
-    }
-    shared = {label for label, number in Counter(found.values()).items() if number > 1}
-    return {case: case if label in shared or label in parts else label for case, label in found.items()}
-
-
-def parted(case_id: str) -> tuple[str, list[tuple[str, str]]]:
-    """The name of a case and its parameters; all of an id that isn't of that form is its name."""
-    name, bracket, rest = case_id.partition("[")
-    parameters = [part.partition("=") for part in rest.removesuffix("]").split(",")]
-    if not bracket or not rest.endswith("]") or not all(key and sign for key, sign, _ in parameters):
-        return case_id, []
-    return name, [(key, value) for key, _, value in parameters]
-
-
-def _joined(name: str, parameters: list[tuple[str, str]]) -> str:
-    return f"{name}[{','.join(f'{key}={value}' for key, value in parameters)}]" if parameters else name
+    """Return the short name of each case by its id."""
+    return labels_of(comparison.cases)
 
 
 def unclear_cases(comparison: Comparison) -> list[CaseComparison]:

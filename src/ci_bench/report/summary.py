@@ -15,7 +15,7 @@ from ci_bench.report.text import percent
 from ci_bench.report.words import Mood, fine
 
 _NOISY = 1.1
-_OTHER_MOMENT = "which is weaker than a paired one: times have to differ by more than two moments do."
+_OTHER_MOMENT = "so only changes larger than the normal drift between runs count."
 _WEAKER = {
     BaselineMode.FILE: f"The baseline is an earlier run, {_OTHER_MOMENT}",
     BaselineMode.ARTIFACT: f"The baseline is an earlier run's artifact, {_OTHER_MOMENT}",
@@ -37,7 +37,7 @@ def summary(comparison: Comparison) -> list[str]:
 
 
 def _outputs(comparison: Comparison) -> list[str]:
-    """That head computes what base computes: ``in 3 cases, to the last bit in 2 of them``.
+    """Outputs that match base: ``in 3 cases (2 bitwise)``.
 
     What does not hold is among the findings.
     """
@@ -46,17 +46,17 @@ def _outputs(comparison: Comparison) -> list[str]:
         return []
     exact = held.count(Sameness.BITWISE)
     cases = f"{len(held):,} case{'' if len(held) == 1 else 's'}"
-    how = "to the last bit" if exact == len(held) else f"to the last bit in {exact:,} of them" if exact else "within rounding"
-    return [f"Head computes what base computes in {cases}, {how}."]
+    how = " (bitwise)" if exact == len(held) else f" ({exact:,} bitwise)" if exact else " (within rounding)"
+    return [f"Outputs match base in {cases}{how}."]
 
 
 def _decided(comparison: Comparison) -> list[str]:
-    """``Decided: 9 of 12 metrics that gate; a change of 2.2 % would be found 9 times in 10 (median).``; of none, nothing."""
+    """``9 of 12 gating metrics decided; median detectable change 2.2 % (90 % power).``; empty without any."""
     counted = tally(comparison.cases)
     if comparison.base is None or not counted.all:
         return []
-    found = f"; a change of {fine(counted.resolution)} would be found 9 times in 10 (median)" if counted.resolution else ""
-    return [f"Decided: {counted.decided:,} of {counted.all:,} metric{'' if counted.all == 1 else 's'} that gate{found}."]
+    found = f"; median detectable change {fine(counted.resolution)} (90 % power)" if counted.resolution else ""
+    return [f"{counted.decided:,} of {counted.all:,} gating metric{'' if counted.all == 1 else 's'} decided{found}."]
 
 
 def _paired(comparison: Comparison, pairing: Pairing) -> list[str]:
@@ -71,7 +71,7 @@ def _mean(mean: MeanSpeedup) -> str:
     words = f"{fine(abs(growth))} {'slower' if growth > 0 else 'faster'}" if growth else "no change"
     spread = "" if mean.interval is None else f" ({_change(mean)})"
     several = "time" if mean.metrics == 1 else "times"
-    return f"Geometric mean over the {mean.metrics:,} gating {several} of this run: {words}{spread}."
+    return f"Geometric mean over {mean.metrics:,} gating {several}: {words}{spread}."
 
 
 def _change(mean: MeanSpeedup) -> str:
@@ -86,7 +86,7 @@ def _devices(pairing: Pairing) -> str:
     """``Measured on 3 identical devices, …``; of one, nothing."""
     if pairing.devices < 2:  # noqa: PLR2004 - what differs between devices takes two
         return ""
-    return f"Measured on {pairing.devices:,} identical devices; what they differ by is in every interval."
+    return f"Measured on {pairing.devices:,} identical devices; intervals include the variance between them."
 
 
 def _lost(pairing: Pairing) -> str:
@@ -94,22 +94,23 @@ def _lost(pairing: Pairing) -> str:
     if not pairing.lost:
         return ""
     leases = "1 lease of the fleet was" if pairing.lost == 1 else f"{pairing.lost:,} leases of the fleet were"
-    return f"{leases} lost or withdrawn, and begun again: see losses in results.json."
+    return f"{leases} lost and retried (losses in results.json)."
 
 
 def _noise_floor(times: list[Pair], pairing: Pairing) -> str:
-    """``Noise floor: 0.57 % from launch to launch (median, up to 6 launches).``."""
+    """``Launch-to-launch noise 0.57 % (median, up to 6 launches).``."""
     noise = [pair.noise for pair in times if pair.noise is not None]
     if not noise:
         return ""
     launches = f"up to {pairing.launches:,} launch{'' if pairing.launches == 1 else 'es'}"
-    today = f"; today {pairing.inflation:.1f} times as noisy" if (pairing.inflation or 1) >= _NOISY else ""
-    return f"Noise floor: {fine(median(noise))} from launch to launch (median, {launches}){today}."
+    today = f"; today {pairing.inflation:.1f}× the calibrated level" if (pairing.inflation or 1) >= _NOISY else ""
+    return f"Launch-to-launch noise {fine(median(noise))} (median, {launches}){today}."
 
 
 def _uncalibrated(times: list[Pair]) -> str:
     cold = sum(pair.calibrated is False for pair in times)
-    words = f"Uncalibrated: {cold:,} of {len(times):,} times have no history, without which a verdict takes more launches."
+    verb = "is" if cold == 1 else "are"
+    words = f"{cold:,} of {len(times):,} timings {verb} uncalibrated and may need more launches."
     return words if cold else ""
 
 

@@ -15,9 +15,10 @@ from rich.text import Text
 
 from ci_bench.records.comparison import Comparison, Verdict
 from ci_bench.records.config import Severity
-from ci_bench.report.causes import WRONG, explained, first_of_case, reproduced
-from ci_bench.report.columns import MAIN, Column, of_modes
-from ci_bench.report.groups import covered, groups
+from ci_bench.report.case_columns import MAIN
+from ci_bench.report.causes import explained, reproduced
+from ci_bench.report.changes import SHOWN, changes, first_regressions, of_run, rest
+from ci_bench.report.columns import Column, of_modes
 from ci_bench.report.modes import modes
 from ci_bench.report.next_step import next_step
 from ci_bench.report.rows import Row, labels, main_rows, outcome_mood
@@ -53,18 +54,19 @@ _ARMS_ABREAST = 3
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print headline, cases, parity, findings and the next step, each worst first and at most a screen or two."""
+    """Print headline, changes with their causes, the rest in a sentence, statistics, every case, and the next step."""
     how = outcome_mood(comparison)
     console.print(_marked(how, clean(comparison.judgement.headline, cap=300), whole=True))
-    if comparison.base is None:
-        console.print(f"No baseline: {clean(comparison.absence or 'none was given', cap=300)}", markup=False, highlight=False)
-    for line in summary(comparison)[:_SHOWN_FINDINGS]:
-        console.print(Text(clean(line, cap=300)))
+    if comparison.base is None and comparison.absence and comparison.absence not in comparison.judgement.headline:
+        console.print(f"No baseline: {clean(comparison.absence, cap=300)}", markup=False, highlight=False)
     _print_mismatches(comparison, console)
+    _print_changes(comparison, console)
+    for line in (rest(comparison), *summary(comparison)[:_SHOWN_FINDINGS]):
+        if line:
+            console.print(Text(clean(line, cap=300)))
     _print_cases(comparison, console)
     _print_modes(comparison, console)
     _print_parity(comparison, console)
-    _print_findings(comparison, console)
     _print_next_step(comparison, console)
 
 
@@ -155,29 +157,27 @@ def _print_parity(comparison: Comparison, console: Console) -> None:
     _print_hidden(len(found) - _SHOWN_CASES, "arms", console)
 
 
-def _print_findings(comparison: Comparison, console: Console) -> None:
-    alike = groups(comparison)
-    said = covered(comparison, alike)
-    loud = (finding for finding in comparison.judgement.findings if finding.severity in _SEVERITY_MOODS)
-    found = [finding for finding in loud if finding not in said]
-    if found or alike:
-        _print_title("Findings", console)
-    for group in alike[:_SHOWN_FINDINGS]:
-        which = "".join(f", {name}={value}" for name, value in group.conditions)
-        arm = f" of {group.arm}" if group.several_arms else ""
-        text = f"{group.name}{which}: {group.title}{arm} {group.change} in {group.extent}"
-        console.print(_item(Mood.BAD if group.worse else Mood.BETTER, clean(text, cap=300)))
-    short = labels(comparison)
-    cases, worse, wrong = {case.id: case for case in comparison.cases}, first_of_case(found), first_of_case(found, WRONG)
-    for place, finding in enumerate(found[:_SHOWN_FINDINGS]):
-        about = "" if finding.case is None else f"{clean(short.get(finding.case, finding.case), cap=160)}: "
-        console.print(_item(_SEVERITY_MOODS[finding.severity], f"{about}{clean(finding.message, cap=300)}"))
-        case = cases.get(finding.case or "")
-        why = explained(case, name=clean, prose=clean) if case and place in worse else ()
-        shown = reproduced(case, name=clean, prose=clean) if case and place in wrong else ()
-        for line in (*why, *shown):
-            console.print(Padding(Text(clean(line, cap=600)), (0, 0, 0, 4), expand=False))
+def _print_changes(comparison: Comparison, console: Console) -> None:
+    """The rows of the comment's first table as lines, and under the first row of a case why it got worse."""
+    found = of_run(comparison)
+    for finding in found[:_SHOWN_FINDINGS]:
+        console.print(_item(_SEVERITY_MOODS[finding.severity], clean(finding.message, cap=300)))
     _print_hidden(len(found) - _SHOWN_FINDINGS, "findings", console)
+    rows = changes(comparison)
+    explained_cases = {case.id for case in first_regressions(rows)}
+    for row in rows[:SHOWN]:
+        arm = f" ({row.arm})" if row.arm else ""
+        figures = f"{row.base} → {row.head}, " if UNKNOWN not in {row.base, row.head} else ""
+        text = f"{row.label}: {row.subject}{arm} {figures}{row.change}"
+        if row.word not in {"regressed", "improved", "undecided"}:
+            text = f"{row.label}: {row.word}: {row.subject}{arm}: {figures}{row.change}"
+        console.print(_item(row.mood, clean(text, cap=500)))
+        if row.case is not None and row.case.id in explained_cases:
+            explained_cases.discard(row.case.id)
+            why = (*explained(row.case, name=clean, prose=clean), *reproduced(row.case, name=clean, prose=clean))
+            for line in why:
+                console.print(Padding(Text(clean(line, cap=600)), (0, 0, 0, 4), expand=False))
+    _print_hidden(len(rows) - SHOWN, "changes", console)
 
 
 def _print_next_step(comparison: Comparison, console: Console) -> None:

@@ -9,10 +9,19 @@ from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 
-from ci_bench.records.comparison import BESIDE_BASE, ArmSpeedup, CaseComparison, Pair, Parity, ParityFinding, Verdict
+from ci_bench.records.comparison import (
+    BESIDE_BASE,
+    ArmSpeedup,
+    CaseComparison,
+    Pair,
+    Parity,
+    ParityFinding,
+    Summary,
+    Verdict,
+)
 from ci_bench.records.outputs import OutputsFinding, Sameness
 from ci_bench.records.results import Check, Outcome, Unit
-from ci_bench.records.units import UNITS
+from ci_bench.records.units import UNITS, relative_change, worse_and_better
 from ci_bench.report.text import UNKNOWN, count, from_to, interval, joined, percent, quantity, ratio
 
 
@@ -78,6 +87,11 @@ def check_rank(check: Check) -> tuple[bool, Mood]:
     return check.informative, check_mood(check)
 
 
+def side(summary: Summary | None, pair: Pair) -> str:
+    """The figure of one side: ``133 ms``."""
+    return quantity(summary.figure if summary else None, pair.unit)
+
+
 def both_sides(pair: Pair) -> str:
     """``133 → 144 ms``; one figure where only one side has it."""
     base, head = (quantity(side.figure, pair.unit) if side else None for side in (pair.base, pair.head))
@@ -95,8 +109,7 @@ def change(pair: Pair) -> str:
         return UNKNOWN
     if not pair.verdict.moved:
         return percent(share, signed=True)
-    facts = UNITS[pair.unit]
-    return f"{percent(abs(share))} {facts.grown if share > 0 else facts.shrunk}"
+    return f"{relative_change(share)} {worse_and_better(pair.unit, pair.better)[(pair.speedup or 1.0) > 1]}"
 
 
 def change_interval(pair: Pair) -> str:

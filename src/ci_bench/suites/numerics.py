@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ci_bench.records.outputs import describe_deviation
 from ci_bench.records.results import Outcome
 from ci_bench.suites.casts import real_parts
 from ci_bench.suites.optimizers import lost_by
@@ -436,10 +437,10 @@ def conclude(deviations: Sequence[Deviation]) -> Agreement:
 
 def told(deviation: Deviation) -> str:
     """One tensor in words."""
-    figures = f"off by {deviation.error:.3g}, and rounding explains {deviation.allowed:.3g}"
-    figures = f"a group of its elements, in one direction, as if all were {figures}" if deviation.tilted else figures
+    figures = describe_deviation(deviation.error, deviation.allowed)
+    figures = f"a group of its elements leans one way, as if all were {figures}" if deviation.tilted else figures
     if not deviation.real and not deviation.allowed:
-        figures = f"off by {deviation.error:.3g}, and rounding explains nothing, as these are no real numbers"
+        figures = f"off by {deviation.error:.3g}; these are not real numbers, so rounding explains nothing"
     return f"{deviation.name}: {deviation.fault or figures}"
 
 

@@ -81,7 +81,7 @@ def test_what_is_planted_on_head_fails_in_every_suite_and_honest_neighbours_pass
     failing = {finding.case for finding in comparison.judgement.findings if finding.severity is Severity.FAIL}
     assert failing == {case.id for case in comparison.cases if short(case) in changed}
     assert comparison.judgement.exit_code == 1
-    assert "outputs changed" in comparison.judgement.headline
+    assert "outputs differ from base" in comparison.judgement.headline
     honest = [case.id for case in comparison.cases if case.outputs.verdict.holds]
     assert len(honest) == len(HONEST) + 2, told
 

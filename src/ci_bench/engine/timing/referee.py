@@ -293,7 +293,7 @@ class Referee:
 
     def _judged(self, look: Look) -> _Answer:
         """Whether one look left what the reference leaves."""
-        place = "a timed call on fresh inputs" + ("" if look.moved else " in known memory")
+        place = "a timed call on fresh inputs" + ("" if look.moved else " at known addresses")
         own = self._again(look)
         if look.lacked_memory or own.lacked_memory:
             return _Answer.cannot(f"there is no memory for {place}: {look.raised or own.raised}")
@@ -307,11 +307,11 @@ class Referee:
             return _Answer.cannot("a replayed call leaves nothing that could be looked at")
         agreement = self._agreement(look, own)
         if agreement.outcome is Outcome.FAIL and self.itself:
-            return _Answer.fails(f"{place} left what a fresh build of the same arm does not: {agreement.detail}")
+            return _Answer.fails(f"{place} differs from a fresh build of the same arm: {agreement.detail}")
         if agreement.outcome is Outcome.FAIL:
-            return self._of_other_draws(look, own, f"{place} left what the reference does not: {agreement.detail}")
+            return self._of_other_draws(look, own, f"{place} differs from the reference: {agreement.detail}")
         if not look.fresh and self.start is None:
-            return _Answer.cannot("its inputs cannot be drawn anew, so a replayed result would agree as well")
+            return _Answer.cannot("its inputs cannot be drawn again, so a replayed result would agree as well")
         return _Answer(outcome=agreement.outcome, detail=agreement.detail)
 
     def _again(self, look: Look, *, draw: int = 0, seed: int = 0) -> Look:

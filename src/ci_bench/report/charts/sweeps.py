@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ci_bench.records.comparison import Comparison, Pair
+from ci_bench.records.labels import parted
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.report.charts.values import Curve, SweepChart, axis, short
-from ci_bench.report.rows import parted
 
 LEAST_PLACES = 3
 """Two are a pair of rows in the list of cases."""

@@ -13,6 +13,7 @@ from ci_bench.records.causes import Cause, KernelChange
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair
 from ci_bench.records.results import CaseResult, Fact, SideName
 from ci_bench.report import columns, words
+from ci_bench.report.case_columns import MAIN
 from ci_bench.report.causes import reproducing
 from ci_bench.report.charts.samples import Sides
 from ci_bench.report.columns import Columns, Kind, of_one_case
@@ -29,7 +30,7 @@ def case_table(comparison: Comparison, anchors: Mapping[str, str]) -> Html:
     rows = main_rows(comparison)
     if not rows:
         return tag("p", "No case was planned or measured.", class_="empty")
-    titles = (tag("button", column.title, type="button") for column in columns.MAIN)
+    titles = (tag("button", column.title, type="button") for column in MAIN)
     heads = (tag("th", title, scope="col", aria_sort="none") for title in titles)
     body = tag("tbody", *(_row(row, anchors[row.case.id]) for row in rows))
     caption = tag(
@@ -57,9 +58,9 @@ def _choice(title: str, column: str, values: list[str]) -> Html:
 
 
 def _row(row: Row, anchor: str) -> Html:
-    """A row of `columns.MAIN`; the case leads to its place in the page."""
+    """A row of `MAIN`; the case leads to its place in the page."""
     cells = []
-    for column in columns.MAIN:
+    for column in MAIN:
         shown = drawer(column)(row)
         content = tag("a", shown, href=f"#{anchor}") if column.kind is Kind.ID else shown
         key = column.key(row) if column.key else None
@@ -69,7 +70,7 @@ def _row(row: Row, anchor: str) -> Html:
                 content,
                 data_sort=None if key is None else f"{key:.6g}",
                 data_filter=column.group(row) if column.group else None,
-                class_=row.mood.name.lower() if column is columns.MAIN[0] else None,
+                class_=row.mood.name.lower() if column is MAIN[0] else None,
             )
         )
     return tag("tr", *cells, data_case=anchor, data_bad=row.mood is Mood.BAD)
@@ -128,7 +129,7 @@ def _outputs(case: CaseComparison) -> Html | None:
     found = case.outputs
     if found is None:
         return None
-    title = "What head computes beside base"
+    title = "Outputs against base"
     return titled(title, _table(title, columns.OUTPUTS, case, [found]), drawn("The worst tensors", columns.TENSORS, found.worst))
 
 

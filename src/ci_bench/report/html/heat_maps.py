@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.records.comparison import Comparison, Pair, Verdict
+from ci_bench.records.labels import parted
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.report import words
 from ci_bench.report.groups import Group
 from ci_bench.report.html.markup import Html, join, tag
 from ci_bench.report.html.tables import identifier, scrolling
-from ci_bench.report.rows import parted
 from ci_bench.report.text import UNKNOWN, percent
 
 LEAST_CASES = 12

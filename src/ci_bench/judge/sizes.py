@@ -1,0 +1,95 @@
+"""Clauses of a headline that give a finding its size: a deviation, a score, a speedup, a failed check, a crash."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+from ci_bench.judge.wording import percent
+from ci_bench.records.comparison import CaseComparison, Finding, Parity, ParityFinding
+from ci_bench.records.config import Rule
+from ci_bench.records.outputs import OutputsFinding, Sameness, format_factor
+from ci_bench.records.results import Outcome
+
+_INTERVAL = re.compile(r" \((?:[\d.,]+ % interval [^()]*|no interval)\)")
+_LONGEST = 120
+_LEAST_SHARE = 1e-4
+"""A smaller share says less than how far it exceeds rounding."""
+
+
+def sized(case: CaseComparison, finding: Finding) -> str:
+    """Return a clause on the finding, with its size if it has one."""
+    describe = _BY_RULE.get(finding.rule)
+    text = describe(case) if describe else ""
+    return text or _INTERVAL.sub("", finding.message.partition(": was it computed?")[0])
+
+
+def times_rounding(error: float | None, allowed: float | None) -> str:
+    """Return how far a deviation exceeds rounding: ``287 times what rounding explains``; empty if either is unknown."""
+    if error is None or not allowed or not math.isfinite(error / allowed):
+        return ""
+    return f"{format_factor(error / allowed)} times what rounding explains"
+
+
+def _of_parity(finding: ParityFinding) -> str:
+    if finding.verdict is Parity.NON_FINITE:
+        return "is not finite"
+    scores = [score for score in (finding.loss_score, finding.grad_norm_score) if score is not None]
+    step = finding.step or ("" if finding.first_step is None else f"step {finding.first_step:,}")
+    where = f" from {step}" if step else ""
+    off = finding.apart_first if finding.difference is None else finding.difference
+    if off is not None and abs(off) >= _LEAST_SHARE:
+        return f"off by {percent(off)}{where}"
+    if scores and math.isfinite(max(scores)):
+        return f"differs{where}, {format_factor(max(scores))} times what rounding explains"
+    return f"differs{where}"
+
+
+def _signal(finding: ParityFinding) -> str:
+    return "gradient norm" if finding.signal == "grad_norm" else "loss"
+
+
+def _broken_parity(case: CaseComparison) -> str:
+    found = next((one for one in case.parity if one.verdict.broken), None)
+    return (
+        "" if found is None else f"{_signal(found)} {_of_parity(found)} ({found.arm} against {case.reference or 'its reference'})"
+    )
+
+
+def _changed_learning(case: CaseComparison) -> str:
+    found = case.learning
+    return "" if found is None else f"{_signal(found)} of the training {_of_parity(found)} (head against base)"
+
+
+def _changed_outputs(case: CaseComparison) -> str:
+    found: OutputsFinding | None = case.outputs
+    if found is None or found.verdict is not Sameness.CHANGED:
+        return ""
+    worst = next(iter(found.worst), None)
+    size = "" if worst is None else worst.fault or times_rounding(worst.error, worst.allowed)
+    return f"outputs differ from base{f', {size}' if size else ''}"
+
+
+def _broken_accuracy(case: CaseComparison) -> str:
+    every = (*case.parity, *([case.learning] if case.learning else []))
+    found = next((one.accuracy for one in every if one.accuracy is not None and not one.accuracy.holds), None)
+    return "" if found is None else f"accuracy {100 * found.candidate:.1f} %, {100 * found.reference:.1f} % expected"
+
+
+def _failed_check(case: CaseComparison) -> str:
+    failed = [check for check in case.checks if check.outcome is Outcome.FAIL and not check.informative]
+    names = ", ".join(dict.fromkeys(check.name for check in failed))
+    return f"check failed: {names}" if len(names) <= _LONGEST else f"{len(failed)} checks failed"
+
+
+def _failed_case(case: CaseComparison) -> str:
+    return case.reason if len(case.reason) <= _LONGEST else f"{case.reason[:_LONGEST]}…"
+
+
+_BY_RULE: Mapping[Rule, Callable[[CaseComparison], str]] = {
+    Rule.PARITY_BROKEN: _broken_parity,
+    Rule.LEARNING_CHANGED: _changed_learning,
+    Rule.OUTPUTS_CHANGED: _changed_outputs,
+    Rule.ACCURACY_BROKEN: _broken_accuracy,
+    Rule.CHECK_FAILED: _failed_check,
+    Rule.CASE_FAILED: _failed_case,
+}

@@ -1,0 +1,148 @@
+"""The tables with a row for each arm of each case: all columns, and the few that Markdown shows."""
+
+from collections.abc import Callable
+
+from ci_bench.records.comparison import Pair
+from ci_bench.records.metrics import STEP_TIME
+from ci_bench.records.results import Unit
+from ci_bench.report import words
+from ci_bench.report.columns import CASE, Column, Columns, Kind, noted, title_of
+from ci_bench.report.rows import Row
+from ci_bench.report.text import UNKNOWN, quantity
+from ci_bench.report.words import Mood
+
+
+def _if_known(pair: Pair | None, say: Callable[[Pair], str]) -> str:
+    return UNKNOWN if pair is None else say(pair)
+
+
+def _median(pair: Pair | None) -> float | None:
+    side = (pair.head or pair.base) if pair else None
+    return side.figure if side else None
+
+
+def _growth(pair: Pair | None) -> float | None:
+    """How much worse it became; a count by its difference."""
+    if pair is None:
+        return None
+    if pair.unit is Unit.COUNT and pair.base and pair.head:
+        return pair.head.figure - pair.base.figure
+    return 1 / pair.speedup - 1 if pair.speedup else None
+
+
+def _other_time(row: Row) -> str:
+    """Which time it is, where it is not the step's."""
+    return "" if row.time is None or row.time.metric == STEP_TIME.name else title_of(row.time)
+
+
+def _is_worse(pair: Pair | None) -> bool:
+    return pair is not None and pair.verdict.worse
+
+
+def _peak(pair: Pair | None) -> str:
+    """A peak of memory: both sides where it changed, else head's figure alone."""
+    if pair is None or pair.verdict.moved:
+        return _if_known(pair, words.both_sides)
+    known = pair.head or pair.base
+    return quantity(known.figure if known else None, pair.unit)
+
+
+MAIN: Columns[Row] = (
+    Column(
+        title="Verdict",
+        text=lambda row: row.word,
+        kind=Kind.WORDS,
+        mood=lambda row: row.mood,
+        note=lambda row: row.marks,
+        note_kind=Kind.WORDS,
+        key=lambda row: int(row.mood),
+        group=lambda row: row.word,
+    ),
+    Column(title=CASE, text=lambda row: row.label, kind=Kind.ID, group=lambda row: row.case.suite),
+    Column(title="Arm", text=lambda row: row.arm or UNKNOWN, kind=Kind.NAME, width=14),
+    Column(
+        title="Step time",
+        text=lambda row: _if_known(row.time, words.both_sides),
+        note=_other_time,
+        note_kind=Kind.PROSE,
+        key=lambda row: _median(row.time),
+        width=16,
+    ),
+    Column(
+        title="Change",
+        text=lambda row: _if_known(row.time, words.change),
+        note=lambda row: noted(_if_known(row.time, words.change_interval)),
+        strong=lambda row: _is_worse(row.time),
+        mood=lambda row: None if row.time is None else words.mood(row.time.verdict),
+        key=lambda row: _growth(row.time),
+        width=16,
+    ),
+    Column(
+        title="Speedup",
+        text=lambda row: UNKNOWN if row.speedup is None else words.speedup(row.speedup),
+        note=lambda row: "" if row.speedup is None else f"over {row.speedup.reference}",
+        note_kind=Kind.PROSE,
+        key=lambda row: None if row.speedup is None else row.speedup.speedup,
+        width=10,
+    ),
+    Column(
+        title="Parity with base",
+        text=lambda row: words.base_parity(row.case) if row.of_reference else UNKNOWN,
+        kind=Kind.WORDS,
+        mood=lambda row: words.base_parity_mood(row.case) if row.of_reference else None,
+    ),
+    Column(
+        title="Parity with reference",
+        text=lambda row: UNKNOWN if row.parity is None else words.parity(row.parity),
+        kind=Kind.WORDS,
+        mood=lambda row: None if row.parity is None else words.parity_mood(row.parity),
+    ),
+    Column(
+        title="Peak memory",
+        text=lambda row: _peak(row.memory),
+        note=lambda row: words.change(row.memory) if row.memory is not None and row.memory.verdict.moved else "",
+        strong=lambda row: _is_worse(row.memory),
+        key=lambda row: _median(row.memory),
+        width=16,
+    ),
+)
+"""Every case and arm, with all that there is to show."""
+
+_BY_TITLE = {column.title: column for column in MAIN}
+
+
+def _parity_of_row(row: Row) -> str:
+    if row.of_reference:
+        return words.base_parity(row.case)
+    return UNKNOWN if row.parity is None else words.parity(row.parity)
+
+
+def _parity_mood_of_row(row: Row) -> Mood | None:
+    if row.of_reference:
+        return words.base_parity_mood(row.case)
+    return None if row.parity is None else words.parity_mood(row.parity)
+
+
+_CASE_AND_ARM: Column[Row] = Column(
+    title=CASE,
+    text=lambda row: row.label,
+    kind=Kind.ID,
+    note=lambda row: row.arm or "",
+    note_kind=Kind.NAME,
+)
+_PARITY: Column[Row] = Column(title="Parity", text=_parity_of_row, kind=Kind.WORDS, mood=_parity_mood_of_row)
+COMPACT: Columns[Row] = (
+    _BY_TITLE["Verdict"],
+    _CASE_AND_ARM,
+    *(_BY_TITLE[title] for title in ("Step time", "Change", "Speedup")),
+    _PARITY,
+    _BY_TITLE["Peak memory"],
+)
+"""The same in seven columns: parity is that with base for the reference arm, and that with the reference for other arms."""
+NEW: Columns[Row] = (
+    _CASE_AND_ARM,
+    *(_BY_TITLE[title] for title in ("Step time", "Speedup")),
+    _PARITY,
+    _BY_TITLE["Peak memory"],
+)
+"""Cases without a baseline."""

@@ -1,0 +1,282 @@
+"""The rows that a reviewer reads first: every metric, training or check that changed, failed or is undecided, worst first. Pure.
+
+Owns the choice of rows, the sentence on the rest, and what was ruled out under a regression. Renderers escape the texts.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_bench.records.comparison import BESIDE_BASE, BaselineMode, CaseComparison, Comparison, Finding, Pair, Verdict, tally
+from ci_bench.records.config import Rule, Severity
+from ci_bench.records.outputs import Sameness, format_factor
+from ci_bench.records.units import TIMES
+from ci_bench.report import words
+from ci_bench.report.columns import Column, Columns, Kind, title_of
+from ci_bench.report.groups import Group, covered, groups
+from ci_bench.report.once import once
+from ci_bench.report.rows import labels
+from ci_bench.report.text import UNKNOWN
+from ci_bench.report.words import Mood, fine
+
+SHOWN = 10
+_OPEN = frozenset({Verdict.INCONCLUSIVE})
+_ANSWERLESS = frozenset(
+    {
+        Rule.PARITY_UNDECIDED,
+        Rule.LEARNING_UNKNOWN,
+        Rule.OUTPUTS_UNKNOWN,
+        Rule.CHECK_UNKNOWN,
+        Rule.CASE_NOT_RUN,
+        Rule.POSSIBLE,
+        Rule.UNDECIDED,
+        Rule.INCONCLUSIVE,
+        Rule.INCOMPARABLE,
+    }
+)
+_SUBJECTS: Mapping[Rule, str] = {
+    Rule.PARITY_BROKEN: "loss",
+    Rule.PARITY_UNDECIDED: "loss",
+    Rule.ACCURACY_BROKEN: "accuracy",
+    Rule.LEARNING_CHANGED: "training",
+    Rule.LEARNING_UNKNOWN: "training",
+    Rule.START_CHANGED: "start weights",
+    Rule.OUTPUTS_CHANGED: "outputs",
+    Rule.OUTPUTS_UNKNOWN: "outputs",
+    Rule.BELOW_FLOOR: "speedup",
+    Rule.IMPLAUSIBLE: "speedup",
+}
+"""The subject of a finding that is not about one metric; the run of the case for all other rules."""
+_CHECKS = frozenset({Rule.CHECK_FAILED, Rule.CHECK_UNKNOWN, Rule.CLOCK_DISAGREES, Rule.DISTURBED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One row.
+
+    Attributes:
+        mood: How bad it is.
+        word: The verdict, or the rule of the finding.
+        case: The case, or `None` for a group of cases.
+        label: The short name of the case, or the conditions of a group.
+        subject: A metric, a check, or another thing that was compared.
+        arm: The arm; empty if the case has only one.
+        base: Base's figure.
+        head: Head's figure.
+        change: The change in words.
+        finding: The finding it stands for, or `None` for a group and for an improvement.
+    """
+
+    mood: Mood
+    word: str
+    case: CaseComparison | None
+    label: str
+    subject: str
+    arm: str
+    base: str
+    head: str
+    change: str
+    finding: Finding | None = None
+
+
+CHANGES: Columns[Change] = (
+    Column(title="Verdict", text=lambda row: row.word, kind=Kind.WORDS, mood=lambda row: row.mood),
+    Column(title="Case", text=lambda row: row.label, kind=Kind.ID),
+    Column(
+        title="Metric",
+        text=lambda row: row.subject,
+        kind=Kind.PROSE,
+        note=lambda row: row.arm,
+        note_kind=Kind.NAME,
+    ),
+    Column(title="Base", text=lambda row: row.base),
+    Column(title="Head", text=lambda row: row.head),
+    Column(title="Change", text=lambda row: row.change, kind=Kind.PROSE, strong=lambda row: row.mood is Mood.BAD),
+)
+
+
+@once
+def changes(comparison: Comparison) -> tuple[Change, ...]:
+    """Return all rows: what fails, what warns, what is undecided, then what improved; each by the size of its effect."""
+    alike = groups(comparison)
+    said = covered(comparison, alike)
+    short = labels(comparison)
+    cases = {case.id: case for case in comparison.cases}
+    loud = [one for one in comparison.judgement.findings if one.case in cases and one not in said]
+    rows = [_of_finding(one, cases[one.case or ""], short) for one in loud if one.severity is not Severity.NOTE]
+    worse = [_of_group(group, short) for group in alike if group.worse]
+    better = [_of_group(group, short) for group in alike if not group.worse]
+    in_group = {(case, pair.metric, pair.arm) for group in alike for case, pair in group.pairs}
+    undecided = [
+        _of_finding(one, cases[one.case or ""], short)
+        for one in loud
+        if one.severity is Severity.NOTE and one.rule in {Rule.INCONCLUSIVE, Rule.POSSIBLE}
+    ]
+    improved = [
+        _of_pair(pair, case, short[case.id], mood=Mood.BETTER, word=str(pair.verdict))
+        for case in comparison.cases
+        for pair in case.pairs
+        if pair.verdict is Verdict.IMPROVED and not pair.detail and (case.id, pair.metric, pair.arm) not in in_group
+    ]
+    improved.sort(key=lambda row: row.change, reverse=True)
+    failing = [row for row in rows if row.mood is Mood.BAD]
+    warned = [row for row in rows if row.mood is not Mood.BAD]
+    return (*worse, *failing, *warned, *undecided, *better, *improved)
+
+
+def of_run(comparison: Comparison) -> list[Finding]:
+    """Return the findings on the run as a whole that the headline does not contain."""
+    return [
+        one
+        for one in comparison.judgement.findings
+        if one.case is None
+        and one.severity is not Severity.NOTE
+        and one.rule not in {Rule.BASELINE_MISSING, Rule.UNDECIDED}
+        and not (one.rule is Rule.INCOMPARABLE and comparison.mismatches)
+        and one.message not in comparison.judgement.headline
+    ]
+
+
+def rest(comparison: Comparison) -> str:
+    """Describe everything without a row: ``12 other cases unchanged; outputs match base.``; empty if there is nothing."""
+    if comparison.base is None:
+        return ""
+    shown = {row.case.id for row in changes(comparison) if row.case is not None}
+    shown |= {case for group in groups(comparison) for case, _ in group.pairs}
+    others = [case for case in comparison.cases if case.id not in shown]
+    counted = tally(comparison.cases)
+    unchanged = sum(case.verdict in {Verdict.UNCHANGED, Verdict.IMPROVED} for case in others)
+    parts = []
+    if unchanged:
+        word = "other case" if shown else "case"
+        parts.append(f"{unchanged:,} {word}{'' if unchanged == 1 else 's'} unchanged")
+    parts += _outputs(comparison)
+    text = f"{'; '.join(parts)}." if parts else ""
+    if unchanged and counted.resolution is not None and not counted.undecided:
+        text += f" A change of {fine(counted.resolution)} would have been detected."
+    return f"{text[0].upper()}{text[1:]}" if text else ""
+
+
+def ruled_out(comparison: Comparison, case: CaseComparison) -> str:
+    """Describe what does not explain a regression: the machine, the benchmark, noise; empty if nothing is known."""
+    worse = next((pair for pair in case.pairs if pair.verdict.worse and not pair.detail and pair.unit in TIMES), None)
+    if worse is None or comparison.mismatches or comparison.mode is not BaselineMode.PAIRED:
+        return ""
+    parts = ["the machine (base and head were measured in turns on it)"]
+    if not case.reduced and case.base_status is not None:
+        parts.append("the benchmark (both sides plan the same case)")
+    if worse.noise is not None:
+        parts.append(f"noise ({fine(worse.noise)} from launch to launch)")
+    return f"not {', not '.join(parts)}"
+
+
+def _outputs(comparison: Comparison) -> Iterator[str]:
+    compared = [case.outputs.verdict for case in comparison.cases if case.outputs is not None]
+    matching = [verdict for verdict in compared if verdict.holds]
+    if matching:
+        exact = matching.count(Sameness.BITWISE)
+        where = "" if len(matching) == len(comparison.cases) else f" in {len(matching):,} of {len(comparison.cases):,} cases"
+        how = " (bitwise)" if exact == len(matching) else f" ({exact:,} bitwise)" if exact else ""
+        yield f"outputs match base{where}{how}"
+
+
+def _of_finding(finding: Finding, case: CaseComparison, short: Mapping[str, str]) -> Change:
+    failing = finding.severity is Severity.FAIL
+    mood = Mood.BAD if failing else Mood.OPEN if finding.rule in _ANSWERLESS else Mood.UNSURE
+    pair = next((one for one in case.pairs if finding.message == f"{one.arm} {title_of(one)}: {one.reason}"), None)
+    if pair is not None and (pair.base or pair.head):
+        word = "undecided" if pair.verdict in _OPEN and not failing else finding.rule.replace("_", " ")
+        return _of_pair(pair, case, short[case.id], mood=mood, word=word, finding=finding)
+    subject, arm, text = _parted(finding, case)
+    text = _numeric(finding.rule, arm or case.reference, case) or text
+    return Change(
+        mood=mood,
+        word=finding.rule.replace("_", " "),
+        case=case,
+        label=short[case.id],
+        subject=subject,
+        arm=arm,
+        base=UNKNOWN,
+        head=UNKNOWN,
+        change=text,
+        finding=finding,
+    )
+
+
+def _parted(finding: Finding, case: CaseComparison) -> tuple[str, str, str]:
+    """Return the subject of a finding, its arm, and the rest of its message."""
+    if finding.rule in _CHECKS:
+        for check in case.checks:
+            if finding.message == f"{check.name} ({check.arm}): {check.detail}":
+                return f"check {check.name}", _arm(check.arm, case), check.detail
+    arm, colon, text = finding.message.partition(": ")
+    if finding.rule in _SUBJECTS and colon and arm in {*case.arms, BESIDE_BASE, *(one.arm for one in case.parity)}:
+        return _SUBJECTS[finding.rule], "" if arm == BESIDE_BASE else _arm(arm, case), text
+    return _SUBJECTS.get(finding.rule, "run"), "", finding.message
+
+
+def _numeric(rule: Rule, arm: str | None, case: CaseComparison) -> str:
+    """Describe where a training left its reference, and how far; empty if the finding has no such figures."""
+    every = (case.learning,) if rule is Rule.LEARNING_CHANGED else case.parity if rule is Rule.PARITY_BROKEN else ()
+    found = next((one for one in every if one is not None and (one.arm == arm or rule is Rule.LEARNING_CHANGED)), None)
+    if found is None or found.first_step is None or found.difference is not None:
+        return ""
+    scores = [one for one in (found.loss_score, found.grad_norm_score) if one is not None]
+    signal = "gradient norm" if found.signal == "grad_norm" else "loss"
+    first, last = (None if one is None else words.fine(abs(one)) for one in (found.apart_first, found.apart_last))
+    parts = [
+        f"{signal} off by {first} at {words.first_step(found)}" if first else f"{signal} differs from {words.first_step(found)}"
+    ]
+    if last and last != first:
+        parts.append(f"by {last} at the end")
+    if scores and math.isfinite(max(scores)):
+        parts.append(f"up to {format_factor(max(scores))} times what rounding explains")
+    return ", ".join(parts)
+
+
+def _arm(arm: str, case: CaseComparison) -> str:
+    return arm if len({*case.arms, *(pair.arm for pair in case.pairs)}) > 1 else ""
+
+
+def _of_pair(pair: Pair, case: CaseComparison, label: str, *, mood: Mood, word: str, finding: Finding | None = None) -> Change:
+    base, head = (words.side(side, pair) for side in (pair.base, pair.head))
+    spread = words.change_interval(pair)
+    change = words.change(pair) if pair.base and pair.head else UNKNOWN
+    if change == UNKNOWN:
+        change = pair.reason
+    elif spread != UNKNOWN:
+        change = f"{change} ({spread})"
+    return Change(
+        mood=mood,
+        word=word,
+        case=case,
+        label=label,
+        subject=title_of(pair),
+        arm=_arm(pair.arm, case),
+        base=base,
+        head=head,
+        change=change,
+        finding=finding,
+    )
+
+
+def _of_group(group: Group, short: Mapping[str, str]) -> Change:
+    name = short[group.pairs[0][0]].partition("[")[0]
+    conditions = ",".join(f"{name}={value}" for name, value in group.conditions)
+    return Change(
+        mood=Mood.BAD if group.worse else Mood.BETTER,
+        word="regressed" if group.worse else "improved",
+        case=None,
+        label=f"{name}[{conditions}]" if conditions else name,
+        subject=group.title,
+        arm=group.arm if group.several_arms else "",
+        base=UNKNOWN,
+        head=UNKNOWN,
+        change=f"{group.change} in {group.extent}",
+    )
+
+
+def first_regressions(rows: Sequence[Change]) -> list[CaseComparison]:
+    """Return the cases of the rows that got worse or are wrong, each once, in the order of the rows."""
+    bad = (row.case for row in rows if row.mood is Mood.BAD and row.case is not None)
+    return list({case.id: case for case in bad}.values())
