@@ -47,7 +47,7 @@ CONTENTS = {
         "Formats": "docs/formats",
     },
     "How it works": {
-        "What a time is": "docs/measuring",
+        "Definition of a time": "docs/measuring",
         "Judging": "docs/judging",
         "Base against head": "docs/paired",
         "Talking to GitHub": "docs/github",
