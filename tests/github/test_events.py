@@ -197,7 +197,7 @@ def benchmark_gone(play):
 
 
 PLAYS = {
-    "the commit was measured against its base, and is no worse": fine,
+    "the commit was measured against its base, and is not worse": fine,
     "nothing failed, and something that gates could not be decided": undecided,
     "all of its benchmarks are new: there is nothing to compare with yet": all_new,
     "base crashed or timed out in a case that ended well on head": base_crashed,
@@ -222,14 +222,14 @@ PLAYS = {
     "the results are of another commit": another_commit,
     "a case of the configuration is missing": other_cases,
     "the workflow chose cases (`filter`)": chosen_cases,
-    "an artifact is of a machine that nobody declared": invented_machine,
+    "an artifact is of an undeclared machine": invented_machine,
 }
 COMMENTED = {"yes": [7], "on both": [7, 8], "on that one": [7], "none": []}
 
 
 def table():
     """The rows of the page: what happened, and the check, the comments and the exit code that it says."""
-    part = DOCS.read_text().partition("## What becomes of a run")[2].partition("\n## ")[0]
+    part = DOCS.read_text().partition("## Outcomes of a run")[2].partition("\n## ")[0]
     rows = re.findall(r"(?m)^\| (.+?) \| `?(\w+)`? \| ([\w ]+) \| (\d) \|$", part)
     return {what: (check, comment, int(code)) for what, check, comment, code in rows}
 
