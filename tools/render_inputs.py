@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parent.parent
 # ruff: noqa: E501 - lines of a page, not of code
 INTRODUCTION = """# Inputs and outputs of the actions
 
-Made from [action.yml](../action.yml) and [report/action.yml](../report/action.yml). All inputs can be left out. One that cannot be is
-named before anything is measured, and all such faults together. [docs/docker.md](docker.md) has the short form for trusted hosts,
+This page is generated from [action.yml](../action.yml) and [report/action.yml](../report/action.yml). All inputs are optional. Invalid
+inputs are reported together, before anything is measured. [docs/docker.md](docker.md) describes the short form for trusted hosts,
 `ci-bench/ci-bench/docker`, whose inputs have the same names.
 """
 ACTIONS = {
     "action.yml": "`ci-bench/ci-bench`: measures, on your runner",
-    "report/action.yml": "`ci-bench/ci-bench/report`: judges and tells, on a hosted runner",
+    "report/action.yml": "`ci-bench/ci-bench/report`: judges and reports, on a hosted runner",
 }
 
 
